@@ -1,0 +1,1 @@
+"""The OpenRLHF adapter. Not built yet: importing it does nothing."""

@@ -1,0 +1,1 @@
+"""The verl adapter: brings tandem authorship into verl's GRPO, without a fork."""

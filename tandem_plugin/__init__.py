@@ -1,0 +1,53 @@
+"""Tandem reinforcement learning for vLLM, verl and OpenRLHF, as a plugin.
+
+A trained senior and a frozen junior write one response together. Importing this package imports
+neither torch nor vllm.
+"""
+
+from tandem_plugin._version import __version__
+from tandem_plugin.authorship import Authorship, Span
+from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries, resolvers
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.draws import draws
+from tandem_plugin.errors import (
+    AuthorshipError,
+    ConfigError,
+    EngineError,
+    FingerprintError,
+    RequestError,
+    TandemError,
+    TokenizerError,
+)
+from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.replay import replay, replay_batch
+from tandem_plugin.request import TandemRequest
+from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.schedules import Schedule, make_schedule, schedules
+
+__all__ = [
+    "Authorship",
+    "AuthorshipError",
+    "BoundarySet",
+    "ConfigError",
+    "EngineError",
+    "FingerprintError",
+    "RequestError",
+    "Rule",
+    "Schedule",
+    "Span",
+    "TandemConfig",
+    "TandemError",
+    "TandemRequest",
+    "TandemRules",
+    "TokenizerError",
+    "Vocabulary",
+    "__version__",
+    "draws",
+    "fingerprint",
+    "make_schedule",
+    "replay",
+    "replay_batch",
+    "resolve_boundaries",
+    "resolvers",
+    "schedules",
+]

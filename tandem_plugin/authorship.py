@@ -1,0 +1,102 @@
+"""Authorship: who wrote each token of one response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tandem_plugin.errors import AuthorshipError
+
+__all__ = ["Authorship", "Span"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of tokens of one author: response positions ``start`` to ``stop`` (exclusive)."""
+
+    start: int
+    stop: int
+    author: Literal["senior", "junior"]
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Authorship:
+    """One bool a response token, true where the senior is the author.
+
+    senior: bool ``[length]``. Raises :class:`AuthorshipError` for anything but a flat sequence of
+    bools, zeros and ones.
+    """
+
+    senior: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "senior", _as_bools(self.senior))
+
+    @classmethod
+    def from_bits(cls, bits: ArrayLike) -> Authorship:
+        """From bools, or from the zeros and ones that files and tensors hold."""
+        return cls(np.asarray(bits))
+
+    def __len__(self) -> int:
+        return int(self.senior.size)
+
+    def __iter__(self) -> Iterator[bool]:
+        return iter(self.senior.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Authorship):
+            return NotImplemented
+        return bool(np.array_equal(self.senior, other.senior))
+
+    def __hash__(self) -> int:
+        return hash(self.senior.tobytes())
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The response's spans, in order."""
+        if not len(self):
+            return ()
+        cuts = np.flatnonzero(self.senior[1:] != self.senior[:-1]) + 1
+        edges = [0, *cuts.tolist(), len(self)]
+        return tuple(
+            Span(start, stop, "senior" if self.senior[start] else "junior")
+            for start, stop in zip(edges[:-1], edges[1:], strict=True)
+        )
+
+    @property
+    def handoffs(self) -> int:
+        """How often the author changes."""
+        return int(np.count_nonzero(self.senior[1:] != self.senior[:-1]))
+
+    @property
+    def senior_tokens(self) -> int:
+        """How many tokens the senior wrote."""
+        return int(np.count_nonzero(self.senior))
+
+    @property
+    def senior_share(self) -> float:
+        """The senior's share of the tokens, from 0 to 1; not a number for an empty response."""
+        return self.senior_tokens / len(self) if len(self) else float("nan")
+
+    def tolist(self) -> list[int]:
+        """Zeros and ones, for JSON."""
+        return self.senior.astype(int).tolist()
+
+
+def _as_bools(bits: NDArray[np.generic]) -> NDArray[np.bool_]:
+    if bits.ndim != 1:
+        raise AuthorshipError(
+            f"Authorship has one bool a response token; got an array of shape {bits.shape}."
+        )
+    if bits.dtype != np.bool_ and not np.isin(bits, (0, 1)).all():
+        raise AuthorshipError("Authorship holds only true and false, or ones and zeros.")
+    senior = bits.astype(np.bool_)
+    senior.setflags(write=False)
+    return senior

@@ -1,0 +1,94 @@
+"""The tandem settings of an engine or a training run: one flat mapping, checked once, at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tandem_plugin.boundaries import check_resolver
+from tandem_plugin.draws import MAX_SEED
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.schedules import Schedule, make_schedule, schedules
+
+__all__ = ["TandemConfig"]
+
+
+class TandemConfig(BaseModel):
+    """What ``additional_config={"tandem": {...}}`` holds.
+
+    Every key that is not a field below is a parameter of the schedule (``p`` and ``cap`` for
+    ``word``). Make one with :meth:`from_mapping`, which raises :class:`ConfigError`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    schedule: str = Field("word", description="The schedule that says who writes each token.")
+    boundaries: str | None = Field(
+        None, description="The boundary resolver; null takes the schedule's own."
+    )
+    junior: str | None = Field(
+        None, description="The junior's checkpoint; null takes the one the senior starts from."
+    )
+    mode: Literal["lockstep"] = Field(
+        "lockstep", description="How two models share one engine: both forward at every step."
+    )
+    validation: Literal["senior", "team"] = Field(
+        "senior", description="Who answers validation prompts in a trainer."
+    )
+    seed: int = Field(
+        0, ge=0, le=MAX_SEED, description="The seed that a trainer derives every tandem seed from."
+    )
+    record: str | None = Field(
+        None,
+        description="A folder where the engine writes its own record of who wrote each token, "
+        "one JSON line a finished request; null writes none.",
+    )
+    require: bool = Field(
+        False,
+        description="Refuse requests that say nothing about tandem, instead of letting the senior "
+        "answer alone. Always on inside a trainer.",
+    )
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:
+        """Check settings; raise :class:`ConfigError` naming the field, the value and what it takes."""
+        if not isinstance(settings, Mapping):
+            raise ConfigError(
+                f"tandem={settings!r} is not a mapping of settings: give, for example, "
+                '{"schedule": "word"}.'
+            )
+        if settings.get("mode") == "speculative":
+            raise ConfigError("mode='speculative' is not available yet: use mode=lockstep.")
+        try:
+            config = cls.model_validate(dict(settings))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            field = ".".join(str(part) for part in problem["loc"])
+            raise ConfigError(f"tandem.{field}={problem['input']!r}: {problem['msg']}.") from error
+        if config.boundaries is not None:
+            check_resolver(config.boundaries)
+        known = schedules().get(config.schedule)
+        for key, value in config.parameters.items():
+            if known is not None and key not in known.__dataclass_fields__:
+                takes = [*known.__dataclass_fields__, *cls.model_fields]
+                raise ConfigError(
+                    f"tandem.{key}={value!r} is neither a tandem setting nor a parameter of the "
+                    f"schedule {config.schedule!r}. Allowed: {', '.join(takes)}."
+                )
+        config.make_schedule()
+        return config
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The schedule's parameters."""
+        return dict(self.model_extra or {})
+
+    def make_schedule(self) -> Schedule:
+        """The configured schedule."""
+        return make_schedule(self.schedule, self.parameters)
+
+    def settings(self) -> dict[str, Any]:
+        """The mapping that :meth:`from_mapping` would read back."""
+        return self.model_dump()

@@ -1,0 +1,50 @@
+"""Draws: the table of uniforms that decides every redraw of one response.
+
+A response's draws come from a counter-based generator keyed by its tandem seed alone, so that they
+are the same whatever the batch, the device or the process, and share nothing with the noise that
+samples tokens. ``draws(seed, n)[t]`` decides the redraw, if one happens, for response position t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.errors import RequestError
+
+__all__ = ["MAX_SEED", "check_seed", "draws", "draws_table"]
+
+MAX_SEED = 2**63 - 1
+"""The largest tandem seed: seeds travel through JSON, msgpack and int64 tensors."""
+
+
+def check_seed(seed: object) -> int:
+    """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
+    if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
+        raise RequestError(
+            f"seed={seed!r} is not an integer. A tandem seed is an integer from 0 to {MAX_SEED}."
+        )
+    if not 0 <= seed <= MAX_SEED:
+        raise RequestError(
+            f"seed={seed} is out of range. A tandem seed is an integer from 0 to {MAX_SEED}."
+        )
+    return int(seed)
+
+
+def draws(seed: int, length: int) -> NDArray[np.float64]:
+    """The first ``length`` draws of a seed: float64 ``[length]`` in [0, 1).
+
+    A longer table starts with the shorter one. Source: NumPy's ``Philox``, a counter-based
+    generator (Salmon et al. 2011).
+    """
+    return np.random.Generator(np.random.Philox(key=check_seed(seed))).random(length)
+
+
+def draws_table(seeds: Sequence[int], length: int) -> NDArray[np.float64]:
+    """The draws of many seeds, time first: float64 ``[length, len(seeds)]`` in [0, 1)."""
+    table = np.empty((length, len(seeds)), dtype=np.float64)
+    for column, seed in enumerate(seeds):
+        table[:, column] = draws(seed, length)
+    return table

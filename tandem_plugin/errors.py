@@ -1,0 +1,39 @@
+"""The errors a user of tandem can meet: one type per boundary, each a sentence that says what to do."""
+
+__all__ = [
+    "AuthorshipError",
+    "ConfigError",
+    "EngineError",
+    "FingerprintError",
+    "RequestError",
+    "TandemError",
+    "TokenizerError",
+]
+
+
+class TandemError(Exception):
+    """Whatever tandem refuses to do."""
+
+
+class ConfigError(TandemError, ValueError):
+    """A setting is unknown, of the wrong type, or out of range."""
+
+
+class TokenizerError(TandemError, ValueError):
+    """A tokenizer cannot be read, or has nothing that a boundary resolver could find."""
+
+
+class RequestError(TandemError, ValueError):
+    """What one request asks of tandem cannot be honoured."""
+
+
+class FingerprintError(RequestError):
+    """A request was made for another schedule, boundary set or version than the engine's."""
+
+
+class EngineError(TandemError, RuntimeError):
+    """The engine cannot run in tandem as configured, or is not running in tandem."""
+
+
+class AuthorshipError(TandemError, RuntimeError):
+    """Authorship is missing, has the wrong length, or disagrees with the tokens it describes."""

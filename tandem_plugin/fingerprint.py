@@ -1,0 +1,28 @@
+"""The fingerprint: proof that two processes mean the same authorship."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from tandem_plugin._version import __version__
+from tandem_plugin.boundaries import BoundarySet
+from tandem_plugin.schedules import Schedule, schedule_parameters
+
+__all__ = ["fingerprint"]
+
+
+def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
+    """16 hexadecimal digits over schedule, parameters, boundary set and package version.
+
+    It travels with each request: an engine refuses one that is not its own, so that a replay in
+    another process can never silently disagree with the engine.
+    """
+    meaning = {
+        "schedule": schedule.name,
+        "parameters": schedule_parameters(schedule),
+        "boundaries": boundaries.digest,
+        "version": __version__,
+    }
+    text = json.dumps(meaning, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

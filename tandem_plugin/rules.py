@@ -1,0 +1,117 @@
+"""The rules of one engine: its settings met with its tokenizer, which together decide authorship."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tandem_plugin.authorship import Authorship
+from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.draws import check_seed
+from tandem_plugin.errors import ConfigError, FingerprintError, RequestError
+from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.replay import Cursor, replay, replay_batch, replay_cursor
+from tandem_plugin.request import OFF, TandemRequest
+from tandem_plugin.schedules import Schedule, make_schedule, schedule_parameters
+
+__all__ = ["Rule", "TandemRules"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A schedule and the boundary set it runs on: all that decides authorship but the seed."""
+
+    schedule: Schedule
+    boundaries: BoundarySet
+    fingerprint: str
+
+    def replay(self, token_ids: Sequence[int], seed: int) -> Authorship:
+        """The authorship of one response: see :func:`tandem_plugin.replay`."""
+        return replay(token_ids, seed, self.schedule, self.boundaries)
+
+    def replay_batch(
+        self, responses: Sequence[Sequence[int]], seeds: Sequence[int]
+    ) -> list[Authorship]:
+        """The authorship of many responses."""
+        return replay_batch(responses, seeds, self.schedule, self.boundaries)
+
+    def cursor(self, token_ids: Sequence[int], seed: int) -> Cursor:
+        """Where the schedule stands after ``token_ids``."""
+        return replay_cursor(token_ids, seed, self.schedule, self.boundaries)
+
+    def request(self, seed: int) -> TandemRequest:
+        """A request for one response under this rule, fingerprint included."""
+        return TandemRequest(
+            check_seed(seed),
+            self.schedule.name,
+            schedule_parameters(self.schedule),
+            self.fingerprint,
+        )
+
+
+class TandemRules:
+    """The configured rule of an engine, and the rules that its requests may ask for instead.
+
+    Raises :class:`ConfigError` or :class:`TokenizerError` at once when the configured schedule
+    and the vocabulary do not go together.
+    """
+
+    def __init__(self, config: TandemConfig, vocabulary: Vocabulary) -> None:
+        self.config = config
+        self.vocabulary = vocabulary
+        self._boundaries: dict[str, BoundarySet] = {}
+        self._rules: dict[Schedule, Rule] = {}
+        self.default = self.rule(config.make_schedule())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The fingerprint of the configured rule."""
+        return self.default.fingerprint
+
+    def rule(self, schedule: Schedule) -> Rule:
+        """The rule of a schedule over this vocabulary."""
+        if schedule not in self._rules:
+            boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
+            self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
+        return self._rules[schedule]
+
+    def for_request(self, value: object) -> tuple[Rule, int] | None:
+        """The rule and the seed of a request's wire form; None when the senior answers alone.
+
+        Raises :class:`RequestError` when the request cannot be honoured, :class:`FingerprintError`
+        when it was made for other rules than these.
+        """
+        if value is None and self.config.require:
+            raise RequestError(
+                "This engine was started by a trainer for tandem, and the request says nothing "
+                "about tandem: the trainer's tandem adapter is not active in the process that sent "
+                f"it. Send tandem={OFF!r} if the senior is meant to answer alone."
+            )
+        request = TandemRequest.parse(value)
+        if request is None:
+            return None
+        rule = self.rule(self._schedule(request))
+        if request.fingerprint is not None and request.fingerprint != rule.fingerprint:
+            raise FingerprintError(
+                f"The request was made for the rules {request.fingerprint}, but this engine's are "
+                f"{rule.fingerprint} (schedule {rule.schedule}, resolver "
+                f"{rule.boundaries.resolver!r}). Use the same tandem-plugin version, settings and "
+                "tokenizer on both sides."
+            )
+        return rule, request.seed
+
+    def _schedule(self, request: TandemRequest) -> Schedule:
+        configured = self.default.schedule
+        name = request.schedule or configured.name
+        base = schedule_parameters(configured) if name == configured.name else {}
+        try:
+            return make_schedule(name, {**base, **request.parameters})
+        except ConfigError as error:
+            raise RequestError(str(error)) from error
+
+    def _boundary_set(self, resolver: str) -> BoundarySet:
+        if resolver not in self._boundaries:
+            self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
+        return self._boundaries[resolver]
