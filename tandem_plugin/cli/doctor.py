@@ -1,0 +1,68 @@
+"""``tandem doctor``: is this environment ready for tandem, and if not, what would mend it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.cli.checks import Finding
+
+__all__ = ["doctor"]
+
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def doctor(json: JsonOption = False) -> None:
+    """Check versions, vLLM's model runner, tandem's plugin and adapters, and known traps.
+
+    vLLM and verl are imported in processes of their own, which takes some seconds. Exit code 1
+    when there is a problem; a framework that is not installed is not one.
+    """
+    findings = _findings()
+    problem = any(finding.status == "problem" for finding in findings)
+    if json:
+        print_json(_result(findings, ok=not problem))
+    else:
+        _print(findings)
+    raise typer.Exit(1 if problem else 0)
+
+
+def _findings() -> list[Finding]:
+    from rich.console import Console
+
+    from tandem_plugin.cli.checks import CHECKS, Machine
+
+    machine = Machine.here()
+    with Console(stderr=True).status("Looking at vLLM and verl"):
+        return [check(machine) for check in CHECKS]
+
+
+def _result(findings: list[Finding], ok: bool) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {"ok": ok, "findings": [asdict(finding) for finding in findings]}
+
+
+def _print(findings: list[Finding]) -> None:
+    from collections import Counter
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        message = Text(finding.message, overflow="fold")
+        if finding.mend:
+            message.append(f"\n{finding.mend}", style="bold")
+        table.add_row(Text(finding.status, style=_STYLES[finding.status]), finding.check, message)
+    console.print(table)
+    counts = Counter(finding.status for finding in findings)
+    console.print(
+        f"{counts['ok']} ok, warnings: {counts['warning']}, problems: {counts['problem']}"
+    )

@@ -1,0 +1,168 @@
+"""``tandem replay``: does recorded authorship agree with its own seed and token ids?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.cli.audit import Audit, RuleBook
+
+__all__ = ["replay"]
+
+
+def replay(
+    rollouts: Annotated[
+        Path,
+        typer.Argument(help="Rollouts, one JSON object a line, as a training run leaves them."),
+    ],
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="The tokenizer of the run, as for `tandem boundaries`; without it, the folder "
+            "tokenizer/ or checkpoint/ beside the file."
+        ),
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="The schedule of rows that name none.  [default: word]")
+    ] = None,
+    boundaries: Annotated[
+        str | None, typer.Option(help="The boundary resolver of rows that name none.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A parameter of the schedule, for rows that do not carry it, such as p=0.3 or "
+            "cap=16. May be given several times.",
+        ),
+    ] = None,
+    show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Derive the authorship of every rollout again and compare it with what was recorded.
+
+    A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
+    where it has them, its settings in tandem_schedule. A response that the senior wrote alone says
+    "tandem_seed": null. Exit code 1 on any difference or malformed row.
+    """
+    from tandem_plugin.cli.audit import RuleBook
+    from tandem_plugin.cli.rollouts import RolloutError
+    from tandem_plugin.cli.tokenizers import find_tokenizer, read_vocabulary
+
+    if not rollouts.is_file():
+        raise RolloutError(f"There is no file {str(rollouts)!r}.")
+    options = _options(schedule, boundaries, settings or [])
+    chosen = tokenizer or find_tokenizer(rollouts)
+    audit = _audit(rollouts, RuleBook(read_vocabulary(chosen), options), show)
+    if not audit.rows + audit.solo_rows + audit.differing_rows:
+        raise RolloutError(f"{str(rollouts)!r} holds no rollouts.")
+    result = _result(audit, rollouts, chosen)
+    if json:
+        print_json(result)
+    else:
+        _print(result)
+    raise typer.Exit(0 if result["ok"] else 1)
+
+
+def _options(schedule: str | None, boundaries: str | None, settings: list[str]) -> dict[str, Any]:
+    import json
+
+    from tandem_plugin.errors import ConfigError
+
+    options: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set {setting} is not of the form NAME=VALUE, such as p=0.3.")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    if schedule is not None:
+        options["schedule"] = schedule
+    if boundaries is not None:
+        options["boundaries"] = boundaries
+    return options
+
+
+def _audit(path: Path, rules: RuleBook, keep: int) -> Audit:
+    """Read and compare every row, with a progress bar on a terminal's stderr."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from tandem_plugin.cli.audit import Audit, batches
+    from tandem_plugin.cli.rollouts import read_rollouts
+
+    audit = Audit(rules, keep)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("replay", total=path.stat().st_size)
+        rows = read_rollouts(path, lambda count: progress.advance(task, count))
+        for batch in batches(rows):
+            audit.add(batch)
+    return audit
+
+
+def _result(audit: Audit, rollouts: Path, tokenizer: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    def per_row(total: int) -> float | None:
+        return total / audit.rows if audit.rows else None
+
+    kinds = ("authorship", "length", "fingerprint", "malformed")
+    return {
+        "ok": not audit.differing_rows,
+        "rollouts": str(rollouts),
+        "tokenizer": tokenizer,
+        "rows": audit.rows,
+        "solo_rows": audit.solo_rows,
+        "tokens": audit.tokens,
+        "senior_share": audit.senior_tokens / audit.tokens if audit.tokens else None,
+        "spans_per_response": per_row(audit.spans),
+        "handoffs_per_response": per_row(audit.handoffs),
+        "differing_rows": audit.differing_rows,
+        "differences": {kind: audit.counts[kind] for kind in kinds},
+        "shown": [asdict(difference) for difference in audit.differences],
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    def number(value: float | None, form: str) -> str:
+        return "none" if value is None else format(value, form)
+
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in result["differences"].items())
+    rows = {
+        "tokenizer": result["tokenizer"],
+        "tandem rows": f"{result['rows']:,}",
+        "rows of the senior alone": f"{result['solo_rows']:,}",
+        "tokens": f"{result['tokens']:,}",
+        "senior share": number(result["senior_share"], ".3f"),
+        "spans per response": number(result["spans_per_response"], ".1f"),
+        "handoffs per response": number(result["handoffs_per_response"], ".1f"),
+        "differences": kinds,
+    }
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(name, Text(value, overflow="fold"))
+    console.print(table)
+    for difference in result["shown"]:
+        console.print(
+            f"line {difference['line']}, {difference['kind']}: {difference['message']}",
+            markup=False,
+        )
+    if result["ok"]:
+        console.print("Every row agrees with its replay.", style="green")
+    else:
+        count = f"{result['differing_rows']:,}"
+        console.print(f"Rows that do not agree with their replay: {count}.", style="red")

@@ -1,0 +1,159 @@
+"""A file of rollouts, one JSON object a line, as a trainer leaves it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.draws import check_seed
+from tandem_plugin.errors import TandemError
+
+__all__ = ["MalformedRow", "Rollout", "RolloutError", "read_rollouts", "short"]
+
+MAX_LINE_BYTES = 2**26
+MAX_TOKEN_ID = 2**31 - 1
+
+
+class RolloutError(TandemError, ValueError):
+    """A file of rollouts, or a row of it, cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One response: its tokens, and what was recorded about who wrote them."""
+
+    line: int
+    """The line of the file, counted from 1."""
+    response_ids: list[int]
+    authorship: list[int] | None
+    """Zeros and ones; None only where the senior wrote alone and nothing was recorded."""
+    seed: int | None
+    """The tandem seed; None where the senior wrote alone."""
+    fingerprint: str | None
+    settings: Mapping[str, Any]
+    """The schedule and its parameters, as far as the row carries them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedRow:
+    """A line that is no rollout."""
+
+    line: int
+    message: str
+
+
+def read_rollouts(
+    path: Path, on_read: Callable[[int], None] = lambda count: None
+) -> Iterator[Rollout | MalformedRow]:
+    """The rows of a file, one at a time, blank lines left out.
+
+    on_read: called with the number of bytes of each line. Raises :class:`RolloutError` when the
+    file cannot be opened, or a line is too long to be a response.
+    """
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(line) > MAX_LINE_BYTES:
+                    raise RolloutError(
+                        f"{str(path)!r}, line {number} is longer than {MAX_LINE_BYTES // 2**20} "
+                        "MiB: this is no file of rollouts with one JSON object a line."
+                    )
+                if line.strip():
+                    yield _row(line, number)
+                on_read(len(line))
+    except OSError as error:
+        raise RolloutError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+
+
+def _row(line: bytes, number: int) -> Rollout | MalformedRow:
+    try:
+        return _rollout(_parsed(line), number)
+    except TandemError as error:
+        return MalformedRow(number, str(error))
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RolloutError(f"This is not JSON: {error}.") from error
+    if not isinstance(row, dict):
+        raise RolloutError("This is not a JSON object with response_ids and tandem_seed.")
+    return row
+
+
+def _rollout(row: dict[str, Any], number: int) -> Rollout:
+    for field in ("response_ids", "tandem_seed"):
+        if field not in row:
+            raise RolloutError(
+                f"There is no field {field!r}. (A response that the senior wrote alone says "
+                '"tandem_seed": null.)'
+            )
+    seed = None if row["tandem_seed"] is None else check_seed(row["tandem_seed"])
+    return Rollout(
+        line=number,
+        response_ids=_integers("response_ids", row["response_ids"], MAX_TOKEN_ID),
+        authorship=_authorship(row, seed),
+        seed=seed,
+        fingerprint=_fingerprint(row, seed),
+        settings=_settings(row),
+    )
+
+
+def _authorship(row: dict[str, Any], seed: int | None) -> list[int] | None:
+    bits = row.get("authorship")
+    if bits is None:
+        if seed is None:
+            return None
+        raise RolloutError("There is no field 'authorship', though the row has a tandem seed.")
+    if isinstance(bits, list):
+        bits = [int(bit) if isinstance(bit, bool) else bit for bit in bits]
+    return _integers("authorship", bits, 1)
+
+
+def _fingerprint(row: dict[str, Any], seed: int | None) -> str | None:
+    fingerprint = row.get("tandem_fingerprint")
+    if fingerprint is None and seed is None:
+        return None
+    if not isinstance(fingerprint, str):
+        raise RolloutError(
+            f"tandem_fingerprint={short(fingerprint)} is not a string of hexadecimal digits."
+        )
+    return fingerprint
+
+
+def _settings(row: dict[str, Any]) -> dict[str, Any]:
+    settings = row.get("tandem_schedule")
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise RolloutError(
+            f"tandem_schedule={short(settings)} is not a mapping: give, for example, "
+            '{"schedule": "word", "p": 0.5, "cap": 32}.'
+        )
+    return settings
+
+
+def _integers(field: str, value: object, largest: int) -> list[int]:
+    if not isinstance(value, list):
+        raise RolloutError(f"{field}={short(value)} is not a list of integers.")
+    for position, item in enumerate(value):
+        if type(item) is not int or not 0 <= item <= largest:
+            raise RolloutError(
+                f"{field}[{position}]={short(item)} is not an integer from 0 to {largest}."
+            )
+    return value
+
+
+def short(value: object) -> str:
+    """``repr(value)``, cut to what fits in a sentence."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,55 @@
+"""The group of commands: turns whatever a command raises into a sentence and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+import typer
+from typer.core import TyperGroup
+
+from tandem_plugin.cli.output import print_error
+from tandem_plugin.errors import TandemError
+
+__all__ = ["TandemGroup"]
+
+_AS_JSON = "tandem_plugin.cli.as_json"
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """What typer raises for a wrong command line, whichever copy of click it carries."""
+
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+
+class TandemGroup(TyperGroup):
+    """Exit code 1 for an error of tandem's, 2 for a wrong command line; both as asked by --json."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
+        as_json = "--json" in args
+        with _reported(as_json):
+            context = super().make_context(info_name, args, *rest, **extra)
+        context.meta[_AS_JSON] = as_json
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        with _reported(ctx.meta[_AS_JSON]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reported(as_json: bool) -> Iterator[None]:
+    try:
+        yield
+    except TandemError as error:
+        print_error(str(error), as_json)
+        raise typer.Exit(1) from error
+    except Exception as error:
+        if not (as_json and isinstance(error, _UsageError)):
+            raise
+        print_error(error.format_message(), as_json)
+        raise typer.Exit(error.exit_code) from error

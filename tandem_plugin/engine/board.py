@@ -1,0 +1,59 @@
+"""The author board: where a runner's binding leaves the authors of a step for the model to take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.errors import EngineError
+
+__all__ = ["AuthorBoard", "author_board"]
+
+
+class AuthorBoard:
+    """The authors of the rows of the next step that samples.
+
+    The runner's binding posts once a step, before the forward pass; the first ``compute_logits``
+    of that step takes. Other calls (prompt logprobs, profiling) find nothing and get the senior.
+    """
+
+    def __init__(self) -> None:
+        self.bound = False
+        self._authors: NDArray[np.bool_] | None = None
+
+    def bind(self) -> None:
+        """Say that a runner's binding will post to this board."""
+        self.bound = True
+
+    def post(self, authors: NDArray[np.bool_] | None) -> None:
+        """Leave the authors of the coming step: bool ``[rows]``, true = senior; None for no rows."""
+        self._authors = authors
+
+    def take(self, rows: int) -> NDArray[np.bool_] | None:
+        """The authors that were posted for this step, once; None when nothing was.
+
+        Raises :class:`EngineError` when no runner is bound or the rows do not match: the engine
+        would serve tokens of the wrong author.
+        """
+        if not self.bound:
+            raise EngineError(
+                "No model runner is bound to the tandem engine, so nothing would choose authors. "
+                "This vLLM version or runner is not supported: see docs/compatibility.md."
+            )
+        authors, self._authors = self._authors, None
+        if authors is not None and len(authors) != rows:
+            raise EngineError(
+                f"The engine computes logits for {rows} rows, but the authors of {len(authors)} "
+                "rows are known. This serving option is not supported in tandem."
+            )
+        return authors
+
+
+_boards: dict[str, AuthorBoard] = {}
+
+
+def author_board(vllm_config: Any) -> AuthorBoard:
+    """The board of one engine in this process: runner and model find each other through it."""
+    return _boards.setdefault(vllm_config.instance_id, AuthorBoard())

@@ -1,0 +1,117 @@
+"""Two models in one: for each architecture, a subclass of the senior's own class with a junior.
+
+The senior's parameters keep their plain names and everything that a framework touches meets the
+model it expects. The junior is held beside it, outside ``named_parameters()``, so that no weight
+sync, dummy initialisation or reprocessing reaches it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tandem_plugin.engine.board import author_board
+from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.patches import PREFIX
+from tandem_plugin.errors import EngineError
+
+JUNIOR_PREFIX = "tandem_junior."
+
+
+def __getattr__(name: str) -> type[nn.Module]:
+    """``composite.TandemQwen3ForCausalLM``: vLLM looks classes up by name."""
+    if name.startswith(PREFIX):
+        return composite_class(name.removeprefix(PREFIX))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@functools.cache
+def composite_class(architecture: str) -> type[nn.Module]:
+    """The tandem subclass of one of vLLM's model classes."""
+    from vllm import ModelRegistry
+
+    senior_class = ModelRegistry.models[architecture].load_model_cls()
+    members = {
+        "__init__": _init,
+        "__module__": __name__,
+        "__qualname__": PREFIX + architecture,
+        "__doc__": f"{architecture} as the senior, with a frozen junior beside it.",
+        "forward": _forward,
+        "compute_logits": _compute_logits,
+        "named_buffers": _named_buffers,
+        "_senior": senior_class,
+    }
+    return type(PREFIX + architecture, (senior_class,), members)
+
+
+def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
+    self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
+    junior = load_junior(vllm_config)
+    # Not through nn.Module.__setattr__, which would register the junior as a submodule.
+    object.__setattr__(self, "junior", junior)
+    object.__setattr__(self, "tandem_hidden_size", vllm_config.model_config.get_hidden_size())
+    object.__setattr__(self, "tandem_board", author_board(vllm_config))
+
+
+def _forward(
+    self: Any,
+    input_ids: torch.Tensor | None,
+    positions: torch.Tensor,
+    intermediate_tensors: Any = None,
+    inputs_embeds: torch.Tensor | None = None,
+    **options: Any,
+) -> torch.Tensor:
+    """Both models over the same tokens: ``[tokens, senior's hidden + junior's hidden]``."""
+    if input_ids is None:
+        raise EngineError("Prompt embeddings do not go with tandem: the junior needs token ids.")
+    senior = self._senior.forward(
+        self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
+    )
+    junior = self.junior(input_ids, positions)
+    return torch.cat([senior, junior], dim=-1)
+
+
+def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Row by row the logits of the row's author: ``[rows, vocabulary]``.
+
+    Only the author's head runs for a row, so that every sampling parameter, mask and logprob that
+    follows applies to the author's logits unchanged.
+    """
+    width = self.tandem_hidden_size
+    authors = self.tandem_board.take(hidden_states.shape[0])
+    if authors is None or authors.all():
+        return self._senior.compute_logits(self, hidden_states[:, :width].contiguous())
+    if not authors.any():
+        return self.junior.compute_logits(hidden_states[:, width:].contiguous())
+    senior_rows = _rows(authors, hidden_states.device)
+    junior_rows = _rows(~authors, hidden_states.device)
+    senior = self._senior.compute_logits(self, hidden_states[senior_rows, :width])
+    junior = self.junior.compute_logits(hidden_states[junior_rows, width:])
+    logits = senior.new_empty((hidden_states.shape[0], senior.shape[-1]))
+    logits[senior_rows] = senior
+    logits[junior_rows] = junior.to(senior.dtype)
+    return logits
+
+
+def _named_buffers(
+    self: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The senior's buffers, and every tensor of the junior under ``tandem_junior.``.
+
+    vLLM's sleep at level 2 discards all weights and keeps buffers: so the junior survives it.
+    """
+    yield from self._senior.named_buffers(self, prefix, recurse, remove_duplicate)
+    if recurse:
+        for name, parameter in self.junior.named_parameters():
+            yield prefix + JUNIOR_PREFIX + name, parameter
+        for name, buffer in self.junior.named_buffers():
+            yield prefix + JUNIOR_PREFIX + name, buffer
+
+
+def _rows(mask: np.ndarray[Any, np.dtype[np.bool_]], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.flatnonzero(mask)).to(device, non_blocking=True)

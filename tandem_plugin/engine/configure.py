@@ -1,0 +1,121 @@
+"""From engine arguments that ask for tandem to the configuration of a tandem engine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine import refusals
+from tandem_plugin.engine.patches import PREFIX, keep_cpu_linear_weights
+from tandem_plugin.errors import ConfigError, EngineError
+
+__all__ = ["AUTHORS_PROCESSOR", "create_tandem_config"]
+
+logger = logging.getLogger(__name__)
+
+AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
+"""The binding to Model Runner V1, by name: vLLM loads it in the worker."""
+
+_TRAINERS = {"verl": "verl.workers.rollout.vllm_rollout", "OpenRLHF": "openrlhf.trainer"}
+"""The modules that a trainer's own engine process has loaded."""
+
+
+def create_tandem_config(
+    create: Callable[..., Any], args: Any, *rest: Any, **options: Any
+) -> Any:
+    """Check the engine arguments, add what tandem needs, and make vLLM's configuration of them.
+
+    Raises :class:`ConfigError` or :class:`EngineError` before anything is loaded.
+    """
+    config = TandemConfig.from_mapping(args.additional_config["tandem"])
+    refusals.check_arguments(args)
+    architecture = _senior_architecture(args)
+    junior = config.junior or str(args.model)
+    _check_junior(junior)
+
+    settings = config.settings() | {"junior": junior, "require": config.require or _in_trainer()}
+    args.additional_config = {**args.additional_config, "tandem": settings}
+    args.hf_overrides = _with_architecture(args.hf_overrides, PREFIX + architecture)
+    processors = list(args.logits_processors or [])
+    if AUTHORS_PROCESSOR not in processors:
+        args.logits_processors = [*processors, AUTHORS_PROCESSOR]
+    # The V1 runner learns the last token only after the logits are computed when it schedules
+    # asynchronously; the author must be known before.
+    args.async_scheduling = False
+
+    vllm_config = create(args, *rest, **options)
+
+    refusals.check_config(vllm_config)
+    from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules
+
+    rules = engine_rules(vllm_config)
+    check_vocabularies(vllm_config, junior)
+    if vllm_config.device_config.device_type == "cpu":
+        keep_cpu_linear_weights()
+    logger.info(
+        "tandem is on: schedule %s, boundaries %s (%d ids), junior %s, fingerprint %s",
+        rules.default.schedule,
+        rules.default.boundaries.resolver,
+        rules.default.boundaries.count,
+        junior,
+        rules.fingerprint,
+    )
+    return vllm_config
+
+
+def _senior_architecture(args: Any) -> str:
+    from vllm import ModelRegistry
+    from vllm.transformers_utils.config import get_config
+
+    overrides = args.hf_overrides if isinstance(args.hf_overrides, dict) else {}
+    architectures = overrides.get("architectures")
+    if not architectures:
+        hf_config = get_config(
+            args.hf_config_path or args.model,
+            args.trust_remote_code,
+            revision=args.revision,
+            code_revision=args.code_revision,
+        )
+        architectures = getattr(hf_config, "architectures", None)
+    if not architectures:
+        raise EngineError(
+            f"The senior's checkpoint {str(args.model)!r} names no architecture in its config.json."
+        )
+    architecture = str(architectures[0]).removeprefix(PREFIX)
+    if architecture not in ModelRegistry.models:
+        raise EngineError(
+            f"The senior's architecture {architecture!r} is not one that vLLM implements itself; "
+            "tandem needs one of vLLM's own models."
+        )
+    return architecture
+
+
+def _with_architecture(overrides: Any, architecture: str) -> Any:
+    if overrides is None or isinstance(overrides, dict):
+        return {**(overrides or {}), "architectures": [architecture]}
+
+    def override(hf_config: Any) -> Any:
+        hf_config = overrides(hf_config)
+        hf_config.architectures = [architecture]
+        return hf_config
+
+    return override
+
+
+def _check_junior(junior: str) -> None:
+    looks_local = os.path.isabs(junior) or junior.startswith((".", "~")) or os.path.isdir(junior)
+    path = os.path.expanduser(junior)
+    if looks_local and not os.path.isfile(os.path.join(path, "config.json")):
+        raise ConfigError(
+            f"tandem.junior={junior!r} is not a checkpoint: there is no config.json there. Give "
+            "the folder of a Hugging Face checkpoint, or leave junior out for the one the senior "
+            "starts from."
+        )
+
+
+def _in_trainer() -> bool:
+    return any(module in sys.modules for module in _TRAINERS.values())

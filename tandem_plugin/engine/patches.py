@@ -1,0 +1,122 @@
+"""Every touch on vLLM's internals, each with what, which versions, why and when it can go.
+
+Nothing here changes an engine that does not ask for tandem.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+__all__ = [
+    "keep_cpu_linear_weights",
+    "register_architectures",
+    "wrap_engine_config",
+    "wrap_request_admission",
+]
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "Tandem"
+_MARK = "_tandem_wrapped"
+
+
+def register_architectures() -> None:
+    """Register a tandem architecture, by string, for every architecture that vLLM knows.
+
+    Touches: ``ModelRegistry.register_model`` (public) and ``MODELS_CONFIG_MAP``, vLLM's table of
+    per-architecture settings, mirrored so that a senior keeps its own. Versions: 0.24 to 0.32.
+    Why: worker processes look the architecture up by name and do not know which one will come.
+    Goes when: vLLM lets a plugin name the model class of one engine (``model_class_overrides``
+    reaches the oldest supported version).
+    """
+    from vllm import ModelRegistry
+    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
+
+    for architecture in list(ModelRegistry.models):
+        tandem = PREFIX + architecture
+        if architecture.startswith(PREFIX) or tandem in ModelRegistry.models:
+            continue
+        ModelRegistry.register_model(tandem, f"tandem_plugin.engine.composite:{tandem}")
+        if architecture in MODELS_CONFIG_MAP:
+            MODELS_CONFIG_MAP[tandem] = MODELS_CONFIG_MAP[architecture]
+
+
+def wrap_engine_config() -> None:
+    """Let engine arguments that ask for tandem pass through :mod:`~tandem_plugin.engine.configure`.
+
+    Touches: ``EngineArgs.create_engine_config``. Versions: 0.24 to 0.32. Why: it is the one place
+    that every way into vLLM passes (Python, ``vllm serve``, verl, OpenRLHF), before the model
+    configuration is made. Goes when: vLLM offers a hook that amends engine arguments.
+    """
+    from vllm.engine.arg_utils import EngineArgs
+
+    def wrapper(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
+        additional = args.additional_config
+        if not isinstance(additional, dict) or "tandem" not in additional:
+            return create(args, *rest, **options)
+        from tandem_plugin.engine.configure import create_tandem_config
+
+        return create_tandem_config(create, args, *rest, **options)
+
+    _wrap(EngineArgs, "create_engine_config", wrapper)
+
+
+def wrap_request_admission() -> None:
+    """Check what a request says about tandem before it enters a tandem engine.
+
+    Touches: ``InputProcessor.process_inputs`` in the front-end process. Versions: 0.24 to 0.32.
+    Why: a bad request must fail alone, with a sentence, and not in the worker, where an error ends
+    the engine. Logits processors could validate on the V1 runner, but V2 does not have them.
+    Goes when: vLLM offers request validation to plugins on both runners.
+    """
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    def wrapper(
+        process: Callable[..., Any],
+        processor: Any,
+        request_id: str,
+        prompt: Any,
+        params: Any,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
+        if "tandem" in (processor.vllm_config.additional_config or {}):
+            from tandem_plugin.engine.admission import check_request
+
+            check_request(processor.vllm_config, params)
+        return process(processor, request_id, prompt, params, *rest, **options)
+
+    _wrap(InputProcessor, "process_inputs", wrapper)
+
+
+def keep_cpu_linear_weights() -> None:
+    """Keep a linear layer's weight after vLLM's CPU build has packed it.
+
+    Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers.
+    Versions: 0.27 to 0.32, CPU builds only. Why: the packed copy replaces the weight, so that a
+    weight sync finds nothing to load into and fails. Costs the memory of one copy. Goes when: the
+    CPU build can reload weights.
+    """
+    from vllm.model_executor.layers import utils
+
+    def wrapper(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
+        return dispatch(layer, remove_weight=False)
+
+    _wrap(utils, "dispatch_cpu_unquantized_gemm", wrapper)
+
+
+def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace ``owner.name`` once by ``wrapper(original, *args, **kwargs)``."""
+    original = getattr(owner, name)
+    if getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
+
+    setattr(wrapped, _MARK, True)
+    setattr(owner, name, wrapped)

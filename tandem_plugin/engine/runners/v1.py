@@ -1,0 +1,78 @@
+"""Model Runner V1: a logits processor that follows the batch and posts each step's authors.
+
+vLLM tells logits processors of every request that enters, leaves or moves within the batch, before
+each forward pass. It changes no logits itself: the composite model reads the posted authors when
+it computes them. Source: vLLM's ``vllm/v1/sample/logits_processor/interface.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirectionality
+
+from tandem_plugin.engine.admission import tandem_argument
+from tandem_plugin.engine.authors import BatchAuthors, Passage
+from tandem_plugin.engine.board import author_board
+from tandem_plugin.engine.patches import keep_cpu_linear_weights
+from tandem_plugin.engine.record import AuthorshipRecord
+from tandem_plugin.engine.vocabularies import engine_rules
+
+__all__ = ["AuthorsLogitsProcessor"]
+
+
+class AuthorsLogitsProcessor(LogitsProcessor):
+    """Keeps the schedule state of every request in the batch."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        # vLLM makes this before it loads the model: in time for the weights to be kept.
+        if device.type == "cpu":
+            keep_cpu_linear_weights()
+        self._rules = engine_rules(vllm_config)
+        self._max_model_len = vllm_config.model_config.max_model_len
+        size = vllm_config.scheduler_config.max_num_seqs
+        self._authors = BatchAuthors(size, self._max_model_len + 1)
+        record = self._rules.config.record
+        self._record = AuthorshipRecord(record) if record else None
+        self._rows = 0
+        self._board = author_board(vllm_config)
+        self._board.bind()
+
+    def is_argmax_invariant(self) -> bool:
+        return True  # apply() changes nothing
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+    def update_state(self, batch_update: Any) -> None:
+        """Follow the batch, then post the authors of the coming step. Called once a step."""
+        if batch_update is not None:
+            self._rows = batch_update.batch_size
+            for row in batch_update.removed:
+                self._end(row)
+            for row, params, prompt, output in batch_update.added:
+                self._begin(row, params, prompt, output)
+            for source, target, direction in batch_update.moved:
+                if direction == MoveDirectionality.SWAP:
+                    self._authors.swap(source, target)
+                else:
+                    self._end(target)
+                    self._authors.move(source, target)
+        self._board.post(self._authors.next_authors(self._rows) if self._rows else None)
+
+    def _begin(self, row: int, params: Any, prompt: list[int] | None, output: list[int]) -> None:
+        self._end(row)
+        chosen = self._rules.for_request(tandem_argument(params))
+        if chosen is None:
+            return
+        rule, seed = chosen
+        positions = self._max_model_len - len(prompt or [])
+        if params.max_tokens is not None:
+            positions = min(positions, params.max_tokens)
+        self._authors.add(row, Passage(rule, seed, output), positions)
+
+    def _end(self, row: int) -> None:
+        passage = self._authors.remove(row)
+        if passage is not None and self._record is not None and passage.output:
+            self._record.write(passage)

@@ -1,0 +1,29 @@
+"""Whether an engine runs in tandem, for adapters that must not train on anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem_plugin.engine.configure import AUTHORS_PROCESSOR
+from tandem_plugin.engine.patches import PREFIX
+from tandem_plugin.errors import EngineError
+
+__all__ = ["check_engine"]
+
+
+def check_engine(vllm_config: Any) -> None:
+    """Raise :class:`EngineError` unless this engine's configuration is a tandem engine's.
+
+    vllm_config: the ``VllmConfig`` of a running engine.
+    """
+    model = vllm_config.model_config
+    architecture = next(iter(model.architectures), "")
+    processors = list(model.logits_processors or [])
+    if architecture.startswith(PREFIX) and AUTHORS_PROCESSOR in processors:
+        return
+    raise EngineError(
+        "tandem was asked for, but the vLLM engine does not run in tandem: its model is "
+        f"{architecture!r}. The plugin 'tandem' of the group vllm.general_plugins was not active "
+        "when the engine was configured. Check that tandem-plugin is installed in the engine's "
+        "environment and that VLLM_PLUGINS, if set, contains 'tandem'; 'tandem doctor' shows both."
+    )

@@ -1,0 +1,71 @@
+"""The engine's tokenizer: it gives the rules their boundaries, and the junior must share it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError, TokenizerError
+from tandem_plugin.rules import TandemRules
+
+__all__ = ["check_vocabularies", "engine_rules"]
+
+logger = logging.getLogger(__name__)
+
+_rules: dict[str, TandemRules] = {}
+
+
+def engine_rules(vllm_config: Any) -> TandemRules:
+    """The rules of a tandem engine, made once a process from its configuration."""
+    settings = vllm_config.additional_config["tandem"]
+    model = vllm_config.model_config
+    key = repr((model.tokenizer, model.tokenizer_revision, sorted(settings.items(), key=str)))
+    if key not in _rules:
+        _rules[key] = TandemRules(TandemConfig.from_mapping(settings), _senior_vocabulary(model))
+    return _rules[key]
+
+
+def check_vocabularies(vllm_config: Any, junior: str) -> None:
+    """Raise :class:`EngineError` unless the junior's token ids mean what the senior's mean."""
+    from vllm.transformers_utils.config import get_config
+
+    model = vllm_config.model_config
+    if junior == model.model:
+        return
+    junior_config = get_config(junior, model.trust_remote_code)
+    size = getattr(junior_config, "vocab_size", None)
+    if size != model.get_vocab_size():
+        raise EngineError(
+            f"The junior {junior!r} has a vocabulary of {size} token ids and the senior "
+            f"{model.model!r} one of {model.get_vocab_size()}: they cannot write one response. "
+            "Choose a junior with the senior's tokenizer."
+        )
+    try:
+        junior_vocabulary = Vocabulary.from_path(junior)
+    except TokenizerError:
+        logger.warning(
+            "The junior %r has no tokenizer of its own; it is taken to use the senior's.", junior
+        )
+        return
+    senior_vocabulary = _senior_vocabulary(model)
+    if junior_vocabulary.pieces != senior_vocabulary.pieces:
+        pairs = zip(junior_vocabulary.pieces, senior_vocabulary.pieces, strict=False)
+        differing = next(
+            (i for i, (ours, theirs) in enumerate(pairs) if ours != theirs),
+            min(len(junior_vocabulary), len(senior_vocabulary)),
+        )
+        raise EngineError(
+            f"The junior {junior!r} has another vocabulary than the senior {model.model!r}: they "
+            f"differ from token id {differing} on. Choose a junior with the senior's tokenizer."
+        )
+
+
+def _senior_vocabulary(model: Any) -> Vocabulary:
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    tokenizer = cached_tokenizer_from_config(model)
+    if tokenizer is None:
+        return Vocabulary.from_path(model.tokenizer)
+    return Vocabulary.from_tokenizer(tokenizer)
