@@ -1,0 +1,47 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+OUT ?= runs/demo
+PROBLEMS ?=
+STEPS ?=
+
+.PHONY: demo test test-fast test-integration lint format clean
+
+# PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
+# transformers' import, and nothing here needs them.
+$(VENV)/.demo-ready: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[cpu]"
+	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+$(VENV)/.test-ready: $(VENV)/.demo-ready
+	$(BIN)/python -m pip install --quiet --editable ".[cpu,dev]"
+	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+demo: $(VENV)/.demo-ready
+	$(BIN)/python examples/demo/run.py --out $(OUT) \
+	  $(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(STEPS),--steps $(STEPS))
+
+test: $(VENV)/.test-ready
+	$(BIN)/python -m pytest tests integration_tests
+
+test-fast: $(VENV)/.test-ready
+	$(BIN)/python -m pytest tests
+
+test-integration: $(VENV)/.test-ready
+	$(BIN)/python -m pytest integration_tests
+
+lint: $(VENV)/.test-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test-ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

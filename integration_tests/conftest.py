@@ -1,0 +1,41 @@
+"""Small models shared by all integration tests, and the environment of a small CPU engine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Tests send small functions to the engine's worker to look at its weights.
+os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+# Functions sent there are found by name.
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    part for part in (str(Path(__file__).parent), os.environ.get("PYTHONPATH")) if part
+)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    from support.models import make_tokenizer
+
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> dict[str, Path]:
+    """senior, junior (same shape), other (another depth, width and number of KV heads)."""
+    from support.models import make_model
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    make_model(folder / "senior", seed=0, tokenizer=tokenizer)
+    make_model(folder / "junior", seed=1, tokenizer=tokenizer)
+    make_model(
+        folder / "other", seed=2, tokenizer=tokenizer, hidden=96, layers=3, heads=6, kv_heads=3
+    )
+    return {name: folder / name for name in ("senior", "junior", "other")}

@@ -1,0 +1,78 @@
+"""An independent reference: Algorithm 1 in plain Python over Hugging Face forward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+
+class Reference:
+    """Two Hugging Face models in fp32."""
+
+    def __init__(self, senior: Path, junior: Path) -> None:
+        self.models = {
+            True: AutoModelForCausalLM.from_pretrained(senior, dtype=torch.float32).eval(),
+            False: AutoModelForCausalLM.from_pretrained(junior, dtype=torch.float32).eval(),
+        }
+
+    @torch.no_grad()
+    def logits(self, author: bool, ids: list[int]) -> torch.Tensor:
+        """The author's logits for the token after ``ids``: float32 ``[vocabulary]``."""
+        return self.models[author](torch.tensor([ids])).logits[0, -1].float()
+
+    def greedy(self, prompt: list[int], length: int, authors: Iterator[bool]) -> list[int]:
+        """Greedy tokens, each by the author that ``authors`` yields once it is sent the last one."""
+        response: list[int] = []
+        author = next(authors)
+        while len(response) < length:
+            response.append(int(self.logits(author, prompt + response).argmax()))
+            if len(response) < length:
+                author = authors.send(response[-1])
+        return response
+
+
+def uniforms(seed: int, length: int) -> list[float]:
+    """The draws of a seed, from the generator's raw 64-bit words."""
+    words = np.random.Philox(key=seed).random_raw(length)
+    return [(int(word) >> 11) * 2.0**-53 for word in words]
+
+
+def algorithm_1(
+    seed: int, p: float, cap: int, boundaries: set[int]
+) -> Iterator[bool]:
+    """Algorithm 1 as the paper writes it: yields a_t, is sent y_t."""
+    u = uniforms(seed, 4096)
+    t = 1
+    senior = u[0] < p
+    c = 0
+    while True:
+        y = yield senior
+        t += 1
+        if y in boundaries or c >= cap:
+            senior = u[t - 1] < p
+            c = 0
+        else:
+            c += 1
+
+
+def always(senior: bool) -> Iterator[bool]:
+    """One author throughout."""
+    while True:
+        yield senior
+
+
+def alternating(senior: bool) -> Iterator[bool]:
+    """Strict alternation, token by token."""
+    while True:
+        yield senior
+        senior = not senior
+
+
+def every_token(seed: int, p: float) -> Iterator[bool]:
+    """A fresh draw for every token."""
+    for u in uniforms(seed, 4096):
+        yield u < p

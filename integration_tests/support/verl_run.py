@@ -1,0 +1,229 @@
+"""Runs verl's own trainer on a tiny model, on a CPU, and reads back what it left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
+TANDEM = f"+{ENGINE}.additional_config.tandem"
+"""The one flag: the node under which tandem's settings stand."""
+
+_MARKER = "TANDEM_TEST_RUN"
+
+_REWARD = '''
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    """The share of the letter e: differs between siblings, so that advantages are not zero."""
+    return min(1.0, solution_str.count("e") / 10.0)
+'''
+
+
+@dataclass(frozen=True)
+class VerlRun:
+    """What one run of the trainer left."""
+
+    exit_code: int
+    seconds: float
+    """Until the main process ended by itself; negative when it had to be killed."""
+    log: str
+    folder: Path
+
+    @property
+    def ended(self) -> bool:
+        """Whether the main process ended by itself."""
+        return self.seconds >= 0
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """verl's metrics, one mapping a logged step."""
+        file = self.folder / "metrics.jsonl"
+        if not file.exists():
+            return []
+        return [json.loads(line)["data"] for line in file.read_text().splitlines()]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The metrics of training steps."""
+        return [step for step in self.metrics if "training/global_step" in step]
+
+    def rollouts(self, step: int, kind: str = "rollouts") -> list[dict[str, Any]]:
+        """The dump of one step: ``kind`` is "rollouts" or "validation"."""
+        lines = (self.folder / kind / f"{step}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@dataclass(frozen=True)
+class VerlBench:
+    """A tiny model with data and a reward, on which runs are made."""
+
+    folder: Path
+    model: Path
+
+    @classmethod
+    def make(cls, folder: Path, model: Path) -> VerlBench:
+        """Write prompts and a reward for ``model``, a checkpoint with a chat template."""
+        import pandas
+
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def rows(count: int, first: int) -> Any:
+            return pandas.DataFrame(
+                {
+                    "data_source": "tiny",
+                    "prompt": [{"role": "user", "content": f"Say the letter e {i} times"}],
+                    "ability": "spelling",
+                    "reward_model": {"style": "rule", "ground_truth": "e"},
+                    "extra_info": {"index": i, "split": "train"},
+                }
+                for i in range(first, first + count)
+            )
+
+        rows(16, 0).to_parquet(folder / "train.parquet")
+        rows(2, 100).to_parquet(folder / "validation.parquet")
+        (folder / "reward.py").write_text(_REWARD)
+        return cls(folder, model)
+
+    def run(
+        self,
+        *overrides: str,
+        environment: dict[str, str] | None = None,
+        timeout: float = 240,
+        name: str = "run",
+    ) -> VerlRun:
+        """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s."""
+        out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        # Ray puts sockets there, whose paths must be short.
+        ray = Path(tempfile.mkdtemp(prefix="tv", dir="/tmp"))
+        command = [sys.executable, "-m", "verl.trainer.main_ppo"]
+        command += [*self._settings(out, ray), *overrides]
+        started = time.monotonic()
+        with (out / "log.txt").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=out,
+                env=self._environment(out) | (environment or {}),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                process.wait(timeout)
+                seconds = time.monotonic() - started
+            except subprocess.TimeoutExpired:
+                seconds = -1.0
+                process.kill()
+                process.wait()
+            finally:
+                _end(out)
+        shutil.rmtree(ray, ignore_errors=True)
+        text = (out / "log.txt").read_text(errors="replace")
+        return VerlRun(process.returncode, seconds, text, out)
+
+    def _environment(self, out: Path) -> dict[str, str]:
+        return {
+            **os.environ,
+            _MARKER: str(out),
+            "VERL_USE_EXTERNAL_MODULES": "tandem_verl.cpu",
+            "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "OMP_NUM_THREADS": "2",
+            "HYDRA_FULL_ERROR": "1",
+            "HF_HUB_OFFLINE": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_DEDUP_LOGS": "0",
+            "PYTHONWARNINGS": "ignore",
+        }
+
+    def _settings(self, out: Path, ray: Path) -> list[str]:
+        actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+        return [
+            "trainer.device=cpu",
+            "trainer.nnodes=1",
+            "trainer.n_gpus_per_node=1",
+            "ray_kwargs.ray_init.num_cpus=16",
+            "+ray_kwargs.ray_init.num_gpus=1",
+            "+ray_kwargs.ray_init.address=local",
+            f"+ray_kwargs.ray_init._temp_dir={ray}",
+            "+ray_kwargs.ray_init.object_store_memory=200000000",
+            "+ray_kwargs.ray_init.include_dashboard=False",
+            "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+            "transfer_queue.backend.SimpleStorage.total_storage_size=1000",
+            f"data.train_files={self.folder}/train.parquet",
+            f"data.val_files={self.folder}/validation.parquet",
+            "data.train_batch_size=4",
+            "data.max_prompt_length=64",
+            "data.max_response_length=32",
+            "data.dataloader_num_workers=0",
+            "data.seed=1",
+            f"actor_rollout_ref.model.path={self.model}",
+            "actor_rollout_ref.model.use_remove_padding=False",
+            "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+            "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+            f"{actor}.strategy=fsdp2",
+            f"{actor}.fsdp_config.use_torch_compile=False",
+            f"+{actor}.fsdp_config.mixed_precision="
+            "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
+            f"{actor}.ppo_mini_batch_size=4",
+            f"{actor}.ppo_micro_batch_size_per_gpu=4",
+            f"{actor}.optim.lr=1e-3",
+            f"{actor}.use_kl_loss=False",
+            f"{rollout}.name=vllm",
+            f"{rollout}.n=2",
+            f"{rollout}.tensor_model_parallel_size=1",
+            f"{rollout}.dtype=float32",
+            f"{rollout}.enforce_eager=True",
+            f"{rollout}.free_cache_engine=False",
+            f"+{rollout}.enable_sleep_mode=False",
+            f"{rollout}.gpu_memory_utilization=0.1",
+            f"{rollout}.max_model_len=128",
+            f"{rollout}.max_num_seqs=8",
+            f"{rollout}.max_num_batched_tokens=512",
+            f"{rollout}.log_prob_micro_batch_size_per_gpu=4",
+            f"{rollout}.agent.num_workers=1",
+            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes=16",
+            "reward.num_workers=1",
+            f"reward.custom_reward_function.path={self.folder}/reward.py",
+            "reward.custom_reward_function.name=compute_score",
+            "algorithm.adv_estimator=grpo",
+            "trainer.total_training_steps=2",
+            "trainer.val_before_train=False",
+            "trainer.test_freq=-1",
+            "trainer.save_freq=-1",
+            "trainer.resume_mode=disable",
+            'trainer.logger=["console","file"]',
+            f"trainer.default_local_dir={out}/checkpoints",
+            f"trainer.rollout_data_dir={out}/rollouts",
+            f"trainer.validation_data_dir={out}/validation",
+        ]
+
+
+def _leftovers(out: Path) -> list[int]:
+    """The processes of a run, by the marker that they inherited in their environment."""
+    marker = f"{_MARKER}={out}".encode()
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if marker in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+    return found
+
+
+def _end(out: Path) -> None:
+    """End whatever is left of a run; a run that ended well takes a moment for it by itself."""
+    deadline = time.monotonic() + 10
+    while _leftovers(out) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for pid in _leftovers(out):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,233 @@
+"""The lockstep engine against Hugging Face, against replay, and against each model's distribution."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from support.reference import Reference, algorithm_1, always, every_token
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.draws import draws
+
+CAP = 4
+PROMPTS = [
+    "import numpy\n",
+    "class Foo(object):\n    def",
+    "return x of the tokens",
+    "The senior and the junior write one response together, and the",
+]
+
+
+@pytest.fixture(scope="module")
+def record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("record")
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoints: dict[str, Path], record_folder: Path) -> Any:
+    from vllm import LLM
+
+    return LLM(
+        str(checkpoints["senior"]),
+        enforce_eager=True,
+        max_model_len=512,
+        max_num_seqs=64,
+        gpu_memory_utilization=0.1,
+        dtype="float32",
+        additional_config={
+            "tandem": {
+                "schedule": "word",
+                "cap": CAP,
+                "junior": str(checkpoints["other"]),
+                "record": str(record_folder),
+            }
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoints: dict[str, Path]) -> Reference:
+    return Reference(checkpoints["senior"], checkpoints["other"])
+
+
+@pytest.fixture(scope="module")
+def rules(tokenizer: Any) -> TandemRules:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": CAP})
+    return TandemRules(config, Vocabulary.from_tokenizer(tokenizer))
+
+
+@pytest.fixture(scope="module")
+def word_ids(tokenizer: Any) -> set[int]:
+    return {i for piece, i in tokenizer.get_vocab().items() if piece[0] == "Ġ"}
+
+
+def generate(engine: Any, tokenizer: Any, asked: list[tuple[str, Any]], **sampling: Any) -> Any:
+    from vllm import SamplingParams
+
+    prompts = [{"prompt_token_ids": tokenizer(prompt).input_ids} for prompt, _ in asked]
+    params = [
+        SamplingParams(**sampling, extra_args=None if tandem is None else {"tandem": tandem})
+        for _, tandem in asked
+    ]
+    outputs = engine.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def test_greedy_tokens_of_a_mixed_batch_equal_a_hugging_face_loop(
+    engine: Any, reference: Reference, tokenizer: Any, word_ids: set[int]
+) -> None:
+    length = 40
+    kinds: list[tuple[Any, Any]] = [
+        (None, lambda: always(True)),
+        ("off", lambda: always(True)),
+        ({"seed": 3, "schedule": "solo"}, lambda: always(True)),
+        ({"seed": 3, "schedule": "junior"}, lambda: always(False)),
+        ({"seed": 8, "schedule": "token"}, lambda: every_token(8, 0.5)),
+        ({"seed": 5}, lambda: algorithm_1(5, 0.5, CAP, word_ids)),
+        ({"seed": 6, "p": 0.3, "cap": 9}, lambda: algorithm_1(6, 0.3, 9, word_ids)),
+        ({"seed": 7, "schedule": "word", "p": 0.8}, lambda: algorithm_1(7, 0.8, CAP, word_ids)),
+    ]
+    asked = [(prompt, tandem) for prompt in PROMPTS for tandem, _ in kinds]
+    responses = generate(
+        engine, tokenizer, asked, temperature=0, max_tokens=length, ignore_eos=True
+    )
+    expected = [
+        reference.greedy(tokenizer(prompt).input_ids, length, authors())
+        for prompt in PROMPTS
+        for _, authors in kinds
+    ]
+    assert responses == expected
+    assert len({tuple(response) for response in responses}) > len(PROMPTS) * 4
+
+
+def test_recorded_authorship_equals_replay_on_sampled_responses(
+    engine: Any, rules: TandemRules, tokenizer: Any, record_folder: Path
+) -> None:
+    seeds = list(range(1_000, 1_520))
+    asked = [(PROMPTS[seed % len(PROMPTS)], {"seed": seed}) for seed in seeds]
+    responses = generate(
+        engine, tokenizer, asked, temperature=0.6, top_p=0.95, max_tokens=60, ignore_eos=True
+    )
+    recorded = {}
+    for file in record_folder.glob("*.jsonl"):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            recorded[row["tandem_seed"]] = row
+    replayed = rules.default.replay_batch(responses, seeds)
+    past_the_cap = 0
+    for seed, response, authorship in zip(seeds, responses, replayed, strict=True):
+        row = recorded[seed]
+        assert row["response_ids"] == response
+        assert row["authorship"] == authorship.tolist()
+        assert row["tandem_fingerprint"] == rules.fingerprint
+        assert len(response) == 60
+        boundary = rules.default.boundaries.contains(response)
+        runs = np.diff(np.flatnonzero(np.concatenate([[True], boundary, [True]])))
+        past_the_cap += int(runs.max() > CAP + 1)
+    assert past_the_cap > 400
+
+
+@pytest.mark.parametrize("author", ["senior", "junior"])
+def test_tokens_at_each_author_follow_that_models_own_distribution(
+    engine: Any, reference: Reference, tokenizer: Any, author: str
+) -> None:
+    """Chi-square at significance 1e-3 with 3,000 samples of the first token at temperature 1.
+
+    Tokens are binned by how much likelier this model finds them than the other does. The power to
+    reject a mixture with one tenth of the other model's tokens is computed from the non-central
+    chi-square distribution, and must be over 0.99.
+    """
+    samples, significance, bins = 3_000, 1e-3, 20
+    prompt = PROMPTS[3]
+    senior = author == "senior"
+    # Seeds whose first draw chooses this author, so that the schedule is part of what is tested.
+    seeds = [seed for seed in range(20_000) if (draws(seed, 1)[0] < 0.5) == senior][:samples]
+    asked = [(prompt, {"seed": seed}) for seed in seeds]
+    responses = generate(engine, tokenizer, asked, temperature=1.0, max_tokens=1, ignore_eos=True)
+    counts = np.bincount([response[0] for response in responses], minlength=len(tokenizer))
+
+    ids = tokenizer(prompt).input_ids
+    own = reference.logits(senior, ids).softmax(-1).double().numpy()
+    other = reference.logits(not senior, ids).softmax(-1).double().numpy()
+    order = np.argsort(own / other)
+    bin_of_token = np.empty(len(own), dtype=int)
+    bin_of_token[order] = np.minimum((np.cumsum(own[order]) * bins).astype(int), bins - 1)
+
+    def binned(weights: np.ndarray) -> np.ndarray:
+        totals = np.bincount(bin_of_token, weights=weights, minlength=bins)
+        return totals[np.unique(bin_of_token)]
+
+    expected = binned(own / own.sum()) * samples
+    wrong = binned(other / other.sum()) * samples
+    assert expected.min() >= 5
+
+    noncentrality = ((0.1 * (wrong - expected)) ** 2 / expected).sum()
+    freedom = len(expected) - 1
+    power = stats.ncx2.sf(stats.chi2.isf(significance, freedom), freedom, noncentrality)
+    assert power > 0.99
+    assert stats.chisquare(binned(counts), expected).pvalue > significance
+
+
+def test_logprobs_are_those_of_the_author(
+    engine: Any, reference: Reference, tokenizer: Any, rules: TandemRules
+) -> None:
+    from vllm import SamplingParams
+
+    prompt = tokenizer(PROMPTS[2]).input_ids
+    params = SamplingParams(
+        temperature=1.0, seed=0, max_tokens=24, ignore_eos=True, logprobs=0,
+        logit_bias={7: 3.0}, extra_args={"tandem": {"seed": 11}},
+    )  # fmt: skip
+    output = engine.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)[0].outputs[0]
+    response = list(output.token_ids)
+    authors = list(rules.default.replay(response, 11))
+    assert {True, False} == set(authors)
+    for t, (token, author) in enumerate(zip(response, authors, strict=True)):
+        expected = reference.logits(author, prompt + response[:t]).log_softmax(-1)[token]
+        assert output.logprobs[t][token].logprob == pytest.approx(float(expected), abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("tandem", "sentence"),
+    [
+        ({"seed": -1}, "seed=-1 is out of range"),
+        ({"seed": 2**63}, "out of range"),
+        ({"seed": "x"}, "is not an integer"),
+        ({}, "without a seed"),
+        ({"seed": 1, "schedule": "chess"}, "schedule='chess' does not exist"),
+        ({"seed": 1, "p": 1.5}, "p=1.5 is not a probability"),
+        ({"seed": 1, "cap": 0}, "cap=0 is not a count"),
+        ({"seed": 1, "fingerprint": "0" * 16}, "was made for the rules 0000000000000000"),
+        ("on", "is not a request"),
+    ],
+)
+def test_a_bad_request_is_refused_alone_and_the_engine_lives_on(
+    engine: Any, tokenizer: Any, tandem: Any, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        generate(engine, tokenizer, [(PROMPTS[0], tandem)], max_tokens=4)
+    assert len(generate(engine, tokenizer, [(PROMPTS[0], {"seed": 1})], max_tokens=4)) == 1
+
+
+def test_a_request_for_several_samples_is_refused(engine: Any, tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="n=2 with one tandem seed"):
+        generate(engine, tokenizer, [(PROMPTS[0], {"seed": 1})], max_tokens=4, n=2)
+
+
+def test_a_request_with_the_engines_own_fingerprint_is_served(
+    engine: Any, tokenizer: Any, rules: TandemRules
+) -> None:
+    wire = rules.default.request(5).to_wire()
+    assert wire["fingerprint"] == rules.fingerprint
+    assert generate(engine, tokenizer, [(PROMPTS[0], wire)], max_tokens=4, ignore_eos=True)
+
+
+def test_the_engine_says_that_it_runs_in_tandem(engine: Any) -> None:
+    from tandem_plugin.engine.status import check_engine
+
+    check_engine(engine.llm_engine.vllm_config)

@@ -1,0 +1,128 @@
+"""What a tandem engine refuses before it loads anything, and what it leaves alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.models import make_model, make_tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from tandem_plugin.errors import EngineError
+
+
+def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
+    from vllm.engine.arg_utils import EngineArgs
+
+    settings = {"max_model_len": 256, "enforce_eager": True, "dtype": "float32"} | arguments
+    extra = {} if tandem is None else {"additional_config": {"tandem": tandem}}
+    args = EngineArgs(model=str(checkpoint), **settings, **extra)
+    return args.create_engine_config()
+
+
+@pytest.mark.parametrize(
+    ("tandem", "sentence"),
+    [
+        ({"schedule": "chess"}, "schedule='chess' does not exist. Schedules: word, token"),
+        ({"p": 1.5}, "p=1.5 is not a probability: give a number from 0 to 1"),
+        ({"cap": 0}, "cap=0 is not a count: give an integer of 1 or more"),
+        ({"boundaries": "comma"}, "boundaries='comma' does not exist"),
+        ({"validation": "both"}, "tandem.validation='both': Input should be 'senior' or 'team'"),
+        ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
+        ({"mode": "speculative"}, "mode='speculative' is not available yet"),
+        ({"junior": "/nowhere/junior"}, "tandem.junior='/nowhere/junior' is not a checkpoint"),
+        ("word", "tandem='word' is not a mapping"),
+    ],
+)
+def test_bad_settings_are_refused(
+    checkpoints: dict[str, Path], tandem: Any, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        configure(checkpoints["senior"], tandem)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"pipeline_parallel_size": 2}, "pipeline_parallel_size=2 does not go with tandem"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            "speculative_config does not go with tandem",
+        ),
+        ({"async_scheduling": True}, "async_scheduling does not go with tandem"),
+        ({"enable_lora": True}, "enable_lora does not go with tandem"),
+    ],
+)
+def test_serving_options_that_do_not_go_with_tandem_are_refused(
+    checkpoints: dict[str, Path], arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(EngineError, match=sentence):
+        configure(checkpoints["senior"], {"schedule": "word"}, **arguments)
+
+
+def test_model_runner_v2_is_refused(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    with pytest.raises(EngineError, match="VLLM_USE_V2_MODEL_RUNNER is set"):
+        configure(checkpoints["senior"], {"schedule": "word"})
+
+
+def test_a_junior_with_a_vocabulary_of_another_size_is_refused(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    small = make_model(tmp_path / "small", seed=3, tokenizer=make_tokenizer(700))
+    with pytest.raises(EngineError, match="vocabulary of 700 token ids and the senior"):
+        configure(checkpoints["senior"], {"junior": str(small)})
+
+
+def test_a_junior_with_another_vocabulary_of_the_same_size_is_refused(
+    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any
+) -> None:
+    corpus = [f"{n} apples and {n * 7} pears cost {n * 13} coins\n" * 3 for n in range(2_000)]
+    other = make_tokenizer(len(tokenizer), corpus)
+    if len(other) != len(tokenizer):
+        other.add_tokens([f"<extra_{i}>" for i in range(len(tokenizer) - len(other))])
+    stranger = make_model(tmp_path / "stranger", seed=3, tokenizer=other)
+    with pytest.raises(EngineError, match="they differ from token id"):
+        configure(checkpoints["senior"], {"junior": str(stranger)})
+
+
+def test_a_tokenizer_without_word_boundaries_is_refused(
+    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any
+) -> None:
+    folder = tmp_path / "letters"
+    shutil.copytree(checkpoints["senior"], folder)
+    core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(len(tokenizer))}, "w0"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=core).save_pretrained(folder)
+    with pytest.raises(ValueError, match="no token with a leading-space marker"):
+        configure(folder, {"schedule": "word"})
+    assert configure(folder, {"schedule": "token"})
+
+
+def test_an_engine_that_does_not_ask_for_tandem_is_left_alone(
+    checkpoints: dict[str, Path],
+) -> None:
+    from tandem_plugin.engine.status import check_engine
+
+    config = configure(checkpoints["senior"], None)
+    assert config.model_config.architectures == ["Qwen3ForCausalLM"]
+    assert not config.model_config.logits_processors
+    with pytest.raises(EngineError, match="does not run in tandem"):
+        check_engine(config)
+
+
+def test_the_users_own_overrides_and_processors_are_kept(checkpoints: dict[str, Path]) -> None:
+    config = configure(
+        checkpoints["senior"],
+        {"schedule": "word"},
+        hf_overrides={"rope_theta": 12345.0},
+        logits_processors=["vllm.v1.sample.logits_processor.builtin:MinPLogitsProcessor"],
+    )
+    assert config.model_config.architectures == ["TandemQwen3ForCausalLM"]
+    assert len(config.model_config.logits_processors) == 2
+    assert config.additional_config["tandem"]["junior"] == str(checkpoints["senior"])

@@ -1,0 +1,92 @@
+"""Weights: the senior is synced any number of times, the junior never changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import worker
+from support.reference import Reference, alternating, always
+
+PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
+LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoints: dict[str, Path]) -> Any:
+    """A senior of dummy weights, as trainers start it; strict alternation token by token."""
+    from vllm import LLM
+
+    return LLM(
+        str(checkpoints["senior"]),
+        load_format="dummy",
+        enforce_eager=True,
+        max_model_len=256,
+        max_num_seqs=16,
+        gpu_memory_utilization=0.1,
+        dtype="float32",
+        additional_config={
+            "tandem": {
+                "schedule": "step",
+                "boundaries": "every",
+                "junior": str(checkpoints["junior"]),
+            }
+        },
+    )
+
+
+def greedy(engine: Any, tokenizer: Any, tandem: dict[str, Any]) -> list[list[int]]:
+    from vllm import SamplingParams
+
+    params = SamplingParams(
+        temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args={"tandem": tandem}
+    )
+    prompts = [{"prompt_token_ids": tokenizer(prompt).input_ids} for prompt in PROMPTS]
+    outputs = engine.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def expected(reference: Reference, tokenizer: Any, authors: Any) -> list[list[int]]:
+    return [
+        reference.greedy(tokenizer(prompt).input_ids, LENGTH, authors()) for prompt in PROMPTS
+    ]
+
+
+def test_the_junior_is_loaded_although_the_senior_starts_from_dummy_weights(
+    engine: Any, tokenizer: Any, checkpoints: dict[str, Path]
+) -> None:
+    reference = Reference(checkpoints["senior"], checkpoints["junior"])
+    junior = greedy(engine, tokenizer, {"seed": 1, "schedule": "junior"})
+    assert junior == expected(reference, tokenizer, lambda: always(False))
+    senior = greedy(engine, tokenizer, {"seed": 1, "schedule": "solo"})
+    assert senior != expected(reference, tokenizer, lambda: always(True))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "bucket"), [("senior", 1), ("junior", 5), ("senior", 1_000)]
+)
+def test_each_weight_sync_changes_the_senior_and_no_bit_of_the_junior(
+    engine: Any, tokenizer: Any, checkpoints: dict[str, Path], checkpoint: str, bucket: int
+) -> None:
+    before = engine.collective_rpc(worker.junior_digest)
+    assert engine.collective_rpc(worker.sync, args=(str(checkpoints[checkpoint]), bucket))[0] > 20
+    engine.reset_prefix_cache()
+    assert engine.collective_rpc(worker.junior_digest) == before
+    reference = Reference(checkpoints[checkpoint], checkpoints["junior"])
+    for first in ("senior", "junior"):
+        tokens = greedy(engine, tokenizer, {"seed": 1, "first": first})
+        senior_first = first == "senior"
+        assert tokens == expected(reference, tokenizer, lambda: alternating(senior_first))  # noqa: B023
+
+
+def test_the_senior_keeps_its_plain_parameter_names(engine: Any) -> None:
+    names = engine.collective_rpc(worker.parameter_names)[0]
+    assert "model.layers.0.self_attn.qkv_proj.weight" in names
+    assert not [name for name in names if "junior" in name]
+
+
+def test_the_juniors_tensors_are_among_the_buffers_that_survive_deep_sleep(engine: Any) -> None:
+    names = engine.collective_rpc(worker.buffer_names)[0]
+    assert "tandem_junior.model.layers.0.self_attn.qkv_proj.weight" in names
+    assert engine.collective_rpc(worker.buffers_hold_the_juniors_storage) == [True]

@@ -1,0 +1,73 @@
+"""The places of vLLM that tandem touches are where it expects them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import vllm.plugins
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _plugins() -> None:
+    vllm.plugins.load_general_plugins()
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(inspect.unwrap(function)).parameters)
+
+
+def test_engine_config_is_made_in_one_place_and_wrapped_once() -> None:
+    from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
+
+    from tandem_plugin.engine.plugin import register
+
+    wrapped = EngineArgs.create_engine_config
+    assert wrapped.__wrapped__.__module__ == "vllm.engine.arg_utils"
+    assert parameters(wrapped)[0] == "self"
+    assert "create_engine_config" not in vars(AsyncEngineArgs)
+    register()
+    assert EngineArgs.create_engine_config is wrapped
+
+
+def test_requests_enter_through_the_wrapped_input_processor() -> None:
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    assert InputProcessor.process_inputs.__wrapped__.__module__.startswith("vllm.")
+    assert parameters(InputProcessor.process_inputs)[:4] == [
+        "self", "request_id", "prompt", "params",
+    ]  # fmt: skip
+
+
+def test_every_architecture_has_a_tandem_form_with_the_same_settings() -> None:
+    from vllm import ModelRegistry
+    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
+
+    plain = {name for name in ModelRegistry.models if not name.startswith("Tandem")}
+    assert {"Tandem" + name for name in plain} <= set(ModelRegistry.models)
+    for name, settings in list(MODELS_CONFIG_MAP.items()):
+        if name in plain:
+            assert MODELS_CONFIG_MAP["Tandem" + name] is settings
+
+
+def test_linear_layers_look_the_cpu_dispatch_up_when_they_are_processed() -> None:
+    from vllm.model_executor.layers import linear, utils
+
+    assert parameters(utils.dispatch_cpu_unquantized_gemm) == ["layer", "remove_weight"]
+    source = inspect.getsource(linear.UnquantizedLinearMethod.process_weights_after_loading)
+    assert "import dispatch_cpu_unquantized_gemm" in source
+
+
+def test_logits_processors_are_told_of_the_batch_as_expected() -> None:
+    from vllm.v1.sample.logits_processor.interface import BatchUpdate, LogitsProcessor
+
+    assert {"batch_size", "removed", "added", "moved"} <= set(BatchUpdate.__dataclass_fields__)
+    assert parameters(LogitsProcessor.update_state) == ["self", "batch_update"]
+
+
+def test_deep_sleep_saves_the_models_named_buffers() -> None:
+    from vllm.v1.worker.gpu_worker import Worker
+
+    assert "model.named_buffers()" in inspect.getsource(Worker.sleep)
+    assert "model.named_buffers()" in inspect.getsource(Worker.wake_up)
