@@ -1,4 +1,4 @@
-"""The lockstep engine against Hugging Face, against replay, and against each model's distribution."""
+"""The lockstep engine against Hugging Face, replay, and each model's own distribution."""
 
 from __future__ import annotations
 

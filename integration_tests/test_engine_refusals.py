@@ -28,7 +28,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
     [
         ({"schedule": "chess"}, "schedule='chess' does not exist. Schedules: word, token"),
         ({"p": 1.5}, "p=1.5 is not a probability: give a number from 0 to 1"),
-        ({"cap": 0}, "cap=0 is not a count: give an integer of 1 or more"),
+        ({"cap": 0}, "cap=0 is not a count: give an integer from 1"),
         ({"boundaries": "comma"}, "boundaries='comma' does not exist"),
         ({"validation": "both"}, "tandem.validation='both': Input should be 'senior' or 'team'"),
         ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
@@ -37,9 +37,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ("word", "tandem='word' is not a mapping"),
     ],
 )
-def test_bad_settings_are_refused(
-    checkpoints: dict[str, Path], tandem: Any, sentence: str
-) -> None:
+def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         configure(checkpoints["senior"], tandem)
 

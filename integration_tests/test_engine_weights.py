@@ -48,9 +48,7 @@ def greedy(engine: Any, tokenizer: Any, tandem: dict[str, Any]) -> list[list[int
 
 
 def expected(reference: Reference, tokenizer: Any, authors: Any) -> list[list[int]]:
-    return [
-        reference.greedy(tokenizer(prompt).input_ids, LENGTH, authors()) for prompt in PROMPTS
-    ]
+    return [reference.greedy(tokenizer(prompt).input_ids, LENGTH, authors()) for prompt in PROMPTS]
 
 
 def test_the_junior_is_loaded_although_the_senior_starts_from_dummy_weights(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -42,7 +43,7 @@ class Authorship:
     @classmethod
     def from_bits(cls, bits: ArrayLike) -> Authorship:
         """From bools, or from the zeros and ones that files and tensors hold."""
-        return cls(np.asarray(bits))
+        return cls(_as_bools(bits))
 
     def __len__(self) -> int:
         return int(self.senior.size)
@@ -67,7 +68,7 @@ class Authorship:
         edges = [0, *cuts.tolist(), len(self)]
         return tuple(
             Span(start, stop, "senior" if self.senior[start] else "junior")
-            for start, stop in zip(edges[:-1], edges[1:], strict=True)
+            for start, stop in pairwise(edges)
         )
 
     @property
@@ -87,10 +88,14 @@ class Authorship:
 
     def tolist(self) -> list[int]:
         """Zeros and ones, for JSON."""
-        return self.senior.astype(int).tolist()
+        return [int(bit) for bit in self.senior]
 
 
-def _as_bools(bits: NDArray[np.generic]) -> NDArray[np.bool_]:
+def _as_bools(values: ArrayLike) -> NDArray[np.bool_]:
+    try:
+        bits = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise AuthorshipError("Authorship is one flat sequence of bools.") from error
     if bits.ndim != 1:
         raise AuthorshipError(
             f"Authorship has one bool a response token; got an array of shape {bits.shape}."

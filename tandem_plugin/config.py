@@ -1,4 +1,4 @@
-"""The tandem settings of an engine or a training run: one flat mapping, checked once, at the door."""
+"""The tandem settings of an engine or a training run: one flat mapping, checked at the door."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TandemConfig(BaseModel):
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:
-        """Check settings; raise :class:`ConfigError` naming the field, the value and what it takes."""
+        """Check settings; raise :class:`ConfigError` naming field, value and what it takes."""
         if not isinstance(settings, Mapping):
             raise ConfigError(
                 f"tandem={settings!r} is not a mapping of settings: give, for example, "

@@ -1,4 +1,4 @@
-"""The errors a user of tandem can meet: one type per boundary, each a sentence that says what to do."""
+"""The errors a user can meet: one type per boundary, each a sentence that says what to do."""
 
 __all__ = [
     "AuthorshipError",

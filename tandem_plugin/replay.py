@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet
-from tandem_plugin.draws import draws_table
+from tandem_plugin.draws import check_seed, draws_table
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.schedules import Schedule
 
@@ -49,6 +49,8 @@ def replay_batch(
     """The authorship of many responses of one schedule, as :func:`replay` gives it for each."""
     if len(responses) != len(seeds):
         raise AuthorshipError(f"{len(responses)} responses came with {len(seeds)} seeds.")
+    for seed in seeds:
+        check_seed(seed)
     lengths = [len(response) for response in responses]
     longest = max(lengths, default=0)
     if longest == 0:
@@ -57,7 +59,7 @@ def replay_batch(
     token_ids = np.zeros((longest, len(responses)), dtype=np.int64)
     for column, response in enumerate(responses):
         token_ids[: lengths[column], column] = _flat(response)
-    authors, _ = _walk(schedule, draws_table(seeds, longest), boundaries.contains(token_ids[:-1]))
+    authors, _ = _walk(schedule, draws_table(seeds, longest), boundaries.contains(token_ids)[:-1])
     return [Authorship(authors[:length, i].copy()) for i, length in enumerate(lengths)]
 
 

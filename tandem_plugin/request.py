@@ -17,7 +17,7 @@ OFF = "off"
 
 @dataclass(frozen=True, slots=True)
 class TandemRequest:
-    """A request's tandem seed and, where they differ from the engine's, its schedule and parameters.
+    """A request's tandem seed and, where they differ from the engine's, schedule and parameters.
 
     The wire form is one flat mapping: ``{"seed": 7}``, or ``{"seed": 7, "schedule": "word",
     "p": 0.3, "fingerprint": "..."}``. The fingerprint, where there is one, must be the engine's.
@@ -49,7 +49,9 @@ class TandemRequest:
             raise RequestError(f"schedule={schedule!r} is not the name of a schedule.")
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
-            raise RequestError(f"fingerprint={fingerprint!r} is not a string of hexadecimal digits.")
+            raise RequestError(
+                f"fingerprint={fingerprint!r} is not a string of hexadecimal digits."
+            )
         if "seed" not in fields:
             raise RequestError(
                 "The request asks for tandem without a seed. Give tandem={'seed': ...}: its "

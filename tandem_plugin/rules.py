@@ -1,4 +1,4 @@
-"""The rules of one engine: its settings met with its tokenizer, which together decide authorship."""
+"""The rules of one engine: its settings and its tokenizer, which together decide authorship."""
 
 from __future__ import annotations
 

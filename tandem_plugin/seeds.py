@@ -1,4 +1,4 @@
-"""Tandem seeds for trainers: one a generated response, from the run's seed and the response's place."""
+"""Tandem seeds for trainers: one a generated response, from the run's seed and its own place."""
 
 from __future__ import annotations
 

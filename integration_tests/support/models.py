@@ -18,9 +18,8 @@ CHAT_TEMPLATE = (
 
 
 def make_tokenizer(vocabulary: int = 1024, text: list[str] | None = None) -> Any:
-    """A byte-level BPE tokenizer trained on the project's own text."""
-    files = sorted((ROOT / "tandem_plugin").rglob("*.py")) + [ROOT / "LICENSE"]
-    corpus = text or [file.read_text(encoding="utf-8") for file in files]
+    """A byte-level BPE tokenizer trained on the project's licence, a text that does not change."""
+    corpus = text or [(ROOT / "LICENSE").read_text(encoding="utf-8")]
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()

@@ -25,7 +25,7 @@ class Reference:
         return self.models[author](torch.tensor([ids])).logits[0, -1].float()
 
     def greedy(self, prompt: list[int], length: int, authors: Iterator[bool]) -> list[int]:
-        """Greedy tokens, each by the author that ``authors`` yields once it is sent the last one."""
+        """Greedy tokens, each by the author that ``authors`` yields when sent the last one."""
         response: list[int] = []
         author = next(authors)
         while len(response) < length:
@@ -41,9 +41,7 @@ def uniforms(seed: int, length: int) -> list[float]:
     return [(int(word) >> 11) * 2.0**-53 for word in words]
 
 
-def algorithm_1(
-    seed: int, p: float, cap: int, boundaries: set[int]
-) -> Iterator[bool]:
+def algorithm_1(seed: int, p: float, cap: int, boundaries: set[int]) -> Iterator[bool]:
     """Algorithm 1 as the paper writes it: yields a_t, is sent y_t."""
     u = uniforms(seed, 4096)
     t = 1

@@ -23,8 +23,8 @@ _MARKER = "TANDEM_TEST_RUN"
 
 _REWARD = '''
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
-    """The share of the letter e: differs between siblings, so that advantages are not zero."""
-    return min(1.0, solution_str.count("e") / 10.0)
+    """How often the letter e is there: differs between siblings, so advantages are not zero."""
+    return solution_str.count("e") / 100.0
 '''
 
 
@@ -33,15 +33,12 @@ class VerlRun:
     """What one run of the trainer left."""
 
     exit_code: int
-    seconds: float
-    """Until the main process ended by itself; negative when it had to be killed."""
+    ended: bool
+    """Whether the main process ended by itself; otherwise it was killed after its time."""
+    lingered: float | None
+    """Seconds from the watched sentence's appearance in the log to the end; None: never seen."""
     log: str
     folder: Path
-
-    @property
-    def ended(self) -> bool:
-        """Whether the main process ended by itself."""
-        return self.seconds >= 0
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -97,43 +94,51 @@ class VerlBench:
         self,
         *overrides: str,
         environment: dict[str, str] | None = None,
-        timeout: float = 240,
+        hook: str | None = None,
+        watch: str | None = None,
+        timeout: float = 600,
         name: str = "run",
     ) -> VerlRun:
-        """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s."""
+        """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s.
+
+        hook: a module of ``support`` that verl loads in each of its processes, before plugins.
+        watch: a sentence of the log from whose first appearance to measure the end.
+        """
         out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         # Ray puts sockets there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="tv", dir="/tmp"))
         command = [sys.executable, "-m", "verl.trainer.main_ppo"]
         command += [*self._settings(out, ray), *overrides]
-        started = time.monotonic()
+        variables = self._environment(out, hook) | (environment or {})
         with (out / "log.txt").open("wb") as log:
             process = subprocess.Popen(
                 command,
                 cwd=out,
-                env=self._environment(out) | (environment or {}),
+                env=variables,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
             try:
-                process.wait(timeout)
-                seconds = time.monotonic() - started
-            except subprocess.TimeoutExpired:
-                seconds = -1.0
+                seen = _follow(process, out / "log.txt", watch, timeout)
+                ended = process.poll() is not None
+            finally:
                 process.kill()
                 process.wait()
-            finally:
                 _end(out)
+        lingered = None if seen is None else time.monotonic() - seen
         shutil.rmtree(ray, ignore_errors=True)
         text = (out / "log.txt").read_text(errors="replace")
-        return VerlRun(process.returncode, seconds, text, out)
+        return VerlRun(process.returncode, ended, lingered, text, out)
 
-    def _environment(self, out: Path) -> dict[str, str]:
+    def _environment(self, out: Path, hook: str | None) -> dict[str, str]:
+        modules = ["tandem_verl.cpu"] if hook is None else ["tandem_verl.cpu", f"support.{hook}"]
+        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
             _MARKER: str(out),
-            "VERL_USE_EXTERNAL_MODULES": "tandem_verl.cpu",
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "VERL_USE_EXTERNAL_MODULES": ",".join(modules),
             "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "OMP_NUM_THREADS": "2",
@@ -205,6 +210,23 @@ class VerlBench:
             f"trainer.rollout_data_dir={out}/rollouts",
             f"trainer.validation_data_dir={out}/validation",
         ]
+
+
+def _follow(
+    process: subprocess.Popen[bytes], log: Path, watch: str | None, timeout: float
+) -> float | None:
+    """Wait for the end; return when the watched sentence was first seen in the log."""
+    deadline = time.monotonic() + timeout
+    seen = None
+    while time.monotonic() < deadline:
+        if watch is not None and seen is None and watch in log.read_text(errors="replace"):
+            seen = time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+            break
+    if watch is not None and seen is None and watch in log.read_text(errors="replace"):
+        seen = time.monotonic()
+    return seen
 
 
 def _leftovers(out: Path) -> list[int]:

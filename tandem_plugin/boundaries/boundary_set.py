@@ -38,7 +38,8 @@ class BoundarySet:
         if ids.size and int(ids.min()) < 0:
             raise AuthorshipError(f"Token id {int(ids.min())} is negative: no response holds it.")
         known = ids < self.table.size
-        return known & self.table[np.where(known, ids, 0)]
+        found: NDArray[np.bool_] = known & self.table[np.where(known, ids, 0)]
+        return found
 
     @property
     def count(self) -> int:

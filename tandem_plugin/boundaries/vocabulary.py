@@ -9,7 +9,10 @@ from typing import Any
 
 from tandem_plugin.errors import TokenizerError
 
-__all__ = ["Vocabulary"]
+__all__ = ["MAX_TOKEN_ID", "Vocabulary"]
+
+MAX_TOKEN_ID = 2**24 - 1
+"""The largest token id that a vocabulary may hold, far above any tokenizer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Vocabulary:
     def _from_file(cls, file: Path) -> Vocabulary:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TokenizerError(
                 f"{str(file)!r} is not JSON: give a tokenizer folder, a tokenizer.json, or a JSON "
                 "object of token to id."
@@ -71,8 +74,14 @@ class Vocabulary:
         if isinstance(content, dict) and isinstance(content.get("model"), dict):
             from tokenizers import Tokenizer
 
-            return cls._from_ids(Tokenizer.from_file(str(file)).get_vocab(), str(file))
-        if isinstance(content, dict) and all(isinstance(i, int) for i in content.values()):
+            try:
+                tokenizer = Tokenizer.from_file(str(file))
+            except Exception as error:
+                raise TokenizerError(
+                    f"{str(file)!r} is no usable tokenizer.json: {error}"
+                ) from error
+            return cls._from_ids(tokenizer.get_vocab(), str(file))
+        if isinstance(content, dict) and all(type(i) is int for i in content.values()):
             return cls._from_ids(content, str(file))
         raise TokenizerError(
             f"{str(file)!r} is neither a tokenizer.json nor a JSON object of token to id."
@@ -82,7 +91,13 @@ class Vocabulary:
     def _from_ids(cls, ids: dict[str, int], source: str) -> Vocabulary:
         if not ids:
             raise TokenizerError(f"The tokenizer {source!r} has an empty vocabulary.")
-        pieces = [""] * (max(ids.values()) + 1)
+        lowest, highest = min(ids.values()), max(ids.values())
+        if lowest < 0 or highest > MAX_TOKEN_ID:
+            raise TokenizerError(
+                f"The tokenizer {source!r} has token ids from {lowest} to {highest}: ids are "
+                f"integers from 0 to {MAX_TOKEN_ID}."
+            )
+        pieces = [""] * (highest + 1)
         for piece, token_id in ids.items():
             pieces[token_id] = piece
         return cls(tuple(pieces), source)

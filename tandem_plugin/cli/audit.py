@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
-from tandem_plugin.cli.rollouts import MalformedRow, Rollout, short
+from tandem_plugin.cli.rollouts import MalformedRow, Passage, Rollout, short
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule
 
-__all__ = ["Audit", "Difference", "RuleBook", "batches"]
+__all__ = ["Audit", "Difference", "RuleBook", "batches", "row_length"]
+
+T = TypeVar("T")
 
 MAX_BATCH_ROWS = 512
 MAX_BATCH_CELLS = 2**20
@@ -81,6 +83,7 @@ class Audit:
     solo_rows: int = 0
     """Rows that the senior wrote alone."""
     tokens: int = 0
+    """Tokens that the team wrote."""
     senior_tokens: int = 0
     spans: int = 0
     handoffs: int = 0
@@ -113,16 +116,20 @@ class Audit:
             self._count(found[row.line])
 
     def _replayed(self, rule: Rule, rows: Sequence[Rollout]) -> dict[int, list[Difference]]:
-        found = defaultdict(list)
-        replayed = rule.replay_batch([r.response_ids for r in rows], [r.seed or 0 for r in rows])
-        for row, expected in zip(rows, replayed, strict=True):
-            self.rows += 1
-            self.tokens += len(expected)
-            self.senior_tokens += expected.senior_tokens
-            self.spans += len(expected.spans)
-            self.handoffs += expected.handoffs
-            found[row.line] = list(_tandem_differences(row, expected, rule))
-        return dict(found)
+        expected = {row.line: np.zeros(len(row.response_ids), np.bool_) for row in rows}
+        parts = ((row, passage) for row in rows for passage in row.passages)
+        for batch in batches(parts, lambda part: len(part[1])):
+            for (row, passage), authorship in zip(batch, _replay(rule, batch), strict=True):
+                expected[row.line][passage.start : passage.stop] = authorship.senior
+                self.tokens += len(authorship)
+                self.senior_tokens += authorship.senior_tokens
+                self.spans += len(authorship.spans)
+                self.handoffs += authorship.handoffs
+        self.rows += len(rows)
+        return {
+            row.line: list(_tandem_differences(row, Authorship(expected[row.line]), rule))
+            for row in rows
+        }
 
     def _count(self, differences: Iterable[Difference]) -> None:
         differences = list(differences)
@@ -131,21 +138,30 @@ class Audit:
         self.differences += differences[: max(0, self.keep - len(self.differences))]
 
 
-def batches(
-    rows: Iterable[Rollout | MalformedRow],
-) -> Iterator[list[Rollout | MalformedRow]]:
-    """Rows in batches whose padded size is bounded."""
-    batch: list[Rollout | MalformedRow] = []
+def batches(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items in batches whose number, and whose size when padded to the longest, is bounded."""
+    batch: list[T] = []
     longest = 1
-    for row in rows:
-        length = len(row.response_ids) if isinstance(row, Rollout) else 0
-        longest = max(longest, length)
+    for item in items:
+        longest = max(longest, length(item))
         if batch and (len(batch) == MAX_BATCH_ROWS or (len(batch) + 1) * longest > MAX_BATCH_CELLS):
             yield batch
-            batch, longest = [], max(1, length)
-        batch.append(row)
+            batch, longest = [], max(1, length(item))
+        batch.append(item)
     if batch:
         yield batch
+
+
+def row_length(row: Rollout | MalformedRow) -> int:
+    """How many tokens a row holds."""
+    return len(row.response_ids) if isinstance(row, Rollout) else 0
+
+
+def _replay(rule: Rule, parts: Sequence[tuple[Rollout, Passage]]) -> list[Authorship]:
+    return rule.replay_batch(
+        [row.response_ids[passage.start : passage.stop] for row, passage in parts],
+        [passage.seed for _, passage in parts],
+    )
 
 
 def _tandem_differences(row: Rollout, expected: Authorship, rule: Rule) -> Iterator[Difference]:

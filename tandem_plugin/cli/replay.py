@@ -28,7 +28,7 @@ def replay(
         ),
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="The schedule of rows that name none.  [default: word]")
+        str | None, typer.Option(help="The schedule of rows that name none; without it, word.")
     ] = None,
     boundaries: Annotated[
         str | None, typer.Option(help="The boundary resolver of rows that name none.")
@@ -48,7 +48,8 @@ def replay(
     """Derive the authorship of every rollout again and compare it with what was recorded.
 
     A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
-    where it has them, its settings in tandem_schedule. A response that the senior wrote alone says
+    where it has them, its settings in tandem_schedule and, for a response of several turns, its
+    tandem_passages: [seed, start, stop] of each. A response that the senior wrote alone says
     "tandem_seed": null. Exit code 1 on any difference or malformed row.
     """
     from tandem_plugin.cli.audit import RuleBook
@@ -96,7 +97,7 @@ def _audit(path: Path, rules: RuleBook, keep: int) -> Audit:
     from rich.console import Console
     from rich.progress import Progress
 
-    from tandem_plugin.cli.audit import Audit, batches
+    from tandem_plugin.cli.audit import Audit, batches, row_length
     from tandem_plugin.cli.rollouts import read_rollouts
 
     audit = Audit(rules, keep)
@@ -104,7 +105,7 @@ def _audit(path: Path, rules: RuleBook, keep: int) -> Audit:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("replay", total=path.stat().st_size)
         rows = read_rollouts(path, lambda count: progress.advance(task, count))
-        for batch in batches(rows):
+        for batch in batches(rows, row_length):
             audit.add(batch)
     return audit
 

@@ -11,7 +11,7 @@ from typing import Any
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
 
-__all__ = ["MalformedRow", "Rollout", "RolloutError", "read_rollouts", "short"]
+__all__ = ["MalformedRow", "Passage", "Rollout", "RolloutError", "read_rollouts", "short"]
 
 MAX_LINE_BYTES = 2**26
 MAX_TOKEN_ID = 2**31 - 1
@@ -19,6 +19,18 @@ MAX_TOKEN_ID = 2**31 - 1
 
 class RolloutError(TandemError, ValueError):
     """A file of rollouts, or a row of it, cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What one call of the engine wrote: response positions ``start`` to ``stop`` (exclusive)."""
+
+    seed: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,8 @@ class Rollout:
     """Zeros and ones; None only where the senior wrote alone and nothing was recorded."""
     seed: int | None
     """The tandem seed; None where the senior wrote alone."""
+    passages: list[Passage]
+    """The parts that the team wrote, in order; none where the senior wrote alone."""
     fingerprint: str | None
     settings: Mapping[str, Any]
     """The schedule and its parameters, as far as the row carries them."""
@@ -95,11 +109,13 @@ def _rollout(row: dict[str, Any], number: int) -> Rollout:
                 '"tandem_seed": null.)'
             )
     seed = None if row["tandem_seed"] is None else check_seed(row["tandem_seed"])
+    response_ids = _integers("response_ids", row["response_ids"], MAX_TOKEN_ID)
     return Rollout(
         line=number,
-        response_ids=_integers("response_ids", row["response_ids"], MAX_TOKEN_ID),
+        response_ids=response_ids,
         authorship=_authorship(row, seed),
         seed=seed,
+        passages=[] if seed is None else _passages(row, seed, len(response_ids)),
         fingerprint=_fingerprint(row, seed),
         settings=_settings(row),
     )
@@ -114,6 +130,36 @@ def _authorship(row: dict[str, Any], seed: int | None) -> list[int] | None:
     if isinstance(bits, list):
         bits = [int(bit) if isinstance(bit, bool) else bit for bit in bits]
     return _integers("authorship", bits, 1)
+
+
+def _passages(row: dict[str, Any], seed: int, length: int) -> list[Passage]:
+    """The row's passages; without any, the response is one passage of the row's seed."""
+    listed = row.get("tandem_passages")
+    if listed is None or listed == []:
+        return [Passage(seed, 0, length)]
+    if not isinstance(listed, list):
+        raise RolloutError(f"tandem_passages={short(listed)} is not a list of passages.")
+    passages: list[Passage] = []
+    for i, item in enumerate(listed):
+        passage = _passage(f"tandem_passages[{i}]", item)
+        earliest = passages[-1].stop if passages else 0
+        if not earliest <= passage.start <= passage.stop <= length:
+            raise RolloutError(
+                f"tandem_passages[{i}]={short(item)} does not lie between position {earliest} "
+                f"and the end of the response, {length}."
+            )
+        passages.append(passage)
+    if passages[0].seed != seed:
+        raise RolloutError(
+            f"tandem_passages[0] has the seed {passages[0].seed}, but tandem_seed={seed}."
+        )
+    return passages
+
+
+def _passage(name: str, item: object) -> Passage:
+    if not isinstance(item, list) or len(item) != 3 or any(type(part) is not int for part in item):
+        raise RolloutError(f"{name}={short(item)} is not three integers: seed, start, stop.")
+    return Passage(check_seed(item[0]), item[1], item[2])
 
 
 def _fingerprint(row: dict[str, Any], seed: int | None) -> str | None:

@@ -99,7 +99,9 @@ class BatchAuthors:
         where = np.fromiter(self._slot_of_row.keys(), np.int64, len(self._slot_of_row))
         slots = np.fromiter(self._slot_of_row.values(), np.int64, len(self._slot_of_row))
         if int(where.max()) >= rows:
-            raise EngineError(f"Row {int(where.max())} is in tandem, but the batch has {rows} rows.")
+            raise EngineError(
+                f"Row {int(where.max())} is in tandem, but the batch has {rows} rows."
+            )
         self._take_in_tokens(slots)
         authors[where] = self._author[slots]
         return authors

@@ -83,11 +83,14 @@ def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     follows applies to the author's logits unchanged.
     """
     width = self.tandem_hidden_size
+    logits: torch.Tensor
     authors = self.tandem_board.take(hidden_states.shape[0])
     if authors is None or authors.all():
-        return self._senior.compute_logits(self, hidden_states[:, :width].contiguous())
+        logits = self._senior.compute_logits(self, hidden_states[:, :width].contiguous())
+        return logits
     if not authors.any():
-        return self.junior.compute_logits(hidden_states[:, width:].contiguous())
+        logits = self.junior.compute_logits(hidden_states[:, width:].contiguous())
+        return logits
     senior_rows = _rows(authors, hidden_states.device)
     junior_rows = _rows(~authors, hidden_states.device)
     senior = self._senior.compute_logits(self, hidden_states[senior_rows, :width])

@@ -24,9 +24,7 @@ _TRAINERS = {"verl": "verl.workers.rollout.vllm_rollout", "OpenRLHF": "openrlhf.
 """The modules that a trainer's own engine process has loaded."""
 
 
-def create_tandem_config(
-    create: Callable[..., Any], args: Any, *rest: Any, **options: Any
-) -> Any:
+def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
     """Check the engine arguments, add what tandem needs, and make vLLM's configuration of them.
 
     Raises :class:`ConfigError` or :class:`EngineError` before anything is loaded.

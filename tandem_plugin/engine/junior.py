@@ -31,9 +31,7 @@ def load_junior(vllm_config: Any) -> Any:
         max_model_len=senior.max_model_len,
         enforce_eager=senior.enforce_eager,
     )
-    load_config = LoadConfig(
-        load_format="auto", download_dir=vllm_config.load_config.download_dir
-    )
+    load_config = LoadConfig(load_format="auto", download_dir=vllm_config.load_config.download_dir)
     # As vLLM itself makes a draft model's configuration: the same engine, another model. The
     # compilation config stays shared, since attention layers register themselves in it.
     junior_config = replace(

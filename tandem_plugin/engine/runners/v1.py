@@ -22,7 +22,7 @@ from tandem_plugin.engine.vocabularies import engine_rules
 __all__ = ["AuthorsLogitsProcessor"]
 
 
-class AuthorsLogitsProcessor(LogitsProcessor):
+class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is untyped here
     """Keeps the schedule state of every request in the batch."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:

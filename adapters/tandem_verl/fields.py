@@ -1,0 +1,22 @@
+"""The names under which tandem's facts travel through verl's batches and into its rollout dump."""
+
+__all__ = ["AUTHORSHIP", "COLUMNS", "ERROR", "FINGERPRINT", "PASSAGES", "SEED"]
+
+AUTHORSHIP = "authorship"
+"""One 0 or 1 a response token: 1 where the senior is the author; 0 for the junior's tokens and for
+those that no model wrote, such as tool outputs."""
+
+SEED = "tandem_seed"
+"""The tandem seed of the response's first generate call."""
+
+FINGERPRINT = "tandem_fingerprint"
+"""The fingerprint of the rule that decided the authorship."""
+
+PASSAGES = "tandem_passages"
+"""(seed, start, stop) of every generate call in the response: more than one in multi-turn loops."""
+
+ERROR = "tandem_error"
+"""Why a trajectory failed in tandem, on its way to the trainer process, which stops."""
+
+COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, PASSAGES)
+"""What every training row carries."""

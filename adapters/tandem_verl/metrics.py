@@ -1,0 +1,54 @@
+"""What the trainer's log says about who wrote a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_verl.rows import Row
+
+__all__ = ["tandem_metrics"]
+
+
+def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """The metrics of one training batch, over the tokens that a model wrote.
+
+    ``tandem/senior_share``: the senior's tokens over all tokens. ``tandem/spans_per_response`` and
+    ``tandem/handoffs_per_response``: means over responses; a tool output ends a span but is no
+    handoff. ``tandem/responses_without_senior``: how many responses have no token of the senior's.
+    """
+    if not rows:
+        return {}
+    lengths = np.array([len(row.response_ids) for row in rows])
+    senior = np.concatenate([_authorship(row) for row in rows])
+    written = np.concatenate([_written(row) for row in rows])
+    row_of_token = np.repeat(np.arange(len(rows)), lengths)
+
+    begins = np.ones(len(senior), dtype=np.bool_)  # of a run of one row's written tokens
+    begins[1:] = (row_of_token[1:] != row_of_token[:-1]) | ~written[:-1]
+    begins &= written
+    handoffs = np.zeros(len(senior), dtype=np.bool_)
+    handoffs[1:] = senior[1:] != senior[:-1]
+    handoffs &= written & ~begins
+    senior_tokens = np.bincount(row_of_token, weights=senior & written, minlength=len(rows))
+    return {
+        "tandem/senior_share": float(senior_tokens.sum() / max(int(written.sum()), 1)),
+        "tandem/spans_per_response": float((begins.sum() + handoffs.sum()) / len(rows)),
+        "tandem/handoffs_per_response": float(handoffs.sum() / len(rows)),
+        "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
+    }
+
+
+def _authorship(row: Row) -> NDArray[np.bool_]:
+    if row.authorship is None:
+        return np.zeros(len(row.response_ids), dtype=np.bool_)
+    return row.authorship
+
+
+def _written(row: Row) -> NDArray[np.bool_]:
+    written = np.zeros(len(row.response_ids), dtype=np.bool_)
+    for _, start, stop in row.passages:
+        written[start:stop] = True
+    return written

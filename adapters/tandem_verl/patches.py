@@ -1,0 +1,492 @@
+"""Every touch on verl's internals, each with what, which versions, why and when it can go.
+
+A patch waits for its module to be imported (:mod:`~tandem_verl.after_import`), so that it costs a
+process that never imports it nothing, and does nothing in a run that does not ask for tandem. All
+were written against verl 0.9.1. :data:`PATCHES` lists them; a test holds the list against verl.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tandem_plugin.errors import AuthorshipError, EngineError, TandemError
+from tandem_verl.after_import import after_import
+from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
+from tandem_verl.fields import AUTHORSHIP, ERROR, FINGERPRINT, PASSAGES, SEED
+from tandem_verl.refusals import check_run, check_version
+from tandem_verl.rows import Row
+from tandem_verl.settings import tandem_config, tandem_rules
+from tandem_verl.switch import tandem_node
+from tandem_verl.trainer import TandemTrainer
+
+__all__ = ["PATCHES", "apply"]
+
+_MARK = "_tandem_wrapped"
+
+
+def apply() -> None:
+    """Put every patch in place, now or when its module is imported; repeatable.
+
+    Raises :class:`ConfigError` for a verl that the adapter was not tested with.
+    """
+    import verl
+
+    check_version(verl.__version__)
+    for module, patch in PATCHES:
+        after_import(module, functools.partial(_apply, patch))
+
+
+def _apply(patch: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """A hook that moved must stop tandem runs, and only those."""
+    try:
+        patch(module)
+    except Exception as error:
+        from tandem_verl.plugin import refuse
+
+        refuse(error)
+
+
+def refuse_at_the_driver(module: ModuleType) -> None:
+    """Check a tandem run's settings where verl checks its own.
+
+    Touches: ``verl.utils.config.validate_config``. Why: both trainers' ``main`` call it first,
+    before Ray is started. Goes when: verl offers plugins a hook on the configuration.
+    """
+
+    def validate_config(original: Callable[..., Any], config: Any, *rest: Any, **more: Any) -> Any:
+        tandem = tandem_config(config)
+        if tandem is not None:
+            check_run(config, tandem)
+        return original(config, *rest, **more)
+
+    _wrap(module, "validate_config", validate_config)
+
+
+def run_agent_loops_in_tandem(module: ModuleType) -> None:
+    """Send every trajectory's calls out with tandem requests; bring its responses back narrowed.
+
+    Touches: ``AgentLoopWorker._run_agent_loop``, on whose shallow copy ``llm_client`` and
+    ``_agent_loop_postprocess`` are replaced. Why: every agent loop of both trainers passes here; it
+    alone knows whether the trajectory is validation, and what it hands to postprocess is what
+    ``response_mask`` and, from it, ``loss_mask`` are made of. Goes when: verl lets plugins wrap the
+    client and the output of agent loops.
+    """
+
+    async def _run_agent_loop(
+        original: Callable[..., Any],
+        worker: Any,
+        sampling_params: dict[str, Any],
+        trajectory: Mapping[str, Any],
+        **sample: Any,
+    ) -> Any:
+        if tandem_node(worker.config) is None:
+            return await original(worker, sampling_params, trajectory, **sample)
+        tandem = _trajectory(worker, trajectory, sample)
+        sample.pop(ROW, None)
+        _check_client(worker.llm_client)
+        client = TandemClient(worker.llm_client, tandem)
+        postprocess = worker._agent_loop_postprocess
+
+        async def narrow(output: Any, validate: bool, **kwargs: Any) -> Any:
+            for part in output if isinstance(output, list) else [output]:
+                tandem.narrow(part, client.calls)
+            return await postprocess(output, validate, **kwargs)
+
+        copied = copy.copy(worker)
+        copied.llm_client = client
+        copied._agent_loop_postprocess = narrow
+        try:
+            return await original(copied, sampling_params, trajectory, **sample)
+        except TandemError as error:
+            if "session_id" not in sample:
+                raise
+            # Trainer V1 only logs what a trajectory raises, and trains on its siblings.
+            fields = {k: v for k, v in sample.items() if k not in ("agent_name", "trace")}
+            failed = _failed_output(module, error)
+            return await postprocess(failed, bool(trajectory["validate"]), **fields)
+
+    _wrap_async(module.AgentLoopWorker, "_run_agent_loop", _run_agent_loop)
+
+
+def _trajectory(
+    worker: Any, trajectory: Mapping[str, Any], sample: Mapping[str, Any]
+) -> Trajectory:
+    if "_tandem" not in worker.__dict__:
+        config = tandem_config(worker.config)
+        assert config is not None
+        worker._tandem = config, tandem_rules(config, worker.tokenizer).default
+    config, rule = worker._tandem
+    return make_trajectory(config, rule, trajectory, sample)
+
+
+def _check_client(client: Any) -> None:
+    """Touches: the class attribute that tells verl's resuming client from its plain one."""
+    if any(kind.__name__ == "FullyAsyncLLMServerClient" for kind in type(client).__mro__):
+        raise EngineError(
+            "This trainer resumes interrupted responses as new requests, whose schedules would "
+            "begin anew, so that their authorship could not be replayed. Use a trainer that waits "
+            "for whole responses: trainer.v1.trainer_mode=sync."
+        )
+
+
+def _failed_output(module: ModuleType, error: TandemError) -> Any:
+    """A stand-in that carries an error to the trainer process, which raises it."""
+    return module.AgentLoopOutput(
+        prompt_ids=[0],
+        response_ids=[0],
+        response_mask=[0],
+        response_logprobs=[0.0],
+        reward_score=0.0,
+        metrics=module.AgentLoopMetrics(),
+        extra_fields={
+            ERROR: f"{type(error).__name__}: {_message(error)}",
+            AUTHORSHIP: [0],
+            SEED: 0,
+            FINGERPRINT: "",
+            PASSAGES: [],
+            "reward_extra_info": {},
+            "turn_scores": [],
+            "tool_rewards": [],
+        },
+    )
+
+
+def _message(error: BaseException) -> str:
+    """The sentence itself: Ray wraps what an actor raised in the text of its traceback."""
+    cause = getattr(error, "cause", None)
+    return str(cause if isinstance(cause, TandemError) else error)
+
+
+def carry_authorship_through_transfer_queue(module: ModuleType) -> None:
+    """Give authorship, seed and fingerprint columns of their own in trainer V1's TransferQueue.
+
+    Touches: ``AgentLoopOutput.as_dict``. Why: it names the columns; what stays in ``extra_fields``
+    travels as one untyped dictionary a row. Trainer V0 makes columns of ``extra_fields`` itself.
+    Goes when: V1 does as well.
+    """
+    import torch
+
+    def as_dict(original: Callable[..., Any], output: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = original(output)
+        extra = fields["extra_fields"]
+        if AUTHORSHIP in extra:
+            fields[AUTHORSHIP] = torch.tensor(extra[AUTHORSHIP], dtype=torch.int64)
+            fields[SEED] = extra[SEED]
+            fields[FINGERPRINT] = extra[FINGERPRINT]
+        return fields
+
+    _wrap(module.AgentLoopOutput, "as_dict", as_dict)
+
+
+def number_prompts(module: ModuleType) -> None:
+    """Number the prompts of each step, for seeds that are unique and the same in every run.
+
+    Touches: ``AgentLoopManagerTQ.generate_sequences``. Why: in trainer V1 a prompt has a random
+    ``uid`` and an ``index`` that need not be unique; its place in the step is neither. Trainer V0
+    numbers rows itself (``priority``). Goes when: V1 does as well.
+    """
+    import torch
+
+    def generate_sequences(original: Callable[..., Any], manager: Any, prompts: Any) -> Any:
+        if tandem_node(manager.config) is not None:
+            validate = "validate" in prompts and bool(prompts["validate"])
+            step = (validate, int(prompts["global_steps"]))
+            numbered, first = manager.__dict__.get("_tandem_numbered", (None, 0))
+            first = first if numbered == step else 0
+            prompts[ROW] = torch.arange(first, first + len(prompts))
+            manager._tandem_numbered = step, first + len(prompts)
+        return original(manager, prompts)
+
+    _wrap(module.AgentLoopManagerTQ, "generate_sequences", generate_sequences)
+
+
+def watch_trainer_v1(module: ModuleType) -> None:
+    """Check a run at its start and every batch before anything is learned from it; dump authorship.
+
+    Touches: ``PPOTrainer._init_tokenizer`` (the first thing that a trainer does, before workers),
+    ``_build_replay_buffer`` (whose ``sample`` gives the trainer every batch, and metrics with it)
+    and ``_dump_generations``. Goes when: verl offers plugins hooks on a trainer's start and
+    batches.
+    """
+
+    def _init_tokenizer(original: Callable[..., Any], trainer: Any) -> Any:
+        result = original(trainer)
+        trainer._tandem = TandemTrainer.start(trainer.config, trainer.tokenizer)
+        return result
+
+    def _build_replay_buffer(original: Callable[..., Any], trainer: Any) -> Any:
+        buffer = original(trainer)
+        if tandem_node(trainer.config) is not None:
+            sample = buffer.sample
+
+            @functools.wraps(sample)
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                batch, metrics = sample(*args, **kwargs)
+                return batch, {**metrics, **_examine(trainer, batch, module.tq)}
+
+            buffer.sample = watched
+        return buffer
+
+    def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
+        if getattr(trainer, "_tandem", None) is not None:
+            dump = _with_rows(trainer._tandem, dump)
+        return original(trainer, **dump)
+
+    _wrap(module.PPOTrainer, "_init_tokenizer", _init_tokenizer)
+    _wrap(module.PPOTrainer, "_build_replay_buffer", _build_replay_buffer)
+    _wrap(module.PPOTrainer, "_dump_generations", _dump_generations)
+
+
+def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
+    """Check a batch that trainer V1 has just been given; return its metrics."""
+    tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
+    if tandem is None:
+        raise EngineError(
+            f"{type(trainer).__name__} did not start through PPOTrainer._init_tokenizer, so that "
+            "tandem could not be checked. Use one of verl's own trainers."
+        )
+    rows = _rows_of_keys(batch, tq)
+    validates = batch.partition_id != "train"
+    if validates:
+        tandem.admit_validation(rows)
+        metrics = {}
+    else:
+        metrics = tandem.admit(rows)
+    folder = "validation_data_dir" if validates else "rollout_data_dir"
+    if trainer.config.trainer.get(folder) and all(row.authorship is not None for row in rows):
+        tandem.remember(batch.keys, rows)
+    return metrics
+
+
+def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
+    """The rows of a V1 batch, which holds keys of TransferQueue."""
+    if not batch.keys:
+        return []
+    fields = ["responses", "response_mask", "loss_mask", "extra_fields", AUTHORSHIP, SEED]
+    try:
+        data = tq.kv_batch_get(
+            keys=batch.keys,
+            partition_id=batch.partition_id,
+            select_fields=[*fields, FINGERPRINT],
+        )
+    except ValueError as error:
+        raise AuthorshipError(
+            f"Some rows of the batch came without authorship or masks ({error}): the process that "
+            "ran their agent loop had no active tandem adapter. Check that tandem-plugin is "
+            "installed on every node."
+        ) from error
+    count = len(batch.keys)
+    names = data.keys()
+
+    def column(name: str) -> Sequence[Any]:
+        if name not in names:
+            return [None] * count
+        values = data[name]
+        return list(values.unbind()) if hasattr(values, "unbind") else values.tolist()
+
+    def listed(name: str) -> Sequence[Any]:
+        return data.get(name).tolist() if name in names else [None] * count
+
+    extras = [extra if isinstance(extra, dict) else {} for extra in listed("extra_fields")]
+    parts = zip(
+        batch.keys,
+        column("responses"),
+        column("response_mask"),
+        column("loss_mask"),
+        column(AUTHORSHIP),
+        listed(SEED),
+        listed(FINGERPRINT),
+        extras,
+        strict=True,
+    )
+    return [
+        Row(
+            name=f"Row {key}",
+            group=str(key).rsplit("_", 2)[0],
+            response_ids=responses.numpy(),
+            response_mask=response_mask.numpy().astype(np.bool_),
+            loss_mask=None if loss_mask is None else loss_mask.numpy().astype(np.bool_),
+            authorship=None if authorship is None else authorship.numpy().astype(np.bool_),
+            seed=seed,
+            fingerprint=fingerprint,
+            passages=extra.get(PASSAGES) or [],
+            error=extra.get(ERROR),
+        )
+        for (
+            key,
+            responses,
+            response_mask,
+            loss_mask,
+            authorship,
+            seed,
+            fingerprint,
+            extra,
+        ) in parts
+    ]
+
+
+def _with_rows(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
+    """A V1 dump with tandem's columns; rows that verl made up to fill a batch are left out."""
+    keys = dump["reward_extra_infos_dict"].get("uid", [])
+    kept = [i for i, key in enumerate(keys) if tandem.remembers(key)]
+    if not kept:
+        return dump
+    rows = tandem.recall([keys[i] for i in kept])
+    extra = dump["reward_extra_infos_dict"]
+    columns = {
+        name: [values[i] for i in kept] if len(values) == len(keys) else values
+        for name, values in extra.items()
+    }
+    lists = {name: [dump[name][i] for i in kept] for name in ("inputs", "outputs", "gts", "scores")}
+    return {**dump, **lists, "reward_extra_infos_dict": {**columns, **_columns(rows)}}
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    dumped = [row.dump() for row in rows]
+    return {name: [row[name] for row in dumped] for name in dumped[0]}
+
+
+def watch_trainer_v0(module: ModuleType) -> None:
+    """The same for the legacy trainer.
+
+    Touches: ``RayPPOTrainer.__init__`` (before workers), ``_update_actor`` (right before the
+    update, and with the update's metrics) and ``_log_rollout_data``. Goes when: verl drops V0.
+    """
+
+    def start(
+        original: Callable[..., Any],
+        trainer: Any,
+        config: Any,
+        tokenizer: Any,
+        *rest: Any,
+        **more: Any,
+    ) -> None:
+        trainer._tandem = TandemTrainer.start(config, tokenizer)
+        original(trainer, config, tokenizer, *rest, **more)
+
+    def _update_actor(original: Callable[..., Any], trainer: Any, batch: Any) -> Any:
+        if trainer._tandem is None:
+            return original(trainer, batch)
+        metrics = trainer._tandem.admit(_rows_of_batch(batch))
+        output = original(trainer, batch)
+        output.meta_info["metrics"].update(metrics)
+        return output
+
+    def _log_rollout_data(
+        original: Callable[..., Any], trainer: Any, batch: Any, extra: Any, *rest: Any, **more: Any
+    ) -> Any:
+        if trainer._tandem is not None:
+            extra = {**extra, **_columns(_rows_of_batch(batch))}
+        return original(trainer, batch, extra, *rest, **more)
+
+    _wrap(module.RayPPOTrainer, "__init__", start)
+    _wrap(module.RayPPOTrainer, "_update_actor", _update_actor)
+    _wrap(module.RayPPOTrainer, "_log_rollout_data", _log_rollout_data)
+
+
+def _rows_of_batch(batch: Any) -> list[Row]:
+    """The rows of a V0 batch, padded to one length."""
+    responses = batch.batch["responses"].cpu().numpy()
+    mask = batch.batch["response_mask"].cpu().numpy().astype(np.bool_)
+    width = responses.shape[1]
+    lengths = batch.batch["attention_mask"][:, -width:].sum(dim=1).tolist()
+    columns = batch.non_tensor_batch
+    empty = [None] * len(responses)
+
+    def trimmed(row: int) -> Any:
+        """The mask without its padding, and with it where it trains on padding."""
+        length = lengths[row]
+        return mask[row] if mask[row, length:].any() else mask[row, :length]
+
+    return [
+        Row(
+            name=f"Row {i} ({columns['uid'][i]})",
+            group=str(columns["uid"][i]),
+            response_ids=responses[i, : lengths[i]],
+            response_mask=trimmed(i),
+            authorship=None if authorship is None else np.asarray(authorship, dtype=np.bool_),
+            seed=seed,
+            fingerprint=fingerprint,
+            passages=passages or [],
+        )
+        for i, (authorship, seed, fingerprint, passages) in enumerate(
+            zip(
+                *(columns.get(name, empty) for name in (AUTHORSHIP, SEED, FINGERPRINT, PASSAGES)),
+                strict=True,
+            )
+        )
+    ]
+
+
+def check_running_engine(module: ModuleType) -> None:
+    """Stop when the engine that verl's server has just started does not run in tandem.
+
+    Touches: ``vLLMHttpServer.run_server``. Why: vLLM drops a plugin that fails to load and ignores
+    additional configuration that nobody reads. Goes when: vLLM refuses unknown configuration.
+    """
+
+    async def run_server(original: Callable[..., Any], server: Any, *args: Any, **more: Any) -> Any:
+        result = await original(server, *args, **more)
+        if tandem_node(server.config) is not None:
+            try:
+                from tandem_plugin.engine.status import check_engine
+
+                check_engine(server.engine.vllm_config)
+            except BaseException:
+                server.engine.shutdown()
+                raise
+        return result
+
+    _wrap_async(module.vLLMHttpServer, "run_server", run_server)
+
+
+PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
+    ("verl.utils.config", refuse_at_the_driver),
+    ("verl.experimental.agent_loop.agent_loop", run_agent_loops_in_tandem),
+    ("verl.experimental.agent_loop.agent_loop", carry_authorship_through_transfer_queue),
+    ("verl.trainer.ppo.v1.agent_loop_tq", number_prompts),
+    ("verl.trainer.ppo.v1.trainer_base", watch_trainer_v1),
+    ("verl.trainer.ppo.ray_trainer", watch_trainer_v0),
+    ("verl.workers.rollout.vllm_rollout.vllm_async_server", check_running_engine),
+)
+"""(module of verl, patch that is applied once it is imported)."""
+
+
+def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace ``owner.name`` once by ``wrapper(original, *args, **kwargs)``."""
+    original = getattr(owner, name)
+    if getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
+
+    _mark_and_set(owner, name, wrapped)
+
+
+def _wrap_async(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """The same for a coroutine function, which stays one: Ray asks."""
+    original = getattr(owner, name)
+    if getattr(original, _MARK, False):
+        return
+    if not inspect.iscoroutinefunction(original):
+        raise TypeError(f"{owner.__name__}.{name} is no coroutine function any more.")
+
+    @functools.wraps(original)
+    async def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return await wrapper(original, *args, **kwargs)
+
+    _mark_and_set(owner, name, wrapped)
+
+
+def _mark_and_set(owner: Any, name: str, wrapped: Callable[..., Any]) -> None:
+    setattr(wrapped, _MARK, True)
+    setattr(owner, name, wrapped)

@@ -1,0 +1,196 @@
+"""What a verl run may not combine with tandem: refused by name before any worker starts.
+
+A tandem run trains through a mask with holes. What is listed as sound was read in verl 0.9.1's
+``core_algos.py`` and is held by ``tests/verl/test_masks_with_holes.py``; what is broken is listed
+with the reason; what is neither was not looked at, and is refused as unproven.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError
+
+__all__ = [
+    "BROKEN_ESTIMATORS",
+    "SOUND_ESTIMATORS",
+    "SOUND_LOSSES",
+    "VERSIONS",
+    "check_run",
+    "check_version",
+]
+
+VERSIONS = "0.9"
+"""The series of verl that the adapter was tested with."""
+
+_LOSES_REWARD = (
+    "it carries the reward back from the response's last token, and drops it where the junior "
+    "wrote that token"
+)
+BROKEN_ESTIMATORS = {
+    "gae": _LOSES_REWARD,
+    "reinforce_plus_plus": _LOSES_REWARD,
+    "remax": _LOSES_REWARD,
+    "optimal_token_baseline": _LOSES_REWARD,
+    "tir_optimal_token_baseline": _LOSES_REWARD,
+}
+"""Advantage estimators that a mask with holes breaks, and how."""
+
+SOUND_ESTIMATORS = (
+    "grpo",
+    "grpo_vectorized",
+    "grpo_passk",
+    "gdpo",
+    "rloo",
+    "rloo_vectorized",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "gpg",
+)
+"""Advantage estimators that use the whole response's reward and only the trained tokens else."""
+
+SOUND_LOSSES = (
+    "vanilla",
+    "gspo",
+    "geo_mean",
+    "gpg",
+    "dro",
+    "cispo",
+    "sapo",
+    "clip_cov",
+    "kl_cov",
+    "dppo_tv",
+    "dppo_kl",
+)
+"""Policy losses that neither see nor move a token outside the mask."""
+
+_SOUND_STRATEGIES = ("fsdp", "fsdp2")
+_SPECULATIVE = ("speculative_config", "speculative_model", "num_speculative_tokens")
+
+
+def check_version(version: str) -> None:
+    """Raise :class:`ConfigError` unless verl is of the series that the adapter was tested with."""
+    if not version.startswith(f"{VERSIONS}."):
+        raise ConfigError(
+            f"verl {version} is installed, and tandem was tested with verl {VERSIONS}.x only. "
+            f'Install verl {VERSIONS}.1 (pip install "tandem-plugin[verl]").'
+        )
+
+
+def check_run(config: Any, tandem: TandemConfig) -> None:
+    """Raise :class:`ConfigError` for the first setting of a run that does not go with tandem.
+
+    config: verl's whole configuration.
+    """
+    rollout = config.actor_rollout_ref.rollout
+    _check_rollout(rollout, config.actor_rollout_ref.model)
+    _check_estimator(str(_plain(config.algorithm.adv_estimator)))
+    _check_actor(config.actor_rollout_ref.actor)
+    _check_trainer(config)
+    _check_junior(tandem)
+
+
+def _check_rollout(rollout: Any, model: Any) -> None:
+    if rollout.name != "vllm":
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name={rollout.name!r}: tandem runs inside vLLM. Set "
+            "actor_rollout_ref.rollout.name=vllm."
+        )
+    engine = rollout.engine_kwargs.vllm
+    sizes = {
+        "actor_rollout_ref.rollout.pipeline_model_parallel_size": rollout.get(
+            "pipeline_model_parallel_size"
+        ),
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.pipeline_parallel_size": engine.get(
+            "pipeline_parallel_size"
+        ),
+    }
+    for name, size in sizes.items():
+        if size is not None and int(size) > 1:
+            raise ConfigError(
+                f"{name}={size}: tandem does not run with pipeline parallelism, since a token's "
+                f"author is chosen where both models end. Set {name}=1 and use tensor parallelism."
+            )
+    for key in _SPECULATIVE:
+        if engine.get(key) is not None:
+            raise ConfigError(
+                f"actor_rollout_ref.rollout.engine_kwargs.vllm.{key}={engine.get(key)!r}: draft "
+                "tokens would have no author. Leave speculative decoding out."
+            )
+    for mtp in (rollout.get("mtp"), model.get("mtp")):
+        if mtp is not None and mtp.get("enable") and mtp.get("enable_rollout"):
+            raise ConfigError(
+                "actor_rollout_ref.model.mtp.enable_rollout=True is speculative decoding: draft "
+                "tokens would have no author. Set it to False."
+            )
+
+
+def _check_estimator(name: str) -> None:
+    if name in BROKEN_ESTIMATORS:
+        raise ConfigError(
+            f"algorithm.adv_estimator={name} does not work with tandem: "
+            f"{BROKEN_ESTIMATORS[name]}. Use one of: {', '.join(SOUND_ESTIMATORS)}."
+        )
+    if name not in SOUND_ESTIMATORS:
+        raise ConfigError(
+            f"algorithm.adv_estimator={name} was not tested with tandem, which trains through a "
+            f"mask with holes. Use one of: {', '.join(SOUND_ESTIMATORS)}."
+        )
+
+
+def _check_actor(actor: Any) -> None:
+    if actor.strategy not in _SOUND_STRATEGIES:
+        raise ConfigError(
+            f"actor_rollout_ref.actor.strategy={actor.strategy} was not tested with tandem. Use "
+            f"one of: {', '.join(_SOUND_STRATEGIES)}."
+        )
+    loss = actor.policy_loss.get("loss_mode", "vanilla")
+    if loss not in SOUND_LOSSES:
+        raise ConfigError(
+            f"actor_rollout_ref.actor.policy_loss.loss_mode={loss} was not tested with tandem, "
+            f"which trains through a mask with holes. Use one of: {', '.join(SOUND_LOSSES)}."
+        )
+
+
+def _check_trainer(config: Any) -> None:
+    distillation = config.get("distillation")
+    if distillation is not None and distillation.get("enabled"):
+        raise ConfigError(
+            "distillation.enabled=True was not tested with tandem, which trains through a mask "
+            "with holes. Set it to False."
+        )
+    correction = config.algorithm.get("rollout_correction")
+    if correction is not None and correction.get("bypass_mode"):
+        raise ConfigError(
+            "algorithm.rollout_correction.bypass_mode=True was not tested with tandem: its loss "
+            "fails on a micro-batch without a token of the senior's. Set it to False."
+        )
+    if not config.trainer.get("use_v1", True):
+        return
+    mode = config.trainer.v1.trainer_mode
+    if mode != "sync":
+        raise ConfigError(
+            f"trainer.v1.trainer_mode={mode}: a response that is interrupted and resumed would be "
+            "begun anew by its schedule, so that its authorship could not be replayed. Set "
+            "trainer.v1.trainer_mode=sync."
+        )
+
+
+def _check_junior(tandem: TandemConfig) -> None:
+    junior = tandem.junior
+    if junior is None:
+        return
+    path = os.path.expanduser(junior)
+    is_local = os.path.isabs(path) or junior.startswith((".", "~"))
+    if is_local and not os.path.isdir(path):
+        raise ConfigError(
+            f"tandem.junior={junior!r} does not exist. Give the folder of a Hugging Face "
+            "checkpoint, a name on the Hub, or leave junior out for the checkpoint that the senior "
+            "starts from."
+        )
+
+
+def _plain(name: Any) -> Any:
+    return getattr(name, "value", name)

@@ -1,0 +1,45 @@
+"""The rows of a batch as the trainer process sees them: what was generated and who wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One response of a batch. Arrays have the length of the response, unless something is wrong.
+
+    Fields that verl delivered without are None: it is for the checks to say so.
+    """
+
+    name: str
+    """What error messages call it."""
+    group: str
+    """The prompt it answers: responses to one prompt are compared with each other."""
+    response_ids: NDArray[np.int64]
+    response_mask: NDArray[np.bool_]
+    """The tokens that are trained on."""
+    authorship: NDArray[np.bool_] | None
+    seed: int | None
+    fingerprint: str | None
+    passages: list[list[int]] = field(default_factory=list)
+    loss_mask: NDArray[np.bool_] | None = None
+    """The mask that the loss takes its denominator from, where verl keeps one of its own."""
+    error: str | None = None
+
+    def dump(self) -> dict[str, Any]:
+        """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
+        columns: dict[str, Any] = {
+            "response_ids": self.response_ids.tolist(),
+            "authorship": None if self.authorship is None else self.authorship.astype(int).tolist(),
+            "tandem_seed": self.seed,
+            "tandem_fingerprint": self.fingerprint,
+            "tandem_passages": self.passages,
+        }
+        return columns

@@ -1,0 +1,76 @@
+"""Tandem in the trainer process: what was asked for, and whether every batch is it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.rules import Rule
+from tandem_plugin.schedules import schedule_parameters
+from tandem_verl.checks import check_no_errors, check_rows
+from tandem_verl.metrics import tandem_metrics
+from tandem_verl.refusals import check_run
+from tandem_verl.rows import Row
+from tandem_verl.settings import tandem_config, tandem_rules
+
+__all__ = ["TandemTrainer"]
+
+
+class TandemTrainer:
+    """One run's settings and rule, and the rows that wait for the rollout dump."""
+
+    def __init__(self, config: TandemConfig, rule: Rule) -> None:
+        self.config = config
+        self.rule = rule
+        self._rows: dict[str, Row] = {}
+
+    @classmethod
+    def start(cls, config: Any, tokenizer: Any) -> TandemTrainer | None:
+        """Check a run that asks for tandem and say in its log that it is on; None for others.
+
+        config: verl's whole configuration. Raises :class:`ConfigError` or
+        :class:`TokenizerError` for a run that could not be in tandem.
+        """
+        tandem = tandem_config(config)
+        if tandem is None:
+            return None
+        check_run(config, tandem)
+        trainer = cls(tandem, tandem_rules(tandem, tokenizer).default)
+        # Not logging: verl's level hides it, and this line is the user's proof.
+        print(trainer.describe(), flush=True)
+        return trainer
+
+    def describe(self) -> str:
+        """One line that says what is on."""
+        settings = {
+            "schedule": self.rule.schedule.name,
+            **schedule_parameters(self.rule.schedule),
+            "boundaries": self.rule.boundaries.resolver,
+            "junior": self.config.junior or "(the checkpoint the senior starts from)",
+            "validation": self.config.validation,
+            "seed": self.config.seed,
+            "fingerprint": self.rule.fingerprint,
+        }
+        return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())
+
+    def admit(self, rows: Sequence[Row]) -> dict[str, float]:
+        """Check a training batch and return its metrics; raise when it must not be trained on."""
+        check_rows(rows, self.rule.fingerprint)
+        return tandem_metrics(rows)
+
+    def admit_validation(self, rows: Sequence[Row]) -> None:
+        """Raise when a validation trajectory failed in tandem."""
+        check_no_errors(rows)
+
+    def remember(self, keys: Sequence[str], rows: Sequence[Row]) -> None:
+        """Keep rows for the dump that follows, under the keys that the dump will name."""
+        self._rows.update(zip(keys, rows, strict=True))
+
+    def remembers(self, key: str) -> bool:
+        """Whether a row waits under this key."""
+        return key in self._rows
+
+    def recall(self, keys: Sequence[str]) -> list[Row]:
+        """The rows that wait under these keys, which are then forgotten."""
+        return [self._rows.pop(key) for key in keys]

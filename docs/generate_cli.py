@@ -1,0 +1,73 @@
+"""Writes docs/cli.md from the help of the command ``tandem``.
+
+Run ``python docs/generate_cli.py`` after a change of the commands; a test fails until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from tandem_plugin.cli import app
+
+PAGE = Path(__file__).with_name("cli.md")
+
+HEAD = """\
+# The command `tandem`
+
+Written by `docs/generate_cli.py` from the command's own help.
+
+An error is a sentence on stderr and exit code 1, or 2 for a wrong command line. With `--json` it
+is `{"error": "..."}` on stdout, and a result is one JSON object there.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    root: Any = get_command(app)
+    parts = [HEAD, *_parameters(root, "tandem")]
+    for name, command in root.commands.items():
+        parts.append(f"## tandem {name}\n")
+        parts.append(f"{_flowed(command.help)}\n")
+        parts.extend(_parameters(command, f"tandem {name}"))
+    return "\n".join(parts)
+
+
+def _parameters(command: Any, name: str) -> Iterator[str]:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    usage = " ".join([name, "[OPTIONS]", *(a.name.upper() for a in arguments)])
+    yield f"```\n{usage}\n```\n"
+    yield "| | |\n|---|---|"
+    for argument in arguments:
+        yield f"| `{argument.name.upper()}` | {argument.help} |"
+    for option in options:
+        yield f"| {_names(option)} | {option.help}{_default(option)} |"
+    yield ""
+
+
+def _names(option: Any) -> str:
+    return ", ".join(f"`{name}{_value(option)}`" for name in option.opts)
+
+
+def _value(option: Any) -> str:
+    if option.is_flag:
+        return ""
+    return f" {option.metavar or option.name.upper()}"
+
+
+def _default(option: Any) -> str:
+    if option.is_flag or option.default is None:
+        return ""
+    return f" Default: `{option.default}`."
+
+
+def _flowed(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,5 @@
+"""Test hook: a part of the adapter that cannot be imported."""
+
+import sys
+
+sys.modules["tandem_verl.agent_loop"] = None  # type: ignore[assignment]

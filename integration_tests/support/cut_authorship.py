@@ -1,0 +1,17 @@
+"""Test hook: the authorship loses its last entry on its way from the agent loop to the trainer."""
+
+from typing import Any
+
+from tandem_verl.agent_loop import Trajectory
+from tandem_verl.fields import AUTHORSHIP
+
+_narrow = Trajectory.narrow
+
+
+def _cut(self: Trajectory, output: Any, calls: Any) -> None:
+    _narrow(self, output, calls)
+    if AUTHORSHIP in output.extra_fields:
+        output.extra_fields[AUTHORSHIP] = output.extra_fields[AUTHORSHIP][:-1]
+
+
+Trajectory.narrow = _cut  # type: ignore[method-assign]

@@ -1,0 +1,88 @@
+"""A verl run that asks for tandem and cannot have it stops by itself, says why, updates nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+from support.verl_run import ENGINE, TANDEM, VerlBench, VerlRun
+
+pytestmark = pytest.mark.timeout(700)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
+    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
+
+
+def assert_stopped(run: VerlRun, sentence: str) -> None:
+    assert run.ended, run.log[-3000:]
+    assert run.exit_code not in (0, None)
+    assert sentence in run.log, run.log[-3000:]
+    assert run.lingered is not None
+    assert run.lingered <= 120
+    assert run.steps == []
+    assert "actor/grad_norm" not in run.log
+
+
+def test_engine_plugin_disabled(bench: VerlBench) -> None:
+    sentence = "the vLLM engine does not run in tandem"
+    run = bench.run(
+        f"{TANDEM}.schedule=word", environment={"VLLM_PLUGINS": ""}, watch=sentence, name="engine"
+    )
+    assert_stopped(run, sentence)
+
+
+def test_adapter_disabled(bench: VerlBench) -> None:
+    """Only the engine plugin is alive: it refuses requests that say nothing about tandem."""
+    sentence = "the trainer's tandem adapter is not active"
+    run = bench.run(
+        f"{TANDEM}.schedule=word",
+        environment={"VERL_USE_EXTERNAL_PLUGINS": "none"},
+        watch=sentence,
+        name="adapter",
+    )
+    assert_stopped(run, sentence)
+
+
+def test_authorship_truncated_on_its_way(bench: VerlBench) -> None:
+    sentence = "entries of authorship: something between the agent loop and the trainer cut"
+    run = bench.run(
+        f"{TANDEM}.schedule=word", hook="cut_authorship", watch=sentence, name="truncated"
+    )
+    assert_stopped(run, sentence)
+
+
+def test_requests_that_the_engine_refuses(bench: VerlBench) -> None:
+    """Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer."""
+    sentence = "A trajectory failed in tandem: FingerprintError: The request was made for the rules"
+    run = bench.run(
+        f"{TANDEM}.schedule=word", hook="foreign_fingerprint", watch=sentence, name="refused"
+    )
+    assert_stopped(run, sentence)
+
+
+def test_adapter_that_cannot_be_imported(bench: VerlBench) -> None:
+    sentence = "the verl adapter of tandem-plugin could not be put in place"
+    run = bench.run(f"{TANDEM}.schedule=word", hook="break_adapter", watch=sentence, name="import")
+    assert_stopped(run, sentence)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("algorithm.adv_estimator=reinforce_plus_plus", "adv_estimator=reinforce_plus_plus does"),
+        (f"{TANDEM}.p=1.5", "p=1.5"),
+        (f"{TANDEM}.junior=/nowhere", "tandem.junior='/nowhere' does not exist"),
+        (f"+{ENGINE}.speculative_config.method=ngram", "draft tokens would have no author"),
+    ],
+)
+def test_setting_that_does_not_go_with_tandem(
+    bench: VerlBench, override: str, sentence: str
+) -> None:
+    run = bench.run(f"{TANDEM}.schedule=word", override, watch=sentence, name="setting")
+    assert_stopped(run, sentence)
+    assert "ray init" not in run.log

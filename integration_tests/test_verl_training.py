@@ -1,0 +1,188 @@
+"""verl's own trainer in tandem: one flag, and what it then trains on."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+import torch
+from support.grpo import GRPOReference, relative_error
+from support.verl_run import TANDEM, VerlBench, VerlRun
+
+from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.seeds import derive_seed
+
+pytestmark = pytest.mark.timeout(1200)
+STEPS, SEED, EPOCHS = 3, 7, 2
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
+    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
+
+
+@pytest.fixture(scope="module")
+def flags(checkpoints: dict[str, Path]) -> list[str]:
+    return [
+        f"{TANDEM}.schedule=word",
+        f"{TANDEM}.cap=6",
+        f"{TANDEM}.seed={SEED}",
+        f"{TANDEM}.junior={checkpoints['junior']}",
+        f"actor_rollout_ref.actor.ppo_epochs={EPOCHS}",
+        # Far enough in the first of two epochs for the second to clip.
+        "actor_rollout_ref.actor.optim.lr=1e-2",
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(
+    bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[VerlRun, Path]:
+    """Trainer V1, token-mean, and validation by the team after the last step."""
+    captured = tmp_path_factory.mktemp("captured")
+    run = bench.run(
+        *flags,
+        f"{TANDEM}.validation=team",
+        "actor_rollout_ref.actor.loss_agg_mode=token-mean",
+        f"trainer.total_training_steps={STEPS}",
+        f"trainer.test_freq={STEPS}",
+        hook="capture_update",
+        environment={"TANDEM_TEST_CAPTURE": str(captured)},
+        name="trained",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    return run, captured
+
+
+@pytest.fixture(scope="module")
+def legacy(
+    bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[VerlRun, Path]:
+    """Trainer V0, one step, sequence-mean, validation by the senior alone."""
+    captured = tmp_path_factory.mktemp("captured")
+    run = bench.run(
+        *flags,
+        "trainer.use_v1=False",
+        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
+        "trainer.total_training_steps=1",
+        "trainer.test_freq=1",
+        hook="capture_update",
+        environment={"TANDEM_TEST_CAPTURE": str(captured)},
+        name="legacy",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    return run, captured
+
+
+@pytest.fixture(scope="module")
+def rule(checkpoints: dict[str, Path]) -> Rule:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
+
+
+@pytest.fixture(scope="module", params=["trained", "legacy"], ids=["V1", "V0"])
+def either(request: pytest.FixtureRequest) -> Any:
+    run, captured = request.getfixturevalue(request.param)
+    return run, captured, request.param
+
+
+def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(
+    trained: tuple[VerlRun, Path],
+) -> None:
+    """Holds only if composite, authors, positions, mask and weight sync are all right."""
+    differences = [step["training/rollout_probs_diff_max"] for step in trained[0].steps]
+    assert len(differences) == STEPS
+    assert max(differences) <= 1e-6
+
+
+def test_mask_shifted_by_one_token_does_not_agree(bench: VerlBench, flags: list[str]) -> None:
+    run = bench.run(
+        *flags, "trainer.total_training_steps=1", hook="shift_authorship", name="shifted"
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert run.steps[0]["training/rollout_probs_diff_max"] > 1e-3
+
+
+def test_log_says_that_tandem_is_on(either: Any, rule: Rule) -> None:
+    run, _, name = either
+    validation = "team" if name == "trained" else "senior"
+    lines = [line for line in run.log.splitlines() if "tandem is on: schedule=word p=0.5" in line]
+    assert len(lines) == 1
+    for part in ("cap=6", f"validation={validation}", f"fingerprint={rule.fingerprint}"):
+        assert part in lines[0]
+
+
+def test_dump_replays(either: Any, rule: Rule) -> None:
+    run, _, name = either
+    rows = [row for step in run.steps for row in run.rollouts(step["training/global_step"])]
+    if name == "trained":
+        rows += run.rollouts(STEPS, "validation")
+    assert len(rows) == 8 * len(run.steps) + (2 if name == "trained" else 0)
+    assert len({row["tandem_seed"] for row in rows}) == len(rows)
+    for row in rows:
+        replayed = rule.replay(row["response_ids"], row["tandem_seed"])
+        assert replayed.tolist() == row["authorship"]
+        assert row["tandem_fingerprint"] == rule.fingerprint
+        assert 0 <= row["score"] <= 1
+
+
+def test_seeds_are_those_of_the_runs_seed_and_each_prompts_place(either: Any) -> None:
+    run, _, name = either
+    for step in run.steps:
+        number = step["training/global_step"]
+        dumped = {row["tandem_seed"] for row in run.rollouts(number)}
+        places = (
+            [("row", row, session) for row in range(4) for session in range(2)]
+            if name == "trained"
+            else [("priority", row) for row in range(8)]
+        )
+        assert dumped == {derive_seed(SEED, "training", number, *p, 0) for p in places}
+
+
+def test_metrics_are_those_of_the_dump(either: Any) -> None:
+    run, _, _ = either
+    for step in run.steps:
+        bits = [row["authorship"] for row in run.rollouts(step["training/global_step"])]
+        handoffs = sum(a != b for row in bits for a, b in itertools.pairwise(row))
+        tokens = sum(map(len, bits))
+        assert step["tandem/senior_share"] == pytest.approx(sum(map(sum, bits)) / tokens)
+        assert step["tandem/handoffs_per_response"] == pytest.approx(handoffs / len(bits))
+        assert step["tandem/spans_per_response"] == pytest.approx(handoffs / len(bits) + 1)
+        assert step["tandem/responses_without_senior"] == sum(not any(row) for row in bits)
+
+
+def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> None:
+    """Both epochs of the first step: at ratio 1, and where the ratio is clipped."""
+    run, captured, name = either
+    mode = "token-mean" if name == "trained" else "seq-mean-token-mean"
+    reference = GRPOReference(bench.model, run.rollouts(1))
+    for epoch in range(EPOCHS):
+        step = torch.load(captured / f"step-{epoch}.pt")
+        expected = reference.gradients(mode, step["parameters"])
+        assert relative_error(step["gradients"], expected) <= 1e-5
+
+
+def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:
+    run, captured, _ = either
+    masks = Counter()
+    for file in sorted(captured.glob("loss-*.pt"))[:2]:  # both micro-batches of the first epoch
+        loss = torch.load(file)
+        mask = loss["response_mask"].bool()
+        assert loss["gradient"][~mask].abs().max() == 0
+        assert (loss["gradient"][mask] != 0).equal(loss["advantages"][mask] != 0)
+        for row in mask.int().tolist():
+            masks[tuple(row + [0] * (32 - len(row)))] += 1
+    authorship = [row["authorship"] for row in run.rollouts(1)]
+    assert masks == Counter(tuple(bits + [0] * (32 - len(bits))) for bits in authorship)
+
+
+def test_senior_alone_validates_without_authorship(legacy: tuple[VerlRun, Path]) -> None:
+    rows = legacy[0].rollouts(1, "validation")
+    assert len(rows) == 2
+    assert all("authorship" not in row for row in rows)

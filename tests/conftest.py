@@ -1,0 +1,48 @@
+"""Shared by all unit tests: where real vocabularies lie, and small made-up ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tandem_plugin import Vocabulary
+
+settings.register_profile("tandem", deadline=None)
+settings.load_profile("tandem")
+
+ROOT = Path(__file__).parents[1]
+
+BYTE_LEVEL = ("a", "b", "Ġa", "Ġb", "ĊĊ", "c", "Ġ", ".")
+"""A byte-level vocabulary; its word boundaries are the ids 2, 3 and 6."""
+
+
+@pytest.fixture
+def byte_level() -> Vocabulary:
+    return Vocabulary(BYTE_LEVEL, "byte-level")
+
+
+@pytest.fixture
+def tokenizer_file(tmp_path: Path) -> Path:
+    """The byte-level vocabulary as a JSON object of token to id."""
+    file = tmp_path / "vocab.json"
+    file.write_text(json.dumps({piece: i for i, piece in enumerate(BYTE_LEVEL)}))
+    return file
+
+
+@pytest.fixture
+def real_tokenizer() -> Callable[[str], Path]:
+    """The path of a real vocabulary; the test is skipped where there is none."""
+
+    def find(name: str) -> Path:
+        folder = Path(os.environ.get("TANDEM_SHARED_DATA", ROOT.parent / "shared" / "data"))
+        file = folder / "tokenizers" / name
+        if not file.exists():
+            pytest.skip(f"no real vocabulary at {file}: set TANDEM_SHARED_DATA to its folder")
+        return file
+
+    return find

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem_plugin import Authorship, AuthorshipError, Span
+
+BITS = st.lists(st.integers(0, 1), max_size=80)
+
+
+@given(BITS)
+def test_spans_handoffs_and_share_equal_a_loop(bits: list[int]):
+    spans: list[list[int]] = []
+    for bit in bits:
+        if spans and spans[-1][0] == bit:
+            spans[-1].append(bit)
+        else:
+            spans.append([bit])
+    authorship = Authorship.from_bits(bits)
+    assert [len(span) for span in authorship.spans] == [len(span) for span in spans]
+    assert [span.author == "senior" for span in authorship.spans] == [bool(s[0]) for s in spans]
+    assert authorship.handoffs == max(0, len(spans) - 1)
+    assert authorship.senior_tokens == sum(bits)
+    if bits:
+        assert authorship.senior_share == sum(bits) / len(bits)
+
+
+@given(BITS)
+def test_spans_tile_the_response(bits: list[int]):
+    position = 0
+    for span in Authorship.from_bits(bits).spans:
+        assert span.start == position
+        assert all(bits[t] == (span.author == "senior") for t in range(span.start, span.stop))
+        position = span.stop
+    assert position == len(bits)
+
+
+@given(BITS)
+def test_bits_survive_a_round_trip(bits: list[int]):
+    authorship = Authorship.from_bits(bits)
+    assert authorship.tolist() == bits
+    assert all(type(bit) is int for bit in authorship.tolist())
+    assert list(authorship) == [bool(bit) for bit in bits]
+    assert len(authorship) == len(bits)
+    assert authorship == Authorship.from_bits(authorship.tolist())
+    assert hash(authorship) == hash(Authorship.from_bits(bits))
+
+
+def test_spans_name_their_author():
+    assert Authorship.from_bits([1, 0, 0]).spans == (Span(0, 1, "senior"), Span(1, 3, "junior"))
+
+
+def test_share_of_an_empty_response_is_not_a_number():
+    assert math.isnan(Authorship.from_bits([]).senior_share)
+
+
+def test_authorship_differs_from_other_lengths_and_things():
+    assert Authorship.from_bits([1]) != Authorship.from_bits([1, 1])
+    assert Authorship.from_bits([1]) != [1]
+
+
+def test_authorship_cannot_be_written_to():
+    bits = np.array([True, False])
+    authorship = Authorship(bits)
+    bits[0] = False
+    assert authorship.tolist() == [1, 0]
+    with pytest.raises(ValueError, match="read-only"):
+        authorship.senior[0] = False
+
+
+@pytest.mark.parametrize("bits", [[0, 2], [-1], [0.5], ["1"], [float("nan")], [None]])
+def test_anything_but_zeros_and_ones_is_refused(bits: list[object]):
+    with pytest.raises(AuthorshipError, match="only true and false, or ones and zeros"):
+        Authorship.from_bits(bits)
+
+
+@pytest.mark.parametrize("bits", [[[1], [0]], 1, [[1], [1, 0]]])
+def test_anything_but_a_flat_sequence_is_refused(bits: object):
+    with pytest.raises(AuthorshipError, match=r"one bool a response token|one flat sequence"):
+        Authorship.from_bits(bits)
+
+
+def test_plain_list_is_taken_as_it_is_by_the_constructor():
+    assert Authorship([True, False]).tolist() == [1, 0]  # type: ignore[arg-type]

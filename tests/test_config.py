@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.draws import MAX_SEED
+
+
+def test_defaults_are_the_papers():
+    config = TandemConfig.from_mapping({})
+    assert (config.schedule, config.mode, config.validation) == ("word", "lockstep", "senior")
+    assert config.junior is None
+    assert config.parameters == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"schedule": "word", "p": 0.3, "cap": 5, "boundaries": "every"},
+        {"schedule": "token", "p": 1},
+        {"schedule": "step", "first": "junior"},
+        {"schedule": "solo", "junior": "some/path", "seed": MAX_SEED, "validation": "team"},
+        {"record": "a/folder", "require": True},
+    ],
+)
+def test_settings_survive_a_round_trip_through_json(settings: dict[str, object]):
+    config = TandemConfig.from_mapping(settings)
+    again = TandemConfig.from_mapping(json.loads(json.dumps(config.settings())))
+    assert again == config
+    assert again.make_schedule() == config.make_schedule()
+    assert settings.items() <= config.settings().items()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"schedule": "words"}, "schedule='words' does not exist. Schedules: word, token"),
+        ({"schedule": 5}, "tandem.schedule=5: Input should be a valid string"),
+        ({"schedule": None}, "tandem.schedule=None: Input should be a valid string"),
+        ({"p": 1.01}, "p=1.01 is not a probability: give a number from 0 to 1"),
+        ({"p": -1}, "p=-1 is not a probability: give a number from 0 to 1"),
+        ({"p": "half"}, "p='half' is not a probability: give a number from 0 to 1"),
+        ({"cap": 0}, "cap=0 is not a count: give an integer from 1 to"),
+        ({"cap": "32"}, "cap='32' is not a count: give an integer from 1 to"),
+        ({"boundaries": "words"}, "boundaries='words' does not exist. Boundary resolvers: word,"),
+        ({"boundaries": 1}, "tandem.boundaries=1: Input should be a valid string"),
+        ({"junior": 7}, "tandem.junior=7: Input should be a valid string"),
+        ({"mode": "fast"}, "tandem.mode='fast': Input should be 'lockstep'"),
+        ({"mode": "speculative"}, "mode='speculative' is not available yet: use mode=lockstep"),
+        ({"validation": "both"}, "tandem.validation='both': Input should be 'senior' or 'team'"),
+        ({"seed": -1}, "tandem.seed=-1: Input should be greater than or equal to 0"),
+        ({"seed": MAX_SEED + 1}, f"tandem.seed={MAX_SEED + 1}: Input should be less than or equal"),
+        ({"seed": 1.5}, "tandem.seed=1.5: Input should be a valid integer"),
+        ({"require": "yes"}, "tandem.require='yes': Input should be a valid boolean"),
+        ({"capp": 3}, "tandem.capp=3 is neither a tandem setting nor a parameter of the schedule"),
+        ({"capp": 3}, "'word'. Allowed: p, cap, schedule, boundaries, junior"),
+        ({"schedule": "solo", "p": 0.5}, "tandem.p=0.5 is neither a tandem setting nor a param"),
+        ({1: 2}, "Keys should be strings"),
+    ],
+)
+def test_wrong_setting_is_refused_with_field_value_and_what_is_allowed(
+    settings: dict[str, object], said: str
+):
+    with pytest.raises(ConfigError) as refused:
+        TandemConfig.from_mapping(settings)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("settings", [None, "word", ["word"], 3, True])
+def test_settings_that_are_no_mapping_are_refused_with_an_example(settings: object):
+    with pytest.raises(ConfigError, match=r'is not a mapping of settings.*"schedule": "word"'):
+        TandemConfig.from_mapping(settings)  # type: ignore[arg-type]
+
+
+def test_config_cannot_be_changed_after_it_was_checked():
+    config = TandemConfig.from_mapping({})
+    with pytest.raises(ValidationError, match="frozen"):
+        config.schedule = "token"

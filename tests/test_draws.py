@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from algorithm_1 import boundary_set
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tandem_plugin import RequestError, draws, make_schedule, replay
+from tandem_plugin.draws import MAX_SEED, draws_table
+
+SEEDS = st.integers(0, MAX_SEED)
+N = 20_000
+ALPHA = 0.001
+EVERY = boundary_set(range(32))
+
+GOLDEN = [0.011546754286331562, 0.24154919656271812, 0.11142585551493822, 0.5644146216071337]
+"""Computed apart from the package: ``Philox(key=0).random_raw(4) >> 11``, times 2**-53."""
+
+
+def philox_4x64_10(key: int, block: int) -> list[int]:
+    """Four 64-bit words of Philox 4x64-10, written from Salmon et al. 2011."""
+    mask = 2**64 - 1
+    c, k = [block, 0, 0, 0], [key & mask, key >> 64]
+    for _ in range(10):
+        p0, p1 = 0xD2E7470EE14C6C93 * c[0], 0xCA5A826395121157 * c[2]
+        c = [(p1 >> 64) ^ c[1] ^ k[0], p1 & mask, (p0 >> 64) ^ c[3] ^ k[1], p0 & mask]
+        k = [(k[0] + 0x9E3779B97F4A7C15) & mask, (k[1] + 0xBB67AE8584CAA73B) & mask]
+    return c
+
+
+def runs_test(bits: np.ndarray) -> float:
+    """The two-sided p-value of the Wald-Wolfowitz runs test."""
+    ones = int(bits.sum())
+    zeros = bits.size - ones
+    runs = 1 + int(np.count_nonzero(bits[1:] != bits[:-1]))
+    mean = 1 + 2 * ones * zeros / bits.size
+    variance = (mean - 1) * (mean - 2) / (bits.size - 1)
+    return float(2 * stats.norm.sf(abs(runs - mean) / math.sqrt(variance)))
+
+
+def test_first_draws_of_seed_0_are_these():
+    assert draws(0, 4).tolist() == GOLDEN
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7, 2**32, MAX_SEED])
+def test_draws_are_the_top_53_bits_of_philox_4x64_10(seed: int):
+    words = [word for block in (1, 2) for word in philox_4x64_10(seed, block)]
+    assert draws(seed, 8).tolist() == [(word >> 11) * 2.0**-53 for word in words]
+    raw = np.random.Philox(key=seed).random_raw(8)
+    assert draws(seed, 8).tolist() == ((raw >> np.uint64(11)) * 2.0**-53).tolist()
+
+
+@given(SEEDS, st.integers(0, 200), st.integers(0, 200))
+def test_longer_table_starts_with_the_shorter_one(seed: int, short: int, more: int):
+    assert np.array_equal(draws(seed, short + more)[:short], draws(seed, short))
+
+
+@given(st.lists(SEEDS, min_size=1, max_size=8), st.integers(1, 50))
+def test_draws_of_a_seed_do_not_depend_on_its_batch(seeds: list[int], length: int):
+    table = draws_table(seeds, length)
+    assert table.shape == (length, len(seeds))
+    for column, seed in enumerate(seeds):
+        assert np.array_equal(table[:, column], draws(seed, length))
+
+
+def test_draws_of_one_seed_are_uniform():
+    assert stats.kstest(draws(12345, N), "uniform").pvalue > ALPHA
+
+
+def test_first_draws_of_consecutive_seeds_are_uniform_and_uncorrelated():
+    first = np.array([draws(seed, 1)[0] for seed in range(5_000)])
+    assert stats.kstest(first, "uniform").pvalue > ALPHA
+    assert stats.pearsonr(first[1:], first[:-1]).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
+def test_redraws_have_probability_p(p: float):
+    authors = replay([0] * N, 99, make_schedule("token", {"p": p}), EVERY)
+    assert stats.binomtest(authors.senior_tokens, N, p).pvalue > ALPHA
+    # Power: a redraw that is off by 0.02 is found with probability above 0.99.
+    shift, deviation = 0.02 * math.sqrt(N), math.sqrt(p * (1 - p))
+    assert stats.norm.cdf(shift / deviation - stats.norm.isf(ALPHA / 2)) > 0.99
+
+
+def test_redraws_are_independent_by_a_runs_test():
+    authors = replay([0] * N, 4321, make_schedule("token", {"p": 0.5}), EVERY).senior
+    assert runs_test(authors) > ALPHA
+    # Power: with probability 0.48 of a change in place of 0.5, the number of changes moves by
+    # 0.02 N at a deviation of sqrt(N) / 2; that is found with probability above 0.99.
+    z = 0.02 * N / (math.sqrt(N) / 2) - stats.norm.isf(ALPHA / 2)
+    assert stats.norm.cdf(z) > 0.99
+
+
+def test_runs_test_finds_a_sticky_sequence():
+    changes = np.random.default_rng(0).random(N) < 0.47
+    assert runs_test(np.cumsum(changes) % 2 == 1) < ALPHA
+
+
+@pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, 2**64, -(2**63)])
+def test_seed_out_of_range_is_refused_with_the_range(seed: int):
+    with pytest.raises(RequestError, match=rf"seed={seed} .*from 0 to {MAX_SEED}"):
+        draws(seed, 1)
+
+
+@pytest.mark.parametrize("seed", [1.0, "7", None, True, np.bool_(True), [1]])
+def test_seed_that_is_no_integer_is_refused(seed: object):
+    with pytest.raises(RequestError, match=r"is not an integer.*from 0 to"):
+        draws(seed, 1)  # type: ignore[arg-type]
+
+
+def test_numpy_integers_are_seeds():
+    assert np.array_equal(draws(np.int64(5), 3), draws(5, 3))

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import tandem_plugin
+
+
+@pytest.mark.parametrize("name", tandem_plugin.__all__)
+def test_public_name_exists_and_has_a_docstring(name: str):
+    public = getattr(tandem_plugin, name)
+    assert name == "__version__" or (public.__doc__ or "").strip()
+
+
+def test_public_names_are_sorted_and_listed_once():
+    assert sorted(set(tandem_plugin.__all__)) == tandem_plugin.__all__
+
+
+@pytest.mark.parametrize(
+    "module", ["tandem_plugin", "tandem_plugin.cli", "tandem_plugin.cli.checks"]
+)
+def test_import_is_light(module: str):
+    code = (
+        f"import sys, {module}; "
+        "heavy = {'torch', 'vllm', 'verl', 'transformers', 'ray', 'tokenizers', 'rich.console'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

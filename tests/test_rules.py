@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pytest
+
+from tandem_plugin import (
+    FingerprintError,
+    RequestError,
+    TandemConfig,
+    TandemRules,
+    TokenizerError,
+    Vocabulary,
+    make_schedule,
+    replay,
+)
+
+TOKENS = [0, 2, 1, 3, 0, 0, 6, 5, 2, 1] * 5
+
+
+def rules_of(vocabulary: Vocabulary, **settings: object) -> TandemRules:
+    return TandemRules(TandemConfig.from_mapping(settings), vocabulary)
+
+
+def test_request_of_a_rule_is_honoured_by_equal_rules(byte_level: Vocabulary):
+    sender, engine = rules_of(byte_level, p=0.3), rules_of(byte_level, p=0.3)
+    found = engine.for_request(sender.default.request(7).to_wire())
+    assert found is not None
+    rule, seed = found
+    assert seed == 7
+    assert rule.fingerprint == sender.fingerprint == engine.fingerprint
+    assert rule.replay(TOKENS, 7) == sender.default.replay(TOKENS, 7)
+
+
+def test_seed_alone_asks_for_the_configured_rule(byte_level: Vocabulary):
+    rules = rules_of(byte_level, cap=3)
+    assert rules.for_request({"seed": 1}) == (rules.default, 1)
+
+
+def test_request_may_change_one_parameter_of_the_configured_schedule(byte_level: Vocabulary):
+    rules = rules_of(byte_level, p=0.3, cap=3)
+    found = rules.for_request({"seed": 1, "p": 0.9})
+    assert found is not None
+    assert found[0].schedule == make_schedule("word", {"p": 0.9, "cap": 3})
+
+
+def test_request_for_another_schedule_starts_from_its_defaults(byte_level: Vocabulary):
+    rules = rules_of(byte_level, p=0.3)
+    found = rules.for_request({"seed": 1, "schedule": "token"})
+    assert found is not None
+    assert found[0].schedule == make_schedule("token", {"p": 0.5})
+    assert found[0].boundaries.resolver == "every"
+
+
+def test_configured_boundaries_hold_for_every_schedule(byte_level: Vocabulary):
+    rules = rules_of(byte_level, boundaries="every")
+    assert rules.default.boundaries.count == len(byte_level)
+    assert rules.rule(make_schedule("step", {})).boundaries.count == len(byte_level)
+
+
+@pytest.mark.parametrize("value", [None, "off", {"schedule": "off"}])
+def test_request_without_tandem_is_the_seniors_alone(byte_level: Vocabulary, value: object):
+    assert rules_of(byte_level).for_request(value) is None
+
+
+def test_engine_that_requires_tandem_refuses_silence_but_takes_off(byte_level: Vocabulary):
+    rules = rules_of(byte_level, require=True)
+    with pytest.raises(RequestError, match=r"says nothing about tandem.*Send tandem='off'"):
+        rules.for_request(None)
+    assert rules.for_request("off") is None
+    assert rules.for_request({"seed": 3}) is not None
+
+
+@pytest.mark.parametrize(
+    "settings", [{"p": 0.4}, {"cap": 31}, {"boundaries": "every"}, {"schedule": "token"}]
+)
+def test_fingerprint_of_other_rules_is_refused(byte_level: Vocabulary, settings: dict[str, object]):
+    wire = {"seed": 7, "fingerprint": rules_of(byte_level, **settings).fingerprint}
+    rules = rules_of(byte_level)
+    with pytest.raises(FingerprintError) as refused:
+        rules.for_request(wire)
+    assert wire["fingerprint"] in str(refused.value)
+    assert rules.fingerprint in str(refused.value)
+    assert "same tandem-plugin version, settings and tokenizer" in str(refused.value)
+
+
+def test_fingerprint_of_another_vocabulary_is_refused(byte_level: Vocabulary):
+    other = Vocabulary((*byte_level.pieces, "Ġnew"), "other")
+    with pytest.raises(FingerprintError):
+        rules_of(byte_level).for_request(rules_of(other).default.request(1).to_wire())
+
+
+@pytest.mark.parametrize(
+    ("wire", "said"),
+    [
+        ({"seed": 1, "p": 2}, "p=2 is not a probability: give a number from 0 to 1"),
+        ({"seed": 1, "cap": 0}, "cap=0 is not a count: give an integer from 1 to"),
+        ({"seed": 1, "schedule": "words"}, "schedule='words' does not exist. Schedules: word"),
+        ({"seed": 1, "boundaries": "every"}, "boundaries='every' is not a parameter of the sched"),
+        ({"seed": -1}, "seed=-1 is out of range"),
+    ],
+)
+def test_wrong_request_is_refused_as_a_request(
+    byte_level: Vocabulary, wire: dict[str, object], said: str
+):
+    with pytest.raises(RequestError) as refused:
+        rules_of(byte_level).for_request(wire)
+    assert said in str(refused.value)
+
+
+def test_request_made_with_a_seed_out_of_range_is_refused(byte_level: Vocabulary):
+    with pytest.raises(RequestError, match="out of range"):
+        rules_of(byte_level).default.request(-1)
+
+
+def test_vocabulary_without_words_is_refused_at_once_unless_the_schedule_needs_none():
+    vocabulary = Vocabulary(("a", "b"), "no-spaces")
+    with pytest.raises(TokenizerError, match="'no-spaces' has no token with a leading-space"):
+        rules_of(vocabulary)
+    assert rules_of(vocabulary, schedule="token").default.boundaries.count == 2
+
+
+def test_rule_replays_batches_and_cursors_as_the_package_does(byte_level: Vocabulary):
+    rule = rules_of(byte_level, cap=2).default
+    expected = [replay(TOKENS, seed, rule.schedule, rule.boundaries) for seed in (1, 2)]
+    assert rule.replay_batch([TOKENS, TOKENS], [1, 2]) == expected
+    assert rule.cursor(TOKENS[:7], 1).author == bool(expected[0].senior[7])

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from algorithm_1 import algorithm_1, boundary_set
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem_plugin import (
+    AuthorshipError,
+    BoundarySet,
+    ConfigError,
+    RequestError,
+    Schedule,
+    draws,
+    make_schedule,
+    replay,
+    replay_batch,
+    schedules,
+)
+from tandem_plugin.draws import MAX_SEED
+from tandem_plugin.replay import replay_cursor
+from tandem_plugin.schedules import schedule_parameters
+
+SEEDS = st.integers(0, MAX_SEED)
+TOKENS = st.lists(st.integers(0, 40), max_size=120)
+"""Token ids; those past 31 lie outside the tables of the tests, as in a padded embedding."""
+SETS = st.sets(st.integers(0, 31), max_size=8)
+P = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0])
+SCHEDULES = st.one_of(
+    st.builds(lambda p, cap: make_schedule("word", {"p": p, "cap": cap}), P, st.integers(1, 40)),
+    st.builds(lambda p: make_schedule("token", {"p": p}), P),
+    st.builds(
+        lambda first: make_schedule("step", {"first": first}), st.sampled_from(["senior", "junior"])
+    ),
+    st.sampled_from([make_schedule("solo", {}), make_schedule("junior", {})]),
+)
+
+
+@given(TOKENS, SETS, st.integers(1, 40), P, SEEDS)
+def test_word_schedule_replays_algorithm_1(
+    tokens: list[int], ids: set[int], cap: int, p: float, seed: int
+):
+    schedule = make_schedule("word", {"p": p, "cap": cap})
+    expected = algorithm_1(tokens, ids, cap, p, draws(seed, len(tokens) + 1))
+    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
+
+
+@given(st.integers(1, 40), SEEDS)
+def test_cap_redraws_after_more_than_cap_other_tokens(cap: int, seed: int):
+    """The paper: more than K tokens since the last redraw, so K + 1 of one author at least."""
+    schedule = make_schedule("word", {"p": 0.5, "cap": cap})
+    authors = replay([0] * 200, seed, schedule, boundary_set(()))
+    period = cap + 1
+    u = draws(seed, 200)
+    assert authors.tolist() == [int(u[t - t % period] < 0.5) for t in range(200)]
+
+
+@given(TOKENS, SETS, P, SEEDS)
+def test_token_schedule_redraws_after_every_token(
+    tokens: list[int], ids: set[int], p: float, seed: int
+):
+    authors = replay(tokens, seed, make_schedule("token", {"p": p}), boundary_set(ids))
+    assert authors.tolist() == [int(u < p) for u in draws(seed, len(tokens))]
+
+
+@given(TOKENS, SETS, SEEDS, st.sampled_from(["senior", "junior"]))
+def test_step_schedule_hands_over_at_every_boundary(
+    tokens: list[int], ids: set[int], seed: int, first: str
+):
+    author, expected = int(first == "senior"), []
+    for token in tokens:
+        expected.append(author)
+        author = 1 - author if token in ids else author
+    authors = replay(tokens, seed, make_schedule("step", {"first": first}), boundary_set(ids))
+    assert authors.tolist() == expected
+
+
+@given(TOKENS, SETS, SEEDS)
+def test_solo_and_junior_schedules_have_one_author(tokens: list[int], ids: set[int], seed: int):
+    boundaries = boundary_set(ids)
+    for name, bit in (("solo", 1), ("junior", 0)):
+        authors = replay(tokens, seed, make_schedule(name, {}), boundaries)
+        assert authors.tolist() == [bit] * len(tokens)
+
+
+@pytest.mark.parametrize(("p", "bit"), [(0, 0), (1, 1)])
+@pytest.mark.parametrize("name", ["word", "token"])
+def test_p_of_zero_and_one_leave_one_author(name: str, p: int, bit: int):
+    authors = replay(range(32), 3, make_schedule(name, {"p": p}), boundary_set(range(0, 32, 3)))
+    assert authors.tolist() == [bit] * 32
+
+
+@given(st.lists(st.tuples(TOKENS, SEEDS), max_size=6), SETS, SCHEDULES)
+def test_batch_replays_as_row_by_row(
+    rows: list[tuple[list[int], int]], ids: set[int], schedule: Schedule
+):
+    boundaries = boundary_set(ids)
+    batch = replay_batch([r for r, _ in rows], [s for _, s in rows], schedule, boundaries)
+    assert batch == [replay(tokens, seed, schedule, boundaries) for tokens, seed in rows]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), SEEDS, SETS, SCHEDULES)
+def test_cursor_at_every_cut_continues_the_replay(
+    tokens: list[int], seed: int, ids: set[int], schedule: Schedule
+):
+    boundaries = boundary_set(ids)
+    whole = replay(tokens, seed, schedule, boundaries)
+    for cut in range(len(tokens)):
+        cursor = replay_cursor(tokens[:cut], seed, schedule, boundaries)
+        assert cursor.position == cut
+        assert cursor.author == bool(whole.senior[cut])
+
+
+@given(st.lists(st.integers(0, 40), min_size=2, max_size=60), st.data(), SEEDS, SETS, SCHEDULES)
+def test_stepping_on_from_a_cursor_equals_the_replay(
+    tokens: list[int], data: st.DataObject, seed: int, ids: set[int], schedule: Schedule
+):
+    """An engine that resumes a preempted response goes on with ``advance`` from the cursor."""
+    boundaries = boundary_set(ids)
+    cut = data.draw(st.integers(0, len(tokens) - 1))
+    cursor = replay_cursor(tokens[:cut], seed, schedule, boundaries)
+    author, run = np.array([cursor.author]), np.array([cursor.run])
+    u, authors = draws(seed, len(tokens) + 1), []
+    for t in range(cut, len(tokens)):
+        authors.append(bool(author[0]))
+        is_boundary = boundaries.contains(tokens[t : t + 1])
+        author, run = schedule.advance(author, run, is_boundary, u[t + 1 : t + 2])
+    assert authors == replay(tokens, seed, schedule, boundaries).senior[cut:].tolist()
+
+
+@given(st.lists(st.tuples(SEEDS, SETS), min_size=1, max_size=5), SCHEDULES, st.integers(1, 50))
+def test_torch_tensors_give_what_numpy_arrays_give(
+    rows: list[tuple[int, set[int]]], schedule: Schedule, length: int
+):
+    torch = pytest.importorskip("torch")
+    u = np.stack([draws(seed, length) for seed, _ in rows], axis=1)
+    flags = np.array([[t % 32 in ids for _, ids in rows] for t in range(length)])
+    author, run = schedule.start(u[0]), np.zeros(len(rows), dtype=np.int64)
+    t_author = schedule.start(torch.from_numpy(u[0]))
+    t_run = torch.zeros(len(rows), dtype=torch.int64)
+    for t in range(length):
+        assert t_author.dtype == torch.bool
+        assert t_run.dtype == torch.int64
+        assert author.dtype == np.bool_
+        assert run.dtype == np.int64
+        assert t_author.tolist() == author.tolist()
+        assert t_run.tolist() == run.tolist()
+        if t + 1 < length:
+            author, run = schedule.advance(author, run, flags[t], u[t + 1])
+            t_author, t_run = schedule.advance(
+                t_author, t_run, torch.from_numpy(flags[t]), torch.from_numpy(u[t + 1])
+            )
+
+
+def test_prefix_of_a_response_has_the_prefix_of_its_authorship():
+    schedule, boundaries = make_schedule("word", {"cap": 3}), boundary_set({1, 5})
+    tokens = np.random.default_rng(1).integers(0, 12, 300).tolist()
+    whole = replay(tokens, 8, schedule, boundaries).tolist()
+    assert all(
+        replay(tokens[:n], 8, schedule, boundaries).tolist() == whole[:n] for n in range(300)
+    )
+
+
+def test_empty_response_has_empty_authorship():
+    boundaries = boundary_set({1})
+    assert replay([], 1, make_schedule("word", {}), boundaries).tolist() == []
+    assert replay_batch([], [], make_schedule("word", {}), boundaries) == []
+
+
+def test_number_of_seeds_must_be_that_of_responses():
+    with pytest.raises(AuthorshipError, match="2 responses came with 1 seeds"):
+        replay_batch([[1], [2]], [1], make_schedule("word", {}), boundary_set({1}))
+
+
+@pytest.mark.parametrize("tokens", [[], [1, 2]])
+def test_seed_out_of_range_is_refused_whatever_the_length(tokens: list[int]):
+    with pytest.raises(RequestError, match="seed=-1 is out of range"):
+        replay(tokens, -1, make_schedule("word", {}), boundary_set({1}))
+
+
+@pytest.mark.parametrize("tokens", [[-1, 2], [2, -1], [-1]])
+def test_negative_token_id_is_refused_wherever_it_is(tokens: list[int]):
+    with pytest.raises(AuthorshipError, match="Token id -1 is negative"):
+        replay(tokens, 1, make_schedule("word", {}), boundary_set({1}))
+
+
+@pytest.mark.parametrize("tokens", [[[1]], [1.5], [True, False], ["a"], [None]])
+def test_response_that_is_no_list_of_integers_is_refused(tokens: Sequence[int]):
+    with pytest.raises(AuthorshipError, match="flat sequence of integer token ids"):
+        replay(tokens, 1, make_schedule("word", {}), boundary_set({1}))
+
+
+def test_catalogue_names_each_schedule_by_its_own_name():
+    assert set(schedules()) == {"word", "token", "step", "solo", "junior"}
+    for name in schedules():
+        schedule = make_schedule(name, {})
+        assert isinstance(schedule, Schedule)
+        assert schedule.name == name
+        assert make_schedule(name, schedule_parameters(schedule)) == schedule
+
+
+def test_word_schedule_has_the_papers_defaults():
+    assert schedule_parameters(make_schedule("word", {})) == {"p": 0.5, "cap": 32}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "said"),
+    [
+        ("words", {}, "schedule='words' does not exist. Schedules: word, token"),
+        ("word", {"q": 1}, "q=1 is not a parameter of the schedule 'word', which takes: p, cap"),
+        ("solo", {"p": 1}, "p=1 is not a parameter of the schedule 'solo', which takes no"),
+        ("word", {"p": 1.5}, "p=1.5 is not a probability: give a number from 0 to 1"),
+        ("word", {"p": -0.1}, "p=-0.1 is not a probability: give a number from 0 to 1"),
+        ("token", {"p": float("nan")}, "p=nan is not a probability: give a number from 0 to 1"),
+        ("word", {"p": "0.5"}, "p='0.5' is not a probability: give a number from 0 to 1"),
+        ("word", {"p": True}, "p=True is not a probability: give a number from 0 to 1"),
+        ("word", {"cap": 0}, "cap=0 is not a count: give an integer from 1 to"),
+        ("word", {"cap": -3}, "cap=-3 is not a count: give an integer from 1 to"),
+        ("word", {"cap": 2.0}, "cap=2.0 is not a count: give an integer from 1 to"),
+        ("word", {"cap": True}, "cap=True is not a count: give an integer from 1 to"),
+        ("word", {"cap": 2**63}, f"cap={2**63} is not a count: give an integer from 1 to"),
+        ("step", {"first": "teacher"}, "first='teacher' is not an author: give senior or junior"),
+    ],
+)
+def test_wrong_schedule_or_parameter_names_value_and_what_is_allowed(
+    name: str, parameters: dict[str, object], said: str
+):
+    with pytest.raises(ConfigError) as refused:
+        make_schedule(name, parameters)
+    assert said in str(refused.value)
+
+
+def test_largest_cap_works_on_torch_tensors():
+    torch = pytest.importorskip("torch")
+    schedule = make_schedule("word", {"cap": 2**31 - 1})
+    flag = torch.tensor([False])
+    author, run = schedule.advance(~flag, torch.tensor([5]), flag, torch.tensor([0.9]))
+    assert (author.item(), run.item()) == (True, 6)
+
+
+def test_ids_past_the_vocabulary_are_no_boundaries():
+    boundaries: BoundarySet = boundary_set({31})
+    assert boundaries.contains([31, 32, 10**9]).tolist() == [True, False, False]

@@ -1,0 +1,58 @@
+"""Tandem seeds for trainers."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem_plugin import RequestError
+from tandem_plugin.draws import MAX_SEED
+from tandem_plugin.seeds import derive_seed
+
+PARTS = st.lists(st.integers() | st.text(max_size=8), max_size=5)
+
+
+@given(st.integers(0, MAX_SEED), PARTS)
+def test_is_a_seed(base: int, parts: list[int | str]) -> None:
+    assert 0 <= derive_seed(base, *parts) <= MAX_SEED
+
+
+@given(st.integers(0, 99), PARTS, st.integers(0, 99), PARTS)
+def test_differs_wherever_a_part_differs(
+    base: int, parts: list[int | str], other: int, others: list[int | str]
+) -> None:
+    same = (base, parts) == (other, others)
+    assert (derive_seed(base, *parts) == derive_seed(other, *others)) is same
+
+
+def test_siblings_steps_and_prompts_get_their_own() -> None:
+    seeds = {
+        derive_seed(0, "training", step, prompt, sibling)
+        for step in range(20)
+        for prompt in range(64)
+        for sibling in range(16)
+    }
+    assert len(seeds) == 20 * 64 * 16
+
+
+def test_tells_the_number_from_the_word() -> None:
+    assert derive_seed(0, 1) != derive_seed(0, "1")
+    assert derive_seed(0, "a", "b") != derive_seed(0, "ab")
+
+
+def test_is_the_same_in_another_process() -> None:
+    code = "from tandem_plugin.seeds import derive_seed; print(derive_seed(7, 'training', 3, 1, 0))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(out.stdout) == derive_seed(7, "training", 3, 1, 0) == 6104006758636714522
+
+
+def test_refuses_a_base_out_of_range() -> None:
+    with pytest.raises(RequestError, match="out of range"):
+        derive_seed(-1, 0)
+
+
+def test_refuses_parts_of_other_types() -> None:
+    with pytest.raises(TypeError):
+        derive_seed(0, 0.5)  # type: ignore[arg-type]

@@ -1,0 +1,136 @@
+"""Requests, seeds and narrowed masks of one trajectory."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory
+
+from tandem_plugin import Rule, TandemConfig, TandemRequest, TandemRules, Vocabulary
+
+VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
+
+
+def config(**settings: Any) -> TandemConfig:
+    return TandemConfig.from_mapping({"schedule": "word", "cap": 4, "seed": 11, **settings})
+
+
+def rule(settings: TandemConfig) -> Rule:
+    return TandemRules(settings, VOCABULARY).default
+
+
+def v1(row: int, session: int, step: int = 1, validate: bool = False) -> tuple[dict, dict]:
+    trajectory = {"step": step, "sample_index": 0, "rollout_n": 0, "validate": validate}
+    return trajectory, {ROW: row, "session_id": session, "index": 0, "uid": f"random {row}"}
+
+
+def v0(priority: int, step: int = 1, validate: bool = False) -> tuple[dict, dict]:
+    trajectory = {"step": step, "sample_index": 0, "rollout_n": priority % 2, "validate": validate}
+    return trajectory, {"priority": priority, "index": 0}
+
+
+def seeds(identities: list[tuple[dict, dict]], settings: TandemConfig) -> list[int]:
+    ours = rule(settings)
+    return [make_trajectory(settings, ours, *identity).seed_of_call(0) for identity in identities]
+
+
+@pytest.mark.parametrize(
+    "identities",
+    [
+        [v1(r, s, t, v) for r in range(8) for s in range(4) for t in (1, 2) for v in (0, 1)],
+        [v0(p, t, v) for p in range(32) for t in (1, 2) for v in (0, 1)],
+    ],
+    ids=["V1", "V0"],
+)
+def test_seeds_are_unique_and_reproducible_although_every_index_is_zero(
+    identities: list[tuple[dict, dict]],
+) -> None:
+    first = seeds(identities, config())
+    assert len(set(first)) == len(identities)
+    for _, sample in identities:
+        sample["uid"] = "another random name"
+    assert seeds(identities, config()) == first
+    assert not set(seeds(identities, config(seed=12))) & set(first)
+
+
+def test_prompt_without_a_number_is_named_by_what_it_says() -> None:
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    samples = [
+        {"session_id": session, "index": 0, "raw_prompt": [{"content": f"prompt {prompt}"}]}
+        for prompt in range(3)
+        for session in range(3)
+    ]
+    assert len(set(seeds([(trajectory, sample) for sample in samples], config()))) == 9
+
+
+class Engine:
+    """Stands for verl's client: remembers what it was sent, returns fixed tokens."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.name = "inner"
+
+    async def generate(self, request_id: str, *, sampling_params: Any, **more: Any) -> Any:
+        self.sent.append(sampling_params)
+        return SimpleNamespace(token_ids=[0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+
+
+def run(settings: TandemConfig, identity: tuple[dict, dict], calls: int = 1) -> Any:
+    engine = Engine()
+    trajectory = make_trajectory(settings, rule(settings), *identity)
+    client = TandemClient(engine, trajectory)
+    shared = {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
+    for _ in range(calls):
+        asyncio.run(client.generate("id", prompt_ids=[1, 2], sampling_params=shared))
+    assert shared == {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
+    output = SimpleNamespace(
+        prompt_ids=[1, 2], response_ids=list(range(10)), response_mask=[1] * 10, extra_fields={}
+    )
+    trajectory.narrow(output, client.calls)
+    return SimpleNamespace(engine=engine, client=client, output=output, trajectory=trajectory)
+
+
+def test_every_call_carries_a_request_of_its_own_and_keeps_the_token_noise() -> None:
+    settings = config()
+    ran = run(settings, v1(3, 1), calls=3)
+    requests = []
+    for sent in ran.engine.sent:
+        assert (sent["temperature"], sent["seed"], sent["extra_args"]["other"]) == (1.0, 3, 1)
+        request = TandemRequest.parse(sent["extra_args"]["tandem"])
+        assert request is not None
+        assert request.fingerprint == rule(settings).fingerprint
+        requests.append(request.seed)
+    assert requests == [ran.trajectory.seed_of_call(call) for call in range(3)]
+    assert len(set(requests)) == 3
+
+
+def test_mask_keeps_the_seniors_tokens_and_the_whole_authorship_travels() -> None:
+    settings = config()
+    ran = run(settings, v1(3, 1))
+    authorship = rule(settings).replay(list(range(10)), ran.trajectory.seed_of_call(0)).tolist()
+    assert 0 < sum(authorship) < 10
+    assert ran.output.response_mask == authorship
+    assert ran.output.extra_fields == {
+        "authorship": authorship,
+        "tandem_seed": ran.trajectory.seed_of_call(0),
+        "tandem_fingerprint": rule(settings).fingerprint,
+        "tandem_passages": [[ran.trajectory.seed_of_call(0), 0, 10]],
+    }
+
+
+@pytest.mark.parametrize("identity", [v1(3, 1, validate=True), v0(3, validate=True)])
+def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(identity: Any) -> None:
+    ran = run(config(), identity)
+    assert ran.engine.sent[0]["extra_args"] == {"other": 1, "tandem": "off"}
+    assert ran.output.response_mask == [1] * 10
+    assert ran.output.extra_fields == {}
+    ran = run(config(validation="team"), identity)
+    assert TandemRequest.parse(ran.engine.sent[0]["extra_args"]["tandem"]) is not None
+    assert "authorship" in ran.output.extra_fields
+
+
+def test_client_is_otherwise_verls_own() -> None:
+    assert run(config(), v1(0, 0)).client.name == "inner"

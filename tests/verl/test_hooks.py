@@ -1,0 +1,114 @@
+"""The hooks in verl that the adapter stands on: this fails when one moves.
+
+verl's source is read, not imported: that takes a second instead of half a minute.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tandem_verl.patches import PATCHES
+from tandem_verl.plugin import _ENTRANCES
+from tandem_verl.refusals import check_version
+
+SPEC = importlib.util.find_spec("verl")
+pytestmark = pytest.mark.skipif(SPEC is None, reason="verl is not installed")
+
+AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
+V1 = "verl.trainer.ppo.v1.trainer_base"
+V0 = "verl.trainer.ppo.ray_trainer"
+SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+
+HOOKS = [
+    ("verl.utils.config", "validate_config", ["config"], False),
+    (
+        AGENT_LOOP,
+        "AgentLoopWorker._run_agent_loop",
+        ["self", "sampling_params", "trajectory"],
+        True,
+    ),
+    (AGENT_LOOP, "AgentLoopWorker._agent_loop_postprocess", ["self", "output", "validate"], True),
+    (AGENT_LOOP, "AgentLoopWorker.__init__", ["self", "config", "llm_client"], False),
+    (AGENT_LOOP, "AgentLoopOutput.as_dict", ["self"], False),
+    ("verl.workers.rollout.llm_server", "LLMServerClient.generate", ["self", "request_id"], True),
+    (
+        "verl.trainer.ppo.v1.agent_loop_tq",
+        "AgentLoopManagerTQ.generate_sequences",
+        ["self", "prompts"],
+        False,
+    ),
+    (V1, "PPOTrainer.__init__", ["self", "config"], False),
+    (V1, "PPOTrainer._init_tokenizer", ["self"], False),
+    (V1, "PPOTrainer._build_replay_buffer", ["self"], False),
+    (
+        V1,
+        "PPOTrainer._dump_generations",
+        ["self", "inputs", "outputs", "gts", "scores", "reward_extra_infos_dict", "dump_path"],
+        False,
+    ),
+    (
+        "verl.trainer.ppo.v1.replay_buffer",
+        "ReplayBuffer.sample",
+        ["self", "global_steps", "partition_id", "batch_size"],
+        False,
+    ),
+    (V0, "RayPPOTrainer.__init__", ["self", "config", "tokenizer"], False),
+    (V0, "RayPPOTrainer._update_actor", ["self", "batch"], False),
+    (
+        V0,
+        "RayPPOTrainer._log_rollout_data",
+        ["self", "batch", "reward_extra_infos_dict", "timing_raw", "rollout_data_dir"],
+        False,
+    ),
+    (SERVER, "vLLMHttpServer.__init__", ["self", "config"], False),
+    (SERVER, "vLLMHttpServer.run_server", ["self", "args"], True),
+]
+
+
+def source(module: str) -> str:
+    assert SPEC is not None
+    assert SPEC.submodule_search_locations is not None
+    root = Path(SPEC.submodule_search_locations[0])
+    return root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
+
+
+def function(module: str, path: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    body = ast.parse(source(module)).body
+    *owners, name = path.split(".")
+    for owner in owners:
+        classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == owner]
+        assert classes, f"{module} has no class {owner}"
+        body = classes[0].body
+    functions = [
+        node
+        for node in body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
+    ]
+    assert functions, f"{module} has no {path}"
+    return functions[0]
+
+
+@pytest.mark.parametrize(("module", "path", "arguments", "is_async"), HOOKS)
+def test_hook_is_where_it_was(module: str, path: str, arguments: list[str], is_async: bool) -> None:
+    hook = function(module, path)
+    assert [argument.arg for argument in hook.args.args][: len(arguments)] == arguments
+    assert isinstance(hook, ast.AsyncFunctionDef) is is_async
+
+
+def test_every_patched_module_is_among_the_hooks() -> None:
+    modules = {module for module, *_ in HOOKS}
+    assert {module for module, _ in PATCHES} | set(_ENTRANCES) <= modules
+
+
+def test_mask_is_narrowed_before_the_loss_mask_is_copied_from_it() -> None:
+    body = source("verl.trainer.ppo.v1.agent_loop_tq")
+    assert 'field["loss_mask"] = field["response_mask"]' in body
+    assert body.index("_agent_loop_postprocess") < body.index('field["loss_mask"]')
+
+
+def test_installed_verl_is_of_the_tested_series() -> None:
+    check_version(importlib.metadata.version("verl"))

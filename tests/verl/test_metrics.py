@@ -1,0 +1,64 @@
+"""The trainer's metrics against a plain loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tandem_verl.metrics import tandem_metrics
+from tandem_verl.rows import Row
+
+BITS = st.lists(st.booleans(), min_size=1, max_size=12)
+
+
+def row(authorship: list[bool], passages: list[list[int]]) -> Row:
+    senior = np.array(authorship, dtype=bool)
+    ids = np.zeros(len(senior), dtype=np.int64)
+    return Row("row", "g", ids, senior, senior, 0, "f", passages)
+
+
+def by_hand(rows: list[tuple[list[bool], list[list[int]]]]) -> dict[str, float]:
+    senior = tokens = spans = handoffs = without = 0
+    for authorship, passages in rows:
+        seniors = 0
+        for _, start, stop in passages:
+            previous = None
+            for author in authorship[start:stop]:
+                tokens += 1
+                seniors += author
+                spans += author != previous
+                handoffs += previous is not None and author != previous
+                previous = author
+        senior += seniors
+        without += seniors == 0
+    return {
+        "tandem/senior_share": senior / tokens,
+        "tandem/spans_per_response": spans / len(rows),
+        "tandem/handoffs_per_response": handoffs / len(rows),
+        "tandem/responses_without_senior": without,
+    }
+
+
+@given(st.lists(BITS, min_size=1, max_size=6))
+def test_equals_a_plain_loop(batch: list[list[bool]]) -> None:
+    rows = [(bits, [[0, 0, len(bits)]]) for bits in batch]
+    ours, theirs = tandem_metrics([row(*r) for r in rows]), by_hand(rows)
+    assert ours.keys() == theirs.keys()
+    assert all(math.isclose(ours[name], theirs[name]) for name in theirs)
+
+
+@given(BITS, st.integers(1, 3), BITS)
+def test_tool_output_ends_a_span_and_is_no_handoff(
+    first: list[bool], tool: int, second: list[bool]
+) -> None:
+    start = len(first) + tool
+    bits = [*first, *[False] * tool, *second]
+    passages = [[0, 0, len(first)], [1, start, len(bits)]]
+    ours, theirs = tandem_metrics([row(bits, passages)]), by_hand([(bits, passages)])
+    assert all(math.isclose(ours[name], theirs[name]) for name in theirs)
+
+
+def test_empty_batch_has_none() -> None:
+    assert tandem_metrics([]) == {}

@@ -1,0 +1,441 @@
+"""The patches on stand-ins for verl's classes: what they change, and that a plain run is left."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tandem_verl import patches
+from tandem_verl.trainer import TandemTrainer
+
+from tandem_plugin import AuthorshipError, ConfigError, EngineError, RequestError, TandemRequest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
+
+TOKENIZER = SimpleNamespace(
+    get_vocab=lambda: {("Ġ" if i % 3 == 0 else "") + chr(97 + i): i for i in range(24)},
+    name_or_path="a test",
+)
+
+
+def configuration(tandem: dict[str, Any] | None, **trainer: Any) -> Any:
+    engine = {} if tandem is None else {"additional_config": {"tandem": tandem}}
+    return OmegaConf.create(
+        {
+            "actor_rollout_ref": {
+                "model": {"path": "senior"},
+                "actor": {"strategy": "fsdp2", "policy_loss": {"loss_mode": "vanilla"}},
+                "rollout": {"name": "vllm", "engine_kwargs": {"vllm": engine}},
+            },
+            "algorithm": {"adv_estimator": "grpo"},
+            "trainer": {"use_v1": True, "v1": {"trainer_mode": "sync"}, **trainer},
+        }
+    )
+
+
+ASKING, PLAIN = configuration({"schedule": "word", "cap": 4}), configuration(None)
+
+
+class Output(SimpleNamespace):
+    """verl's AgentLoopOutput, as far as the patches see it."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"extra_fields": self.extra_fields}
+
+
+class Client:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.sent: list[Any] = []
+
+    async def generate(self, request_id: str, *, sampling_params: Any, **more: Any) -> Any:
+        self.sent.append(sampling_params)
+        if self.error is not None:
+            raise self.error
+        return SimpleNamespace(token_ids=list(range(10)))
+
+
+class Worker:
+    """verl's AgentLoopWorker, as far as the patches see it."""
+
+    def __init__(self, config: Any, client: Client) -> None:
+        self.config, self.llm_client, self.tokenizer = config, client, TOKENIZER
+
+    async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **sample: Any) -> Any:
+        generated = await self.llm_client.generate(
+            "id", prompt_ids=[1, 2], sampling_params=sampling_params
+        )
+        ids = generated.token_ids
+        output = Output(
+            prompt_ids=[1, 2], response_ids=ids, response_mask=[1] * len(ids), extra_fields={}
+        )
+        return await self._agent_loop_postprocess(output, trajectory["validate"], **sample)
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **sample: Any) -> Any:
+        assert "tandem_row" not in sample
+        return output
+
+
+def module(**names: Any) -> Any:
+    copies = {
+        name: type(name, (value,), dict(vars(value))) if isinstance(value, type) else value
+        for name, value in names.items()
+    }
+    return SimpleNamespace(**copies)
+
+
+def run_one(config: Any, client: Client, **sample: Any) -> Any:
+    agent_loop = module(
+        AgentLoopWorker=Worker, AgentLoopOutput=Output, AgentLoopMetrics=SimpleNamespace
+    )
+    for _ in range(2):  # repeatable
+        patches.run_agent_loops_in_tandem(agent_loop)
+        patches.carry_authorship_through_transfer_queue(agent_loop)
+    worker = agent_loop.AgentLoopWorker(config, client)
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    return asyncio.run(worker._run_agent_loop({"n": 1}, trajectory=trajectory, **sample))
+
+
+def test_plain_run_is_left_as_it_is() -> None:
+    client = Client()
+    output = run_one(PLAIN, client, session_id=0)
+    assert client.sent == [{"n": 1}]
+    assert (output.response_mask, output.extra_fields) == ([1] * 10, {})
+    assert output.as_dict() == {"extra_fields": {}}
+
+
+def test_tandem_run_sends_requests_and_narrows_the_mask() -> None:
+    client = Client()
+    output = run_one(ASKING, client, session_id=0, tandem_row=3)
+    assert TandemRequest.parse(client.sent[0]["extra_args"]["tandem"]) is not None
+    fields = output.extra_fields
+    assert output.response_mask == fields["authorship"]
+    assert 0 < sum(fields["authorship"]) < 10
+
+
+def test_error_reaches_the_trainer_through_v1_which_only_logs_errors() -> None:
+    output = run_one(ASKING, Client(RequestError("the engine says no")), session_id=0, uid="u")
+    assert output.extra_fields["tandem_error"] == "RequestError: the engine says no"
+    assert not any(output.response_mask)
+
+
+def test_error_is_raised_in_v0_which_passes_it_on() -> None:
+    with pytest.raises(RequestError, match="the engine says no"):
+        run_one(ASKING, Client(RequestError("the engine says no")), priority=0)
+
+
+def test_other_errors_are_verls_business() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        run_one(ASKING, Client(ValueError("too long")), session_id=0)
+
+
+class Manager:
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        return prompts
+
+
+class Prompts(dict[str, Any]):
+    def __len__(self) -> int:
+        return 3
+
+
+def test_prompts_are_numbered_through_each_step() -> None:
+    loop = module(AgentLoopManagerTQ=Manager)
+    patches.number_prompts(loop)
+    manager = loop.AgentLoopManagerTQ(ASKING)
+
+    def numbers(**fields: Any) -> list[int]:
+        return manager.generate_sequences(Prompts(fields))["tandem_row"].tolist()
+
+    assert numbers(global_steps=1) == [0, 1, 2]
+    assert numbers(global_steps=1) == [3, 4, 5]
+    assert numbers(global_steps=2) == [0, 1, 2]
+    assert numbers(global_steps=2, validate=True) == [0, 1, 2]
+    plain = loop.AgentLoopManagerTQ(PLAIN).generate_sequences(Prompts(global_steps=1))
+    assert "tandem_row" not in plain
+
+
+def nested(rows: list[list[int]]) -> Any:
+    return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+
+class Listed(list[Any]):
+    def tolist(self) -> list[Any]:
+        return list(self)
+
+
+class Queue:
+    """TransferQueue: the columns of two rows of one prompt."""
+
+    def __init__(self, fingerprint: str) -> None:
+        masks = [[1, 0, 1], [0, 1]]
+        self.columns: dict[str, Any] = {
+            "responses": nested([[5, 6, 7], [8, 9]]),
+            "response_mask": nested(masks),
+            "loss_mask": nested(masks),
+            "authorship": nested(masks),
+            "tandem_seed": Listed([11, 12]),
+            "tandem_fingerprint": Listed([fingerprint] * 2),
+            "extra_fields": Listed(
+                [{"tandem_passages": [[11, 0, 3]]}, {"tandem_passages": [[12, 0, 2]]}]
+            ),
+        }
+
+    def kv_batch_get(self, keys: Any, partition_id: str, select_fields: list[str]) -> Any:
+        return {name: self.columns[name] for name in select_fields if name in self.columns}
+
+
+class Buffer:
+    def __init__(self, partition: str) -> None:
+        self.partition = partition
+
+    def sample(self, **options: Any) -> Any:
+        keys = ["u_0_0", "u_1_0"]
+        return SimpleNamespace(keys=keys, partition_id=self.partition), {"other": 1}
+
+
+class TrainerV1:
+    def __init__(self, config: Any, partition: str = "train") -> None:
+        self.config, self.partition = config, partition
+        self.dumped: dict[str, Any] = {}
+        self.replay_buffer = self._build_replay_buffer()
+        self._init_tokenizer()
+
+    def _init_tokenizer(self) -> None:
+        self.tokenizer = TOKENIZER
+
+    def _build_replay_buffer(self) -> Any:
+        return Buffer(self.partition)
+
+    def _dump_generations(self, **dump: Any) -> None:
+        self.dumped = dump
+
+
+def trainer_v1(config: Any, partition: str = "train") -> Any:
+    base = module(PPOTrainer=TrainerV1, tq=Queue(""))
+    patches.watch_trainer_v1(base)
+    trainer = base.PPOTrainer(config, partition)
+    if trainer._tandem is not None:
+        base.tq.columns = Queue(trainer._tandem.rule.fingerprint).columns
+    return trainer, base.tq
+
+
+def dump(trainer: Any) -> dict[str, Any]:
+    keys = ["padded_0_0", "u_1_0", "u_0_0"]
+    trainer._dump_generations(
+        inputs=["", "b", "a"],
+        outputs=["", "y", "x"],
+        gts=[None, 1, 0],
+        scores=[0.0, 1.0, 0.5],
+        reward_extra_infos_dict={"uid": keys},
+        dump_path="folder",
+    )
+    return trainer.dumped
+
+
+def test_v1_says_that_tandem_is_on_and_measures_every_batch(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trainer, _ = trainer_v1(ASKING)
+    said = capsys.readouterr().out
+    assert "tandem is on: schedule=word p=0.5 cap=4 boundaries=word" in said
+    assert f"fingerprint={trainer._tandem.rule.fingerprint}" in said
+    _, metrics = trainer.replay_buffer.sample()
+    assert metrics == {
+        "other": 1,
+        "tandem/senior_share": 3 / 5,
+        "tandem/spans_per_response": 5 / 2,
+        "tandem/handoffs_per_response": 3 / 2,
+        "tandem/responses_without_senior": 0,
+    }
+
+
+def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows() -> None:
+    trainer, _ = trainer_v1(configuration({"schedule": "word"}, rollout_data_dir="folder"))
+    trainer.replay_buffer.sample()
+    dumped = dump(trainer)
+    assert dumped["outputs"] == ["y", "x"]
+    assert dumped["reward_extra_infos_dict"] == {
+        "uid": ["u_1_0", "u_0_0"],
+        "response_ids": [[8, 9], [5, 6, 7]],
+        "authorship": [[0, 1], [1, 0, 1]],
+        "tandem_seed": [12, 11],
+        "tandem_fingerprint": [trainer._tandem.rule.fingerprint] * 2,
+        "tandem_passages": [[[12, 0, 2]], [[11, 0, 3]]],
+    }
+
+
+def test_v1_plain_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, _ = trainer_v1(PLAIN)
+    assert trainer.replay_buffer.sample()[1] == {"other": 1}
+    assert dump(trainer)["reward_extra_infos_dict"].keys() == {"uid"}
+    assert len(dump(trainer)["outputs"]) == 3
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "sentence"),
+    [
+        ("authorship", nested([[1, 0], [0, 1]]), "3 response tokens but 2 entries of authorship"),
+        ("authorship", None, "has no authorship"),
+        ("loss_mask", nested([[1, 1, 1], [0, 1]]), "loss_mask of Row u_0_0 trains on 1 tokens"),
+    ],
+)
+def test_v1_stops_on_a_batch_that_is_not_tandems(column: str, value: Any, sentence: str) -> None:
+    trainer, queue = trainer_v1(ASKING)
+    if value is None:
+        del queue.columns[column]
+    else:
+        queue.columns[column] = value
+    with pytest.raises(AuthorshipError, match=sentence):
+        trainer.replay_buffer.sample()
+
+
+def test_v1_stops_when_rows_differ_in_their_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, queue = trainer_v1(ASKING)
+
+    def not_ready(**options: Any) -> Any:
+        raise ValueError("Some fields are not ready in all the requested keys!")
+
+    monkeypatch.setattr(queue, "kv_batch_get", not_ready)
+    with pytest.raises(AuthorshipError, match="without authorship"):
+        trainer.replay_buffer.sample()
+
+
+def test_v1_stops_on_a_trajectory_that_the_engine_refused() -> None:
+    for partition in ("train", "val"):
+        trainer, queue = trainer_v1(ASKING, partition)
+        queue.columns["extra_fields"][1]["tandem_error"] = "RequestError: no"
+        with pytest.raises(EngineError, match="RequestError: no"):
+            trainer.replay_buffer.sample()
+
+
+def test_v1_validation_is_not_measured() -> None:
+    trainer, queue = trainer_v1(ASKING, "val")
+    for column in ("authorship", "tandem_seed", "tandem_fingerprint"):
+        del queue.columns[column]
+    assert trainer.replay_buffer.sample()[1] == {"other": 1}
+
+
+class TrainerV0:
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        self.config = config
+        self.logged: dict[str, Any] = {}
+
+    def _update_actor(self, batch: Any) -> Any:
+        return SimpleNamespace(meta_info={"metrics": {"actor/loss": 1}})
+
+    def _log_rollout_data(self, batch: Any, extra: Any, timing: Any, folder: str) -> None:
+        self.logged = extra
+
+
+def batch_v0(fingerprint: str) -> Any:
+    def column(values: list[Any]) -> Any:
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
+
+    return SimpleNamespace(
+        batch={
+            "responses": torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]]),
+            "attention_mask": torch.tensor([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0]]),
+            "response_mask": torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0]]),
+        },
+        non_tensor_batch={
+            "uid": column(["u", "u"]),
+            "authorship": column([[1, 0, 1], [0, 1]]),
+            "tandem_seed": column([11, 12]),
+            "tandem_fingerprint": column([fingerprint] * 2),
+            "tandem_passages": column([[[11, 0, 3]], [[12, 0, 2]]]),
+        },
+    )
+
+
+def trainer_v0(config: Any) -> Any:
+    base = module(RayPPOTrainer=TrainerV0)
+    patches.watch_trainer_v0(base)
+    return base.RayPPOTrainer(config, TOKENIZER)
+
+
+def test_v0_checks_measures_and_dumps_the_same() -> None:
+    trainer = trainer_v0(ASKING)
+    batch = batch_v0(trainer._tandem.rule.fingerprint)
+    metrics = trainer._update_actor(batch).meta_info["metrics"]
+    assert metrics["tandem/senior_share"] == 3 / 5
+    assert metrics["tandem/handoffs_per_response"] == 3 / 2
+    trainer._log_rollout_data(batch, {"acc": [1, 0]}, {}, "folder")
+    assert trainer.logged["acc"] == [1, 0]
+    assert trainer.logged["response_ids"] == [[5, 6, 7], [8, 9]]
+    assert trainer.logged["authorship"] == [[1, 0, 1], [0, 1]]
+    assert trainer.logged["tandem_seed"] == [11, 12]
+
+
+def test_v0_stops_on_a_truncated_authorship_and_on_a_mask_that_trains_padding() -> None:
+    trainer = trainer_v0(ASKING)
+    batch = batch_v0(trainer._tandem.rule.fingerprint)
+    batch.non_tensor_batch["authorship"][0] = [1, 0]
+    with pytest.raises(AuthorshipError, match="2 entries of authorship"):
+        trainer._update_actor(batch)
+    batch = batch_v0(trainer._tandem.rule.fingerprint)
+    batch.batch["response_mask"][1, 3] = 1
+    with pytest.raises(AuthorshipError, match="4 entries of response_mask"):
+        trainer._update_actor(batch)
+
+
+def test_v0_plain_run_is_left_as_it_is() -> None:
+    trainer = trainer_v0(PLAIN)
+    assert trainer._update_actor(None).meta_info == {"metrics": {"actor/loss": 1}}
+    trainer._log_rollout_data(None, {"acc": [1]}, {}, "folder")
+    assert trainer.logged == {"acc": [1]}
+
+
+def test_refused_setting_stops_both_trainers_and_the_driver() -> None:
+    config = configuration({"schedule": "words"})
+    with pytest.raises(ConfigError, match="schedule='words' does not exist"):
+        trainer_v1(config)
+    with pytest.raises(ConfigError, match="schedule='words' does not exist"):
+        trainer_v0(config)
+    driver = module(validate_config=lambda config, **more: "validated")
+    patches.refuse_at_the_driver(driver)
+    assert driver.validate_config(config=PLAIN, use_critic=False) == "validated"
+    assert driver.validate_config(config=ASKING, use_critic=False) == "validated"
+    with pytest.raises(ConfigError, match="schedule='words' does not exist"):
+        driver.validate_config(config=config)
+
+
+class Server:
+    def __init__(self, config: Any) -> None:
+        self.config = config.actor_rollout_ref.rollout
+        self.engine: Any = None
+
+    async def run_server(self, args: Any) -> None:
+        self.engine = SimpleNamespace(vllm_config=args, shutdown=lambda: setattr(self, "off", True))
+
+
+def test_server_whose_engine_is_not_tandems_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tandem_plugin.engine.status", reason="the engine side is not there")
+
+    def check_engine(vllm_config: Any) -> None:
+        if vllm_config == "plain":
+            raise EngineError("not in tandem")
+
+    monkeypatch.setattr("tandem_plugin.engine.status.check_engine", check_engine)
+    served = module(vLLMHttpServer=Server)
+    patches.check_running_engine(served)
+    asyncio.run(served.vLLMHttpServer(ASKING).run_server("tandem"))
+    asyncio.run(served.vLLMHttpServer(PLAIN).run_server("plain"))
+    server = served.vLLMHttpServer(ASKING)
+    with pytest.raises(EngineError, match="not in tandem"):
+        asyncio.run(server.run_server("plain"))
+    assert server.off
+
+
+def test_trainer_that_does_not_ask_has_no_tandem() -> None:
+    assert TandemTrainer.start(PLAIN, TOKENIZER) is None

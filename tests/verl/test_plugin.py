@@ -1,0 +1,138 @@
+"""The entry point: callbacks after imports, and the refusal left where the adapter cannot be."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tandem_verl.after_import import _finder, after_import
+from tandem_verl.switch import FLAG, tandem_node
+
+
+def asking(settings: Any = None) -> Any:
+    node = {"tandem": settings or {}}
+    rollout = {"engine_kwargs": {"vllm": {"additional_config": node}}}
+    return {"actor_rollout_ref": {"rollout": rollout}}
+
+
+PLAIN = {"actor_rollout_ref": {"rollout": {"engine_kwargs": {"vllm": {}}}}}
+
+
+def test_flag_is_found_in_whole_configurations_and_in_rollout_nodes() -> None:
+    assert tandem_node(asking({"p": 0.5})) == {"p": 0.5}
+    assert tandem_node(asking()["actor_rollout_ref"]["rollout"]) == {}
+    text = {"engine_kwargs": {"vllm": {"additional_config": '{"tandem": {"p": 0.5}}'}}}
+    assert tandem_node(text) == {"p": 0.5}
+    as_attributes = SimpleNamespace(engine_kwargs=asking()["actor_rollout_ref"]["rollout"])
+    assert tandem_node(as_attributes) is None
+    for nothing in (PLAIN, None, "text", SimpleNamespace(), {"engine_kwargs": None}):
+        assert tandem_node(nothing) is None
+
+
+def test_flag_is_found_in_verls_own_kind_of_configuration() -> None:
+    omegaconf = pytest.importorskip("omegaconf", reason="verl's configuration library")
+    for config, expected in ((asking({"p": 0.5}), {"p": 0.5}), (PLAIN, None)):
+        node = omegaconf.OmegaConf.create(config)
+        omegaconf.OmegaConf.set_struct(node, True)
+        assert tandem_node(node) == expected
+
+
+def test_callback_runs_once_after_the_import_and_at_once_when_it_is_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_later.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+    after_import("imported_later", lambda module: seen.append(module.value))
+    after_import("imported_later", lambda module: setattr(module, "value", 2))
+    assert seen == []
+    module = importlib.import_module("imported_later")
+    assert (seen, module.value) == ([1], 2)
+    importlib.reload(module)
+    assert seen == [1]
+    after_import("imported_later", lambda module: seen.append(module.value))
+    assert seen == [1, 1]
+    assert "imported_later" not in _finder().callbacks
+
+
+def in_a_new_process(code: str, folder: Path) -> str:
+    for name in ("verl", "verl/utils"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "verl/__init__.py").write_text("__version__ = '0.9.1'\n")
+    (folder / "verl/utils/__init__.py").write_text("")
+    (folder / "verl/utils/config.py").write_text(
+        "def validate_config(config, **more):\n    return 'validated'\n"
+    )
+    program = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    return out.stdout + out.stderr
+
+
+BROKEN = f"""
+sys.modules['tandem_verl.agent_loop'] = None  # its import fails
+import tandem_verl.plugin
+from verl.utils.config import validate_config
+print(validate_config(config={PLAIN!r}))
+"""
+
+
+def test_adapter_that_cannot_be_imported_leaves_a_refusal(tmp_path: Path) -> None:
+    log = in_a_new_process(f"{BROKEN}validate_config(config={asking()!r})", tmp_path)
+    assert "validated" in log
+    assert "EngineError: The configuration asks for tandem" in log
+    assert FLAG in log
+    assert "could not be put in place: ModuleNotFoundError: import of tandem_verl.agent_loop" in log
+
+
+def test_broken_core_leaves_a_refusal_as_well(tmp_path: Path) -> None:
+    broken = BROKEN.replace("tandem_verl.agent_loop'] ", "tandem_plugin'] ")
+    log = in_a_new_process(f"{broken}validate_config(config={asking()!r})", tmp_path)
+    assert "validated" in log
+    assert "RuntimeError: The configuration asks for tandem" in log
+
+
+def test_other_version_of_verl_is_refused_only_when_tandem_is_asked_for(tmp_path: Path) -> None:
+    in_a_new_process("", tmp_path)
+    code = f"""
+import verl
+verl.__version__ = "0.12.3"
+import tandem_verl.plugin
+from verl.utils.config import validate_config
+print(validate_config(config={PLAIN!r}))
+validate_config(config={asking()!r})
+"""
+    log = in_a_new_process(code, tmp_path)
+    assert "validated" in log
+    assert "ConfigError: verl 0.12.3 is installed, and tandem was tested with verl 0.9.x" in log
+
+
+def test_hook_that_moved_stops_tandem_runs_and_no_others(tmp_path: Path) -> None:
+    code = f"""
+import verl
+import tandem_verl.plugin
+import tandem_verl.patches as patches
+patches.PATCHES = ()
+patches._apply(patches.run_agent_loops_in_tandem, verl)
+from verl.utils.config import validate_config
+print(validate_config(config={PLAIN!r}))
+validate_config(config={asking()!r})
+"""
+    log = in_a_new_process(code, tmp_path)
+    assert "validated" in log
+    assert "AttributeError: module 'verl' has no attribute 'AgentLoopWorker'" in log
+    assert "EngineError: The configuration asks for tandem" in log
+
+
+def test_importing_the_plugin_is_light(tmp_path: Path) -> None:
+    code = """
+import tandem_verl.plugin
+print([name for name in ("torch", "vllm", "ray", "transformers") if name in sys.modules])
+"""
+    assert "[]" in in_a_new_process(code, tmp_path)

@@ -1,0 +1,104 @@
+"""Settings of a run that do not go with tandem, refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tandem_verl.refusals import (
+    BROKEN_ESTIMATORS,
+    SOUND_ESTIMATORS,
+    SOUND_LOSSES,
+    check_run,
+    check_version,
+)
+
+from tandem_plugin import ConfigError, TandemConfig
+
+OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
+
+
+def run(**overrides: Any) -> Any:
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {
+                "model": {"path": "senior", "mtp": {"enable": False, "enable_rollout": False}},
+                "actor": {"strategy": "fsdp2", "policy_loss": {"loss_mode": "vanilla"}},
+                "rollout": {
+                    "name": "vllm",
+                    "pipeline_model_parallel_size": 1,
+                    "mtp": {"enable": False},
+                    "engine_kwargs": {"vllm": {"additional_config": {"tandem": {}}}},
+                },
+            },
+            "algorithm": {"adv_estimator": "grpo", "rollout_correction": None},
+            "trainer": {"use_v1": True, "v1": {"trainer_mode": "sync"}},
+            "distillation": {"enabled": False},
+        }
+    )
+    for path, value in overrides.items():
+        OmegaConf.update(config, path, value)
+    OmegaConf.set_struct(config, True)
+    return config
+
+
+TANDEM = TandemConfig.from_mapping({})
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+
+
+@pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
+@pytest.mark.parametrize("use_v1", [True, False])
+def test_sound_estimators_pass(estimator: str, use_v1: bool) -> None:
+    check_run(run(**{"algorithm.adv_estimator": estimator, "trainer.use_v1": use_v1}), TANDEM)
+
+
+@pytest.mark.parametrize("loss", SOUND_LOSSES)
+def test_sound_losses_pass(loss: str) -> None:
+    check_run(run(**{f"{ACTOR}.policy_loss.loss_mode": loss}), TANDEM)
+
+
+@pytest.mark.parametrize("estimator", BROKEN_ESTIMATORS)
+@pytest.mark.parametrize("use_v1", [True, False])
+def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: bool) -> None:
+    config = run(**{"algorithm.adv_estimator": estimator, "trainer.use_v1": use_v1})
+    with pytest.raises(ConfigError, match=f"={estimator} does not work .* last token"):
+        check_run(config, TANDEM)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        (f"{ROLLOUT}.name", "sglang", "rollout.name='sglang'"),
+        (f"{ROLLOUT}.pipeline_model_parallel_size", 2, "pipeline_model_parallel_size=2"),
+        (f"{ROLLOUT}.engine_kwargs.vllm.pipeline_parallel_size", 2, "pipeline_parallel_size=2"),
+        (f"{ROLLOUT}.engine_kwargs.vllm.speculative_config", {"method": "ngram"}, "speculative"),
+        (f"{ROLLOUT}.engine_kwargs.vllm.num_speculative_tokens", 3, "draft tokens"),
+        ("actor_rollout_ref.model.mtp", {"enable": True, "enable_rollout": True}, "mtp"),
+        (f"{ROLLOUT}.mtp", {"enable": True, "enable_rollout": True}, "mtp"),
+        ("algorithm.adv_estimator", "my_estimator", "my_estimator was not tested"),
+        ("algorithm.rollout_correction", {"bypass_mode": True}, "bypass_mode=True"),
+        (f"{ACTOR}.policy_loss.loss_mode", "my_loss", "loss_mode=my_loss was not tested"),
+        (f"{ACTOR}.strategy", "megatron", "strategy=megatron was not tested"),
+        ("distillation.enabled", True, "distillation.enabled=True"),
+        ("trainer.v1.trainer_mode", "separate_async", "trainer_mode=separate_async"),
+    ],
+)
+def test_settings_are_refused_by_name(path: str, value: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_run(run(**{path: value}), TANDEM)
+
+
+def test_missing_junior_folder_is_refused_and_a_hub_name_left_alone(tmp_path: Path) -> None:
+    for junior in ("Qwen/Qwen3-0.6B", str(tmp_path)):
+        check_run(run(), TandemConfig.from_mapping({"junior": junior}))
+    for junior in (str(tmp_path / "no"), "./no", "~/no"):
+        with pytest.raises(ConfigError, match=f"tandem.junior='{junior}' does not exist"):
+            check_run(run(), TandemConfig.from_mapping({"junior": junior}))
+
+
+def test_other_series_of_verl_are_refused() -> None:
+    check_version("0.9.1")
+    for version in ("0.8.0", "0.10.0", "1.0"):
+        with pytest.raises(ConfigError, match=rf"verl {version} is installed.*verl 0\.9\.x"):
+            check_version(version)
