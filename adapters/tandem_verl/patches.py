@@ -90,7 +90,6 @@ def run_agent_loops_in_tandem(module: ModuleType) -> None:
             return await original(worker, sampling_params, trajectory, **sample)
         tandem = _trajectory(worker, trajectory, sample)
         sample.pop(ROW, None)
-        _check_client(worker.llm_client)
         client = TandemClient(worker.llm_client, tandem)
         postprocess = worker._agent_loop_postprocess
 
@@ -103,6 +102,7 @@ def run_agent_loops_in_tandem(module: ModuleType) -> None:
         copied.llm_client = client
         copied._agent_loop_postprocess = narrow
         try:
+            _check_client(worker.llm_client)
             return await original(copied, sampling_params, trajectory, **sample)
         except TandemError as error:
             if "session_id" not in sample:
@@ -127,7 +127,7 @@ def _trajectory(
 
 
 def _check_client(client: Any) -> None:
-    """Touches: the class attribute that tells verl's resuming client from its plain one."""
+    """Raise :class:`EngineError` for verl's ``FullyAsyncLLMServerClient``, known by its name."""
     if any(kind.__name__ == "FullyAsyncLLMServerClient" for kind in type(client).__mro__):
         raise EngineError(
             "This trainer resumes interrupted responses as new requests, whose schedules would "

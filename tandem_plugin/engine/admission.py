@@ -11,7 +11,7 @@ __all__ = ["check_request", "tandem_argument"]
 
 
 def tandem_argument(params: Any) -> object:
-    """What a request says about tandem, ``SamplingParams.extra_args["tandem"]``; None if nothing."""
+    """What a request says about tandem in ``SamplingParams.extra_args``; None if nothing."""
     return (params.extra_args or {}).get("tandem")
 
 

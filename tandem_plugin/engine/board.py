@@ -28,7 +28,7 @@ class AuthorBoard:
         self.bound = True
 
     def post(self, authors: NDArray[np.bool_] | None) -> None:
-        """Leave the authors of the coming step: bool ``[rows]``, true = senior; None without rows."""
+        """Leave the coming step's authors: bool ``[rows]``, true = senior; None without rows."""
         self._authors = authors
 
     def take(self, rows: int) -> NDArray[np.bool_] | None:

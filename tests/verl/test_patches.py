@@ -128,6 +128,15 @@ def test_error_is_raised_in_v0_which_passes_it_on() -> None:
         run_one(ASKING, Client(RequestError("the engine says no")), priority=0)
 
 
+def test_client_that_resumes_interrupted_responses_is_refused() -> None:
+    resuming = type("FullyAsyncLLMServerClient", (Client,), {})()
+    with pytest.raises(EngineError, match="trainer_mode=sync"):
+        run_one(ASKING, resuming, priority=0)
+    output = run_one(ASKING, resuming, session_id=0, uid="u")
+    assert output.extra_fields["tandem_error"].startswith("EngineError: This trainer resumes")
+    assert resuming.sent == []
+
+
 def test_other_errors_are_verls_business() -> None:
     with pytest.raises(ValueError, match="too long"):
         run_one(ASKING, Client(ValueError("too long")), session_id=0)
