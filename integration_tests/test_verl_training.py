@@ -35,8 +35,8 @@ def flags(checkpoints: dict[str, Path]) -> list[str]:
         f"{TANDEM}.seed={SEED}",
         f"{TANDEM}.junior={checkpoints['junior']}",
         f"actor_rollout_ref.actor.ppo_epochs={EPOCHS}",
-        # Far enough in the first of two epochs for the second to clip.
-        "actor_rollout_ref.actor.optim.lr=1e-2",
+        # Far enough in the first of two epochs for the second to clip some tokens.
+        "actor_rollout_ref.actor.optim.lr=2e-3",
     ]
 
 
@@ -166,6 +166,7 @@ def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> N
         step = torch.load(captured / f"step-{epoch}.pt")
         expected = reference.gradients(mode, step["parameters"])
         assert relative_error(step["gradients"], expected) <= 1e-5
+        assert (0 < reference.clipped_share() < 1) is (epoch > 0)
 
 
 def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
@@ -17,6 +18,8 @@ from tandem_plugin.request import OFF, TandemRequest
 from tandem_plugin.schedules import Schedule, make_schedule, schedule_parameters
 
 __all__ = ["Rule", "TandemRules"]
+
+_MOST_RULES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,14 @@ class Rule:
     def cursor(self, token_ids: Sequence[int], seed: int) -> Cursor:
         """Where the schedule stands after ``token_ids``."""
         return replay_cursor(token_ids, seed, self.schedule, self.boundaries)
+
+    def settings(self) -> dict[str, Any]:
+        """The schedule, its parameters and the boundary resolver, as settings."""
+        return {
+            "schedule": self.schedule.name,
+            **schedule_parameters(self.schedule),
+            "boundaries": self.boundaries.resolver,
+        }
 
     def request(self, seed: int) -> TandemRequest:
         """A request for one response under this rule, fingerprint included."""
@@ -73,6 +84,8 @@ class TandemRules:
     def rule(self, schedule: Schedule) -> Rule:
         """The rule of a schedule over this vocabulary."""
         if schedule not in self._rules:
+            if len(self._rules) >= _MOST_RULES:  # requests choose parameters: forget, not grow
+                self._rules.clear()
             boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
             self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
         return self._rules[schedule]

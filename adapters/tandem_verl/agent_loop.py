@@ -47,7 +47,9 @@ class Trajectory:
             for trained, senior in zip(output.response_mask, authored.senior.tolist(), strict=True)
         ]
         output.extra_fields[AUTHORSHIP] = authored.senior.astype(int).tolist()
-        output.extra_fields[SEED] = self.seed_of_call(0)
+        output.extra_fields[SEED] = (
+            authored.passages[0][0] if authored.passages else self.seed_of_call(0)
+        )
         output.extra_fields[FINGERPRINT] = self.rule.fingerprint
         output.extra_fields[PASSAGES] = [list(passage) for passage in authored.passages]
 

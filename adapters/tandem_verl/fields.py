@@ -7,7 +7,7 @@ AUTHORSHIP = "authorship"
 those that no model wrote, such as tool outputs."""
 
 SEED = "tandem_seed"
-"""The tandem seed of the response's first generate call."""
+"""The tandem seed of the first generate call whose tokens are in the response."""
 
 FINGERPRINT = "tandem_fingerprint"
 """The fingerprint of the rule that decided the authorship."""

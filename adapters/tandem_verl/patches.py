@@ -146,7 +146,7 @@ def _failed_output(module: ModuleType, error: TandemError) -> Any:
         reward_score=0.0,
         metrics=module.AgentLoopMetrics(),
         extra_fields={
-            ERROR: f"{type(error).__name__}: {_message(error)}",
+            ERROR: _sentence(error),
             AUTHORSHIP: [0],
             SEED: 0,
             FINGERPRINT: "",
@@ -158,10 +158,11 @@ def _failed_output(module: ModuleType, error: TandemError) -> Any:
     )
 
 
-def _message(error: BaseException) -> str:
-    """The sentence itself: Ray wraps what an actor raised in the text of its traceback."""
+def _sentence(error: TandemError) -> str:
+    """The error's type and sentence, without the traceback that Ray makes an error's text of."""
     cause = getattr(error, "cause", None)
-    return str(cause if isinstance(cause, TandemError) else error)
+    said = cause if isinstance(cause, TandemError) else error
+    return f"{type(said).__name__}: {said}"
 
 
 def carry_authorship_through_transfer_queue(module: ModuleType) -> None:
@@ -447,6 +448,28 @@ def check_running_engine(module: ModuleType) -> None:
     _wrap_async(module.vLLMHttpServer, "run_server", run_server)
 
 
+def pass_on_refusals(module: ModuleType) -> None:
+    """Let the sentence with which the engine refuses a request leave the server's process.
+
+    Touches: ``vLLMHttpServer.generate``. Why: vLLM raises an ``EngineGenerateError`` without a
+    word in its place, and an exception's cause does not survive the way through Ray. Goes when:
+    vLLM raises what request validation raised.
+    """
+
+    async def generate(original: Callable[..., Any], server: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return await original(server, *args, **more)
+        except Exception as error:
+            refusal: BaseException | None = error
+            while refusal is not None and not isinstance(refusal, TandemError):
+                refusal = refusal.__cause__
+            if refusal is None or refusal is error:
+                raise
+            raise refusal from None
+
+    _wrap_async(module.vLLMHttpServer, "generate", generate)
+
+
 PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("verl.utils.config", refuse_at_the_driver),
     ("verl.experimental.agent_loop.agent_loop", run_agent_loops_in_tandem),
@@ -455,6 +478,7 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("verl.trainer.ppo.v1.trainer_base", watch_trainer_v1),
     ("verl.trainer.ppo.ray_trainer", watch_trainer_v0),
     ("verl.workers.rollout.vllm_rollout.vllm_async_server", check_running_engine),
+    ("verl.workers.rollout.vllm_rollout.vllm_async_server", pass_on_refusals),
 )
 """(module of verl, patch that is applied once it is imported)."""
 

@@ -1,8 +1,8 @@
 """What a verl run may not combine with tandem: refused by name before any worker starts.
 
 A tandem run trains through a mask with holes. What is listed as sound was read in verl 0.9.1's
-``core_algos.py`` and is held by ``tests/verl/test_masks_with_holes.py``; what is broken is listed
-with the reason; what is neither was not looked at, and is refused as unproven.
+``core_algos.py`` and is held by ``tests/verl_adapter/test_masks_with_holes.py``; what is broken is
+listed with the reason; what is neither was not looked at, and is refused as unproven.
 """
 
 from __future__ import annotations

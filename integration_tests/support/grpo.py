@@ -62,6 +62,13 @@ class GRPOReference:
             if parameter.grad is not None
         }
 
+    def clipped_share(self) -> float:
+        """The share of response tokens whose ratio, at the last parameters, is clipped."""
+        with torch.no_grad():
+            pairs = zip(self.rollouts, self.old, strict=True)
+            ratios = torch.cat([(self.logprobs(row) - old).exp() for row, old in pairs])
+        return float(((ratios - 1).abs() > CLIP).double().mean())
+
     def _losses(self, row: dict[str, Any], advantage: float, old: torch.Tensor) -> list[Any]:
         """The clipped loss of the senior's tokens."""
         losses = []

@@ -20,6 +20,7 @@ TANDEM = f"+{ENGINE}.additional_config.tandem"
 """The one flag: the node under which tandem's settings stand."""
 
 _MARKER = "TANDEM_TEST_RUN"
+_RAY_TOO_SLOW = "The current node timed out during startup"
 
 _REWARD = '''
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
@@ -102,14 +103,30 @@ class VerlBench:
         """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s.
 
         hook: a module of ``support`` that verl loads in each of its processes, before plugins.
-        watch: a sentence of the log from whose first appearance to measure the end.
+        watch: a sentence of the log from whose first appearance to measure the end. Ray gives
+        itself 30 s to start, fixed: on a busy machine that may take another attempt.
         """
+        for _ in range(3):
+            run = self._attempt(list(overrides), environment or {}, hook, watch, timeout, name)
+            if _RAY_TOO_SLOW not in run.log:
+                break
+        return run
+
+    def _attempt(
+        self,
+        overrides: list[str],
+        environment: dict[str, str],
+        hook: str | None,
+        watch: str | None,
+        timeout: float,
+        name: str,
+    ) -> VerlRun:
         out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         # Ray puts sockets there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="tv", dir="/tmp"))
         command = [sys.executable, "-m", "verl.trainer.main_ppo"]
         command += [*self._settings(out, ray), *overrides]
-        variables = self._environment(out, hook) | (environment or {})
+        variables = self._environment(out, hook) | environment
         with (out / "log.txt").open("wb") as log:
             process = subprocess.Popen(
                 command,

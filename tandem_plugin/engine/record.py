@@ -27,6 +27,7 @@ class AuthorshipRecord:
         row = {
             "tandem_seed": passage.seed,
             "tandem_fingerprint": passage.rule.fingerprint,
+            "tandem_schedule": passage.rule.settings(),
             "response_ids": list(passage.output),
             "authorship": [int(author) for author in passage.authors],
         }

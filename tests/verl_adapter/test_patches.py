@@ -427,6 +427,9 @@ class Server:
     async def run_server(self, args: Any) -> None:
         self.engine = SimpleNamespace(vllm_config=args, shutdown=lambda: setattr(self, "off", True))
 
+    async def generate(self, error: Exception, cause: Exception | None) -> None:
+        raise error from cause
+
 
 def test_server_whose_engine_is_not_tandems_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tandem_plugin.engine.status", reason="the engine side is not there")
@@ -444,6 +447,16 @@ def test_server_whose_engine_is_not_tandems_is_shut_down(monkeypatch: pytest.Mon
     with pytest.raises(EngineError, match="not in tandem"):
         asyncio.run(server.run_server("plain"))
     assert server.off
+
+
+def test_engines_refusal_leaves_the_server_with_its_sentence() -> None:
+    served = module(vLLMHttpServer=Server)
+    patches.pass_on_refusals(served)
+    server = served.vLLMHttpServer(ASKING)
+    with pytest.raises(RequestError, match="no seed"):
+        asyncio.run(server.generate(RuntimeError(), RequestError("no seed")))
+    with pytest.raises(RuntimeError, match="of vLLM's own"):
+        asyncio.run(server.generate(RuntimeError("of vLLM's own"), ValueError()))
 
 
 def test_trainer_that_does_not_ask_has_no_tandem() -> None:

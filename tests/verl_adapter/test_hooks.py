@@ -66,6 +66,7 @@ HOOKS = [
     ),
     (SERVER, "vLLMHttpServer.__init__", ["self", "config"], False),
     (SERVER, "vLLMHttpServer.run_server", ["self", "args"], True),
+    (SERVER, "vLLMHttpServer.generate", ["self", "prompt_ids", "sampling_params"], True),
 ]
 
 

@@ -1,0 +1,221 @@
+"""The demo: teach a small model, train it in tandem with verl, show what changed.
+
+Runs on two CPU cores, without a GPU and without a network::
+
+    python examples/demo/run.py [--problems FILE] [--steps N] [--out runs/demo] [--solo]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from data import ProblemFileError, Row, make_row, read_problems, split_rows, write_parquet
+from evaluate import EvaluationError, Sampling, evaluate
+from model import Lesson, encode_messages, teach
+from problems import draw_distinct
+from report import (
+    PROBABILITY_GAP,
+    TRAINING_REWARD,
+    Metrics,
+    ReportError,
+    before_and_after,
+    check_tandem,
+    curve,
+    draw_curves,
+    gather_rollouts,
+    show_response,
+    steps_table,
+)
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from train import TANDEM, Paths, Training, TrainingError, read_metrics, train
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+EVALUATION_PROBLEMS = 256
+LONGEST_PROMPT = 512
+EVALUATION_SEED, TRAINING_SEED = 11, 13
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the demo; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    console = Console()
+    try:
+        run(
+            options.out.resolve(),
+            options.problems,
+            console,
+            solo=options.solo,
+            seed=options.seed,
+            steps=options.steps,
+        )
+    except (ProblemFileError, EvaluationError, TrainingError, ReportError) as error:
+        console.print(f"[red]The demo stopped.[/red] {escape(str(error))}", highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("The demo was interrupted; nothing of it runs any more.")
+        return 130
+    return 0
+
+
+def run(
+    out: Path, problems: Path | None, console: Console, *, solo: bool, seed: int, steps: int
+) -> None:
+    """The whole demo, its files under ``out``; ``solo`` trains the senior without the junior."""
+    started = time.monotonic()
+    paths = Paths(out)
+    out.mkdir(parents=True, exist_ok=True)
+    given = None if problems is None else read_problems(problems)
+
+    held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
+    model = out / "model"
+    rate = teach(Lesson(seed=seed), held_out, model, console)
+    console.print(f"The model solves {rate:.1%} of the problems it was not taught on.")
+
+    training = Training(seed=seed, steps=steps)
+    if given is None:
+        kept_back = frozenset(problem.question for problem in held_out)
+        drawn = draw_distinct(training.steps * training.prompts, TRAINING_SEED, without=kept_back)
+        train_rows, evaluation_rows = (
+            [make_row(one.question, one.answer) for one in some] for some in (drawn, held_out)
+        )
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        train_rows, evaluation_rows = split_rows(
+            _short_enough(given, tokenizer, console), EVALUATION_PROBLEMS
+        )
+        training = _fitted(training, train_rows, evaluation_rows, tokenizer)
+    train_file, evaluation_file = (
+        out / "data" / "train.parquet",
+        out / "data" / "evaluation.parquet",
+    )
+    write_parquet(train_rows, train_file, "train")
+    write_parquet(evaluation_rows, evaluation_file, "evaluation")
+
+    sampling = Sampling(
+        max_prompt_length=training.max_prompt_length,
+        max_response_length=training.max_response_length,
+        seed=seed,
+    )
+    evaluations = [(0, _evaluate(model, model, evaluation_file, paths, 0, sampling, console))]
+    with _progress(console) as bar:
+        task = bar.add_task("Starting verl", total=training.steps, state="")
+
+        def on_step(step: int, metrics: Metrics) -> None:
+            bar.update(task, description="Training", completed=step, state=_state(metrics))
+            if not console.is_terminal:  # a log file shows no bar
+                console.print(f"Step {step} of {training.steps}: {_state(metrics)}.")
+
+        overrides = [] if solo else [TANDEM]
+        senior = train(model, train_file, evaluation_file, paths, training, overrides, on_step)
+    rates = _evaluate(senior, model, evaluation_file, paths, training.steps, sampling, console)
+    evaluations.append((training.steps, rates))
+    _report(paths, evaluations, solo, console)
+    console.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
+
+
+def _evaluate(
+    senior: Path,
+    junior: Path,
+    data: Path,
+    paths: Paths,
+    step: int,
+    sampling: Sampling,
+    console: Console,
+) -> dict[str, float]:
+    with console.status(f"Evaluating the senior alone and the team, step {step}"):
+        rates = evaluate(senior, junior, data, paths.evaluation(step), sampling)
+    told = ", ".join(f"{name} {rate:.1%}" for name, rate in rates.items())
+    console.print(f"Evaluation problems solved at step {step}: {told}.")
+    return rates
+
+
+def _report(
+    paths: Paths, evaluations: list[tuple[int, dict[str, float]]], solo: bool, console: Console
+) -> None:
+    records = read_metrics(paths.metrics)
+    rollouts = gather_rollouts(paths.training_rollouts, paths.rollouts)
+    if not solo:
+        check_tandem(records, rollouts)
+    draw_curves(records, evaluations, paths.out / "curves.png", solo=solo)
+    console.print(steps_table(records, evaluations))
+    show_response(rollouts, AutoTokenizer.from_pretrained(paths.checkpoint), console)
+    gap = curve(records, PROBABILITY_GAP, "gap").points
+    if gap:
+        console.print(
+            f"\nEngine and trainer agree on every trained token's probability to within "
+            f"{max(value for _, value in gap):.1e}.",
+            highlight=False,
+        )
+    for line in before_and_after(evaluations):
+        console.print(f"[bold]{line}[/bold]", highlight=False)
+
+
+def _short_enough(
+    rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, console: Console
+) -> list[Row]:
+    """The rows whose prompt the demo's small model can take."""
+    kept = [row for row in rows if len(encode_messages(row.messages, tokenizer)) <= LONGEST_PROMPT]
+    if len(kept) < len(rows):
+        console.print(
+            f"{len(rows) - len(kept)} of {len(rows)} problems have prompts of more than "
+            f"{LONGEST_PROMPT} tokens and are left out."
+        )
+    return kept
+
+
+def _fitted(
+    training: Training,
+    train_rows: Sequence[Row],
+    evaluation_rows: Sequence[Row],
+    tokenizer: PreTrainedTokenizerBase,
+) -> Training:
+    """The training with lengths and batch that fit the user's problems."""
+    longest = max(
+        len(encode_messages(row.messages, tokenizer)) for row in [*train_rows, *evaluation_rows]
+    )
+    return replace(
+        training,
+        prompts=min(training.prompts, len(train_rows)),
+        max_prompt_length=max(training.max_prompt_length, longest),
+    )
+
+
+def _state(metrics: Metrics) -> str:
+    """One step in a few words."""
+    return f"reward {metrics[TRAINING_REWARD]:.3f}" if TRAINING_REWARD in metrics else ""
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "--problems", type=Path, help="your own .jsonl, .json or .parquet instead of generated ones"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for all files")
+    parser.add_argument("--solo", action="store_true", help="train the senior without a junior")
+    parser.add_argument(
+        "--steps", type=int, default=Training().steps, help="training steps (%(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=7, help="one seed for teaching and training")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
