@@ -44,7 +44,7 @@ class Training:
     steps: int = 24
     prompts: int = 32
     group: int = 8
-    learning_rate: float = 3e-4
+    learning_rate: float = 5e-4
     warmup: int = 3
     max_prompt_length: int = 96
     max_response_length: int = 72
@@ -104,7 +104,7 @@ def verl_command(
         f"{actor}.use_kl_loss": False,
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.lr_warmup_steps": training.warmup,
-        f"{actor}.ppo_mini_batch_size": training.prompts,
+        f"{actor}.ppo_mini_batch_size": training.prompts // 2,
         f"{actor}.ppo_micro_batch_size_per_gpu": 64,
         f"{actor}.data_loader_seed": training.seed,
         # the problems and their reward
