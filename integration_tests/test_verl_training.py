@@ -183,6 +183,14 @@ def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:
     assert masks == Counter(tuple(bits + [0] * (32 - len(bits))) for bits in authorship)
 
 
+def test_junior_in_the_engine_is_the_same_bit_by_bit_after_training(either: Any) -> None:
+    run, captured, _ = either
+    lines = [line.split() for line in (captured / "engine.txt").read_text().splitlines()]
+    assert len({junior for _, junior in lines}) == 1
+    # Dummy weights, the first sync, and one after each step.
+    assert len({senior for senior, _ in lines}) >= 2 + len(run.steps)
+
+
 def test_senior_alone_validates_without_authorship(legacy: tuple[VerlRun, Path]) -> None:
     rows = legacy[0].rollouts(1, "validation")
     assert len(rows) == 2

@@ -1,8 +1,9 @@
-"""Test hook: saves what each optimizer step had, and each loss's gradient by token.
+"""Test hook: saves what optimizer steps and weight syncs had, and losses' gradients by token.
 
 Under ``$TANDEM_TEST_CAPTURE``: ``step-<n>.pt`` with the parameters before the n-th optimizer step
 and their gradients before clipping; ``loss-<n>.pt`` with the n-th micro-batch's mask, advantages
-and the gradient of its loss with respect to every token's logprob.
+and the gradient of its loss by each token's logprob; ``engine.txt`` with hashes of the engine's
+senior and junior, one line when they are built and one after each bucket of a weight sync.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 from tandem_verl.after_import import after_import
+
+from support.worker import digest
 
 FOLDER = Path(os.environ.get("TANDEM_TEST_CAPTURE", "."))
 
@@ -67,5 +70,31 @@ def _capture_losses(module: ModuleType) -> None:
     module.POLICY_LOSS_REGISTRY["vanilla"] = captured
 
 
+def _capture_weights(module: ModuleType) -> None:
+    build = module._init
+
+    def init(model: Any, **arguments: Any) -> None:
+        build(model, **arguments)
+        load = model.load_weights
+
+        def load_weights(weights: Any) -> Any:
+            loaded = load(weights)
+            _write_hashes(model)
+            return loaded
+
+        object.__setattr__(model, "load_weights", load_weights)
+        _write_hashes(model)
+
+    module._init = init
+
+
+def _write_hashes(model: Any) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    senior, junior = digest(model.named_parameters()), digest(model.junior.named_parameters())
+    with (FOLDER / "engine.txt").open("a") as lines:
+        lines.write(f"{senior} {junior}\n")
+
+
+after_import("tandem_plugin.engine.composite", _capture_weights)
 after_import("verl.workers.engine.fsdp.transformer_impl", _capture_steps)
 after_import("verl.trainer.ppo.core_algos", _capture_losses)
