@@ -8,6 +8,7 @@ senior and junior, one line when they are built and one after each bucket of a w
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from types import ModuleType
@@ -73,6 +74,7 @@ def _capture_losses(module: ModuleType) -> None:
 def _capture_weights(module: ModuleType) -> None:
     build = module._init
 
+    @functools.wraps(build)  # vLLM reads the signature
     def init(model: Any, **arguments: Any) -> None:
         build(model, **arguments)
         load = model.load_weights
