@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -124,3 +126,15 @@ def test_the_users_own_overrides_and_processors_are_kept(checkpoints: dict[str, 
     assert config.model_config.architectures == ["TandemQwen3ForCausalLM"]
     assert len(config.model_config.logits_processors) == 2
     assert config.additional_config["tandem"]["junior"] == str(checkpoints["senior"])
+
+
+def test_a_trainers_engine_without_its_adapter_is_refused(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "verl.workers.rollout.vllm_rollout", ModuleType("verl"))
+    monkeypatch.delitem(sys.modules, "tandem_verl.patches", raising=False)
+    with pytest.raises(EngineError, match="the trainer's tandem adapter is not active"):
+        configure(checkpoints["senior"], {"schedule": "word"})
+    monkeypatch.setitem(sys.modules, "tandem_verl.patches", ModuleType("patches"))
+    config = configure(checkpoints["senior"], {"schedule": "word"})
+    assert config.additional_config["tandem"]["require"] is True

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +74,33 @@ def test_deep_sleep_saves_the_models_named_buffers() -> None:
 
     assert "model.named_buffers()" in inspect.getsource(Worker.sleep)
     assert "model.named_buffers()" in inspect.getsource(Worker.wake_up)
+
+
+def test_a_hook_that_moved_stops_engines_that_ask_for_tandem_and_no_others(
+    checkpoints: dict[str, Path],
+) -> None:
+    script = f"""
+from tandem_plugin.engine import patches
+
+def moved():
+    raise ImportError("the registry moved")
+
+patches.register_architectures = moved
+
+from vllm.engine.arg_utils import EngineArgs
+
+def configure(**extra):
+    args = EngineArgs(model={str(checkpoints["senior"])!r}, max_model_len=256, **extra)
+    return args.create_engine_config()
+
+assert configure().model_config.max_model_len == 256
+try:
+    configure(additional_config={{"tandem": {{"schedule": "word"}}}})
+except RuntimeError as error:
+    print("refused:", error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "refused: The engine asks for tandem" in done.stdout, done.stderr[-2000:]
+    assert "ImportError: the registry moved" in done.stdout

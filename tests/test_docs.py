@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from tandem_plugin import TandemConfig, schedules
+from tandem_plugin.schedules import parameter_names
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -37,3 +40,25 @@ def test_example_of_the_concepts_page_runs(capsys: pytest.CaptureFixture[str]):
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(example, "docs/concepts.md", "exec"), {})
     assert capsys.readouterr().out.startswith("(Span(start=0, stop=")
+
+
+def readme_examples() -> list[str]:
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_replay_example_of_the_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (example,) = [code for code in readme_examples() if "TandemRules" in code]
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text('{"Once": 0, "Ġupon": 1, "Ġa": 2, "Ġtime": 3}', encoding="utf-8")
+    names = {"TOKENIZER": tokenizer, "token_ids": [0, 1, 2, 3]}
+    exec(compile(example, "README.md", "exec"), names)
+    assert re.match(r"(0\.\d+|1\.0) \(Span\(start=0", capsys.readouterr().out)
+
+
+def test_readme_lists_every_setting_and_parameter_that_a_user_may_set():
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
+    # "mode" has one value so far, and "require" is for the adapters.
+    assert listed == (set(TandemConfig.model_fields) | parameters) - {"mode", "require"}

@@ -41,7 +41,7 @@ class Training:
     every weight by all of it, which costs a model this small some of what it knows.
     """
 
-    steps: int = 24
+    steps: int = 20
     prompts: int = 32
     group: int = 8
     learning_rate: float = 5e-4

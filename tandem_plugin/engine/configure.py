@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
 """The binding to Model Runner V1, by name: vLLM loads it in the worker."""
 
-_TRAINERS = {"verl": "verl.workers.rollout.vllm_rollout", "OpenRLHF": "openrlhf.trainer"}
-"""The modules that a trainer's own engine process has loaded."""
+_ADAPTER_OF = {"verl.workers.rollout.vllm_rollout": "tandem_verl.patches"}
+"""A module that a trainer's engine process has loaded, and its adapter's, once that is active."""
 
 
 def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
@@ -31,11 +31,14 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     """
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
     refusals.check_arguments(args)
+    trainers = [trainer for trainer in _ADAPTER_OF if trainer in sys.modules]
+    for trainer in trainers:
+        _check_adapter(trainer)
     architecture = _senior_architecture(args)
     junior = config.junior or str(args.model)
     _check_junior(junior)
 
-    settings = config.settings() | {"junior": junior, "require": config.require or _in_trainer()}
+    settings = config.settings() | {"junior": junior, "require": config.require or bool(trainers)}
     args.additional_config = {**args.additional_config, "tandem": settings}
     args.hf_overrides = _with_architecture(args.hf_overrides, PREFIX + architecture)
     processors = list(args.logits_processors or [])
@@ -115,5 +118,13 @@ def _check_junior(junior: str) -> None:
         )
 
 
-def _in_trainer() -> bool:
-    return any(module in sys.modules for module in _TRAINERS.values())
+def _check_adapter(trainer: str) -> None:
+    adapter = _ADAPTER_OF[trainer]
+    if adapter not in sys.modules:
+        raise EngineError(
+            f"This engine belongs to a trainer ({trainer}) and is asked for tandem, but the "
+            f"trainer's tandem adapter is not active in this process ({adapter} was not imported): "
+            "the trainer would learn from the junior's tokens as well. Check that tandem-plugin is "
+            "installed there and that VERL_USE_EXTERNAL_PLUGINS, if set, allows it; 'tandem "
+            "doctor' shows both."
+        )

@@ -1,18 +1,47 @@
 """The ``vllm.general_plugins`` entry point: vLLM calls it in every one of its processes.
 
 It runs for every user of a machine, tandem or not, so it imports only what is needed to notice an
-engine that asks for tandem.
+engine that asks for tandem, and never raises: what it could not put in place stops engines that
+ask for tandem, and no others.
 """
 
 from __future__ import annotations
 
+import logging
+
 __all__ = ["register"]
+
+logger = logging.getLogger(__name__)
 
 
 def register() -> None:
     """Make vLLM ready for engines with ``additional_config={"tandem": {...}}``; repeatable."""
-    from tandem_plugin.engine import patches
+    try:
+        from tandem_plugin.engine import patches
 
-    patches.register_architectures()
-    patches.wrap_engine_config()
-    patches.wrap_request_admission()
+        patches.register_architectures()
+        patches.wrap_request_admission()
+        patches.wrap_engine_config()
+    except Exception as error:
+        logger.warning("tandem-plugin is not active: %s: %s", type(error).__name__, error)
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> None:
+    """Let every engine that asks for tandem stop with ``error``."""
+    try:
+        from vllm.engine.arg_utils import EngineArgs
+    except ImportError:
+        return  # nothing can be hooked in this vLLM: adapters find the engine without tandem
+    create = EngineArgs.create_engine_config
+
+    def refused(args: EngineArgs, *rest: object, **options: object) -> object:
+        if isinstance(args.additional_config, dict) and "tandem" in args.additional_config:
+            raise RuntimeError(
+                "The engine asks for tandem, but tandem-plugin could not be put in place in this "
+                f"vLLM: {type(error).__name__}: {error}. Use a vLLM that it was tested with "
+                "(docs/compatibility.md), or remove tandem from additional_config."
+            ) from error
+        return create(args, *rest, **options)
+
+    EngineArgs.create_engine_config = refused
