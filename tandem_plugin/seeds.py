@@ -1,4 +1,4 @@
-"""Tandem seeds for trainers: one a generated response, from the run's seed and its own place."""
+"""Tandem seeds: one a generated response, from the run's seed or the request's and its place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import operator
 
 from tandem_plugin.draws import check_seed
 
-__all__ = ["derive_seed"]
+__all__ = ["derive_seed", "sample_seed"]
 
 
 def derive_seed(base: int, *parts: int | str) -> int:
@@ -23,3 +23,13 @@ def derive_seed(base: int, *parts: int | str) -> int:
     text = json.dumps([p if isinstance(p, str) else operator.index(p) for p in parts])
     digest = hashlib.blake2b(text.encode(), digest_size=8, key=key).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+def sample_seed(seed: int, index: int) -> int:
+    """The tandem seed of sample ``index`` of a request for several samples (``n`` > 1).
+
+    The first sample has the request's own seed, so that it is written by the same authors as the
+    single sample of a request with n = 1; the others have seeds of their own, so that the authors
+    of the samples are independent. Raises :class:`RequestError` for a seed out of range.
+    """
+    return check_seed(seed) if index == 0 else derive_seed(seed, "sample", index)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tandem_plugin import RequestError
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.seeds import derive_seed
+from tandem_plugin.seeds import derive_seed, sample_seed
 
 PARTS = st.lists(st.integers() | st.text(max_size=8), max_size=5)
 
@@ -43,7 +43,7 @@ def test_tells_the_number_from_the_word() -> None:
 
 
 def test_is_the_same_in_another_process() -> None:
-    code = "from tandem_plugin.seeds import derive_seed; print(derive_seed(7, 'training', 3, 1, 0))"
+    code = "from tandem_plugin.seeds import derive_seed, sample_seed; print(derive_seed(7, 'training', 3, 1, 0))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(out.stdout) == derive_seed(7, "training", 3, 1, 0) == 6104006758636714522
 
@@ -56,3 +56,11 @@ def test_refuses_a_base_out_of_range() -> None:
 def test_refuses_parts_of_other_types() -> None:
     with pytest.raises(TypeError):
         derive_seed(0, 0.5)  # type: ignore[arg-type]
+
+
+def test_first_sample_has_the_seed_of_its_request_and_the_others_their_own() -> None:
+    seeds = [sample_seed(seed, index) for seed in (0, 1, 7) for index in range(50)]
+    assert [seeds[0], seeds[50], seeds[100]] == [0, 1, 7]
+    assert len(set(seeds)) == len(seeds)
+    with pytest.raises(RequestError):
+        sample_seed(-1, 0)
