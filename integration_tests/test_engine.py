@@ -1,4 +1,4 @@
-"""The lockstep engine against Hugging Face, replay, and each model's own distribution."""
+"""The lockstep engine on both model runners: Hugging Face, replay, each model's distribution."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from support.engine import RUNNERS, tandem_engine
 from support.reference import Reference, algorithm_1, always, every_token
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.draws import draws
+from tandem_plugin.seeds import sample_seed
 
 CAP = 4
 PROMPTS = [
@@ -23,31 +25,27 @@ PROMPTS = [
 ]
 
 
+@pytest.fixture(scope="module", params=RUNNERS)
+def runner(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def record_folder(runner: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("record")
 
 
 @pytest.fixture(scope="module")
-def engine(checkpoints: dict[str, Path], record_folder: Path) -> Any:
-    from vllm import LLM
-
-    return LLM(
-        str(checkpoints["senior"]),
-        enforce_eager=True,
-        max_model_len=512,
-        max_num_seqs=64,
-        gpu_memory_utilization=0.1,
-        dtype="float32",
-        additional_config={
-            "tandem": {
-                "schedule": "word",
-                "cap": CAP,
-                "junior": str(checkpoints["other"]),
-                "record": str(record_folder),
-            }
-        },
-    )
+def engine(runner: str, checkpoints: dict[str, Path], record_folder: Path) -> Any:
+    tandem = {
+        "schedule": "word",
+        "cap": CAP,
+        "junior": checkpoints["other"],
+        "record": record_folder,
+    }
+    settings = {"max_model_len": 512, "max_num_seqs": 64}
+    with tandem_engine(runner, checkpoints["senior"], tandem, **settings) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +76,14 @@ def generate(engine: Any, tokenizer: Any, asked: list[tuple[str, Any]], **sampli
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
+def test_the_engine_runs_on_the_runner_that_was_asked_for(engine: Any, runner: str) -> None:
+    assert engine.llm_engine.vllm_config.use_v2_model_runner == (runner == "v2")
+
+
 def test_greedy_tokens_of_a_mixed_batch_equal_a_hugging_face_loop(
-    engine: Any, reference: Reference, tokenizer: Any, word_ids: set[int]
+    engine: Any, runner: str, reference: Reference, tokenizer: Any, word_ids: set[int]
 ) -> None:
-    length = 40
+    length = {"v1": 40, "v2": 24}[runner]  # V2's kernels are interpreted: 20 ms a token
     kinds: list[tuple[Any, Any]] = [
         (None, lambda: always(True)),
         ("off", lambda: always(True)),
@@ -106,12 +108,13 @@ def test_greedy_tokens_of_a_mixed_batch_equal_a_hugging_face_loop(
 
 
 def test_recorded_authorship_equals_replay_on_sampled_responses(
-    engine: Any, rules: TandemRules, tokenizer: Any, record_folder: Path
+    engine: Any, runner: str, rules: TandemRules, tokenizer: Any, record_folder: Path
 ) -> None:
-    seeds = list(range(1_000, 1_520))
+    requests, length = {"v1": (520, 60), "v2": (64, 30)}[runner]
+    seeds = list(range(1_000, 1_000 + requests))
     asked = [(PROMPTS[seed % len(PROMPTS)], {"seed": seed}) for seed in seeds]
     responses = generate(
-        engine, tokenizer, asked, temperature=0.6, top_p=0.95, max_tokens=60, ignore_eos=True
+        engine, tokenizer, asked, temperature=0.6, top_p=0.95, max_tokens=length, ignore_eos=True
     )
     recorded = {}
     for file in record_folder.glob("*.jsonl"):
@@ -125,24 +128,26 @@ def test_recorded_authorship_equals_replay_on_sampled_responses(
         assert row["response_ids"] == response
         assert row["authorship"] == authorship.tolist()
         assert row["tandem_fingerprint"] == rules.fingerprint
-        assert len(response) == 60
+        assert len(response) == length
         boundary = rules.default.boundaries.contains(response)
         runs = np.diff(np.flatnonzero(np.concatenate([[True], boundary, [True]])))
         past_the_cap += int(runs.max() > CAP + 1)
-    assert past_the_cap > 400
+    assert past_the_cap > requests // 4
 
 
 @pytest.mark.parametrize("author", ["senior", "junior"])
 def test_tokens_at_each_author_follow_that_models_own_distribution(
-    engine: Any, reference: Reference, tokenizer: Any, author: str
+    engine: Any, runner: str, reference: Reference, tokenizer: Any, author: str
 ) -> None:
-    """Chi-square at significance 1e-3 with 3,000 samples of the first token at temperature 1.
+    """Chi-square at significance 1e-3 over samples of the first token at temperature 1.
 
     Tokens are binned by how much likelier this model finds them than the other does. The power to
-    reject a mixture with one tenth of the other model's tokens is computed from the non-central
-    chi-square distribution, and must be over 0.99.
+    reject a mixture with a share of the other model's tokens (a tenth of 3,000 samples on V1, a
+    quarter of 750 on V2) is computed from the non-central chi-square distribution, and must be
+    over 0.99.
     """
-    samples, significance, bins = 3_000, 1e-3, 20
+    samples, share = {"v1": (3_000, 0.1), "v2": (750, 0.25)}[runner]
+    significance, bins = 1e-3, 20
     prompt = PROMPTS[3]
     senior = author == "senior"
     # Seeds whose first draw chooses this author, so that the schedule is part of what is tested.
@@ -166,7 +171,7 @@ def test_tokens_at_each_author_follow_that_models_own_distribution(
     wrong = binned(other / other.sum()) * samples
     assert expected.min() >= 5
 
-    noncentrality = ((0.1 * (wrong - expected)) ** 2 / expected).sum()
+    noncentrality = ((share * (wrong - expected)) ** 2 / expected).sum()
     freedom = len(expected) - 1
     power = stats.ncx2.sf(stats.chi2.isf(significance, freedom), freedom, noncentrality)
     assert power > 0.99
@@ -214,9 +219,23 @@ def test_a_bad_request_is_refused_alone_and_the_engine_lives_on(
     assert len(generate(engine, tokenizer, [(PROMPTS[0], {"seed": 1})], max_tokens=4)) == 1
 
 
-def test_a_request_for_several_samples_is_refused(engine: Any, tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="n=2 with one tandem seed"):
-        generate(engine, tokenizer, [(PROMPTS[0], {"seed": 1})], max_tokens=4, n=2)
+def test_samples_of_one_request_have_authors_of_their_own(
+    engine: Any, rules: TandemRules, tokenizer: Any, reference: Reference, word_ids: set[int]
+) -> None:
+    from vllm import SamplingParams
+
+    prompt, length, samples = tokenizer(PROMPTS[1]).input_ids, 16, 6
+    params = SamplingParams(
+        n=samples, top_k=1, max_tokens=length, ignore_eos=True,
+        extra_args={"tandem": {"seed": 12, "p": 0.6}},
+    )  # fmt: skip
+    output = engine.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)[0]
+    responses = [list(sample.token_ids) for sample in output.outputs]
+    seeds = [sample_seed(12, index) for index in range(samples)]
+    assert responses == [
+        reference.greedy(prompt, length, algorithm_1(seed, 0.6, CAP, word_ids)) for seed in seeds
+    ]
+    assert len({tuple(response) for response in responses}) > 1
 
 
 def test_a_request_with_the_engines_own_fingerprint_is_served(

@@ -7,33 +7,19 @@ from typing import Any
 
 import pytest
 from support import worker
+from support.engine import RUNNERS, tandem_engine
 from support.reference import Reference, alternating, always
 
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
-LENGTH = 24
+LENGTH = 16
 
 
-@pytest.fixture(scope="module")
-def engine(checkpoints: dict[str, Path]) -> Any:
+@pytest.fixture(scope="module", params=RUNNERS)
+def engine(request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Any:
     """A senior of dummy weights, as trainers start it; strict alternation token by token."""
-    from vllm import LLM
-
-    return LLM(
-        str(checkpoints["senior"]),
-        load_format="dummy",
-        enforce_eager=True,
-        max_model_len=256,
-        max_num_seqs=16,
-        gpu_memory_utilization=0.1,
-        dtype="float32",
-        additional_config={
-            "tandem": {
-                "schedule": "step",
-                "boundaries": "every",
-                "junior": str(checkpoints["junior"]),
-            }
-        },
-    )
+    tandem = {"schedule": "step", "boundaries": "every", "junior": checkpoints["junior"]}
+    with tandem_engine(request.param, checkpoints["senior"], tandem, load_format="dummy") as engine:
+        yield engine
 
 
 def greedy(engine: Any, tokenizer: Any, tandem: dict[str, Any]) -> list[list[int]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import EngineError
 
-__all__ = ["AuthorBoard", "author_board"]
+__all__ = ["AuthorBoard", "Authors", "author_board"]
+
+Authors: TypeAlias = "NDArray[np.bool_] | torch.Tensor"
+"""bool ``[rows]``, true = senior: on the host (NumPy), or on the device where the host cannot know.
+"""
 
 
 class AuthorBoard:
@@ -21,17 +26,17 @@ class AuthorBoard:
 
     def __init__(self) -> None:
         self.bound = False
-        self._authors: NDArray[np.bool_] | None = None
+        self._authors: Authors | None = None
 
     def bind(self) -> None:
         """Say that a runner's binding will post to this board."""
         self.bound = True
 
-    def post(self, authors: NDArray[np.bool_] | None) -> None:
-        """Leave the coming step's authors: bool ``[rows]``, true = senior; None without rows."""
+    def post(self, authors: Authors | None) -> None:
+        """Leave the coming step's authors: bool ``[rows]``; None when all rows are the senior's."""
         self._authors = authors
 
-    def take(self, rows: int) -> NDArray[np.bool_] | None:
+    def take(self, rows: int) -> Authors | None:
         """The authors that were posted for this step, once; None when nothing was.
 
         Raises :class:`EngineError` when no runner is bound or the rows do not match: the engine

@@ -11,11 +11,11 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from tandem_plugin.engine.board import author_board
+from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.patches import PREFIX
 from tandem_plugin.errors import EngineError
@@ -43,6 +43,7 @@ def composite_class(architecture: str) -> type[nn.Module]:
         "__doc__": f"{architecture} as the senior, with a frozen junior beside it.",
         "forward": _forward,
         "compute_logits": _compute_logits,
+        "get_model_state_cls": _get_model_state_cls,
         "named_buffers": _named_buffers,
         "_senior": senior_class,
     }
@@ -54,7 +55,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     junior = load_junior(vllm_config)
     # Not through nn.Module.__setattr__, which would register the junior as a submodule.
     object.__setattr__(self, "junior", junior)
-    object.__setattr__(self, "tandem_hidden_size", vllm_config.model_config.get_hidden_size())
+    object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
     object.__setattr__(self, "tandem_board", author_board(vllm_config))
 
 
@@ -76,29 +77,33 @@ def _forward(
     return torch.cat([senior, junior], dim=-1)
 
 
-def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | None:
     """Row by row the logits of the row's author: ``[rows, vocabulary]``.
 
-    Only the author's head runs for a row, so that every sampling parameter, mask and logprob that
-    follows applies to the author's logits unchanged.
+    Every sampling parameter, mask and logprob that follows applies to the author's logits. None on
+    ranks of a tensor-parallel group that vLLM gives no logits.
     """
-    width = self.tandem_hidden_size
-    logits: torch.Tensor
     authors = self.tandem_board.take(hidden_states.shape[0])
-    if authors is None or authors.all():
-        logits = self._senior.compute_logits(self, hidden_states[:, :width].contiguous())
-        return logits
-    if not authors.any():
-        logits = self.junior.compute_logits(hidden_states[:, width:].contiguous())
-        return logits
-    senior_rows = _rows(authors, hidden_states.device)
-    junior_rows = _rows(~authors, hidden_states.device)
-    senior = self._senior.compute_logits(self, hidden_states[senior_rows, :width])
-    junior = self.junior.compute_logits(hidden_states[junior_rows, width:])
-    logits = senior.new_empty((hidden_states.shape[0], senior.shape[-1]))
-    logits[senior_rows] = senior
-    logits[junior_rows] = junior.to(senior.dtype)
-    return logits
+    heads: Heads = self.tandem_heads
+    return heads.logits(hidden_states, authors)
+
+
+def _get_model_state_cls(self: Any) -> type[Any]:
+    """Model Runner V2 asks for the class that keeps its state: the senior's own, with authors."""
+    from tandem_plugin.engine.runners.v2 import tandem_model_state
+
+    state: type[Any] = tandem_model_state(_senior_state(self))
+    return state
+
+
+def _senior_state(self: Any) -> type[Any]:
+    if hasattr(self._senior, "get_model_state_cls"):
+        own: type[Any] = self._senior.get_model_state_cls(self)
+        return own
+    from vllm.v1.worker.gpu.model_states.default import DefaultModelState
+
+    default: type[Any] = DefaultModelState
+    return default
 
 
 def _named_buffers(
@@ -114,7 +119,3 @@ def _named_buffers(
             yield prefix + JUNIOR_PREFIX + name, parameter
         for name, buffer in self.junior.named_buffers():
             yield prefix + JUNIOR_PREFIX + name, buffer
-
-
-def _rows(mask: np.ndarray[Any, np.dtype[np.bool_]], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.flatnonzero(mask)).to(device, non_blocking=True)

@@ -11,14 +11,12 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
 from tandem_plugin.engine.patches import PREFIX, keep_cpu_linear_weights
+from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.errors import ConfigError, EngineError
 
-__all__ = ["AUTHORS_PROCESSOR", "create_tandem_config"]
+__all__ = ["create_tandem_config"]
 
 logger = logging.getLogger(__name__)
-
-AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
-"""The binding to Model Runner V1, by name: vLLM loads it in the worker."""
 
 _ADAPTER_OF = {"verl.workers.rollout.vllm_rollout": "tandem_verl.patches"}
 """A module that a trainer's engine process has loaded, and its adapter's, once that is active."""
@@ -41,16 +39,12 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     settings = config.settings() | {"junior": junior, "require": config.require or bool(trainers)}
     args.additional_config = {**args.additional_config, "tandem": settings}
     args.hf_overrides = _with_architecture(args.hf_overrides, PREFIX + architecture)
-    processors = list(args.logits_processors or [])
-    if AUTHORS_PROCESSOR not in processors:
-        args.logits_processors = [*processors, AUTHORS_PROCESSOR]
-    # The V1 runner learns the last token only after the logits are computed when it schedules
-    # asynchronously; the author must be known before.
-    args.async_scheduling = False
+    asked_for_async = args.async_scheduling
 
     vllm_config = create(args, *rest, **options)
 
     refusals.check_config(vllm_config)
+    bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules
 
     rules = engine_rules(vllm_config)

@@ -15,6 +15,7 @@ __all__ = [
     "register_architectures",
     "wrap_engine_config",
     "wrap_request_admission",
+    "wrap_samples",
 ]
 
 logger = logging.getLogger(__name__)
@@ -84,12 +85,35 @@ def wrap_request_admission() -> None:
         **options: Any,
     ) -> Any:
         if "tandem" in (processor.vllm_config.additional_config or {}):
-            from tandem_plugin.engine.admission import check_request
+            from tandem_plugin.engine.admission import check_prompt, check_request
 
             check_request(processor.vllm_config, params)
+            request = process(processor, request_id, prompt, params, *rest, **options)
+            check_prompt(processor.vllm_config, request.prompt_token_ids)
+            return request
         return process(processor, request_id, prompt, params, *rest, **options)
 
     _wrap(InputProcessor, "process_inputs", wrapper)
+
+
+def wrap_samples() -> None:
+    """Give each sample of a request with n > 1 a tandem seed of its own.
+
+    Touches: ``ParentRequest.get_child_info``, where vLLM makes n requests of one, in the front-end
+    process. Versions: tested with 0.29. Why: samples of one seed would share their authors. Goes
+    when: vLLM lets a plugin amend the parameters of a request's samples.
+    """
+    from vllm.v1.engine.parallel_sampling import ParentRequest
+
+    def wrapper(child_info: Callable[..., Any], parent: Any, index: int) -> Any:
+        request_id, params = child_info(parent, index)
+        if "tandem" not in (params.extra_args or {}):
+            return request_id, params
+        from tandem_plugin.engine.admission import sample_params
+
+        return request_id, sample_params(params, index)
+
+    _wrap(ParentRequest, "get_child_info", wrapper)
 
 
 def keep_cpu_linear_weights() -> None:

@@ -21,6 +21,7 @@ def register() -> None:
 
         patches.register_architectures()
         patches.wrap_request_admission()
+        patches.wrap_samples()
         patches.wrap_engine_config()
     except Exception as error:
         logger.warning("tandem-plugin is not active: %s: %s", type(error).__name__, error)

@@ -11,8 +11,6 @@ __all__ = ["check_arguments", "check_config"]
 
 def check_arguments(args: Any) -> None:
     """Raise :class:`EngineError` for engine arguments that do not go with tandem."""
-    import vllm.envs as envs
-
     if args.pipeline_parallel_size > 1:
         raise EngineError(
             f"pipeline_parallel_size={args.pipeline_parallel_size} does not go with tandem: the "
@@ -24,16 +22,6 @@ def check_arguments(args: Any) -> None:
             "speculative_config does not go with tandem: draft tokens would have no author. "
             "Remove it."
         )
-    if envs.VLLM_USE_V2_MODEL_RUNNER:
-        raise EngineError(
-            "VLLM_USE_V2_MODEL_RUNNER is set, and tandem does not run on vLLM's Model Runner V2 "
-            "yet. Unset it: tandem then selects Model Runner V1."
-        )
-    if args.async_scheduling:
-        raise EngineError(
-            "async_scheduling does not go with tandem on Model Runner V1: the last token is not "
-            "known when its successor's author is chosen. Leave it out."
-        )
     if args.enable_lora:
         raise EngineError(
             "enable_lora does not go with tandem yet: merge the adapter into the senior's "
@@ -44,15 +32,20 @@ def check_arguments(args: Any) -> None:
             "kv_transfer_config does not go with tandem: connectors were not made for two models' "
             "caches in one engine. Remove it."
         )
+    if args.enable_prompt_embeds:
+        raise EngineError(
+            "enable_prompt_embeds does not go with tandem: the junior needs the prompt's token "
+            "ids. Remove it."
+        )
 
 
 def check_config(vllm_config: Any) -> None:
     """Raise :class:`EngineError` for a finished configuration that would not run in tandem."""
     model = vllm_config.model_config
-    if getattr(vllm_config, "use_v2_model_runner", False):
+    if getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False):
         raise EngineError(
-            "vLLM chose Model Runner V2 for this engine, and tandem does not run on it yet. Set "
-            "VLLM_USE_V2_MODEL_RUNNER=0."
+            "enable_batch_sharded_sampling does not go with tandem: it reads the senior's logits "
+            "past the choice of the author. Remove it."
         )
     if model.runner_type != "generate":
         raise EngineError(f"runner={model.runner_type!r} does not generate; tandem needs generate.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem_plugin.engine.configure import AUTHORS_PROCESSOR
 from tandem_plugin.engine.patches import PREFIX
+from tandem_plugin.engine.runners import is_bound
 from tandem_plugin.errors import EngineError
 
 __all__ = ["check_engine"]
@@ -16,10 +16,8 @@ def check_engine(vllm_config: Any) -> None:
 
     vllm_config: the ``VllmConfig`` of a running engine.
     """
-    model = vllm_config.model_config
-    architecture = next(iter(model.architectures), "")
-    processors = list(model.logits_processors or [])
-    if architecture.startswith(PREFIX) and AUTHORS_PROCESSOR in processors:
+    architecture = next(iter(vllm_config.model_config.architectures), "")
+    if architecture.startswith(PREFIX) and is_bound(vllm_config):
         return
     raise EngineError(
         "tandem was asked for, but the vLLM engine does not run in tandem: its model is "

@@ -10,11 +10,12 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError, TokenizerError
 from tandem_plugin.rules import TandemRules
 
-__all__ = ["check_vocabularies", "engine_rules"]
+__all__ = ["check_vocabularies", "engine_rules", "shared_vocabulary"]
 
 logger = logging.getLogger(__name__)
 
 _rules: dict[str, TandemRules] = {}
+_sizes: dict[str, int] = {}
 
 
 def engine_rules(vllm_config: Any) -> TandemRules:
@@ -28,23 +29,23 @@ def engine_rules(vllm_config: Any) -> TandemRules:
 
 
 def check_vocabularies(vllm_config: Any, junior: str) -> None:
-    """Raise :class:`EngineError` unless the junior's token ids mean what the senior's mean."""
-    from vllm.transformers_utils.config import get_config
+    """Raise :class:`EngineError` unless the junior's token ids mean what the senior's mean.
 
+    Their vocabularies may be padded to different lengths past the tokenizer's.
+    """
     model = vllm_config.model_config
     if junior == model.model:
         return
-    junior_config = get_config(junior, model.trust_remote_code)
-    size = getattr(junior_config, "vocab_size", None)
-    if size != model.get_vocab_size():
-        raise EngineError(
-            f"The junior {junior!r} has a vocabulary of {size} token ids and the senior "
-            f"{model.model!r} one of {model.get_vocab_size()}: they cannot write one response. "
-            "Choose a junior with the senior's tokenizer."
-        )
+    size, senior_size = _vocabulary_size(model, junior), model.get_vocab_size()
     try:
         junior_vocabulary = Vocabulary.from_path(junior)
     except TokenizerError:
+        if size != senior_size:
+            raise EngineError(
+                f"The junior {junior!r} has {size} token ids, the senior {model.model!r} has "
+                f"{senior_size}, and the junior has no tokenizer of its own that would show "
+                "whether they mean the same. Put its tokenizer beside its weights."
+            ) from None
         logger.warning(
             "The junior %r has no tokenizer of its own; it is taken to use the senior's.", junior
         )
@@ -60,6 +61,33 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
             f"The junior {junior!r} has another vocabulary than the senior {model.model!r}: they "
             f"differ from token id {differing} on. Choose a junior with the senior's tokenizer."
         )
+    tokens = len(senior_vocabulary)
+    if min(size, senior_size) < tokens:
+        raise EngineError(
+            f"The tokenizer has {tokens} token ids, but the junior {junior!r} reads {size} and the "
+            f"senior {model.model!r} {senior_size}. Both must read every token."
+        )
+
+
+def shared_vocabulary(vllm_config: Any) -> int:
+    """How many token ids both models have: those from this number on are never sampled."""
+    model = vllm_config.model_config
+    junior = vllm_config.additional_config["tandem"]["junior"]
+    if junior not in _sizes:
+        _sizes[junior] = _vocabulary_size(model, junior)
+    return min(_sizes[junior], int(model.get_vocab_size()))
+
+
+def _vocabulary_size(model: Any, junior: str) -> int:
+    from vllm.transformers_utils.config import get_config
+
+    if junior == model.model:
+        return int(model.get_vocab_size())
+    config = get_config(junior, model.trust_remote_code)
+    size = getattr(config, "vocab_size", None)
+    if not isinstance(size, int):
+        raise EngineError(f"The junior {junior!r} does not say how many token ids it has.")
+    return size
 
 
 def _senior_vocabulary(model: Any) -> Vocabulary:

@@ -1,5 +1,52 @@
 """One file a model runner of vLLM: how the authors of a step reach the composite model there.
 
-V1 is bound by a logits processor (:mod:`~tandem_plugin.engine.runners.v1`). V2, by the hook
-``get_model_state_cls``, is not built yet and refused at start.
+V2 (the default on GPUs) finds its binding through the composite model's ``get_model_state_cls``
+(:mod:`~tandem_plugin.engine.runners.v2`); V1 through a logits processor
+(:mod:`~tandem_plugin.engine.runners.v1`), which is added only where V1 was chosen, since vLLM
+would otherwise choose V1 because of it.
 """
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tandem_plugin.errors import EngineError
+
+__all__ = ["AUTHORS_PROCESSOR", "bind_runner", "is_bound"]
+
+logger = logging.getLogger(__name__)
+
+AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
+"""The binding to Model Runner V1, by name: vLLM loads it in the worker."""
+
+
+def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
+    """Put what the chosen runner needs into a finished configuration.
+
+    asked_for_async: what the engine arguments said about asynchronous scheduling. Raises
+    :class:`EngineError` when they ask for it on V1, which learns the last token only after the
+    logits are computed, when the author must be known.
+    """
+    if _is_v2(vllm_config):
+        return
+    if asked_for_async:
+        raise EngineError(
+            "async_scheduling does not go with tandem on Model Runner V1, which vLLM chose for "
+            "this engine: the last token is not known when its successor's author is chosen. "
+            "Leave async_scheduling out, or let vLLM choose Model Runner V2."
+        )
+    vllm_config.scheduler_config.async_scheduling = False
+    processors = list(vllm_config.model_config.logits_processors or [])
+    if AUTHORS_PROCESSOR not in processors:
+        vllm_config.model_config.logits_processors = [*processors, AUTHORS_PROCESSOR]
+
+
+def is_bound(vllm_config: Any) -> bool:
+    """Whether a configuration binds authors to its runner."""
+    processors = list(vllm_config.model_config.logits_processors or [])
+    return _is_v2(vllm_config) or AUTHORS_PROCESSOR in processors
+
+
+def _is_v2(vllm_config: Any) -> bool:
+    return bool(getattr(vllm_config, "use_v2_model_runner", False))

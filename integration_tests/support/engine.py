@@ -1,0 +1,63 @@
+"""Small tandem engines on either of vLLM's model runners, ended when they are no longer needed."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+RUNNERS = ("v1", "v2")
+V2_ON_CPU = Path(__file__).parent / "v2_on_cpu"
+
+
+@contextmanager
+def on_runner(runner: str) -> Iterator[None]:
+    """Engines that start within use this model runner: V2 without a GPU by Triton's interpreter."""
+    if runner == "v1":
+        with mock.patch.dict(os.environ, {"VLLM_USE_V2_MODEL_RUNNER": "0"}):
+            yield
+        return
+    import vllm.config.vllm as config
+
+    path = os.pathsep.join(p for p in (str(V2_ON_CPU), os.environ.get("PYTHONPATH")) if p)
+    settings = {
+        "TANDEM_TEST_RUNNER": "v2",
+        "VLLM_USE_V2_MODEL_RUNNER": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "PYTHONPATH": path,
+    }
+    # The front end only looks whether there is a Triton; kernels run in the engine's processes.
+    with mock.patch.dict(os.environ, settings), mock.patch.object(config, "HAS_TRITON", True):
+        yield
+
+
+@contextmanager
+def tandem_engine(
+    runner: str, senior: Path, tandem: dict[str, Any] | None, **options: Any
+) -> Iterator[Any]:
+    """A ``vllm.LLM`` in tandem (or not, for None) with settings for a small CPU machine."""
+    from vllm import LLM
+
+    settings: dict[str, Any] = {
+        "enforce_eager": True,
+        "max_model_len": 256,
+        "max_num_seqs": 16,
+        "gpu_memory_utilization": 0.1,
+        "dtype": "float32",
+    }
+    if tandem is not None:
+        settings["additional_config"] = {
+            "tandem": {k: str(v) if isinstance(v, Path) else v for k, v in tandem.items()}
+        }
+    with on_runner(runner):
+        engine = LLM(str(senior), **(settings | options))
+        try:
+            yield engine
+        finally:
+            engine.llm_engine.engine_core.shutdown()
+            del engine
+            gc.collect()

