@@ -19,6 +19,9 @@ __all__ = ["MAX_SEED", "check_seed", "draws", "draws_table"]
 MAX_SEED = 2**63 - 1
 """The largest tandem seed: seeds travel through JSON, msgpack and int64 tensors."""
 
+_BLOCK = 64
+"""How many seeds are drawn before their draws are turned time first: a cache's worth."""
+
 
 def check_seed(seed: object) -> int:
     """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
@@ -45,6 +48,16 @@ def draws(seed: int, length: int) -> NDArray[np.float64]:
 def draws_table(seeds: Sequence[int], length: int) -> NDArray[np.float64]:
     """The draws of many seeds, time first: float64 ``[length, len(seeds)]`` in [0, 1)."""
     table = np.empty((length, len(seeds)), dtype=np.float64)
-    for column, seed in enumerate(seeds):
-        table[:, column] = draws(seed, length)
+    # Rows are generated whole and turned a block at a time: writing single columns would touch one
+    # cache line a value. One generator serves all, since making one costs half of what it draws.
+    rows = np.empty((min(_BLOCK, len(seeds)), length), dtype=np.float64)
+    philox = np.random.Philox(key=0)
+    generator, state = np.random.Generator(philox), philox.state
+    for start in range(0, len(seeds), _BLOCK):
+        block = rows[: len(seeds) - start]
+        for row, seed in zip(block, seeds[start : start + _BLOCK], strict=True):
+            state["state"]["key"][0] = check_seed(seed)
+            philox.state = state
+            generator.random(out=row)
+        table[:, start : start + _BLOCK] = block.T
     return table

@@ -67,6 +67,12 @@ def test_draws_of_a_seed_do_not_depend_on_its_batch(seeds: list[int], length: in
         assert np.array_equal(table[:, column], draws(seed, length))
 
 
+def test_draws_of_many_seeds_are_those_of_each():
+    seeds = list(range(150))  # more than are drawn in one go
+    table = draws_table(seeds, 3)
+    assert all(np.array_equal(table[:, i], draws(seed, 3)) for i, seed in enumerate(seeds))
+
+
 def test_draws_of_one_seed_are_uniform():
     assert stats.kstest(draws(12345, N), "uniform").pvalue > ALPHA
 

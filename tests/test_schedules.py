@@ -192,6 +192,25 @@ def test_negative_token_id_is_refused_wherever_it_is(tokens: list[int]):
         replay(tokens, 1, make_schedule("word", {}), boundary_set({1}))
 
 
+@given(TOKENS, SETS, SCHEDULES, SEEDS)
+def test_lists_and_arrays_of_any_integer_type_replay_alike(
+    tokens: list[int], ids: set[int], schedule: Schedule, seed: int
+):
+    boundaries = boundary_set(ids)
+    expected = replay(tokens, seed, schedule, boundaries)
+    for dtype in (np.uint16, np.int32, np.int64):
+        array = np.array(tokens, dtype=dtype)
+        assert replay(array, seed, schedule, boundaries) == expected  # type: ignore[arg-type]
+        assert replay(list(array), seed, schedule, boundaries) == expected  # type: ignore[arg-type]
+    assert replay(tuple(tokens), seed, schedule, boundaries) == expected
+
+
+@pytest.mark.parametrize("tokens", [[1, 2.0], [1, 2**63], [1, None], [1, "a"]])
+def test_list_that_only_begins_with_an_integer_is_refused(tokens: list[int]):
+    with pytest.raises(AuthorshipError, match="flat sequence of integer token ids"):
+        replay(tokens, 1, make_schedule("word", {}), boundary_set({1}))
+
+
 @pytest.mark.parametrize("tokens", [[[1]], [1.5], [True, False], ["a"], [None]])
 def test_response_that_is_no_list_of_integers_is_refused(tokens: Sequence[int]):
     with pytest.raises(AuthorshipError, match="flat sequence of integer token ids"):

@@ -35,7 +35,10 @@ class BoundarySet:
         Raises :class:`AuthorshipError` for a negative id.
         """
         ids = np.asarray(token_ids, dtype=np.int64)
-        if ids.size and int(ids.min()) < 0:
+        # Negative ids are huge as unsigned ones: one pass finds the ordinary case.
+        if not ids.size or int(ids.view(np.uint64).max()) < self.table.size:
+            return self.table[ids]
+        if int(ids.min()) < 0:
             raise AuthorshipError(f"Token id {int(ids.min())} is negative: no response holds it.")
         known = ids < self.table.size
         found: NDArray[np.bool_] = known & self.table[np.where(known, ids, 0)]
