@@ -1,0 +1,48 @@
+"""A benchmark's table in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Table", "spread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text, under a title; ``command`` is what measured them."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    unit: str
+    notes: Sequence[str] = ()
+
+    def markdown(self, content: Mapping[str, Any]) -> str:
+        """The section of a page, with the command that gives these figures again."""
+        lines = [
+            f"### {self.title}",
+            "",
+            f"`{content['command']}`. {self.unit[0].upper()}{self.unit[1:]}.",
+            "",
+            f"| {' | '.join(self.columns)} |",
+            "|" + " ---: |" * len(self.columns),
+            *(f"| {' | '.join(row)} |" for row in self.rows),
+            "",
+        ]
+        for note in self.notes:
+            lines += [note, ""]
+        return "\n".join(lines)
+
+
+def spread(sample: Mapping[str, Any]) -> str:
+    """A median over rounds, and the lowest and highest round."""
+    middle, low, high = (_number(sample[key]) for key in ("median", "low", "high"))
+    return f"{middle} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

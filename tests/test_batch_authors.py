@@ -1,0 +1,145 @@
+"""The state that the V1 engine keeps for a batch, against replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from algorithm_1 import boundary_set
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem_plugin import EngineError, make_schedule
+from tandem_plugin.engine.authors import BatchAuthors, Passage
+from tandem_plugin.rules import Rule
+
+SIZE, LONGEST = 6, 40
+RULES = [
+    Rule(make_schedule("word", {"p": 0.5, "cap": 3}), boundary_set({1, 5}), "a"),
+    Rule(make_schedule("word", {"p": 0.7, "cap": 1}), boundary_set({2}), "b"),
+    Rule(make_schedule("step", {}), boundary_set({1}), "c"),
+]
+
+
+class Engine:
+    """A batch of requests that come, go, move and pause, as an engine has them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.batch = BatchAuthors(SIZE, LONGEST + 1)
+        self.rows: dict[int, Passage] = {}
+        self.finished: list[Passage] = []
+        self.checked = 0
+
+    def token(self) -> int:
+        return int(self.random.integers(0, 12))
+
+    def add(self) -> None:
+        free = [row for row in range(SIZE) if row not in self.rows]
+        if free:
+            row = int(self.random.choice(free))
+            rule = RULES[self.random.integers(len(RULES))]
+            resumed = [self.token() for _ in range(self.random.integers(0, 5))]
+            self.rows[row] = Passage(rule, int(self.random.integers(2**32)), resumed)
+            self.batch.add(row, self.rows[row], LONGEST)
+
+    def remove(self) -> None:
+        if self.rows:
+            row = int(self.random.choice(list(self.rows)))
+            passage = self.rows.pop(row)
+            assert self.batch.remove(row) is passage
+            self.finished.append(passage)
+
+    def swap(self) -> None:
+        first, second = (int(row) for row in self.random.choice(SIZE, 2, replace=False))
+        self.batch.swap(first, second)
+        swap = {first: second, second: first}
+        self.rows = {swap.get(row, row): passage for row, passage in self.rows.items()}
+
+    def move(self) -> None:
+        free = [row for row in range(SIZE) if row not in self.rows]
+        if free and self.rows:
+            source, target = int(self.random.choice(list(self.rows))), free[0]
+            self.batch.move(source, target)
+            self.rows[target] = self.rows.pop(source)
+
+    def step(self) -> None:
+        """Most rows sample a token, as in an engine where some are still reading their prompt."""
+        authors = self.batch.next_authors(SIZE)
+        for row in range(SIZE):
+            if row not in self.rows:
+                assert authors[row]
+                continue
+            passage = self.rows[row]
+            expected = passage.rule.cursor(passage.output, passage.seed)
+            assert authors[row] == expected.author
+            self.checked += 1
+            if len(passage.output) < LONGEST and self.random.random() < 0.9:
+                passage.output.append(self.token())
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32))
+def test_authors_and_records_of_a_changing_batch_equal_replay(seed: int) -> None:
+    engine = Engine(seed)
+    for _ in range(3):
+        engine.add()
+    for _ in range(60):
+        change = engine.random.random()
+        if change < 0.4:
+            choices = (engine.add, engine.remove, engine.swap, engine.move)
+            choices[engine.random.integers(len(choices))]()
+        engine.step()
+    while engine.rows:
+        engine.remove()
+    assert engine.checked > 20
+    for passage in engine.finished:
+        replayed = passage.rule.replay(passage.output, passage.seed)
+        assert passage.authors == replayed.senior.tolist()
+
+
+def test_tokens_that_came_several_at_once_are_replayed() -> None:
+    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
+    batch.add(0, passage, 49)
+    batch.next_authors(1)
+    passage.output.extend([0, 1, 2, 3, 0, 0])
+    (author,) = batch.next_authors(1)
+    assert author == RULES[0].cursor(passage.output, 3).author
+    del passage.output[2:]
+    (author,) = batch.next_authors(1)
+    assert author == RULES[0].cursor([0, 1], 3).author
+
+
+def test_placeholder_of_a_token_that_is_not_known_yet_is_refused() -> None:
+    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
+    batch.add(0, passage, 49)
+    batch.next_authors(1)
+    passage.output.append(-1)
+    with pytest.raises(EngineError, match="has not yet said which token it sampled"):
+        batch.next_authors(1)
+
+
+def test_tokens_past_the_requests_limit_are_refused() -> None:
+    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
+    batch.add(0, passage, 2)
+    for _ in range(2):
+        batch.next_authors(1)
+        passage.output.append(0)
+    batch.next_authors(1)
+    passage.output.append(0)
+    with pytest.raises(EngineError, match="longer than its own limit"):
+        batch.next_authors(1)
+
+
+def test_row_outside_the_batch_is_refused() -> None:
+    batch = BatchAuthors(4, 50)
+    batch.add(3, Passage(RULES[0], 3, []), 49)
+    with pytest.raises(EngineError, match="Row 3 is in tandem, but the batch has 2 rows"):
+        batch.next_authors(2)
+
+
+def test_request_that_ends_with_undecided_tokens_is_refused() -> None:
+    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
+    batch.add(0, passage, 49)
+    passage.output.extend([0, 1])
+    with pytest.raises(EngineError, match="2 tokens whose author was never decided"):
+        batch.remove(0)
