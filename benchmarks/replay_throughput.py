@@ -59,15 +59,15 @@ def measure(results: Results, quick: bool) -> None:
             cases[f"{kind}, {manner}"] = case
             count = responses if case is at_once else min(ONE_BY_ONE, responses)
             sizes[f"{kind}, {manner}"] = (kind, manner, count)
-    if all(case in results for case in cases):
+    if all(name in results for name in cases):
         return
     with progress_bar() as progress:
         task = progress.add_task("replays", total=len(cases) * (rounds + 1))
         samples = run_rounds(cases, rounds, lambda: progress.advance(task))
-    for case, sample in samples.items():
-        kind, manner, count = sizes[case]
+    for name, sample in samples.items():
+        kind, manner, count = sizes[name]
         figures = {"token_ids": kind, "manner": manner, "responses": count, "length": length}
-        results.add(case, figures | {"unit": "tokens a second"} | sample.as_json())
+        results.add(name, figures | {"unit": "tokens a second"} | sample.as_json())
 
 
 def table(content: Mapping[str, Any]) -> Table:

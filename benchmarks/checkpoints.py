@@ -1,0 +1,93 @@
+"""Random models made on the spot, large enough that reading their weights takes the time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["BYTES", "SENIOR", "SMALL_JUNIOR", "TINY_JUNIOR", "TINY_SENIOR", "Shape", "make"]
+
+BYTES = 4
+"""Bytes a value: float32, which CPUs without bfloat16 instructions do best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A Qwen3 model with untied embeddings."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int = 32_768
+
+    @property
+    def parameters(self) -> int:
+        """How many values the weights hold."""
+        queries = self.hidden * self.heads * self.head_dim
+        keys_and_values = 2 * self.hidden * self.kv_heads * self.head_dim
+        mlp = 3 * self.hidden * self.intermediate
+        norms = 2 * self.hidden + 2 * self.head_dim
+        layer = 2 * queries + keys_and_values + mlp + norms
+        return self.layers * layer + 2 * self.vocabulary * self.hidden + self.hidden
+
+    @property
+    def kv_bytes_a_token(self) -> int:
+        """Keys and values of one token in every layer."""
+        return self.layers * self.kv_heads * self.head_dim * 2 * BYTES
+
+
+SENIOR = Shape(hidden=1024, intermediate=3072, layers=14, heads=16, kv_heads=8, head_dim=64)
+SMALL_JUNIOR = Shape(hidden=512, intermediate=1536, layers=6, heads=8, kv_heads=4, head_dim=64)
+TINY_SENIOR = Shape(64, 128, layers=2, heads=2, kv_heads=1, head_dim=32, vocabulary=512)
+TINY_JUNIOR = Shape(32, 64, layers=1, heads=1, kv_heads=1, head_dim=32, vocabulary=512)
+
+
+def make(folder: Path, shape: Shape) -> Path:
+    """A random checkpoint of this shape in ``folder``, made unless it is there already."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    name = "-".join(str(value) for value in asdict(shape).values())
+    target, draft = folder / name, folder / f"{name}.draft"
+    if target.exists():
+        return target
+    shutil.rmtree(draft, ignore_errors=True)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=1024,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    Qwen3ForCausalLM(config).to(torch.float32).save_pretrained(draft)
+    _write_tokenizer(draft, shape.vocabulary)
+    draft.rename(target)
+    return target
+
+
+def _write_tokenizer(folder: Path, vocabulary: int) -> None:
+    """A byte-level vocabulary of made-up words, of which a third begin with a space."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = ["<|endoftext|>", *alphabet]
+    pieces += [f"{'Ġ' if i % 3 == 0 else ''}w{i}" for i in range(vocabulary - len(pieces))]
+    tokenizer = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -1,0 +1,194 @@
+"""A vLLM engine in a process of its own that generates when it is asked and sleeps otherwise.
+
+Several can be alive at once, so that what is compared runs in turn, on the same machine in the
+same minutes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from machine import spread_over_cores
+
+__all__ = ["ENGINE_ARGUMENTS", "EngineProcess", "environment"]
+
+MODES: dict[str, dict[str, Any] | None] = {
+    "off": None,
+    "lockstep": {},
+    "junior only": {"schedule": "junior"},
+}
+"""What a request says about tandem besides its seed; a single model gets "off"."""
+
+ENGINE_ARGUMENTS: dict[str, Any] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "max_model_len": 256,
+    "max_num_seqs": 64,
+    "max_num_batched_tokens": 1024,
+    "enable_prefix_caching": False,
+    "kv_cache_memory_bytes": 2**30,
+    "disable_log_stats": True,
+}
+"""The same for every engine; tandem comes on top."""
+
+
+class EngineError(RuntimeError):
+    """The engine's process failed."""
+
+
+def environment() -> dict[str, str]:
+    """What the engines' processes get on top of this one's environment, all of them alike.
+
+    vLLM's installation guide for CPUs recommends Intel's OpenMP; it is used where it is installed.
+    """
+    chosen = {
+        # The engine in the process itself: nothing polls while another engine is measured.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": str(spread_over_cores()),
+    }
+    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
+    if openmp.exists():
+        chosen["LD_PRELOAD"] = str(openmp)
+    return chosen
+
+
+class EngineProcess:
+    """One engine: ``model`` alone, or in tandem with ``junior``."""
+
+    def __init__(self, model: Path, junior: Path | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, model, junior), name="engine", daemon=False
+        )
+        with _environment_for_children():
+            self._process.start()
+        theirs.close()
+        self._receive()
+
+    def decode_speed(self, mode: str, batch: int, tokens: int) -> float:
+        """Decoded tokens a second of a batch; the step that reads the prompts does not count."""
+        time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
+        seconds: float = self._ask("decode", mode, batch, tokens)
+        return batch * (tokens - 1) / seconds
+
+    def memory(self) -> dict[str, int]:
+        """KV blocks, their size in tokens, bytes of weights by model, bytes of the process."""
+        found: dict[str, int] = self._ask("memory")
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.join(20)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def __enter__(self) -> EngineProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, *request: Any) -> Any:
+        self._connection.send(request)
+        return self._receive()
+
+    def _receive(self) -> Any:
+        try:
+            return self._connection.recv()
+        except EOFError:
+            self._process.join()
+            raise EngineError(
+                f"The engine's process ended with exit code {self._process.exitcode}: its error "
+                "is above."
+            ) from None
+
+
+@contextmanager
+def _environment_for_children() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(environment())
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _serve(connection: Connection, model: Path, junior: Path | None) -> None:
+    """In the engine's process: answer until the connection is closed."""
+    os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # would override the engine argument
+    from vllm import LLM
+
+    tandem = {} if junior is None else {"tandem": {"schedule": "word", "junior": str(junior)}}
+    llm = LLM(str(model), additional_config=tandem, **ENGINE_ARGUMENTS)
+    connection.send("ready")
+    answers: dict[str, Callable[..., Any]] = {"decode": _decode, "memory": _memory}
+    while True:
+        try:
+            kind, *arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(answers[kind](llm, *arguments))
+
+
+def _decode(llm: Any, mode: str, batch: int, tokens: int) -> float:
+    """Seconds of the steps after the first, in which every prompt is read."""
+    from vllm import SamplingParams
+
+    engine, tandem = llm.llm_engine, MODES[mode]
+    prompts = np.random.default_rng(0).integers(300, 500, (batch, 8)).tolist()
+    for row, prompt in enumerate(prompts):
+        params = SamplingParams(
+            temperature=1.0,
+            max_tokens=tokens,
+            ignore_eos=True,
+            detokenize=False,
+            extra_args=None if tandem is None else {"tandem": {"seed": row, **tandem}},
+        )
+        engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
+    times = []
+    while engine.has_unfinished_requests():
+        start = time.perf_counter()
+        engine.step()
+        times.append(time.perf_counter() - start)
+    if len(times) != tokens:
+        raise EngineError(f"{tokens} tokens a request took {len(times)} steps: not one batch.")
+    return sum(times[1:])
+
+
+def _memory(llm: Any) -> dict[str, int]:
+    cache = llm.llm_engine.vllm_config.cache_config
+    (weights,) = llm.apply_model(_weights)
+    status = Path("/proc/self/status").read_text().splitlines()
+    resident = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+    return {
+        "blocks": cache.num_gpu_blocks,
+        "block_size": cache.block_size,
+        "resident_bytes": resident,
+        **weights,
+    }
+
+
+def _weights(model: Any) -> dict[str, int]:
+    def size(part: Any) -> int:
+        return sum(p.numel() * p.element_size() for p in part.parameters())
+
+    junior = getattr(model, "junior", None)
+    return {
+        "senior_bytes": size(model),
+        "junior_bytes": 0 if junior is None else size(junior),
+    }

@@ -1,0 +1,118 @@
+"""Decoding in lockstep against vLLM with the senior alone: tokens a second, and the ratio.
+
+``python benchmarks/lockstep.py``: random models in float32, the senior of 0.24 billion parameters;
+one junior of the same size and one that reads about a sixth of the weights a step. The engines have
+the same arguments and the same prompts, ignore the end of text, and are alive together: in every
+round each decodes the same number of tokens in turn. A ratio is taken within a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from checkpoints import SENIOR, SMALL_JUNIOR, TINY_JUNIOR, TINY_SENIOR, make
+from command import progress_bar, run_benchmark
+from engine_process import ENGINE_ARGUMENTS, EngineProcess, environment
+from results import Results
+from rounds import ratio, run_rounds
+from table import Table, spread
+
+__all__ = ["NAME", "measure", "table"]
+
+NAME = "lockstep"
+
+TOKENS = {1: 48, 16: 32, 64: 16}
+"""By batch size: how many tokens each request gets."""
+ALL_MODES_AT = 16
+"""The batch size at which requests without tandem, and of the junior alone, are measured too."""
+
+
+def measure(results: Results, quick: bool) -> None:
+    """One case a batch size and engine."""
+    senior_shape, small_shape = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
+    tokens_at, rounds = ({1: 4, 16: 4}, 1) if quick else (TOKENS, 7)
+    missing = [batch for batch in tokens_at if f"single model/{batch}" not in results]
+    if not missing:
+        return
+    folder = results.path.parent / "checkpoints"
+    senior, small = make(folder, senior_shape), make(folder, small_shape)
+    with ExitStack() as stack, progress_bar() as progress:
+        task = progress.add_task("engines start", total=3)
+        engines = {}
+        for name, junior in (("single model", None), ("equal", senior), ("small junior", small)):
+            engines[name] = stack.enter_context(EngineProcess(senior, junior))
+            progress.advance(task)
+        for batch in missing:
+            kinds = [("single model", "off"), ("equal", "lockstep"), ("small junior", "lockstep")]
+            if batch == ALL_MODES_AT:
+                kinds += [("equal", "off"), ("equal", "junior only")]
+            cases = {
+                _case(name, mode): partial(
+                    engines[name].decode_speed, mode, batch, tokens_at[batch]
+                )
+                for name, mode in kinds
+            }
+            total = len(cases) * (rounds + 1)
+            task = progress.add_task(f"batch {batch}", total=total)
+            samples = run_rounds(cases, rounds, partial(progress.advance, task))
+            # The single model last: with it the batch size is complete.
+            for name, sample in reversed(samples.items()):
+                figures = {"engine": name, "batch": batch, "tokens": tokens_at[batch]}
+                figures |= {"unit": "decoded tokens a second", **sample.as_json()}
+                figures["ratio_to_single"] = ratio(sample, samples["single model"]).as_json()
+                results.add(f"{name}/{batch}", figures | _settings())
+
+
+def _case(name: str, mode: str) -> str:
+    return name if name == "single model" else f"{name}, {mode}"
+
+
+def _settings() -> dict[str, Any]:
+    chosen = environment()
+    preloaded = chosen.get("LD_PRELOAD", "").rpartition("/")[2]
+    return {
+        "engine_arguments": ENGINE_ARGUMENTS,
+        "preloaded": preloaded,
+        "threads": int(chosen["OMP_NUM_THREADS"]),
+    }
+
+
+def table(content: Mapping[str, Any]) -> Table:
+    """Tokens a second and the ratio to the single model, by engine and batch size."""
+    cases = sorted(content["cases"].values(), key=lambda case: (case["batch"], -_order(case)))
+    rows = [
+        [
+            str(case["batch"]),
+            case["engine"],
+            spread(case),
+            "" if case["engine"] == "single model" else spread(case["ratio_to_single"]),
+        ]
+        for case in cases
+    ]
+    some = cases[0]
+    preloaded = some["preloaded"] or "no OpenMP library"
+    arguments = ", ".join(f"{key}={value}" for key, value in some["engine_arguments"].items())
+    return Table(
+        title="Lockstep",
+        columns=["batch", "engine", "decoded tokens a second", "ratio to the single model"],
+        rows=rows,
+        unit="median of rounds, with the lowest and the highest",
+        notes=(
+            f"Every engine: {preloaded} preloaded, {some['threads']} threads, {arguments}.",
+            "In a tandem engine both models run for every token, whoever writes it, so requests "
+            'that are off or the junior\'s alone ("off", "junior only") cost what the others do.',
+        ),
+    )
+
+
+def _order(case: Mapping[str, Any]) -> int:
+    """The single model first, then lockstep, then the other modes."""
+    engine = case["engine"]
+    return 2 if engine == "single model" else int(engine.endswith("lockstep"))
+
+
+if __name__ == "__main__":
+    run_benchmark(NAME, "Lockstep decoding against the senior alone.", measure)
