@@ -33,7 +33,7 @@ ALL_MODES_AT = 16
 def measure(results: Results, quick: bool) -> None:
     """One case a batch size and engine."""
     senior_shape, small_shape = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
-    tokens_at, rounds = ({1: 4, 16: 4}, 1) if quick else (TOKENS, 7)
+    tokens_at, rounds = ({1: 4, 16: 4}, 1) if quick else (TOKENS, 5)
     missing = [batch for batch in tokens_at if f"single model/{batch}" not in results]
     if not missing:
         return
