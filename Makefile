@@ -5,8 +5,9 @@ BIN = $(VENV)/bin
 OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
+BENCHMARKS ?= runs/benchmarks
 
-.PHONY: demo test test-fast test-integration lint format clean
+.PHONY: demo bench test test-fast test-integration lint format clean
 
 # PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
 # transformers' import, and nothing here needs them.
@@ -25,6 +26,9 @@ $(VENV)/.test-ready: $(VENV)/.demo-ready
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo/run.py --out $(OUT) \
 	  $(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(STEPS),--steps $(STEPS))
+
+bench: $(VENV)/.demo-ready
+	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)
 
 test: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests integration_tests

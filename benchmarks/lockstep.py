@@ -82,7 +82,7 @@ def _settings() -> dict[str, Any]:
 
 def table(content: Mapping[str, Any]) -> Table:
     """Tokens a second and the ratio to the single model, by engine and batch size."""
-    cases = sorted(content["cases"].values(), key=lambda case: (case["batch"], -_order(case)))
+    cases = sorted(content["cases"].values(), key=lambda case: (case["batch"], _order(case)))
     rows = [
         [
             str(case["batch"]),
@@ -108,10 +108,10 @@ def table(content: Mapping[str, Any]) -> Table:
     )
 
 
-def _order(case: Mapping[str, Any]) -> int:
+def _order(case: Mapping[str, Any]) -> tuple[bool, bool, str]:
     """The single model first, then lockstep, then the other modes."""
     engine = case["engine"]
-    return 2 if engine == "single model" else int(engine.endswith("lockstep"))
+    return engine != "single model", not engine.endswith("lockstep"), engine
 
 
 if __name__ == "__main__":

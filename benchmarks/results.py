@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ class Results:
         return case in self.cases
 
     def add(self, case: str, figures: Mapping[str, Any]) -> None:
-        """Add one case; the file holds it when this returns."""
-        self.cases[case] = dict(figures)
+        """Add one case, with the machine's load; the file holds it when this returns."""
+        self.cases[case] = {**figures, "load": round(os.getloadavg()[0], 2)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".tmp")
         content = {**self.header, "cases": self.cases}

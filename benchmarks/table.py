@@ -21,10 +21,12 @@ class Table:
 
     def markdown(self, content: Mapping[str, Any]) -> str:
         """The section of a page, with the command that gives these figures again."""
+        loads = [case["load"] for case in content["cases"].values()]
         lines = [
             f"### {self.title}",
             "",
-            f"`{content['command']}`. {self.unit[0].upper()}{self.unit[1:]}.",
+            f"`{content['command']}`. {self.unit[0].upper()}{self.unit[1:]}. The machine's load "
+            f"average, this benchmark's own work included: {min(loads):.1f} to {max(loads):.1f}.",
             "",
             f"| {' | '.join(self.columns)} |",
             "|" + " ---: |" * len(self.columns),
