@@ -29,15 +29,24 @@ class Passage:
     """Who wrote each token, as it was decided then; known once the request has left the batch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Group:
     """The requests of the batch that follow one rule, so that one step advances them all."""
 
-    rule: Rule
-    rows: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    outputs: list[list[int]]
-    last_row: int
+    slots: list[int] = field(default_factory=list)
+    outputs: list[list[int]] = field(default_factory=list)
+    index: NDArray[np.int64] | None = None
+    """``slots`` as an array; None after a change."""
+
+    def add(self, slot: int, output: list[int]) -> None:
+        self.slots.append(slot)
+        self.outputs.append(output)
+        self.index = None
+
+    def remove(self, slot: int) -> None:
+        place = self.slots.index(slot)
+        del self.slots[place], self.outputs[place]
+        self.index = None
 
 
 class BatchAuthors:
@@ -57,7 +66,8 @@ class BatchAuthors:
         self._passages: list[Passage | None] = [None] * size
         self._slot_of_row: dict[int, int] = {}
         self._free = list(range(size - 1, -1, -1))
-        self._groups: list[_Group] | None = None
+        self._row = np.zeros(size, dtype=np.int64)
+        self._groups: dict[Rule, _Group] = {}
 
     def add(self, row: int, passage: Passage, positions: int) -> None:
         """Begin or resume a request in a row: its state is replayed from the tokens it has.
@@ -66,9 +76,9 @@ class BatchAuthors:
         """
         self.remove(row)
         slot = self._free.pop()
-        self._slot_of_row[row] = slot
+        self._place(slot, row)
         self._passages[slot] = passage
-        self._groups = None
+        self._groups.setdefault(passage.rule, _Group()).add(slot, passage.output)
         limit = min(positions + 1, self._draws.shape[1])
         self._limit[slot] = limit
         self._draws[slot, :limit] = draws(passage.seed, limit)
@@ -82,7 +92,10 @@ class BatchAuthors:
         passage = self._passage(slot)
         self._passages[slot] = None
         self._free.append(slot)
-        self._groups = None
+        group = self._groups[passage.rule]
+        group.remove(slot)
+        if not group.slots:
+            del self._groups[passage.rule]
         missing = len(passage.output) - int(self._position[slot])
         if missing > 1:
             raise EngineError(
@@ -93,18 +106,17 @@ class BatchAuthors:
 
     def move(self, source: int, target: int) -> None:
         """Move a request to another row; what was there is gone."""
+        self.remove(target)
         slot = self._slot_of_row.pop(source, None)
-        self._slot_of_row.pop(target, None)
         if slot is not None:
-            self._slot_of_row[target] = slot
-        self._groups = None
+            self._place(slot, target)
 
     def swap(self, first: int, second: int) -> None:
         """Exchange two rows."""
-        slots = {second: self._slot_of_row.pop(first, None)}
-        slots[first] = self._slot_of_row.pop(second, None)
-        self._slot_of_row.update({row: slot for row, slot in slots.items() if slot is not None})
-        self._groups = None
+        slots = self._slot_of_row.pop(first, None), self._slot_of_row.pop(second, None)
+        for slot, row in zip(slots, (second, first), strict=True):
+            if slot is not None:
+                self._place(slot, row)
 
     def next_authors(self, rows: int) -> NDArray[np.bool_]:
         """Take in the tokens that came since the last call, and say who writes next.
@@ -113,41 +125,36 @@ class BatchAuthors:
         is done a row at a time is only to read the engine's lists.
         """
         authors = np.ones(rows, dtype=np.bool_)
-        if self._groups is None:
-            self._groups = self._group()
-        for group in self._groups:
-            if group.last_row >= rows:
+        for rule, group in self._groups.items():
+            if group.index is None:
+                group.index = np.array(group.slots, dtype=np.int64)
+            where = self._row[group.index]
+            if int(where.max()) >= rows:
                 raise EngineError(
-                    f"Row {group.last_row} is in tandem, but the batch has {rows} rows."
+                    f"Row {int(where.max())} is in tandem, but the batch has {rows} rows."
                 )
-            self._take_in_tokens(group)
-            authors[group.rows] = self._author[group.slots]
+            self._take_in_tokens(rule, group.index, group.outputs)
+            authors[where] = self._author[group.index]
         return authors
 
-    def _group(self) -> list[_Group]:
-        rows_of: dict[Rule, list[int]] = {}
-        for row, slot in self._slot_of_row.items():
-            rows_of.setdefault(self._passage(slot).rule, []).append(row)
-        groups = []
-        for rule, rows in rows_of.items():
-            slots = [self._slot_of_row[row] for row in rows]
-            outputs = [self._passage(slot).output for slot in slots]
-            groups.append(_Group(rule, np.array(rows), np.array(slots), outputs, max(rows)))
-        return groups
+    def _place(self, slot: int, row: int) -> None:
+        self._slot_of_row[row] = slot
+        self._row[slot] = row
 
-    def _take_in_tokens(self, group: _Group) -> None:
-        slots, outputs = group.slots, group.outputs
+    def _take_in_tokens(
+        self, rule: Rule, slots: NDArray[np.int64], outputs: list[list[int]]
+    ) -> None:
         lengths = np.fromiter(map(len, outputs), np.int64, len(outputs))
         behind = lengths - self._position[slots]
         if (behind == 1).all():  # an ordinary step
-            self._advance(group.rule, slots, outputs, lengths)
+            self._advance(rule, slots, outputs, lengths)
             return
         for slot in slots[(behind < 0) | (behind > 1)].tolist():
             self._rebuild(slot)
         fresh = np.flatnonzero(behind == 1)
         if fresh.size:
             outputs = [outputs[i] for i in fresh.tolist()]
-            self._advance(group.rule, slots[fresh], outputs, lengths[fresh])
+            self._advance(rule, slots[fresh], outputs, lengths[fresh])
 
     def _advance(
         self,
