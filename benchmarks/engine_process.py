@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,10 @@ ENGINE_ARGUMENTS: dict[str, Any] = {
     "disable_log_stats": True,
 }
 """The same for every engine; tandem comes on top."""
+
+
+PROMPT = 4
+"""Tokens of a prompt: decoding is measured, at short contexts."""
 
 
 class EngineError(RuntimeError):
@@ -77,11 +82,14 @@ class EngineProcess:
         theirs.close()
         self._receive()
 
-    def decode_speed(self, mode: str, batch: int, tokens: int) -> float:
-        """Decoded tokens a second of a batch; the step that reads the prompts does not count."""
+    def decode_speed(self, mode: str, batch: int, steps: int) -> float:
+        """Decoded tokens a second of a batch, by the median of ``steps`` steps.
+
+        The step before, in which the prompts are read, does not count.
+        """
         time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
-        seconds: float = self._ask("decode", mode, batch, tokens)
-        return batch * (tokens - 1) / seconds
+        times: list[float] = self._ask("decode", mode, batch, steps)
+        return batch / statistics.median(times)
 
     def memory(self) -> dict[str, int]:
         """KV blocks, their size in tokens, bytes of weights by model, bytes of the process."""
@@ -145,16 +153,16 @@ def _serve(connection: Connection, model: Path, junior: Path | None) -> None:
         connection.send(answers[kind](llm, *arguments))
 
 
-def _decode(llm: Any, mode: str, batch: int, tokens: int) -> float:
-    """Seconds of the steps after the first, in which every prompt is read."""
+def _decode(llm: Any, mode: str, batch: int, steps: int) -> list[float]:
+    """Seconds of each step after the first, in which every prompt is read."""
     from vllm import SamplingParams
 
     engine, tandem = llm.llm_engine, MODES[mode]
-    prompts = np.random.default_rng(0).integers(300, 500, (batch, 8)).tolist()
+    prompts = np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
     for row, prompt in enumerate(prompts):
         params = SamplingParams(
             temperature=1.0,
-            max_tokens=tokens,
+            max_tokens=steps + 1,
             ignore_eos=True,
             detokenize=False,
             extra_args=None if tandem is None else {"tandem": {"seed": row, **tandem}},
@@ -165,9 +173,9 @@ def _decode(llm: Any, mode: str, batch: int, tokens: int) -> float:
         start = time.perf_counter()
         engine.step()
         times.append(time.perf_counter() - start)
-    if len(times) != tokens:
-        raise EngineError(f"{tokens} tokens a request took {len(times)} steps: not one batch.")
-    return sum(times[1:])
+    if len(times) != steps + 1:
+        raise EngineError(f"{steps + 1} tokens each took {len(times)} steps: not one batch.")
+    return times[1:]
 
 
 def _memory(llm: Any) -> dict[str, int]:

@@ -3,7 +3,7 @@
 ``python benchmarks/lockstep.py``: random models in float32, the senior of 0.24 billion parameters;
 one junior of the same size and one that reads about a sixth of the weights a step. The engines have
 the same arguments and the same prompts, ignore the end of text, and are alive together: in every
-round each decodes the same number of tokens in turn. A ratio is taken within a round.
+round each takes a few decoding steps in turn. A ratio is taken within a round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from checkpoints import SENIOR, SMALL_JUNIOR, TINY_JUNIOR, TINY_SENIOR, make
 from command import progress_bar, run_benchmark
-from engine_process import ENGINE_ARGUMENTS, EngineProcess, environment
+from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, environment
 from results import Results
 from rounds import ratio, run_rounds
 from table import Table, spread
@@ -24,8 +24,10 @@ __all__ = ["NAME", "measure", "table"]
 
 NAME = "lockstep"
 
-TOKENS = {1: 48, 16: 32, 64: 16}
-"""By batch size: how many tokens each request gets."""
+BATCHES = (1, 16, 64)
+STEPS, ROUNDS = 8, 15
+"""Decoding steps an engine takes in a round: few in many rounds, so that what else the machine does
+meets all engines alike."""
 ALL_MODES_AT = 16
 """The batch size at which requests without tandem, and of the junior alone, are measured too."""
 
@@ -33,8 +35,8 @@ ALL_MODES_AT = 16
 def measure(results: Results, quick: bool) -> None:
     """One case a batch size and engine."""
     senior_shape, small_shape = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
-    tokens_at, rounds = ({1: 4, 16: 4}, 1) if quick else (TOKENS, 5)
-    missing = [batch for batch in tokens_at if f"single model/{batch}" not in results]
+    batches, steps, rounds = ((1, 16), 3, 1) if quick else (BATCHES, STEPS, ROUNDS)
+    missing = [batch for batch in batches if f"single model/{batch}" not in results]
     if not missing:
         return
     folder = results.path.parent / "checkpoints"
@@ -50,9 +52,7 @@ def measure(results: Results, quick: bool) -> None:
             if batch == ALL_MODES_AT:
                 kinds += [("equal", "off"), ("equal", "junior only")]
             cases = {
-                _case(name, mode): partial(
-                    engines[name].decode_speed, mode, batch, tokens_at[batch]
-                )
+                _case(name, mode): partial(engines[name].decode_speed, mode, batch, steps)
                 for name, mode in kinds
             }
             total = len(cases) * (rounds + 1)
@@ -60,7 +60,7 @@ def measure(results: Results, quick: bool) -> None:
             samples = run_rounds(cases, rounds, partial(progress.advance, task))
             # The single model last: with it the batch size is complete.
             for name, sample in reversed(samples.items()):
-                figures = {"engine": name, "batch": batch, "tokens": tokens_at[batch]}
+                figures = {"engine": name, "batch": batch, "steps_a_round": steps}
                 figures |= {"unit": "decoded tokens a second", **sample.as_json()}
                 figures["ratio_to_single"] = ratio(sample, samples["single model"]).as_json()
                 results.add(f"{name}/{batch}", figures | _settings())
@@ -101,7 +101,8 @@ def table(content: Mapping[str, Any]) -> Table:
         rows=rows,
         unit="median of rounds, with the lowest and the highest",
         notes=(
-            f"Every engine: {preloaded} preloaded, {some['threads']} threads, {arguments}.",
+            f"Every engine: prompts of {PROMPT} tokens, {preloaded} preloaded, {some['threads']} "
+            f"threads, {arguments}.",
             "In a tandem engine both models run for every token, whoever writes it, so requests "
             'that are off or the junior\'s alone ("off", "junior only") cost what the others do.',
         ),
