@@ -5,8 +5,11 @@ step under the word schedule; a step then
 
 - says who writes next (authors): reads what the engine sampled, advances the schedule;
 - hands each row to its author's head (selection): the composite model's own code, with heads that
-  compute nothing. How long it takes to put the two heads' logits back in order depends on the size
-  of the vocabulary, since it moves them in memory: measured apart, with Qwen's vocabulary.
+  compute nothing. How long it takes to put the two heads' logits in order depends on the size of
+  the vocabulary, since it moves them in memory: measured apart, with Qwen's vocabulary.
+
+Model Runner V1 chooses on the host, V2 by tensor operations on the device, which is this core here:
+the figure is what the operations take, not what launching them on a GPU would.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from command import progress_bar, run_benchmark
 from machine import keep_to_one_core
+from numpy.typing import NDArray
 from results import Results
 from rounds import run_rounds
 from table import Table, spread
@@ -51,17 +55,10 @@ class HostAuthors:
     """:class:`tandem_plugin.engine.authors.BatchAuthors`, which Model Runner V1 is bound to."""
 
     def __init__(self, rows: int, steps: int, rules: int) -> None:
-        from tandem_plugin import BoundarySet, make_schedule
         from tandem_plugin.engine.authors import BatchAuthors, Passage
-        from tandem_plugin.rules import Rule
 
-        random = np.random.default_rng(0)
-        boundaries = BoundarySet("word", random.random(VOCABULARY) < 0.35)
-        choices = [
-            Rule(make_schedule("word", {"cap": 32 + i}), boundaries, str(i)) for i in range(rules)
-        ]
         self._rows = rows
-        self._tokens = random.integers(0, VOCABULARY, (steps, rows)).tolist()
+        choices, self._tokens = _rules(rules), _tokens(steps, rows).tolist()
         self._outputs: list[list[int]] = [[] for _ in range(rows)]
         self._batch = BatchAuthors(rows, steps + 1)
         for row, output in enumerate(self._outputs):
@@ -77,7 +74,53 @@ class HostAuthors:
         return self._batch.next_authors(self._rows)
 
 
-AUTHORS: Mapping[str, Callable[[int, int, int], Authors]] = {"V1": HostAuthors}
+class DeviceTensors:
+    """:class:`tandem_plugin.engine.device_authors.DeviceAuthors`, which V2 is bound to."""
+
+    def __init__(self, rows: int, steps: int, rules: int) -> None:
+        import torch
+
+        from tandem_plugin.engine.device_authors import DeviceAuthors
+
+        choices, self._tokens = _rules(rules), torch.from_numpy(_tokens(steps, rows))
+        draws = np.zeros((rows, steps + 1))
+        self._authors = DeviceAuthors(
+            draws, torch.from_numpy(draws), VOCABULARY, torch.device("cpu"), record=False
+        )
+        for row in range(rows):
+            self._authors.add(row, choices[row % rules], row, [], steps)
+        self._authors.write_staged()
+        self._slots = torch.arange(rows)
+        self._one_each = torch.ones(rows, dtype=torch.int32)
+        self._step = 0
+
+    def sample(self) -> None:
+        self._step += 1
+
+    def step(self) -> Any:
+        if self._step:
+            tokens = self._tokens[self._step - 1]
+            self._authors.advance(self._slots, self._one_each, tokens)
+        return self._authors.of(self._slots)
+
+
+def _rules(count: int) -> list[Any]:
+    """Word schedules that differ in their cap, over one boundary set."""
+    from tandem_plugin import BoundarySet, make_schedule
+    from tandem_plugin.rules import Rule
+
+    boundaries = BoundarySet("word", np.random.default_rng(0).random(VOCABULARY) < 0.35)
+    return [Rule(make_schedule("word", {"cap": 32 + i}), boundaries, str(i)) for i in range(count)]
+
+
+def _tokens(steps: int, rows: int) -> NDArray[np.int64]:
+    return np.random.default_rng(1).integers(0, VOCABULARY, (steps, rows))
+
+
+AUTHORS: Mapping[str, Callable[[int, int, int], Authors]] = {
+    "V1": HostAuthors,
+    "V2": DeviceTensors,
+}
 """By model runner: given rows, steps and how many different schedules are in the batch."""
 
 
@@ -91,9 +134,11 @@ def measure(results: Results, quick: bool) -> None:
         for runner in AUTHORS:
             for label, rules in RULES.items():
                 cases[f"authors {runner} {label}/{rows}"] = _authors(runner, rows, steps, rules)
-        cases[f"selection/{rows}"] = _selection(rows, 1, steps)
-        if rows <= LARGEST_LOGITS:
-            cases[f"logits/{rows}"] = _selection(rows, VOCABULARY, 3 if quick else 5)
+            cases[f"selection {runner}/{rows}"] = _selection(runner, rows, 1, steps)
+            if rows <= LARGEST_LOGITS:
+                cases[f"logits {runner}/{rows}"] = _selection(
+                    runner, rows, VOCABULARY, 3 if quick else 5
+                )
     if all(case in results for case in cases):
         return
     with progress_bar() as progress:
@@ -109,6 +154,9 @@ def measure(results: Results, quick: bool) -> None:
 
 
 def _authors(runner: str, rows: int, steps: int, rules: int) -> Callable[[], float]:
+    import torch
+
+    @torch.inference_mode()  # as vLLM runs models
     def run() -> float:
         authors = AUTHORS[runner](rows, steps, rules)
         authors.step()
@@ -123,73 +171,86 @@ def _authors(runner: str, rows: int, steps: int, rules: int) -> Callable[[], flo
     return run
 
 
-def _selection(rows: int, vocabulary: int, steps: int) -> Callable[[], float]:
-    """The composite's ``compute_logits`` between two heads that return what they have."""
+def _selection(runner: str, rows: int, vocabulary: int, steps: int) -> Callable[[], float]:
+    """The composite's own selection between two heads that return what they have."""
     import torch
 
-    from tandem_plugin.engine import composite
-    from tandem_plugin.engine.board import AuthorBoard
+    from tandem_plugin.engine.heads import Heads
 
-    def head(logits: torch.Tensor) -> Any:
-        return lambda *arguments: logits[: arguments[-1].shape[0]]
+    def compute_logits(*arguments: Any) -> torch.Tensor:
+        return prepared[: arguments[-1].shape[0]]
 
-    @torch.inference_mode()  # as vLLM runs models
+    prepared = torch.zeros((0, vocabulary))
+    model_config = SimpleNamespace(
+        get_hidden_size=lambda: HIDDEN, get_vocab_size=lambda: vocabulary
+    )
+    model = SimpleNamespace(
+        compute_logits=compute_logits, config=SimpleNamespace(vocab_size=vocabulary)
+    )
+    heads = Heads(
+        model,
+        model,
+        cast(Any, SimpleNamespace(compute_logits=compute_logits)),
+        SimpleNamespace(model_config=model_config),
+    )
+
+    @torch.inference_mode()
     def run() -> float:
-        board = AuthorBoard()
-        board.bind()
+        nonlocal prepared
         prepared = torch.zeros((rows, vocabulary))
-        model = SimpleNamespace(
-            tandem_hidden_size=HIDDEN,
-            tandem_board=board,
-            _senior=SimpleNamespace(compute_logits=head(prepared)),
-            junior=SimpleNamespace(compute_logits=head(prepared)),
-        )
         hidden = torch.zeros((rows, 2 * HIDDEN))
         authors = np.random.default_rng(0).random((steps, rows)) < 0.5
         times = []
-        for chosen in authors:
-            board.post(chosen)
+        for on_host in authors:
+            chosen = on_host if runner == "V1" else torch.from_numpy(on_host)
             start = time.perf_counter()
-            composite._compute_logits(model, hidden)
+            heads.logits(hidden, chosen)
             times.append(time.perf_counter() - start)
+        prepared = prepared[:0].clone()  # the memory is another case's
         return statistics.median(times) * 1e6
 
     return run
 
 
 def table(content: Mapping[str, Any]) -> Table:
-    """Microseconds a step by batch size."""
+    """Microseconds a step by model runner and batch size."""
     cases = content["cases"]
-    columns = {
-        **{
-            f"authors, {label}, {runner}": f"authors {runner} {label}"
-            for runner in AUTHORS
-            for label in RULES
-        },
-        "selection": "selection",
-    }
     rows = []
-    for batch in sorted({case["rows"] for case in cases.values()}):
-        found = [cases[f"{part}/{batch}"] for part in columns.values()]
-        total = sum(cases[f"{part}/{batch}"]["median"] for part in _default_parts())
-        logits = cases.get(f"logits/{batch}")
-        moved = "" if logits is None else spread(logits)
-        rows.append([str(batch), *map(spread, found), f"{total:.0f}", moved])
+    for runner in AUTHORS:
+        for batch in sorted({case["rows"] for case in cases.values()}):
+            authors = [cases[f"authors {runner} {label}/{batch}"] for label in RULES]
+            selection = cases[f"selection {runner}/{batch}"]
+            logits = cases.get(f"logits {runner}/{batch}")
+            total = authors[0]["median"] + selection["median"]
+            rows.append(
+                [
+                    runner,
+                    str(batch),
+                    *map(spread, authors),
+                    spread(selection),
+                    f"{total:.0f}",
+                    "" if logits is None else spread(logits),
+                ]
+            )
     return Table(
         title="Schedule and author selection, a step",
-        columns=["rows", *columns, "authors (one schedule) + selection", "selection with logits"],
+        columns=[
+            "runner",
+            "rows",
+            *(f"authors, {label}" for label in RULES),
+            "selection",
+            "authors (one schedule) + selection",
+            "selection with logits",
+        ],
         rows=rows,
         unit="microseconds, on one core",
         notes=(
             f"Hidden size {HIDDEN} each, float32. Selection is measured with a vocabulary of 1; "
-            f"with logits, with {VOCABULARY:,} ids: what is more is the time to copy each head's "
-            "logits to their rows, as long as the memory takes.",
+            f"with logits, with {VOCABULARY:,} ids: what is more is the time to write the logits "
+            "to a new tensor row by row, as long as the memory takes. On V1 a head runs for its "
+            "author's rows alone; on V2 both run for all rows, which is not in these figures.",
         ),
     )
-
-
-def _default_parts() -> tuple[str, str]:
-    return "authors V1 one schedule", "selection"
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def results(out: Path, name: str) -> dict[str, Any]:
 def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
     cases = {
         "lockstep": 8,
-        "selection": 8,
+        "selection": 16,
         "replay_throughput": 4,
     }
     for name, count in cases.items():

@@ -33,46 +33,51 @@ class Heads:
         (NumPy), only the author's head runs for a row; on the device both run and a tensor
         operation selects, so that the host never waits.
         """
+        senior, junior = hidden[:, : self._width], hidden[:, self._width :]
         if authors is None:
-            return self._of_senior(hidden)
+            return self._of_senior(senior)
         if isinstance(authors, torch.Tensor):
-            return self._select(hidden, authors)
-        if authors.all():
-            return self._of_senior(hidden)
-        if not authors.any():
-            return self._of_junior(hidden)
-        return self._scatter(hidden, authors)
+            return self._select(senior, junior, authors)
+        seniors = np.count_nonzero(authors)
+        if seniors == len(authors):
+            return self._of_senior(senior)
+        if seniors == 0:
+            return self._of_junior(junior)
+        return self._scatter(senior, junior, authors)
 
-    def _select(self, hidden: torch.Tensor, authors: torch.Tensor) -> torch.Tensor | None:
-        senior, junior = self._of_senior(hidden), self._of_junior(hidden)
-        if senior is None or junior is None:
+    def _select(
+        self, senior: torch.Tensor, junior: torch.Tensor, authors: torch.Tensor
+    ) -> torch.Tensor | None:
+        of_senior, of_junior = self._of_senior(senior), self._of_junior(junior)
+        if of_senior is None or of_junior is None:
             return None
-        return torch.where(authors[:, None], senior, junior.to(senior.dtype))
+        return torch.where(authors[:, None], of_senior, of_junior.to(of_senior.dtype))
 
-    def _scatter(self, hidden: torch.Tensor, authors: NDArray[np.bool_]) -> torch.Tensor | None:
-        senior_rows = _rows(authors, hidden.device)
-        junior_rows = _rows(~authors, hidden.device)
-        senior = self._of_senior(hidden[senior_rows])
-        junior = self._of_junior(hidden[junior_rows])
-        if senior is None or junior is None:
+    def _scatter(
+        self, senior: torch.Tensor, junior: torch.Tensor, authors: NDArray[np.bool_]
+    ) -> torch.Tensor | None:
+        senior_rows = _rows(authors, senior.device)
+        junior_rows = _rows(~authors, senior.device)
+        # index_select and index_copy_: a fraction of the time that indexing takes on a CPU.
+        of_senior = self._of_senior(senior.index_select(0, senior_rows))
+        of_junior = self._of_junior(junior.index_select(0, junior_rows))
+        if of_senior is None or of_junior is None:
             return None
-        logits = senior.new_empty((hidden.shape[0], self._vocabulary))
-        logits[senior_rows] = senior
-        logits[junior_rows] = junior.to(senior.dtype)
+        logits = of_senior.new_empty((len(authors), self._vocabulary))
+        logits.index_copy_(0, senior_rows, of_senior)
+        logits.index_copy_(0, junior_rows, of_junior.to(of_senior.dtype))
         return logits
 
-    def _of_senior(self, hidden: torch.Tensor) -> torch.Tensor | None:
+    def _of_senior(self, states: torch.Tensor) -> torch.Tensor | None:
         logits: torch.Tensor | None = self._senior_class.compute_logits(
-            self._senior, hidden[:, : self._width].contiguous()
+            self._senior, states.contiguous()
         )
         if logits is not None and self._shared < self._vocabulary:
             logits[:, self._shared :] = -torch.inf
         return logits
 
-    def _of_junior(self, hidden: torch.Tensor) -> torch.Tensor | None:
-        logits: torch.Tensor | None = self._junior.compute_logits(
-            hidden[:, self._width :].contiguous()
-        )
+    def _of_junior(self, states: torch.Tensor) -> torch.Tensor | None:
+        logits: torch.Tensor | None = self._junior.compute_logits(states.contiguous())
         if logits is None or logits.shape[1] == self._vocabulary:
             return logits
         fitted = logits.new_full((logits.shape[0], self._vocabulary), -torch.inf)
@@ -81,4 +86,4 @@ class Heads:
 
 
 def _rows(mask: NDArray[np.bool_], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.flatnonzero(mask)).to(device, non_blocking=True)
+    return torch.from_numpy(mask.nonzero()[0]).to(device, non_blocking=True)
