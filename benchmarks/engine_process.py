@@ -42,7 +42,7 @@ ENGINE_ARGUMENTS: dict[str, Any] = {
 """The same for every engine; tandem comes on top."""
 
 
-PROMPT = 4
+PROMPT = 2
 """Tokens of a prompt: decoding is measured, at short contexts."""
 
 
@@ -148,9 +148,9 @@ def _serve(connection: Connection, model: Path, junior: Path | None) -> None:
     while True:
         try:
             kind, *arguments = connection.recv()
-        except EOFError:
+            connection.send(answers[kind](llm, *arguments))
+        except (EOFError, BrokenPipeError):
             return
-        connection.send(answers[kind](llm, *arguments))
 
 
 def _decode(llm: Any, mode: str, batch: int, steps: int) -> list[float]:
