@@ -101,9 +101,10 @@ def table(content: Mapping[str, Any]) -> Table:
         notes=(
             "KV bytes a token are 2 x layers x KV heads x head size x bytes a value, summed over "
             "both models; blocks are the KV memory over block size times that, rounded down. "
-            "Process memory includes the KV cache, libraries, and on a CPU each linear layer's "
-            "weight a second time, in the layout that vLLM packs it into: a tandem engine keeps "
-            "the first as well, since a weight sync loads into it.",
+            "Process memory includes the KV cache and libraries. On a CPU vLLM packs each linear "
+            "layer's weight into a second copy: an engine of a single model then drops the first, "
+            "so that its parameters are less than computed; a tandem engine keeps it, since a "
+            "weight sync loads into it.",
         ),
     )
 
