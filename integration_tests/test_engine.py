@@ -116,6 +116,8 @@ def test_recorded_authorship_equals_replay_on_sampled_responses(
     responses = generate(
         engine, tokenizer, asked, temperature=0.6, top_p=0.95, max_tokens=length, ignore_eos=True
     )
+    # The engine tells its runner of finished requests at its next step.
+    generate(engine, tokenizer, [(PROMPTS[0], None)], max_tokens=2)
     recorded = {}
     for file in record_folder.glob("*.jsonl"):
         for line in file.read_text().splitlines():

@@ -35,13 +35,8 @@ def on_runner(runner: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def tandem_engine(
-    runner: str, senior: Path, tandem: dict[str, Any] | None, **options: Any
-) -> Iterator[Any]:
-    """A ``vllm.LLM`` in tandem (or not, for None) with settings for a small CPU machine."""
-    from vllm import LLM
-
+def engine_settings(tandem: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
+    """Engine arguments for a small CPU machine; without tandem for None."""
     settings: dict[str, Any] = {
         "enforce_eager": True,
         "max_model_len": 256,
@@ -53,8 +48,40 @@ def tandem_engine(
         settings["additional_config"] = {
             "tandem": {k: str(v) if isinstance(v, Path) else v for k, v in tandem.items()}
         }
+    return settings | options
+
+
+@contextmanager
+def async_engine(
+    runner: str, senior: Path, tandem: dict[str, Any], *, async_scheduling: bool, **options: Any
+) -> Iterator[Any]:
+    """A ``vllm.v1.engine.async_llm.AsyncLLM`` in tandem."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
     with on_runner(runner):
-        engine = LLM(str(senior), **(settings | options))
+        arguments = AsyncEngineArgs(str(senior), **engine_settings(tandem, **options))
+        config = arguments.create_engine_config()
+        # vLLM's CPU platform turns it off, although it works there.
+        config.scheduler_config.async_scheduling = async_scheduling
+        engine = AsyncLLM.from_vllm_config(config)
+        try:
+            yield engine
+        finally:
+            engine.shutdown()
+            del engine
+            gc.collect()
+
+
+@contextmanager
+def tandem_engine(
+    runner: str, senior: Path, tandem: dict[str, Any] | None, **options: Any
+) -> Iterator[Any]:
+    """A ``vllm.LLM`` in tandem (or not, for None)."""
+    from vllm import LLM
+
+    with on_runner(runner):
+        engine = LLM(str(senior), **engine_settings(tandem, **options))
         try:
             yield engine
         finally:

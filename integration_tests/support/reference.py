@@ -13,7 +13,9 @@ from transformers import AutoModelForCausalLM
 class Reference:
     """Two Hugging Face models in fp32."""
 
-    def __init__(self, senior: Path, junior: Path) -> None:
+    def __init__(self, senior: Path, junior: Path, ids: int | None = None) -> None:
+        """ids: how many token ids may be sampled, where the models do not have the same."""
+        self.ids = ids
         self.models = {
             True: AutoModelForCausalLM.from_pretrained(senior, dtype=torch.float32).eval(),
             False: AutoModelForCausalLM.from_pretrained(junior, dtype=torch.float32).eval(),
@@ -22,7 +24,7 @@ class Reference:
     @torch.no_grad()
     def logits(self, author: bool, ids: list[int]) -> torch.Tensor:
         """The author's logits for the token after ``ids``: float32 ``[vocabulary]``."""
-        return self.models[author](torch.tensor([ids])).logits[0, -1].float()
+        return self.models[author](torch.tensor([ids])).logits[0, -1, : self.ids].float()
 
     def greedy(self, prompt: list[int], length: int, authors: Iterator[bool]) -> list[int]:
         """Greedy tokens, each by the author that ``authors`` yields when sent the last one."""
@@ -74,3 +76,11 @@ def every_token(seed: int, p: float) -> Iterator[bool]:
     """A fresh draw for every token."""
     for u in uniforms(seed, 4096):
         yield u < p
+
+
+def strict_alternation(senior: bool, boundaries: set[int]) -> Iterator[bool]:
+    """A handover after each token of ``boundaries``."""
+    while True:
+        y = yield senior
+        if y in boundaries:
+            senior = not senior

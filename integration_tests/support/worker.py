@@ -23,6 +23,14 @@ def junior_digest(worker: Any) -> str:
     return digest(worker.model_runner.model.junior.named_parameters())
 
 
+def senior_digest(worker: Any) -> str:
+    return digest(worker.model_runner.model.named_parameters())
+
+
+def rank(worker: Any) -> int:
+    return int(worker.rank)
+
+
 def parameter_names(worker: Any) -> list[str]:
     return [name for name, _ in worker.model_runner.model.named_parameters()]
 

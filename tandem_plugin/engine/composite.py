@@ -17,7 +17,7 @@ from torch import nn
 from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.patches import PREFIX
+from tandem_plugin.engine.patches import PREFIX, keep_cpu_linear_weights
 from tandem_plugin.errors import EngineError
 
 JUNIOR_PREFIX = "tandem_junior."
@@ -51,6 +51,8 @@ def composite_class(architecture: str) -> type[nn.Module]:
 
 
 def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
+    if vllm_config.device_config.device_type == "cpu":
+        keep_cpu_linear_weights()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     junior = load_junior(vllm_config)
     # Not through nn.Module.__setattr__, which would register the junior as a submodule.

@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
-from tandem_plugin.engine.patches import PREFIX, keep_cpu_linear_weights
+from tandem_plugin.engine.patches import PREFIX
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.errors import ConfigError, EngineError
 
@@ -49,8 +49,6 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     rules = engine_rules(vllm_config)
     check_vocabularies(vllm_config, junior)
-    if vllm_config.device_config.device_type == "cpu":
-        keep_cpu_linear_weights()
     logger.info(
         "tandem is on: schedule %s, boundaries %s (%d ids), junior %s, fingerprint %s",
         rules.default.schedule,

@@ -52,6 +52,25 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
         """The interpreter cannot run the top-k/top-p kernel: take vLLM's PyTorch one."""
         sampler.HAS_TRITON = False  # type: ignore[attr-defined]
 
+    def take_any_mask(interpreter: ModuleType) -> None:
+        """Kernels may pass integer masks; the interpreter wants bool."""
+        builder = interpreter.InterpreterBuilder
+
+        def with_bool_mask(name: str, position: int) -> None:
+            original = getattr(builder, name)
+
+            def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+                mask = args[position]
+                if mask is not None and mask.data.dtype != bool:
+                    mask.data = mask.data.astype(bool)
+                return original(self, *args, **kwargs)
+
+            setattr(builder, name, wrapped)
+
+        with_bool_mask("create_masked_load", 1)
+        with_bool_mask("create_masked_store", 2)
+
+    after_import("triton.runtime.interpreter", take_any_mask)
     after_import("triton.backends", offer_a_cpu_backend)
     after_import("vllm.v1.worker.gpu.sample.gumbel", replace_log1p)
     after_import("vllm.v1.sample.ops.topk_topp_sampler", without_triton)

@@ -15,7 +15,6 @@ from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirec
 from tandem_plugin.engine.admission import tandem_argument
 from tandem_plugin.engine.authors import BatchAuthors, Passage
 from tandem_plugin.engine.board import author_board
-from tandem_plugin.engine.patches import keep_cpu_linear_weights
 from tandem_plugin.engine.record import AuthorshipRecord
 from tandem_plugin.engine.vocabularies import engine_rules
 
@@ -26,9 +25,6 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
     """Keeps the schedule state of every request in the batch."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        # vLLM makes this before it loads the model: in time for the weights to be kept.
-        if device.type == "cpu":
-            keep_cpu_linear_weights()
         self._rules = engine_rules(vllm_config)
         self._max_model_len = vllm_config.model_config.max_model_len
         size = vllm_config.scheduler_config.max_num_seqs

@@ -1,0 +1,147 @@
+"""A long soak of a tandem engine under random traffic: ``python integration_tests/soak.py``.
+
+Requests of random schedule, length, sampling parameters, arrival and abort meet a KV cache that is
+far too small. Held at the end: the engine's own record equals the replay for every response, no
+request is lost, greedy responses equal a Hugging Face loop of Algorithm 1, memory is steady.
+Progress is shown, and the report is written to ``--out`` round by round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+TANDEM = {"schedule": "word", "cap": 4}
+TIGHT = {
+    "block_size": 32,
+    "num_gpu_blocks_override": 26,
+    "max_num_batched_tokens": 96,
+    "max_num_seqs": 16,
+    "enable_prefix_caching": True,
+    "disable_log_stats": False,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=3_000)
+    parser.add_argument("--round", type=int, default=250, help="requests between two checks")
+    parser.add_argument("--longest", type=int, default=48, help="tokens of a response at most")
+    parser.add_argument("--runner", choices=["v1", "v2"], default="v1")
+    parser.add_argument("--async-scheduling", action="store_true", help="V2 only")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("runs/soak.json"))
+    args = parser.parse_args()
+    prepare_environment()
+
+    from support.engine import async_engine
+    from support.models import make_model, make_tokenizer
+
+    folder = Path(tempfile.mkdtemp(prefix="tandem-soak-"))
+    tokenizer = make_tokenizer()
+    make_model(folder / "senior", seed=0, tokenizer=tokenizer)
+    make_model(
+        folder / "junior", seed=2, tokenizer=tokenizer, hidden=96, layers=3, heads=6, kv_heads=3
+    )
+    tandem = {**TANDEM, "junior": folder / "junior", "record": folder / "record"}
+    loop = asyncio.new_event_loop()
+    with async_engine(
+        args.runner, folder / "senior", tandem, async_scheduling=args.async_scheduling, **TIGHT
+    ) as engine:
+        summary = soak(engine, loop, folder, tokenizer, args)
+    loop.close()
+    bad = summary["mismatches"] + summary["lost"] + summary["greedy_differences"]
+    return int(bool(bad) or not summary["preemptions"])
+
+
+def prepare_environment() -> None:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+
+
+def soak(engine: Any, loop: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any]:
+    from rich.progress import track
+    from support import traffic
+    from support.reference import Reference
+
+    reference = Reference(folder / "senior", folder / "junior")
+    rules = traffic.make_rules(tokenizer, TANDEM)
+    words = {i for piece, i in tokenizer.get_vocab().items() if piece.startswith("Ġ")}
+    steps = {i for piece, i in tokenizer.get_vocab().items() if "ĊĊ" in piece}
+    summary: dict[str, Any] = {
+        "runner": args.runner,
+        "async_scheduling": args.async_scheduling,
+        **dict.fromkeys(("requests", "samples", "tokens", "aborted", "greedy_checked"), 0),
+        "finished": {},
+        "mismatches": [],
+        "lost": [],
+        "greedy_differences": [],
+        "memory_mib": [],
+    }
+    start = time.monotonic()
+    rounds = range(-(-args.requests // args.round))
+    for number in track(rounds, description="Soak"):
+        jobs = traffic.random_jobs(
+            args.round, tokenizer, args.seed + number, longest=args.longest, arrival=0.005,
+            seeded=args.runner == "v2",
+        )  # fmt: skip
+        responses = loop.run_until_complete(traffic.send(engine, jobs, patience=3_600))
+        last = traffic.Job(f"last-{number}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
+        loop.run_until_complete(traffic.send(engine, [last], patience=600))
+        report = traffic.check(
+            jobs, responses, rules, folder / "record", one_more=args.async_scheduling
+        )
+        for name in ("requests", "samples", "tokens", "aborted"):
+            summary[name] += getattr(report, name)
+        summary["finished"] = dict(Counter(summary["finished"]) + report.finished)
+        summary["lost"] += report.lost
+        summary["mismatches"] += report.mismatches
+        for response in list(traffic.plain_greedy(responses))[:8]:
+            authors = traffic.authors_by_plain_loop(response.job.tandem, TANDEM, words, steps)
+            length = len(response.token_ids)
+            expected = reference.greedy(response.job.prompt, length, authors())
+            summary["greedy_checked"] += 1
+            if response.token_ids != expected:
+                summary["greedy_differences"].append(response.job.name)
+        summary["preemptions"] = int(metric("vllm:num_preemptions_total"))
+        summary["prefix_cache_hits"] = int(metric("vllm:prefix_cache_hits_total"))
+        summary["memory_mib"].append(memory_of_children())
+        summary["seconds"] = round(time.monotonic() - start, 1)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(summary, indent=2))
+    return summary
+
+
+def metric(name: str) -> float:
+    from prometheus_client import REGISTRY
+
+    return sum(
+        sample.value
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.name == name
+    )
+
+
+def memory_of_children() -> int:
+    """Resident memory of the engine's processes, in MiB."""
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    return sum(child.memory_info().rss for child in children) // 2**20
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Tandem engines of other shapes: compiled, tensor- and data-parallel, padded vocabularies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import traffic, worker
+from support.engine import RUNNERS, async_engine, tandem_engine
+from support.models import make_model
+from support.reference import Reference, algorithm_1
+
+CAP = 4
+PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
+LENGTH = 16
+
+
+def greedy(engine: Any, tokenizer: Any, seeds: list[int]) -> list[list[int]]:
+    from vllm import SamplingParams
+
+    prompts = [{"prompt_token_ids": tokenizer(p).input_ids} for p in PROMPTS for _ in seeds]
+    params = [
+        SamplingParams(
+            temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args={"tandem": {"seed": seed}}
+        )
+        for _ in PROMPTS
+        for seed in seeds
+    ]
+    outputs = engine.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def expected(
+    senior: Path, junior: Path, tokenizer: Any, seeds: list[int], ids: int | None = None
+) -> list[list[int]]:
+    """ids: how many token ids both models have, where that is not all."""
+    reference = Reference(senior, junior, ids)
+    words = {i for piece, i in tokenizer.get_vocab().items() if piece.startswith("Ġ")}
+    return [
+        reference.greedy(tokenizer(p).input_ids, LENGTH, algorithm_1(seed, 0.5, CAP, words))
+        for p in PROMPTS
+        for seed in seeds
+    ]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("longer", ["senior", "junior"])
+def test_vocabularies_may_be_padded_to_different_lengths(
+    tmp_path: Path, tokenizer: Any, runner: str, longer: str
+) -> None:
+    """Ids past the shorter vocabulary are never sampled, whoever writes."""
+    sizes = {"senior": len(tokenizer), "junior": len(tokenizer)}
+    sizes[longer] += 96
+    senior, junior = (
+        make_model(tmp_path / name, seed=seed, tokenizer=tokenizer, vocab_size=sizes[name])
+        for seed, name in enumerate(sizes)
+    )
+    seeds = [1, 2]
+    with tandem_engine(runner, senior, {"cap": CAP, "junior": junior}) as engine:
+        responses = greedy(engine, tokenizer, seeds)
+        with pytest.raises(ValueError, match=r"share only the ids below|out of vocabulary"):
+            engine.generate({"prompt_token_ids": [5, max(sizes.values()) - 1]}, use_tqdm=False)
+    assert responses == expected(senior, junior, tokenizer, seeds, len(tokenizer))
+
+
+def test_compiled_models_write_the_same_tokens(
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.compile on, as vLLM does by default; senior and junior are compiled apart."""
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+    tandem = {"cap": CAP, "junior": checkpoints["other"]}
+    with tandem_engine("v1", checkpoints["senior"], tandem, enforce_eager=False) as engine:
+        responses = greedy(engine, tokenizer, [3, 4])
+    assert responses == expected(checkpoints["senior"], checkpoints["other"], tokenizer, [3, 4])
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_tensor_parallel_ranks_agree_on_authors(
+    checkpoints: dict[str, Path], tokenizer: Any, runner: str
+) -> None:
+    tandem = {"cap": CAP, "junior": checkpoints["junior"]}
+    with tandem_engine(runner, checkpoints["senior"], tandem, tensor_parallel_size=2) as engine:
+        responses = greedy(engine, tokenizer, [5, 6])
+        assert len(set(engine.collective_rpc(worker.rank))) == 2
+    assert responses == expected(checkpoints["senior"], checkpoints["junior"], tokenizer, [5, 6])
+
+
+def test_data_parallel_engines_keep_every_authorship(
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    tandem = {"cap": CAP, "junior": checkpoints["other"], "record": record}
+    jobs = traffic.random_jobs(40, tokenizer, 3, longest=20, arrival=0.01, seeded=True, abort=0.0)
+    with async_engine(
+        "v1", checkpoints["senior"], tandem, async_scheduling=False, data_parallel_size=2
+    ) as engine:
+        responses = asyncio.run(traffic.send(engine, jobs, patience=300))
+    rules = traffic.make_rules(tokenizer, {"cap": CAP})
+    report = traffic.check(jobs, responses, rules, record)
+    assert (report.lost, report.mismatches) == ([], [])
+    assert len(list(record.glob("*.jsonl"))) == 2
