@@ -18,7 +18,7 @@ TANDEM = {"schedule": "word", "cap": 4}
 # Twelve requests of a hundred tokens do not fit into this many blocks of 32 tokens.
 TIGHT = {
     "block_size": 32,
-    "num_gpu_blocks_override": 26,
+    "num_gpu_blocks_override": 14,
     "max_num_batched_tokens": 48,
     "max_num_seqs": 12,
     "enable_prefix_caching": True,
@@ -97,8 +97,7 @@ def test_random_traffic_keeps_every_authorship(
     assert report.aborted > 0
     assert {"length", "stop"} <= set(report.finished)
     assert metric("vllm:prefix_cache_hits_total") > hits
-    if setup.mode == "v1":
-        assert metric("vllm:num_preemptions_total") - before >= 5
+    assert metric("vllm:num_preemptions_total") - before >= 5
     check_greedy(responses, reference, tokenizer, most=12)
 
 
@@ -111,8 +110,8 @@ def check_greedy(
     assert plain
     for response in plain:
         authors = traffic.authors_by_plain_loop(response.job.tandem, TANDEM, words, steps)
-        expected = reference.greedy(response.job.prompt, len(response.token_ids), authors())
-        assert response.token_ids == expected
+        chosen = reference.choices(response.job.prompt, response.token_ids, authors())
+        assert response.token_ids == chosen
 
 
 async def drain(engine: Any) -> None:

@@ -1,0 +1,118 @@
+"""Authors on the device: the same as the replay, however requests come, wait and go."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
+from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import Rule
+from tandem_plugin.schedules import make_schedule
+
+SLOTS, POSITIONS = 5, 41
+PIECES = (*(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(30)), "ĊĊ", ".ĊĊ")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[Rule]:
+    made = TandemRules(
+        TandemConfig.from_mapping({"schedule": "word", "cap": 2}), Vocabulary(PIECES, "a test")
+    )
+    other = [
+        make_schedule("token", {"p": 0.3}),
+        make_schedule("step", {}),
+        make_schedule("solo", {}),
+    ]
+    return [made.default, *(made.rule(schedule) for schedule in other)]
+
+
+def device_authors(*, record: bool = True) -> DeviceAuthors:
+    host = np.full((SLOTS, POSITIONS), np.nan)
+    return DeviceAuthors(host, torch.from_numpy(host), len(PIECES) + 7, CPU, record=record)
+
+
+@dataclass
+class Running:
+    rule: Rule
+    seed: int
+    slot: int
+    residence: Residence
+    tokens: list[int] = field(default_factory=list)
+    authors: list[bool] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], seed: int) -> None:
+    """Requests enter, are preempted and resume elsewhere, wait for their prompts, and leave."""
+    rng = random.Random(seed)
+    authors = device_authors()
+    running: dict[int, Running] = {}
+    preempted: list[Running] = []
+    last_tokens = torch.zeros(SLOTS, dtype=torch.int64)
+    finished = 0
+    for step in range(150):
+        for slot in range(SLOTS):
+            if slot in running or rng.random() < 0.3:
+                continue
+            again = preempted.pop() if preempted and rng.random() < 0.7 else None
+            rule = again.rule if again else rng.choice(rules)
+            number = again.seed if again else 1_000 * seed + step * SLOTS + slot
+            tokens = again.tokens if again else []
+            residence = authors.add(slot, rule, number, tokens, POSITIONS - 1)
+            running[slot] = Running(
+                rule, number, slot, residence, tokens, again.authors if again else []
+            )
+        authors.write_staged()
+        rows = rng.sample(range(SLOTS), SLOTS)
+        said = authors.of(torch.tensor(rows)).tolist()
+        sampled = [int(slot in running and rng.random() < 0.8) for slot in rows]
+        for slot, author, count in zip(rows, said, sampled, strict=True):
+            if slot not in running:
+                assert author is True
+            elif count:
+                request = running[slot]
+                request.tokens.append(rng.randrange(len(PIECES)))
+                request.authors.append(author)
+                last_tokens[slot] = request.tokens[-1]
+        authors.advance(torch.tensor(rows), torch.tensor(sampled), last_tokens)
+        for slot, request in list(running.items()):
+            if len(request.tokens) == POSITIONS - 1 or rng.random() < 0.05:
+                expected = request.rule.replay(request.tokens, request.seed).tolist()
+                assert request.authors == expected
+                recorded = authors.recorded(request.residence, len(request.tokens))
+                assert recorded == [bool(author) for author in expected]
+                authors.remove(request.residence)
+                del running[slot]
+                finished += 1
+                if len(request.tokens) < POSITIONS - 1 and rng.random() < 0.5:
+                    preempted.append(request)
+    assert finished > 15
+
+
+def test_nothing_is_in_tandem_once_every_request_left(rules: list[Rule]) -> None:
+    authors = device_authors()
+    assert not authors.any_in_tandem
+    residence = authors.add(2, make_junior(rules), 1, [], 8)
+    authors.write_staged()
+    assert authors.any_in_tandem
+    assert authors.of(torch.arange(SLOTS)).tolist() == [True, True, False, True, True]
+    authors.remove(residence)
+    authors.write_staged()
+    assert not authors.any_in_tandem
+    assert authors.of(torch.arange(SLOTS)).all()
+
+
+def make_junior(rules: list[Rule]) -> Rule:
+    return Rule(make_schedule("junior", {}), rules[0].boundaries, "f" * 16)
+
+
+def test_a_request_without_room_for_another_token_is_refused(rules: list[Rule]) -> None:
+    with pytest.raises(EngineError, match="no room for another"):
+        device_authors().add(0, rules[0], 1, list(range(9)), 8)
