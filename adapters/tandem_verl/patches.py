@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tandem_plugin.errors import AuthorshipError, EngineError, TandemError
+from tandem_plugin.wrapping import wrap_once
 from tandem_verl.after_import import after_import
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
 from tandem_verl.fields import AUTHORSHIP, ERROR, FINGERPRINT, PASSAGES, SEED
@@ -27,8 +27,6 @@ from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import TandemTrainer
 
 __all__ = ["PATCHES", "apply"]
-
-_MARK = "_tandem_wrapped"
 
 
 def apply() -> None:
@@ -66,7 +64,7 @@ def refuse_at_the_driver(module: ModuleType) -> None:
             check_run(config, tandem)
         return original(config, *rest, **more)
 
-    _wrap(module, "validate_config", validate_config)
+    wrap_once(module, "validate_config", validate_config)
 
 
 def run_agent_loops_in_tandem(module: ModuleType) -> None:
@@ -112,7 +110,7 @@ def run_agent_loops_in_tandem(module: ModuleType) -> None:
             failed = _failed_output(module, error)
             return await postprocess(failed, bool(trajectory["validate"]), **fields)
 
-    _wrap_async(module.AgentLoopWorker, "_run_agent_loop", _run_agent_loop)
+    wrap_once(module.AgentLoopWorker, "_run_agent_loop", _run_agent_loop)
 
 
 def _trajectory(
@@ -183,7 +181,7 @@ def carry_authorship_through_transfer_queue(module: ModuleType) -> None:
             fields[FINGERPRINT] = extra[FINGERPRINT]
         return fields
 
-    _wrap(module.AgentLoopOutput, "as_dict", as_dict)
+    wrap_once(module.AgentLoopOutput, "as_dict", as_dict)
 
 
 def number_prompts(module: ModuleType) -> None:
@@ -205,7 +203,7 @@ def number_prompts(module: ModuleType) -> None:
             manager._tandem_numbered = step, first + len(prompts)
         return original(manager, prompts)
 
-    _wrap(module.AgentLoopManagerTQ, "generate_sequences", generate_sequences)
+    wrap_once(module.AgentLoopManagerTQ, "generate_sequences", generate_sequences)
 
 
 def watch_trainer_v1(module: ModuleType) -> None:
@@ -240,9 +238,9 @@ def watch_trainer_v1(module: ModuleType) -> None:
             dump = _with_rows(trainer._tandem, dump)
         return original(trainer, **dump)
 
-    _wrap(module.PPOTrainer, "_init_tokenizer", _init_tokenizer)
-    _wrap(module.PPOTrainer, "_build_replay_buffer", _build_replay_buffer)
-    _wrap(module.PPOTrainer, "_dump_generations", _dump_generations)
+    wrap_once(module.PPOTrainer, "_init_tokenizer", _init_tokenizer)
+    wrap_once(module.PPOTrainer, "_build_replay_buffer", _build_replay_buffer)
+    wrap_once(module.PPOTrainer, "_dump_generations", _dump_generations)
 
 
 def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
@@ -387,9 +385,9 @@ def watch_trainer_v0(module: ModuleType) -> None:
             extra = {**extra, **_columns(_rows_of_batch(batch))}
         return original(trainer, batch, extra, *rest, **more)
 
-    _wrap(module.RayPPOTrainer, "__init__", start)
-    _wrap(module.RayPPOTrainer, "_update_actor", _update_actor)
-    _wrap(module.RayPPOTrainer, "_log_rollout_data", _log_rollout_data)
+    wrap_once(module.RayPPOTrainer, "__init__", start)
+    wrap_once(module.RayPPOTrainer, "_update_actor", _update_actor)
+    wrap_once(module.RayPPOTrainer, "_log_rollout_data", _log_rollout_data)
 
 
 def _rows_of_batch(batch: Any) -> list[Row]:
@@ -445,7 +443,7 @@ def check_running_engine(module: ModuleType) -> None:
                 raise
         return result
 
-    _wrap_async(module.vLLMHttpServer, "run_server", run_server)
+    wrap_once(module.vLLMHttpServer, "run_server", run_server)
 
 
 def pass_on_refusals(module: ModuleType) -> None:
@@ -467,7 +465,7 @@ def pass_on_refusals(module: ModuleType) -> None:
                 raise
             raise refusal from None
 
-    _wrap_async(module.vLLMHttpServer, "generate", generate)
+    wrap_once(module.vLLMHttpServer, "generate", generate)
 
 
 PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
@@ -481,36 +479,3 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("verl.workers.rollout.vllm_rollout.vllm_async_server", pass_on_refusals),
 )
 """(module of verl, patch that is applied once it is imported)."""
-
-
-def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace ``owner.name`` once by ``wrapper(original, *args, **kwargs)``."""
-    original = getattr(owner, name)
-    if getattr(original, _MARK, False):
-        return
-
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, *args, **kwargs)
-
-    _mark_and_set(owner, name, wrapped)
-
-
-def _wrap_async(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """The same for a coroutine function, which stays one: Ray asks."""
-    original = getattr(owner, name)
-    if getattr(original, _MARK, False):
-        return
-    if not inspect.iscoroutinefunction(original):
-        raise TypeError(f"{owner.__name__}.{name} is no coroutine function any more.")
-
-    @functools.wraps(original)
-    async def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return await wrapper(original, *args, **kwargs)
-
-    _mark_and_set(owner, name, wrapped)
-
-
-def _mark_and_set(owner: Any, name: str, wrapped: Callable[..., Any]) -> None:
-    setattr(wrapped, _MARK, True)
-    setattr(owner, name, wrapped)

@@ -5,10 +5,11 @@ Nothing here changes an engine that does not ask for tandem.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
+
+from tandem_plugin.wrapping import wrap_once
 
 __all__ = [
     "keep_cpu_linear_weights",
@@ -21,7 +22,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 PREFIX = "Tandem"
-_MARK = "_tandem_wrapped"
 
 
 def register_architectures() -> None:
@@ -62,7 +62,7 @@ def wrap_engine_config() -> None:
 
         return create_tandem_config(create, args, *rest, **options)
 
-    _wrap(EngineArgs, "create_engine_config", wrapper)
+    wrap_once(EngineArgs, "create_engine_config", wrapper)
 
 
 def wrap_request_admission() -> None:
@@ -93,7 +93,7 @@ def wrap_request_admission() -> None:
             return request
         return process(processor, request_id, prompt, params, *rest, **options)
 
-    _wrap(InputProcessor, "process_inputs", wrapper)
+    wrap_once(InputProcessor, "process_inputs", wrapper)
 
 
 def wrap_samples() -> None:
@@ -113,7 +113,7 @@ def wrap_samples() -> None:
 
         return request_id, sample_params(params, index)
 
-    _wrap(ParentRequest, "get_child_info", wrapper)
+    wrap_once(ParentRequest, "get_child_info", wrapper)
 
 
 def keep_cpu_linear_weights() -> None:
@@ -129,18 +129,4 @@ def keep_cpu_linear_weights() -> None:
     def wrapper(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
         return dispatch(layer, remove_weight=False)
 
-    _wrap(utils, "dispatch_cpu_unquantized_gemm", wrapper)
-
-
-def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace ``owner.name`` once by ``wrapper(original, *args, **kwargs)``."""
-    original = getattr(owner, name)
-    if getattr(original, _MARK, False):
-        return
-
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, *args, **kwargs)
-
-    setattr(wrapped, _MARK, True)
-    setattr(owner, name, wrapped)
+    wrap_once(utils, "dispatch_cpu_unquantized_gemm", wrapper)

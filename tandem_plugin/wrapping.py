@@ -1,0 +1,44 @@
+"""Wrapping a function of a foreign library, once, so that what reads its signature still does."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["wrap_once"]
+
+_MARK = "_tandem_wrapped"
+
+
+def wrap_once(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace ``owner.name`` by ``wrapper(original, *args, **kwargs)``, unless that was done.
+
+    Name, docstring and signature stay the original's for whoever inspects them, and a coroutine
+    function stays one (Ray and vLLM ask). Raises AttributeError when ``owner`` has no ``name``, and
+    TypeError when one of original and wrapper is a coroutine function and the other is not: the
+    original is then no longer what the wrapper was written for.
+    """
+    original = getattr(owner, name)
+    if getattr(original, _MARK, False):
+        return
+    is_async = inspect.iscoroutinefunction(wrapper)
+    if inspect.iscoroutinefunction(original) is not is_async:
+        now = "is no coroutine function any more" if is_async else "has become a coroutine function"
+        raise TypeError(f"{getattr(owner, '__name__', owner)}.{name} {now}.")
+    wrapped: Callable[..., Any]
+    if is_async:
+
+        @functools.wraps(original)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return await wrapper(original, *args, **kwargs)
+
+    else:
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return wrapper(original, *args, **kwargs)
+
+    setattr(wrapped, _MARK, True)
+    setattr(owner, name, wrapped)
