@@ -19,6 +19,7 @@ from tandem_plugin.errors import (
     TokenizerError,
 )
 from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.hookspecs import hookimpl
 from tandem_plugin.replay import replay, replay_batch
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import Rule, TandemRules
@@ -44,6 +45,7 @@ __all__ = [
     "__version__",
     "draws",
     "fingerprint",
+    "hookimpl",
     "make_schedule",
     "replay",
     "replay_batch",

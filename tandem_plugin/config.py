@@ -67,8 +67,6 @@ class TandemConfig(BaseModel):
             problem = error.errors()[0]
             field = ".".join(str(part) for part in problem["loc"])
             raise ConfigError(f"tandem.{field}={problem['input']!r}: {problem['msg']}.") from error
-        if config.boundaries is not None:
-            check_resolver(config.boundaries)
         allowed = parameter_names(config.schedule)
         for key, value in config.parameters.items():
             if key not in allowed:
@@ -77,7 +75,7 @@ class TandemConfig(BaseModel):
                     f"schedule {config.schedule!r}. Allowed: "
                     f"{', '.join([*allowed, *cls.model_fields])}."
                 )
-        config.make_schedule()
+        check_resolver(config.boundaries or config.make_schedule().boundaries)
         return config
 
     @property

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from tandem_plugin._version import __version__
 from tandem_plugin.boundaries import BoundarySet
+from tandem_plugin.plugins import BUILT_IN, catalogue
 from tandem_plugin.schedules import Schedule, schedule_parameters
 
 __all__ = ["fingerprint"]
@@ -15,14 +17,21 @@ __all__ = ["fingerprint"]
 def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
     """16 hexadecimal digits over schedule, parameters, boundary set and package version.
 
-    It travels with each request: an engine refuses one that is not its own, so that a replay in
-    another process can never silently disagree with the engine.
+    A plugin's schedule adds the name and version of its distribution. The fingerprint travels with
+    each request: an engine refuses one that is not its own, so that a replay in another process
+    can never silently disagree with the engine.
     """
-    meaning = {
+    meaning: dict[str, Any] = {
         "schedule": schedule.name,
         "parameters": schedule_parameters(schedule),
         "boundaries": boundaries.digest,
         "version": __version__,
     }
+    kind = type(schedule)
+    provider = catalogue().provider_of(kind)
+    if provider is None:  # made by hand, from a class that no plugin registers
+        meaning["class"] = f"{kind.__module__}:{kind.__qualname__}"
+    elif provider != BUILT_IN.provider:
+        meaning["plugin"] = [provider.distribution, provider.version]
     text = json.dumps(meaning, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

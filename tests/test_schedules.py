@@ -246,7 +246,7 @@ def test_word_schedule_has_the_papers_defaults():
         ("word", {"cap": 2.0}, "cap=2.0 is not a count: give an integer from 1 to"),
         ("word", {"cap": True}, "cap=True is not a count: give an integer from 1 to"),
         ("word", {"cap": 2**63}, f"cap={2**63} is not a count: give an integer from 1 to"),
-        ("step", {"first": "teacher"}, "first='teacher' is not an author: give senior or junior"),
+        ("step", {"first": "teacher"}, "first='teacher' is not one of: senior, junior"),
     ],
 )
 def test_wrong_schedule_or_parameter_names_value_and_what_is_allowed(

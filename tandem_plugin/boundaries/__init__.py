@@ -8,33 +8,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.boundaries.boundary_set import BoundarySet
-from tandem_plugin.boundaries.every import every_boundary
-from tandem_plugin.boundaries.step import step_boundaries
+from tandem_plugin.boundaries.contract import check_table
 from tandem_plugin.boundaries.vocabulary import Vocabulary
-from tandem_plugin.boundaries.word import word_boundaries
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import TandemError, TokenizerError
 
 __all__ = ["BoundarySet", "Vocabulary", "check_resolver", "resolve_boundaries", "resolvers"]
 
 
 def resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:
-    """Every boundary resolver that can be selected, by name."""
-    return {"word": word_boundaries, "step": step_boundaries, "every": every_boundary}
+    """Every boundary resolver that can be selected, by name: built-in ones and those of plugins.
+
+    Raises :class:`ConfigError` when two plugins register one name.
+    """
+    from tandem_plugin.plugins import catalogue
+
+    return catalogue().of_kind("boundaries")
 
 
 def check_resolver(name: str) -> None:
     """Raise :class:`ConfigError` unless a resolver is called ``name``."""
-    if name not in resolvers():
-        raise ConfigError(
-            f"boundaries={name!r} does not exist. Boundary resolvers: {', '.join(resolvers())}."
-        )
+    from tandem_plugin.plugins import catalogue
+
+    catalogue().find("boundaries", name)
 
 
 def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
     """The boundary set that the resolver called ``name`` finds in a vocabulary.
 
-    Raises :class:`ConfigError` for an unknown name, :class:`TokenizerError` for a vocabulary the
-    resolver cannot read.
+    Raises :class:`ConfigError` for an unknown name or a resolver that breaks its contract,
+    :class:`TokenizerError` for a vocabulary the resolver cannot read.
     """
-    check_resolver(name)
-    return BoundarySet(name, resolvers()[name](vocabulary))
+    from tandem_plugin.plugins import catalogue
+
+    found = catalogue().find("boundaries", name)
+    try:
+        table = found.value(vocabulary)
+    except TandemError:
+        raise
+    except Exception as error:  # a plugin's
+        raise TokenizerError(
+            f"The boundary resolver {name!r} of {found.provider} failed on the tokenizer "
+            f"{vocabulary.source!r}: {type(error).__name__}: {error}"
+        ) from error
+    return BoundarySet(name, check_table(name, found.provider, table, len(vocabulary)))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.schedules.junior import JuniorSchedule
+from tandem_plugin.schedules.parameters import TRAINING_STEP, shown, typed
 from tandem_plugin.schedules.schedule import Schedule, Tensor
 from tandem_plugin.schedules.solo import SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
@@ -15,6 +16,7 @@ from tandem_plugin.schedules.token import TokenSchedule
 from tandem_plugin.schedules.word import WordSchedule
 
 __all__ = [
+    "TRAINING_STEP",
     "JuniorSchedule",
     "Schedule",
     "SoloSchedule",
@@ -26,20 +28,18 @@ __all__ = [
     "parameter_names",
     "schedule_parameters",
     "schedules",
+    "takes_training_step",
 ]
-
-_BUILT_IN: tuple[type[Schedule], ...] = (
-    WordSchedule,
-    TokenSchedule,
-    StepSchedule,
-    SoloSchedule,
-    JuniorSchedule,
-)
 
 
 def schedules() -> dict[str, type[Schedule]]:
-    """Every schedule that can be selected, by name."""
-    return {schedule.name: schedule for schedule in _BUILT_IN}
+    """Every schedule that can be selected, by name: the built-in ones and those of plugins.
+
+    Raises :class:`ConfigError` when two plugins register one name.
+    """
+    from tandem_plugin.plugins import catalogue
+
+    return catalogue().of_kind("schedule")
 
 
 def parameter_names(name: str) -> list[str]:
@@ -47,10 +47,7 @@ def parameter_names(name: str) -> list[str]:
 
     Raises :class:`ConfigError` for an unknown name.
     """
-    known = schedules()
-    if name not in known:
-        raise ConfigError(f"schedule={name!r} does not exist. Schedules: {', '.join(known)}.")
-    return [field.name for field in fields(known[name])]  # type: ignore[arg-type]
+    return [field.name for field in fields(_schedule_class(name))]
 
 
 def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
@@ -58,16 +55,38 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
 
     Raises :class:`ConfigError` for an unknown name, an unknown parameter or a value out of range.
     """
+    chosen = _schedule_class(name)
     allowed = parameter_names(name)
     for parameter, value in parameters.items():
         if parameter not in allowed:
             takes = f"takes: {', '.join(allowed)}" if allowed else "takes no parameters"
             raise ConfigError(
-                f"{parameter}={value!r} is not a parameter of the schedule {name!r}, which {takes}."
+                f"{parameter}={shown(value)} is not a parameter of the schedule {name!r}, which "
+                f"{takes}."
             )
-    return schedules()[name](**parameters)
+    try:
+        schedule: Schedule = typed(chosen(**parameters))
+    except TandemError:
+        raise
+    except Exception as error:  # a plugin's own check
+        raise ConfigError(
+            f"The schedule {name!r} refuses its parameters: {type(error).__name__}: {error}"
+        ) from error
+    return schedule
 
 
 def schedule_parameters(schedule: Schedule) -> dict[str, Any]:
     """The parameters of a schedule, by name, as they travel with requests and results."""
     return {field.name: getattr(schedule, field.name) for field in fields(schedule)}  # type: ignore[arg-type]
+
+
+def takes_training_step(schedule: Schedule) -> bool:
+    """Whether a schedule depends on the trainer's step, which trainers then fill in."""
+    return TRAINING_STEP in schedule_parameters(schedule)
+
+
+def _schedule_class(name: str) -> type[Any]:
+    from tandem_plugin.plugins import catalogue
+
+    found: type[Any] = catalogue().find("schedule", name).value
+    return found

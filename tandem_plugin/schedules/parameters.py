@@ -1,15 +1,115 @@
-"""Checks of schedule parameters: each error names the parameter, its value and what is allowed."""
+"""Schedule parameters: what a schedule takes, and checks that name parameter, value and range."""
 
 from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["MAX_COUNT", "check_count", "check_probability"]
+__all__ = [
+    "MAX_COUNT",
+    "TRAINING_STEP",
+    "Parameter",
+    "check_choice",
+    "check_count",
+    "check_index",
+    "check_probability",
+    "schedule_signature",
+    "shown",
+    "typed",
+]
 
 MAX_COUNT = 2**31 - 1
 """The largest count: counts meet int64 tensors, on any device."""
+
+TRAINING_STEP = "training_step"
+"""The parameter that trainers fill with their current step, in a schedule that has it."""
+
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "an integer of at most 64 bits",
+    float: "a finite number",
+    str: "a string",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a schedule's class."""
+
+    name: str
+    annotation: Any
+    """bool, int, float, str, or a Literal of strings."""
+    default: Any
+
+    @property
+    def type(self) -> str:
+        """The type as a user reads it: ``float``, or the choices ``senior|junior``."""
+        choices = get_args(self.annotation)
+        return "|".join(map(str, choices)) if choices else str(self.annotation.__name__)
+
+
+def schedule_signature(schedule: type[Any]) -> tuple[Parameter, ...]:
+    """The parameters of a schedule's class, in order.
+
+    Raises :class:`ConfigError` for a parameter without a default, or of a type that does not travel
+    in requests: allowed are bool, int, float, str and Literal of strings.
+    """
+    return _signature(cast(Hashable, schedule))
+
+
+@functools.cache
+def _signature(schedule: Any) -> tuple[Parameter, ...]:
+    name = schedule.__qualname__
+    try:
+        annotations = get_type_hints(schedule)
+    except Exception as error:
+        raise ConfigError(f"The types of {name}'s parameters cannot be read: {error}") from error
+    found = []
+    for field in fields(schedule):
+        annotation = annotations[field.name]
+        is_choice = get_origin(annotation) is Literal and all(
+            isinstance(choice, str) for choice in get_args(annotation)
+        )
+        if annotation not in _WORDS and not is_choice:
+            raise ConfigError(
+                f"The parameter {field.name!r} of {name} is of type {annotation!r}: allowed are "
+                "bool, int, float, str and Literal of strings, which travel in requests."
+            )
+        if field.default is MISSING or not field.init:
+            raise ConfigError(
+                f"The parameter {field.name!r} of {name} needs a default in its definition, and to "
+                "be an argument of the class, so that the schedule can be selected by name alone."
+            )
+        found.append(Parameter(field.name, annotation, field.default))
+    return tuple(found)
+
+
+def typed(schedule: Any) -> Any:
+    """The schedule with whole numbers made floats where a parameter is one: 1 and 1.0 are the same.
+
+    Raises :class:`ConfigError` when a parameter is not of its declared type: booleans are not
+    numbers, numbers are finite, and integers fit in 64 bits.
+    """
+    signature = schedule_signature(type(schedule))
+    whole = {
+        p.name: float(value)
+        for p in signature
+        if p.annotation is float
+        and type(value := getattr(schedule, p.name)) is int
+        and abs(value) <= 2**53
+    }
+    if whole:
+        schedule = replace(schedule, **whole)
+    for parameter in signature:
+        _check_type(parameter, getattr(schedule, parameter.name))
+    return schedule
 
 
 def check_probability(name: str, value: object) -> float:
@@ -25,8 +125,54 @@ def check_count(name: str, value: object) -> int:
     """Return ``value``; raise :class:`ConfigError` unless it is an integer from 1 to MAX_COUNT."""
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT:
         return value
-    raise ConfigError(f"{name}={value!r} is not a count: give an integer from 1 to {MAX_COUNT}.")
+    raise ConfigError(
+        f"{name}={shown(value)} is not a count: give an integer from 1 to {MAX_COUNT}."
+    )
+
+
+def check_index(name: str, value: object) -> int:
+    """Return ``value``; raise :class:`ConfigError` unless it is an integer from 0 to MAX_COUNT."""
+    if value == 0 and type(value) is int:
+        return 0
+    try:
+        return check_count(name, value)
+    except ConfigError:
+        raise ConfigError(
+            f"{name}={shown(value)} is not a number of steps: give an integer from 0 to "
+            f"{MAX_COUNT}."
+        ) from None
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
+    """Return ``value``; raise :class:`ConfigError` unless it is one of the choices."""
+    if isinstance(value, str) and value in choices:
+        return value
+    raise ConfigError(f"{name}={shown(value)} is not one of: {', '.join(choices)}.")
+
+
+def shown(value: object) -> str:
+    """``repr(value)``, cut to what fits in a sentence."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of more digits than Python prints
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_type(parameter: Parameter, value: object) -> None:
+    if get_origin(parameter.annotation) is Literal:
+        check_choice(parameter.name, value, get_args(parameter.annotation))
+    elif not _is_of_type(value, parameter.annotation):
+        raise ConfigError(f"{parameter.name}={shown(value)} is not {_WORDS[parameter.annotation]}.")
+
+
+def _is_of_type(value: object, annotation: Any) -> bool:
+    if annotation is float:
+        return isinstance(value, float) and math.isfinite(value)
+    if annotation is int:
+        return type(value) is int and -(2**63) <= value < 2**63
+    return type(value) is annotation
 
 
 def _not_a_probability(name: str, value: object) -> str:
-    return f"{name}={value!r} is not a probability: give a number from 0 to 1."
+    return f"{name}={shown(value)} is not a probability: give a number from 0 to 1."

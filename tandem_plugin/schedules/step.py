@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.schedules.parameters import check_choice
 from tandem_plugin.schedules.schedule import Tensor
 
 __all__ = ["StepSchedule"]
@@ -21,12 +21,11 @@ class StepSchedule:
     name: ClassVar[str] = "step"
     boundaries: ClassVar[str] = "step"
 
-    first: str = "senior"
+    first: Literal["senior", "junior"] = "senior"
     """Who writes the first step: senior or junior."""
 
     def __post_init__(self) -> None:
-        if self.first not in ("senior", "junior"):
-            raise ConfigError(f"first={self.first!r} is not an author: give senior or junior.")
+        check_choice("first", self.first, ("senior", "junior"))
 
     def start(self, u: Tensor) -> Tensor:
         return u >= 0 if self.first == "senior" else u < 0

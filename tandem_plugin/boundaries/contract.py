@@ -1,0 +1,62 @@
+"""What a boundary resolver must be: checked when it is registered, and whenever it is used."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.errors import ConfigError
+
+__all__ = ["check_name", "check_resolver_function", "check_table"]
+
+
+def check_name(what: str, name: object) -> None:
+    """Raise :class:`ConfigError` unless ``name`` can be typed in a configuration as a name."""
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
+        raise ConfigError(
+            f"{name!r} is no name for a {what}: give lower-case letters, digits and hyphens, such "
+            "as 'step-bernoulli'."
+        )
+    if name == "off":
+        raise ConfigError(f"A {what} cannot be called 'off': that says that the senior is alone.")
+
+
+def check_resolver_function(name: object, resolver: object) -> None:
+    """Raise :class:`ConfigError` unless this may be registered as a boundary resolver."""
+    check_name("boundary resolver", name)
+    if not callable(resolver):
+        raise ConfigError(f"The boundary resolver {name!r} is {resolver!r}, which is no function.")
+    try:
+        signature = inspect.signature(resolver)
+    except (TypeError, ValueError):
+        return  # written in C: nothing to read
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise ConfigError(
+            f"The boundary resolver {name!r} does not take one argument, the vocabulary: {error}."
+        ) from error
+
+
+def check_table(name: str, provider: object, table: object, size: int) -> NDArray[np.bool_]:
+    """The table that a resolver returned, read-only: bool ``[size]``.
+
+    Raises :class:`ConfigError` for anything else, naming who provides the resolver.
+    """
+    if not isinstance(table, np.ndarray) or table.dtype != np.bool_ or table.shape != (size,):
+        raise ConfigError(
+            f"The boundary resolver {name!r} of {provider} returned {_described(table)}; expected "
+            f"a NumPy array of bools, one for each of the {size} token ids."
+        )
+    kept = table.copy()
+    kept.setflags(write=False)
+    return kept
+
+
+def _described(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    return f"a {type(value).__name__}"

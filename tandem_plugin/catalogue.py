@@ -1,0 +1,106 @@
+"""The catalogue: every schedule and boundary resolver that can be selected, and who provides it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from tandem_plugin.errors import ConfigError
+
+__all__ = ["BrokenPlugin", "Catalogue", "Kind", "Provider", "Registration"]
+
+Kind: TypeAlias = Literal["schedule", "boundaries"]
+"""What is registered; also the setting that selects it."""
+
+_PLURAL = {"schedule": "Schedules", "boundaries": "Boundary resolvers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """The installed distribution that something comes from."""
+
+    distribution: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One schedule class or boundary resolver under the name that selects it."""
+
+    kind: Kind
+    name: str
+    value: Any
+    provider: Provider
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPlugin:
+    """A plugin that nothing was taken from, and why."""
+
+    name: str
+    """Its entry point's name."""
+    provider: Provider
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r} of {self.provider}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What plugins registered. A name may be registered once: see :attr:`clashes`."""
+
+    registrations: tuple[Registration, ...]
+    broken: tuple[BrokenPlugin, ...] = ()
+    clashes: tuple[str, ...] = field(init=False)
+    """A sentence for each name that was registered more than once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clashes", tuple(_clashes(self.registrations)))
+
+    def check_names(self) -> None:
+        """Raise :class:`ConfigError` when a name was registered more than once."""
+        if self.clashes:
+            raise ConfigError(" ".join(self.clashes))
+
+    def of_kind(self, kind: Kind) -> dict[str, Any]:
+        """The values of one kind, by name, in the order of their registration."""
+        return {entry.name: entry.value for entry in self.registrations if entry.kind == kind}
+
+    def find(self, kind: Kind, name: str) -> Registration:
+        """What is selected by a name.
+
+        Raises :class:`ConfigError` for a name that nobody registered, listing those that exist and
+        the plugins that could not be used.
+        """
+        for entry in self.registrations:
+            if entry.kind == kind and entry.name == name:
+                return entry
+        said = f"{kind}={name!r} does not exist. {_PLURAL[kind]}: {', '.join(self.of_kind(kind))}."
+        if self.broken:
+            said += " Plugins that could not be used: "
+            said += "; ".join(map(str, self.broken)).rstrip(".") + "."
+        raise ConfigError(said)
+
+    def provider_of(self, value: object) -> Provider | None:
+        """Who registered a schedule class or a resolver; None when nobody did."""
+        for entry in self.registrations:
+            if entry.value is value:
+                return entry.provider
+        return None
+
+
+def _clashes(registrations: tuple[Registration, ...]) -> list[str]:
+    providers: dict[tuple[Kind, str], list[Provider]] = defaultdict(list)
+    for entry in registrations:
+        providers[entry.kind, entry.name].append(entry.provider)
+    return [
+        f"{kind}={name!r} is registered more than once: by {' and by '.join(map(str, several))}. "
+        "Remove one of these distributions, or rename what it registers."
+        for (kind, name), several in providers.items()
+        if len(several) > 1
+    ]

@@ -1,0 +1,36 @@
+"""The hooks that a plugin implements; each is called once a process, and never while generating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tandem_plugin.boundaries.vocabulary import Vocabulary
+
+__all__ = ["PROJECT", "hookimpl", "register_boundaries", "register_schedules"]
+
+PROJECT = "tandem_plugin"
+"""The name of the hooks' project, and of the entry-point group that plugins are found in."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function as the implementation of the hook of its name."""
+
+
+@hookspec
+def register_schedules(register: Callable[[type[Any]], None]) -> None:
+    """Register schedules: call ``register(schedule_class)`` for each."""
+
+
+@hookspec
+def register_boundaries(
+    register: Callable[[str, Callable[[Vocabulary], NDArray[np.bool_]]], None],
+) -> None:
+    """Register boundary resolvers: call ``register(name, resolver)`` for each."""

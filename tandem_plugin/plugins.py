@@ -1,0 +1,201 @@
+"""Plugins: found by entry point, loaded once a process, each taken whole or not at all."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pluggy
+
+from tandem_plugin import hookspecs
+from tandem_plugin._version import __version__
+from tandem_plugin.boundaries.contract import check_resolver_function
+from tandem_plugin.catalogue import BrokenPlugin, Catalogue, Kind, Provider, Registration
+from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.schedules.contract import check_schedule_class
+
+__all__ = ["BUILT_IN", "Plugin", "build_catalogue", "catalogue", "look_up_plugins", "using_plugins"]
+
+logger = logging.getLogger(__name__)
+
+HOOKS = ("register_schedules", "register_boundaries")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plugin that is not loaded yet."""
+
+    name: str
+    """Its entry point's name."""
+    provider: Provider
+    load: Callable[[], object]
+    """Returns the module or object that implements hooks."""
+
+
+BUILT_IN = Plugin(
+    "built-in",
+    Provider("tandem-plugin", __version__),
+    lambda: importlib.import_module("tandem_plugin.built_in"),
+)
+"""tandem-plugin's own schedules and resolvers."""
+
+_lock = threading.RLock()
+_catalogue: Catalogue | None = None
+_loading = False
+
+
+def catalogue() -> Catalogue:
+    """The catalogue of this process, built from the installed plugins when it is first asked for.
+
+    A plugin that cannot be used is skipped with a warning; whoever selects what it would have
+    registered is told why. Raises :class:`ConfigError` when two distributions register one name.
+    """
+    found = look_up_plugins()
+    found.check_names()
+    return found
+
+
+def look_up_plugins() -> Catalogue:
+    """The same catalogue, also when names in it clash: for listing what is there."""
+    global _catalogue, _loading
+    found = _catalogue  # one read: another thread may be putting it there
+    if found is not None:
+        return found
+    with _lock:
+        if _catalogue is None:
+            if _loading:
+                raise ConfigError(
+                    "A plugin asked for schedules or boundary resolvers by name while plugins were "
+                    "being loaded. It may do so after registration, not while it is imported."
+                )
+            _loading = True
+            try:
+                _catalogue = build_catalogue(_installed())
+            finally:
+                _loading = False
+            for broken in _catalogue.broken:
+                logger.warning("A tandem plugin is skipped: %s", broken)
+        return _catalogue
+
+
+def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
+    """The catalogue of the built-in plugin and of these, in this order.
+
+    A plugin that raises, implements an unknown hook, registers nothing, or registers something that
+    breaks its contract, is left out whole and listed in :attr:`Catalogue.broken`.
+    """
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    registrations = _registrations(manager, BUILT_IN)
+    broken = []
+    for plugin in plugins:
+        try:
+            registrations += _registrations(manager, plugin)
+        except (Exception, SystemExit) as error:
+            broken.append(BrokenPlugin(plugin.name, plugin.provider, _reason(error)))
+    return Catalogue(tuple(registrations), tuple(broken))
+
+
+@contextmanager
+def using_plugins(
+    *plugins: object, distribution: str = "a-test", version: str = "0"
+) -> Iterator[Catalogue]:
+    """Let this process use these plugins, beside the built-in one and in place of installed ones.
+
+    For tests of a plugin: nothing needs to be installed, and what is installed does not show.
+    plugins: modules or objects that implement hooks, as if ``distribution`` in ``version`` brought
+    them; or :class:`Plugin` objects, which say so themselves. Other processes, such as an engine's
+    workers, do not see them. Raises :class:`ConfigError` when one of them cannot be used.
+    """
+    global _catalogue
+    provider = Provider(distribution, version)
+    listed = [
+        plugin if isinstance(plugin, Plugin) else Plugin(_name(plugin), provider, _given(plugin))
+        for plugin in plugins
+    ]
+    built = build_catalogue(listed)
+    if built.broken:
+        raise ConfigError("A plugin cannot be used: " + "; ".join(map(str, built.broken)))
+    built.check_names()
+    with _lock:
+        before, _catalogue = _catalogue, built
+    try:
+        yield built
+    finally:
+        with _lock:
+            _catalogue = before
+
+
+def _installed() -> list[Plugin]:
+    found = entry_points(group=hookspecs.PROJECT)
+    plugins = [Plugin(entry.name, _provider(entry), entry.load) for entry in found]
+    return sorted(plugins, key=lambda plugin: (plugin.provider.distribution, plugin.name))
+
+
+def _provider(entry: EntryPoint) -> Provider:
+    if entry.dist is None:
+        return Provider("(unknown distribution)", "(unknown version)")
+    return Provider(entry.dist.name, entry.dist.version)
+
+
+def _registrations(manager: pluggy.PluginManager, plugin: Plugin) -> list[Registration]:
+    loaded = plugin.load()
+    manager.register(loaded, name=f"{plugin.provider.distribution}:{plugin.name}")
+    try:
+        manager.check_pending()
+        found = _call_hooks(manager, loaded, plugin.provider)
+    except BaseException:
+        manager.unregister(loaded)
+        raise
+    if not found:
+        raise ConfigError(
+            "It registers nothing. A plugin marks functions named "
+            f"{' or '.join(HOOKS)} with tandem_plugin.hookimpl."
+        )
+    return found
+
+
+def _call_hooks(
+    manager: pluggy.PluginManager, loaded: object, provider: Provider
+) -> list[Registration]:
+    """What one plugin registers; the hooks of the others are not called."""
+    found: list[Registration] = []
+
+    def register(kind: Kind, name: str, value: Any) -> None:
+        found.append(Registration(kind, name, value, provider))
+
+    def register_schedule(schedule: type[Any]) -> None:
+        check_schedule_class(schedule)
+        register("schedule", schedule.name, schedule)
+
+    def register_resolver(name: str, resolver: Callable[..., Any]) -> None:
+        check_resolver_function(name, resolver)
+        register("boundaries", name, resolver)
+
+    others = [other for other in manager.get_plugins() if other is not loaded]
+    for hook, callback in zip(HOOKS, (register_schedule, register_resolver), strict=True):
+        manager.subset_hook_caller(hook, remove_plugins=others)(register=callback)
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    said = " ".join(str(error).split())
+    if isinstance(error, TandemError):
+        return said
+    if isinstance(error, pluggy.PluginValidationError):
+        said += f" (the hooks are {' and '.join(HOOKS)})"
+    return f"{type(error).__name__}: {said}"
+
+
+def _name(plugin: object) -> str:
+    return str(getattr(plugin, "__name__", type(plugin).__name__))
+
+
+def _given(plugin: object) -> Callable[[], object]:
+    return lambda: plugin

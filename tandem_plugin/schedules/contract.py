@@ -1,0 +1,172 @@
+"""What a schedule's class must be: checked when it is registered, before anything uses it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tandem_plugin.boundaries.contract import check_name
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
+
+__all__ = ["check_schedule_class"]
+
+_DRAWS = np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 0.3, 0.6])
+_AUTHORS = np.array([True, True, True, True, False, False, False, False])
+_RUNS = np.array([0, 1, 31, 1000, 0, 2, 32, 1000], dtype=np.int64)
+_BOUNDARIES = np.array([True, False] * 4)
+_BATCH = len(_DRAWS)
+
+
+def check_schedule_class(schedule: object) -> None:
+    """Raise :class:`ConfigError` unless this class may be registered as a schedule.
+
+    It is a frozen, hashable dataclass with ``name``, ``boundaries``, ``start`` and ``advance``, and
+    every parameter has a type that travels in requests and a default. Both steps are tried on a
+    small NumPy batch (and on torch tensors where torch is loaded): they return fresh arrays of the
+    right shape and type, change none of their arguments, and treat each row by itself.
+    """
+    if not isinstance(schedule, type):
+        raise ConfigError(f"{schedule!r} is not a class: register the class of the schedule.")
+    _check_dataclass(schedule)
+    _check_name(schedule)
+    _check_parameters(schedule)
+    made = _made(schedule)
+    _check_steps(schedule, made, np.array, _is_numpy)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "from_numpy"):
+        assert torch is not None
+        _check_steps(
+            schedule,
+            made,
+            lambda array: torch.from_numpy(np.array(array)),
+            lambda value, dtype: (
+                isinstance(value, torch.Tensor)
+                and value.dtype == getattr(torch, np.dtype(dtype).name)
+                and tuple(value.shape) == (_BATCH,)
+            ),
+        )
+
+
+def _check_dataclass(schedule: type[Any]) -> None:
+    parameters = getattr(schedule, "__dataclass_params__", None)
+    # A subclass of a dataclass inherits its parameters, and would be one with forgotten fields.
+    if "__dataclass_fields__" not in vars(schedule) or parameters is None or not parameters.frozen:
+        raise _refusal(schedule, "is not a frozen dataclass: put @dataclass(frozen=True) on it.")
+    if schedule.__hash__ is None:
+        raise _refusal(schedule, "has no hash: leave eq=True, or write __hash__.")
+
+
+def _check_name(schedule: type[Any]) -> None:
+    check_name("schedule", getattr(schedule, "name", None))
+    check_name(
+        f"boundary resolver (the class variable boundaries of the schedule {schedule.name!r})",
+        getattr(schedule, "boundaries", None),
+    )
+    for step in ("start", "advance"):
+        if not callable(getattr(schedule, step, None)):
+            raise _refusal(schedule, f"has no method {step}.")
+
+
+def _check_parameters(schedule: type[Any]) -> None:
+    from tandem_plugin.config import TandemConfig
+
+    reserved = {*TandemConfig.model_fields, "fingerprint", "name"}
+    for parameter in schedule_signature(schedule):
+        if parameter.name in reserved or parameter.name.startswith("_"):
+            raise _refusal(schedule, f"has a parameter {parameter.name!r}: that name is taken.")
+        if parameter.name == TRAINING_STEP and parameter.annotation is not int:
+            raise _refusal(
+                schedule, f"has a parameter {TRAINING_STEP!r} that is not an int: trainers fill it."
+            )
+
+
+def _made(schedule: type[Any]) -> Any:
+    try:
+        made, again = schedule(), schedule()
+        same = made == again and hash(made) == hash(again)
+    except Exception as error:
+        raise _refusal(
+            schedule,
+            f"cannot be made from the defaults of its parameters: {type(error).__name__}: {error}",
+        ) from error
+    if not same:
+        raise _refusal(schedule, "made twice from the same parameters is not equal to itself.")
+    return made
+
+
+def _check_steps(
+    schedule: type[Any],
+    made: Any,
+    new: Callable[[Any], Any],
+    is_right: Callable[[Any, Any], bool],
+) -> None:
+    arguments = (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS)
+    start = _tried(schedule, made, "start", new, (_DRAWS,))
+    if not is_right(start, np.bool_):
+        raise _refusal(
+            schedule,
+            f"returned {_described(start)} from start; expected bools of shape ({_BATCH},), the "
+            "shape of u.",
+        )
+    advanced = _tried(schedule, made, "advance", new, arguments)
+    if (
+        not isinstance(advanced, tuple)
+        or len(advanced) != 2
+        or not is_right(advanced[0], np.bool_)
+        or not is_right(advanced[1], np.int64)
+    ):
+        raise _refusal(
+            schedule,
+            f"returned {_described(advanced)} from advance; expected (bools, int64), each of shape "
+            f"({_BATCH},), the shape of u.",
+        )
+    for name, given, whole in (("start", (_DRAWS,), (start,)), ("advance", arguments, advanced)):
+        for row in range(_BATCH):
+            one = tuple(array[row : row + 1] for array in given)
+            alone = _tried(schedule, made, name, new, one)
+            alone = alone if isinstance(alone, tuple) else (alone,)
+            if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
+                raise _refusal(
+                    schedule,
+                    f"gives a row of a batch something else from {name} than the same row alone. "
+                    "Authorship must not depend on what else is in a batch, nor on earlier calls.",
+                )
+
+
+def _tried(
+    schedule: type[Any],
+    made: Any,
+    name: str,
+    new: Callable[[Any], Any],
+    arguments: tuple[Any, ...],
+) -> Any:
+    given = [new(array) for array in arguments]
+    try:
+        result = getattr(made, name)(*given)
+    except Exception as error:
+        raise _refusal(
+            schedule, f"failed in {name} on a small batch: {type(error).__name__}: {error}"
+        ) from error
+    if any(a.tolist() != b.tolist() for a, b in zip(given, arguments, strict=True)):
+        raise _refusal(schedule, f"changes its arguments in {name}: return new arrays.")
+    return result
+
+
+def _is_numpy(value: Any, dtype: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == (_BATCH,)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_described, value))})"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
+def _refusal(schedule: type[Any], said: str) -> ConfigError:
+    return ConfigError(f"The schedule {schedule.__qualname__} {said}")

@@ -1,0 +1,620 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pluggy
+import pytest
+from algorithm_1 import boundary_set
+
+from tandem_plugin import (
+    ConfigError,
+    TandemConfig,
+    TandemRules,
+    TokenizerError,
+    Vocabulary,
+    __version__,
+    fingerprint,
+    hookimpl,
+    make_schedule,
+    plugins,
+    replay,
+    resolve_boundaries,
+    resolvers,
+    schedules,
+)
+from tandem_plugin.catalogue import Provider
+from tandem_plugin.plugins import Plugin, build_catalogue, catalogue, using_plugins
+
+BUILT_IN = Provider("tandem-plugin", __version__)
+
+
+@dataclass(frozen=True)
+class Coin:
+    """A third party's schedule: a fresh draw for every token."""
+
+    name: ClassVar[str] = "coin"
+    boundaries: ClassVar[str] = "every"
+    p: float = 0.5
+
+    def start(self, u: Any) -> Any:
+        return u < self.p
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        return u < self.p, run * 0
+
+
+def odd_ids(vocabulary: Vocabulary) -> Any:
+    return np.arange(len(vocabulary)) % 2 == 1
+
+
+class CoinPlugin:
+    """A third party's plugin."""
+
+    @hookimpl
+    def register_schedules(self, register: Callable[[Any], None]) -> None:
+        register(Coin)
+
+    @hookimpl
+    def register_boundaries(self, register: Callable[[str, Any], None]) -> None:
+        register("odd-ids", odd_ids)
+
+
+def plugin(
+    loaded: object, distribution: str = "coins", version: str = "1.0", name: str = "coin"
+) -> Plugin:
+    def load() -> object:
+        if isinstance(loaded, BaseException):
+            raise loaded
+        return loaded
+
+    return Plugin(name, Provider(distribution, version), load)
+
+
+def registering(*given: Any, boundaries: tuple[tuple[Any, Any], ...] = ()) -> Any:
+    """A plugin that registers these."""
+
+    class Registering:
+        @hookimpl
+        def register_schedules(self, register: Callable[[Any], None]) -> None:
+            for schedule in given:
+                register(schedule)
+
+        @hookimpl
+        def register_boundaries(self, register: Callable[[Any, Any], None]) -> None:
+            for name, resolver in boundaries:
+                register(name, resolver)
+
+    return Registering()
+
+
+def reason(loaded: object) -> str:
+    (broken,) = build_catalogue([plugin(loaded)]).broken
+    assert broken.provider == Provider("coins", "1.0")
+    return broken.reason
+
+
+def test_built_in_schedules_and_resolvers_come_through_the_hooks() -> None:
+    built = build_catalogue([])
+    assert {entry.provider for entry in built.registrations} == {BUILT_IN}
+    assert next(iter(built.of_kind("schedule"))) == "word"
+    assert next(iter(built.of_kind("boundaries"))) == "word"
+    assert set(built.of_kind("schedule")) <= set(schedules())
+    assert built.broken == built.clashes == ()
+
+
+def test_plugin_is_used_by_name_like_a_built_in_one() -> None:
+    with using_plugins(CoinPlugin()):
+        assert schedules()["coin"] is Coin
+        assert resolvers()["odd-ids"] is odd_ids
+        config = TandemConfig.from_mapping({"schedule": "coin", "p": 1, "boundaries": "odd-ids"})
+        rules = TandemRules(config, Vocabulary(("a", "b", "c", "d"), "a test"))
+        assert rules.default.boundaries.table.tolist() == [False, True, False, True]
+        assert rules.default.replay([1, 2, 3], seed=4).tolist() == [1, 1, 1]
+        assert rules.default.settings() == {"schedule": "coin", "p": 1.0, "boundaries": "odd-ids"}
+        request = rules.default.request(5).to_wire()
+        assert rules.for_request({**request}) == (rules.default, 5)
+    assert "coin" not in schedules()
+
+
+def test_module_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tandem_plugin.built_in
+
+    (tmp_path / "a_coin_module.py").write_text(COIN_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    import a_coin_module  # type: ignore[import-not-found]
+
+    with using_plugins(a_coin_module) as built:
+        assert built.registrations[-1].provider == Provider("a-test", "0")
+        assert make_schedule("coin-flip", {"p": 0.25}).p == 0.25  # type: ignore[attr-defined]
+    assert (
+        build_catalogue([plugin(tandem_plugin.built_in)])
+        .broken[0]
+        .reason.startswith("ValueError: Plugin")
+    )
+
+
+def test_using_plugins_refuses_one_that_cannot_be_used() -> None:
+    class Empty:
+        pass
+
+    before = catalogue()
+    said = "cannot be used: 'Empty' of a-test 0: It registers nothing"
+    with pytest.raises(ConfigError, match=said), using_plugins(Empty()):
+        pass
+    twice = plugin(CoinPlugin()), plugin(CoinPlugin(), name="again")
+    with pytest.raises(ConfigError, match="more than once"), using_plugins(*twice):
+        pass
+    assert catalogue() is before
+
+
+COIN_MODULE = """
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tandem_plugin import hookimpl
+
+
+@dataclass(frozen=True, slots=True)
+class CoinFlip:
+    name: ClassVar[str] = "coin-flip"
+    boundaries: ClassVar[str] = "every"
+    p: float = 0.5
+
+    def start(self, u):
+        return u < self.p
+
+    def advance(self, author, run, is_boundary, u):
+        return u < self.p, run * 0
+
+
+@hookimpl
+def register_schedules(register):
+    register(CoinFlip)
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Puts a distribution with one entry point where Python finds it, and forgets the catalogue."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_catalogue", None)
+    modules: list[str] = []
+
+    def write(name: str, code: str, version: str = "1.0") -> None:
+        module = name.replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(code)
+        info = tmp_path / f"{module}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[tandem_plugin]\n{name} = {module}\n")
+        importlib.invalidate_caches()
+        modules.append(module)
+
+    yield write
+    for module in modules:
+        sys.modules.pop(module, None)
+
+
+def test_installed_plugin_is_found_by_its_entry_point(install: Callable[..., None]) -> None:
+    install("a-coin", COIN_MODULE, "2.3")
+    assert "coin-flip" in schedules()
+    (entry,) = [e for e in catalogue().registrations if e.name == "coin-flip"]
+    assert entry.provider == Provider("a-coin", "2.3")
+
+
+def test_nothing_is_loaded_before_a_name_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("print('loaded')\n" + COIN_MODULE)
+    info = tmp_path / "loud-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tandem_plugin]\nloud = loud\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+        "import tandem_plugin; print('imported', flush=True); "
+        "[tandem_plugin.schedules() for _ in range(3)]"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["imported", "loaded"]
+
+
+def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
+    install: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    install("a-broken", "raise RuntimeError('no licence')\n", "3.1")
+    install("a-coin", COIN_MODULE)
+    for _ in range(3):
+        assert make_schedule("word", {"p": 0.3})
+        assert "coin-flip" in schedules()
+    assert [r.getMessage() for r in caplog.records] == [
+        "A tandem plugin is skipped: 'a-broken' of a-broken 3.1: RuntimeError: no licence"
+    ]
+    with pytest.raises(ConfigError) as refused:
+        TandemConfig.from_mapping({"schedule": "mine"})
+    assert str(refused.value) == (
+        f"schedule='mine' does not exist. Schedules: {', '.join(schedules())}. Plugins that could "
+        "not be used: 'a-broken' of a-broken 3.1: RuntimeError: no licence."
+    )
+    with pytest.raises(ConfigError, match=r"boundaries='mine' does .* RuntimeError: no licence"):
+        resolve_boundaries("mine", Vocabulary(("a",), "a test"))
+
+
+def test_plugin_that_exits_on_import_is_skipped_as_well() -> None:
+    assert reason(SystemExit("bye")) == "SystemExit: bye"
+    with pytest.raises(KeyboardInterrupt):  # a user's Ctrl-C is nobody's fault
+        build_catalogue([plugin(KeyboardInterrupt())])
+
+
+def test_misspelled_hook_is_an_error_of_its_plugin_alone() -> None:
+    class Misspelled:
+        @hookimpl
+        def register_schedule(self, register: Callable[[Any], None]) -> None:
+            register(Coin)
+
+    built = build_catalogue([plugin(Misspelled(), name="typo"), plugin(CoinPlugin())])
+    assert "coin" in built.of_kind("schedule")
+    (broken,) = built.broken
+    assert broken.name == "typo"
+    assert "unknown hook 'register_schedule'" in broken.reason
+    assert "(the hooks are register_schedules and register_boundaries)" in broken.reason
+
+
+def test_hook_with_another_argument_is_an_error_of_its_plugin() -> None:
+    class Misnamed:
+        @hookimpl
+        def register_schedules(self, registry: Callable[[Any], None]) -> None:
+            registry(Coin)
+
+    assert "Argument(s) {'registry'} are declared in the hookimpl" in reason(Misnamed())
+
+
+def test_plugin_without_the_marker_registers_nothing_and_is_told_so() -> None:
+    class Unmarked:
+        def register_schedules(self, register: Callable[[Any], None]) -> None:
+            register(Coin)
+
+    assert reason(Unmarked()) == (
+        "It registers nothing. A plugin marks functions named register_schedules or "
+        "register_boundaries with tandem_plugin.hookimpl."
+    )
+
+
+def test_plugin_is_taken_whole_or_not_at_all() -> None:
+    built = build_catalogue([plugin(registering(Coin, object))])
+    assert "coin" not in built.of_kind("schedule")
+    assert len(built.broken) == 1
+
+
+def test_name_that_two_distributions_register_raises_and_names_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = [plugin(CoinPlugin(), "coins", "1.0"), plugin(CoinPlugin(), "other-coins", "2.0")]
+    monkeypatch.setattr(plugins, "_installed", lambda: both)
+    monkeypatch.setattr(plugins, "_catalogue", None)
+    for _ in range(2):
+        for ask in (schedules, resolvers, lambda: make_schedule("word", {})):
+            with pytest.raises(ConfigError) as refused:
+                ask()
+            assert (
+                "schedule='coin' is registered more than once: by coins 1.0 and by other-coins 2.0."
+                in str(refused.value)
+            )
+            assert "boundaries='odd-ids' is registered more than once" in str(refused.value)
+    assert len(plugins.look_up_plugins().clashes) == 2
+
+
+def test_name_of_a_built_in_schedule_cannot_be_taken() -> None:
+    word = dataclasses.make_dataclass("Word", [], bases=(Coin,), frozen=True)
+    word.name = "word"  # type: ignore[attr-defined]
+    (clash,) = build_catalogue([plugin(registering(word))]).clashes
+    assert f"by tandem-plugin {__version__} and by coins 1.0" in clash
+
+
+def test_catalogue_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[int] = []
+    barrier = threading.Barrier(16)
+
+    def load() -> object:
+        loads.append(1)
+        threading.Event().wait(0.05)  # let the others come
+        return CoinPlugin()
+
+    slow = [Plugin("slow", Provider("coins", "1.0"), load)]
+    monkeypatch.setattr(plugins, "_installed", lambda: slow)
+    monkeypatch.setattr(plugins, "_catalogue", None)
+    seen: list[object] = []
+
+    def ask() -> None:
+        barrier.wait()
+        seen.append(catalogue())
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loads) == 1
+    assert len(seen) == 16
+    assert len({id(found) for found in seen}) == 1
+
+
+def test_plugin_that_asks_for_names_while_it_is_loaded_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load() -> object:
+        make_schedule("word", {})
+        return CoinPlugin()
+
+    asking = [Plugin("asking", Provider("coins", "1.0"), load)]
+    monkeypatch.setattr(plugins, "_installed", lambda: asking)
+    monkeypatch.setattr(plugins, "_catalogue", None)
+    assert "while plugins were being loaded" in catalogue().broken[0].reason
+    assert make_schedule("word", {})
+
+
+def test_no_hook_is_called_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    with using_plugins(CoinPlugin()):
+        schedule = make_schedule("coin", {})
+
+        def called(*args: Any, **kwargs: Any) -> None:
+            raise AssertionError("a hook was called")
+
+        with monkeypatch.context() as patched:  # pytest calls hooks as well, around this
+            patched.setattr(pluggy.HookCaller, "__call__", called)
+            patched.setattr(pluggy.PluginManager, "__init__", called)
+            assert len(replay(list(range(30)), 3, schedule, boundary_set({1}))) == 30
+            assert make_schedule("coin", {"p": 0.25}) != schedule
+
+
+def test_version_and_name_of_a_plugins_distribution_are_in_the_fingerprint() -> None:
+    def of(*origin: str) -> str:
+        with using_plugins(plugin(CoinPlugin(), *origin)):
+            return fingerprint(make_schedule("coin", {}), boundary_set({1}))
+
+    origins = [("coins", "1.0"), ("coins", "1.1"), ("other-coins", "1.0")]
+    assert len({of(*origin) for origin in origins}) == 3
+    assert of("coins", "1.0") == of("coins", "1.0")
+    unregistered = fingerprint(Coin(), boundary_set({1}))
+    assert unregistered not in {of(*origin) for origin in origins}
+
+
+def test_plugin_of_another_version_is_refused_by_the_other_side() -> None:
+    from tandem_plugin import FingerprintError
+
+    config = {"schedule": "coin"}
+    vocabulary = Vocabulary(("a", "b"), "a test")
+    with using_plugins(CoinPlugin(), version="1"):
+        request = TandemRules(TandemConfig.from_mapping(config), vocabulary).default.request(3)
+    with using_plugins(CoinPlugin(), version="2"):
+        rules = TandemRules(TandemConfig.from_mapping(config), vocabulary)
+        with pytest.raises(FingerprintError, match="Use the same tandem-plugin version"):
+            rules.for_request(request.to_wire())
+
+
+def schedule_with(**changes: Any) -> Any:
+    """The class Coin with other class variables or methods."""
+    names = {"__annotations__": {"p": float}, "p": 0.5, "__module__": __name__}
+    names |= {k: v for k, v in vars(Coin).items() if k in ("name", "boundaries", "start")}
+    names |= {"advance": Coin.advance, "__qualname__": "Changed", **changes}
+    gone = {name for name, value in names.items() if value is dataclasses.MISSING}
+    kind = type("Changed", (), {k: v for k, v in names.items() if k not in gone})
+    return dataclass(frozen=True)(kind)
+
+
+def changing(self: Any, author: Any, run: Any, is_boundary: Any, u: Any) -> Any:
+    run += 1
+    return author, run
+
+
+class Remembering:
+    """Gives another answer each time."""
+
+    calls = 0
+
+    def __call__(self, *args: Any) -> Any:
+        Remembering.calls += 1
+        return np.full(args[-1].shape, Remembering.calls % 2 == 0), args[1] * 0
+
+
+GONE = dataclasses.MISSING
+NO_SCHEDULES = [
+    (Coin(), r"Coin\(p=0.5\) is not a class: register the class of the schedule"),
+    (type("Plain", (), {}), "The schedule Plain is not a frozen dataclass"),
+    (type("Child", (Coin,), {}), "The schedule Child is not a frozen dataclass"),
+    (dataclass(type("Thawed", (), {"name": "a"})), "Thawed is not a frozen dataclass"),
+    (
+        dataclass(frozen=True, eq=True)(type("Hashless", (), {"__hash__": None, "name": "a"})),
+        "The schedule Hashless has no hash: leave eq=True",
+    ),
+    (schedule_with(name=GONE), "None is no name for a schedule: give lower-case"),
+    (schedule_with(name="Two Words"), "'Two Words' is no name for a schedule: give lower-case"),
+    (schedule_with(name="off"), "A schedule cannot be called 'off'"),
+    (schedule_with(boundaries=GONE), "None is no name for a boundary resolver"),
+    (schedule_with(start=GONE), "Changed has no method start"),
+    (schedule_with(advance=7), "Changed has no method advance"),
+    (schedule_with(p=GONE), "The parameter 'p' of Changed needs a default"),
+    (schedule_with(__annotations__={"p": list}), "is of type <class 'list'>: allowed are bool"),
+    (
+        schedule_with(__annotations__={"p": Literal[1, 2]}),
+        "allowed are bool, int, float, str",
+    ),
+    (schedule_with(__annotations__={"p": "Nowhere"}), "types of Changed's parameters cannot be"),
+    (schedule_with(__annotations__={"seed": int}, seed=1), "has a parameter 'seed': that name is"),
+    (schedule_with(__annotations__={"mode": int}, mode=1), "has a parameter 'mode': that name is"),
+    (schedule_with(__annotations__={"_q": int}, _q=1), "has a parameter '_q': that name is taken"),
+    (
+        schedule_with(__annotations__={"training_step": float}, training_step=1.0),
+        "has a parameter 'training_step' that is not an int: trainers fill it",
+    ),
+    (
+        schedule_with(__post_init__=lambda self: 1 / 0),
+        "cannot be made from the defaults of its parameters: ZeroDivisionError",
+    ),
+    (schedule_with(__eq__=lambda a, b: False, __hash__=lambda a: 1), "is not equal to itself"),
+    (schedule_with(start=lambda self: 1), "failed in start on a small batch: TypeError"),
+    (schedule_with(start=lambda self, u: True), "returned a bool from start; expected bools"),
+    (schedule_with(start=lambda self, u: u), r"returned float64 of shape \(8,\) from start"),
+    (schedule_with(start=lambda self, u: (u < 1)[:2]), r"returned bool of shape \(2,\) from start"),
+    (
+        schedule_with(advance=lambda self, a, r, b, u: a),
+        r"returned bool of shape \(8,\) from advance; expected \(bools, int64\)",
+    ),
+    (
+        schedule_with(advance=lambda self, a, r, b, u: (a, r * 1.0)),
+        r"returned \(bool of shape \(8,\), float64 of shape \(8,\)\) from advance",
+    ),
+    (
+        schedule_with(advance=lambda self, a, r, b, u: (a, r.astype(np.int32))),
+        r"int32 of shape \(8,\)\) from advance; expected",
+    ),
+    (schedule_with(advance=changing), "changes its arguments in advance: return new arrays"),
+    (
+        schedule_with(advance=lambda self, a, r, b, u: (a & b.any(), r)),
+        "gives a row of a batch something else from advance than the same row alone",
+    ),
+    (schedule_with(advance=Remembering()), "something else from advance than the same row alone"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "said"), NO_SCHEDULES)
+def test_class_that_is_no_schedule_is_refused_when_it_is_registered(
+    schedule: Any, said: str
+) -> None:
+    found = reason(registering(schedule))
+    assert re.search(said, found), found
+
+
+def test_changed_class_of_these_tests_is_a_schedule_before_it_is_changed() -> None:
+    assert build_catalogue([plugin(registering(schedule_with()))]).broken == ()
+
+
+def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded() -> None:
+    pytest.importorskip("torch")
+    numpy_only = schedule_with(start=lambda self, u: np.less(np.asarray(u), 0.5))
+    found = reason(registering(numpy_only))
+    assert "returned bool of shape (8,) from start; expected bools" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "resolver", "said"),
+    [
+        ("Odd", odd_ids, "'Odd' is no name for a boundary resolver"),
+        (3, odd_ids, "3 is no name for a boundary resolver"),
+        ("odd", 3, "The boundary resolver 'odd' is 3, which is no function"),
+        ("odd", lambda: 1, "'odd' does not take one argument, the vocabulary"),
+        ("odd", lambda a, b: 1, "'odd' does not take one argument, the vocabulary"),
+    ],
+)
+def test_what_is_no_resolver_is_refused_when_it_is_registered(
+    name: Any, resolver: Any, said: str
+) -> None:
+    assert said in reason(registering(boundaries=((name, resolver),)))
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ([True, False], "returned a list; expected a NumPy array of bools, one for each of the 2"),
+        (np.ones(3, np.bool_), "returned an array of bool of shape (3,)"),
+        (np.ones((2, 1), np.bool_), "returned an array of bool of shape (2, 1)"),
+        (np.ones(2), "returned an array of float64 of shape (2,)"),
+        (None, "returned a NoneType"),
+    ],
+)
+def test_table_of_a_wrong_kind_is_refused_when_the_resolver_is_used(table: Any, said: str) -> None:
+    odd = registering(boundaries=(("odd", lambda vocabulary: table),))
+    with using_plugins(plugin(odd, "odds", "5")), pytest.raises(ConfigError) as refused:
+        resolve_boundaries("odd", Vocabulary(("a", "b"), "a test"))
+    assert f"The boundary resolver 'odd' of odds 5 {said}" in str(refused.value)
+
+
+def test_resolver_that_fails_on_a_tokenizer_is_named() -> None:
+    failing = registering(boundaries=(("odd", lambda vocabulary: vocabulary.pieces[99]),))
+    vocabulary = Vocabulary(("a", "b"), "a test")
+    with using_plugins(plugin(failing, "odds", "5")), pytest.raises(TokenizerError) as refused:
+        resolve_boundaries("odd", vocabulary)
+    assert "'odd' of odds 5 failed on the tokenizer 'a test': IndexError" in str(refused.value)
+
+
+def test_table_cannot_be_changed_behind_the_fingerprint() -> None:
+    table = np.array([True, False])
+    with using_plugins(registering(boundaries=(("odd", lambda vocabulary: table),))):
+        found = resolve_boundaries("odd", Vocabulary(("a", "b"), "a test"))
+    table[:] = False
+    assert found.count == 1
+    with pytest.raises(ValueError, match="read-only"):
+        found.table[0] = False
+
+
+@dataclass(frozen=True)
+class Typed(Coin):
+    """A plugin's schedule that checks nothing itself."""
+
+    name: ClassVar[str] = "typed"
+    n: int = 1
+    on: bool = True
+    who: Literal["senior", "junior"] = "senior"
+    note: str = ""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"p": "x"}, "p='x' is not a finite number"),
+        ({"p": True}, "p=True is not a finite number"),
+        ({"p": float("nan")}, "p=nan is not a finite number"),
+        ({"p": float("inf")}, "p=inf is not a finite number"),
+        ({"p": 10**400}, "is not a finite number"),
+        ({"p": 10**5000}, "p=a int is not a finite number"),
+        ({"n": 1.0}, "n=1.0 is not an integer of at most 64 bits"),
+        ({"n": True}, "n=True is not an integer of at most 64 bits"),
+        ({"n": 2**63}, f"n={2**63} is not an integer of at most 64 bits"),
+        ({"on": 1}, "on=1 is not true or false"),
+        ({"who": "teacher"}, "who='teacher' is not one of: senior, junior"),
+        ({"who": []}, "who=[] is not one of: senior, junior"),
+        ({"note": None}, "note=None is not a string"),
+        ({"q": 10**5000}, "q=a int is not a parameter of the schedule 'typed', which takes: p, n,"),
+    ],
+)
+def test_parameters_of_a_plugins_schedule_are_checked_by_their_types(
+    parameters: dict[str, Any], said: str
+) -> None:
+    with using_plugins(registering(Typed)):
+        assert make_schedule("typed", {"p": 1, "n": 2}) == Typed(p=1.0, n=2)
+        with pytest.raises(ConfigError) as refused:
+            make_schedule("typed", parameters)
+    assert said in str(refused.value)
+
+
+def test_whole_number_and_float_of_a_plugins_parameter_have_one_fingerprint() -> None:
+    with using_plugins(registering(Typed)):
+        one, same = make_schedule("typed", {"p": 1}), make_schedule("typed", {"p": 1.0})
+        assert fingerprint(one, boundary_set({1})) == fingerprint(same, boundary_set({1}))
+
+
+def test_what_a_plugins_own_check_raises_is_a_configuration_error() -> None:
+    def refuse(self: Any) -> None:
+        if self.p > 0.9:
+            raise ValueError("p is too high")
+
+    kind = schedule_with(__post_init__=refuse)
+    said = "'coin' refuses its parameters: ValueError: p is too high"
+    with using_plugins(registering(kind)), pytest.raises(ConfigError, match=said):
+        make_schedule("coin", {"p": 1.0})
+
+
+def test_schedule_whose_resolver_does_not_exist_is_refused_with_the_settings() -> None:
+    lost = schedule_with(boundaries="nowhere")
+    with using_plugins(registering(lost)):
+        with pytest.raises(ConfigError, match="boundaries='nowhere' does not exist"):
+            TandemConfig.from_mapping({"schedule": "coin"})
+        assert TandemConfig.from_mapping({"schedule": "coin", "boundaries": "every"})
