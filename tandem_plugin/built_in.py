@@ -9,9 +9,12 @@ from tandem_plugin.boundaries.every import every_boundary
 from tandem_plugin.boundaries.step import step_boundaries
 from tandem_plugin.boundaries.word import word_boundaries
 from tandem_plugin.hookspecs import hookimpl
+from tandem_plugin.schedules.chunk import ChunkSchedule
 from tandem_plugin.schedules.junior import JuniorSchedule
+from tandem_plugin.schedules.sentence import SentenceSchedule
 from tandem_plugin.schedules.solo import SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
+from tandem_plugin.schedules.step_bernoulli import StepBernoulliSchedule
 from tandem_plugin.schedules.token import TokenSchedule
 from tandem_plugin.schedules.word import WordSchedule
 
@@ -22,7 +25,10 @@ __all__ = ["register_boundaries", "register_schedules"]
 def register_schedules(register: Callable[[type[Any]], None]) -> None:
     register(WordSchedule)
     register(TokenSchedule)
+    register(ChunkSchedule)
+    register(SentenceSchedule)
     register(StepSchedule)
+    register(StepBernoulliSchedule)
     register(SoloSchedule)
     register(JuniorSchedule)
 

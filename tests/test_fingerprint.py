@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from algorithm_1 import boundary_set
 
-from tandem_plugin import BoundarySet, fingerprint, make_schedule
+from tandem_plugin import BoundarySet, fingerprint, make_schedule, schedules
 
 WORD = {"p": 0.5, "cap": 32}
 
@@ -33,7 +33,7 @@ def test_fingerprint_changes_with_schedule_parameters_and_boundaries(other: str)
 
 
 def test_schedules_without_parameters_have_their_own_fingerprints():
-    names = ("word", "token", "step", "solo", "junior")
+    names = tuple(schedules())
     assert len({of(name) for name in names}) == len(names)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from algorithm_1 import algorithm_1, boundary_set
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from tandem_plugin import (
@@ -40,6 +40,9 @@ SCHEDULES = st.one_of(
     st.builds(
         lambda first: make_schedule("step", {"first": first}), st.sampled_from(["senior", "junior"])
     ),
+    st.builds(lambda p, n: make_schedule("chunk", {"p": p, "n": n}), P, st.integers(1, 40)),
+    st.builds(lambda p: make_schedule("sentence", {"p": p}), P),
+    st.builds(lambda p: make_schedule("step-bernoulli", {"p": p}), P),
     st.sampled_from([make_schedule("solo", {}), make_schedule("junior", {})]),
 )
 
@@ -83,6 +86,51 @@ def test_step_schedule_hands_over_at_every_boundary(
     assert authors.tolist() == expected
 
 
+@given(TOKENS, SETS, P, SEEDS, st.integers(1, 4) | st.integers(1, 40))
+def test_chunk_schedule_redraws_after_every_n_tokens(
+    tokens: list[int], ids: set[int], p: float, seed: int, n: int
+):
+    u, author, since, expected = draws(seed, len(tokens) + 1), 0, n, []
+    for t in range(len(tokens)):
+        if since == n:
+            author, since = int(u[t] < p), 0
+        expected.append(author)
+        since += 1
+    schedule = make_schedule("chunk", {"p": p, "n": n})
+    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
+
+
+@given(TOKENS, SETS, P, SEEDS, st.sampled_from(["sentence", "step-bernoulli"]))
+def test_sentence_and_step_bernoulli_schedules_redraw_at_every_boundary_and_nowhere_else(
+    tokens: list[int], ids: set[int], p: float, seed: int, name: str
+):
+    u, author, redraw, expected = draws(seed, len(tokens) + 1), 0, True, []
+    for t, token in enumerate(tokens):
+        author = int(u[t] < p) if redraw else author
+        expected.append(author)
+        redraw = token in ids
+    schedule = make_schedule(name, {"p": p})
+    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
+
+
+@pytest.mark.parametrize("name", list(schedules()))
+def test_every_schedule_is_among_those_of_the_property_tests(name: str):
+    find(SCHEDULES, lambda schedule: schedule.name == name)  # raises NoSuchExample
+
+
+@pytest.mark.parametrize("name", list(schedules()))
+def test_schedule_neither_syncs_with_the_host_nor_keeps_state(name: str):
+    """On torch's meta device tensors have no values: whatever asks for one raises."""
+    torch = pytest.importorskip("torch")
+    schedule = make_schedule(name, {})
+    u = torch.empty(4, dtype=torch.float64, device="meta")
+    flags, run = torch.empty_like(u, dtype=torch.bool), torch.empty_like(u, dtype=torch.int64)
+    assert schedule.start(u).dtype == torch.bool
+    author, run = schedule.advance(flags, run, flags, u)
+    assert (author.dtype, run.dtype) == (torch.bool, torch.int64)
+    assert (author.device.type, run.device.type) == ("meta", "meta")
+
+
 @given(TOKENS, SETS, SEEDS)
 def test_solo_and_junior_schedules_have_one_author(tokens: list[int], ids: set[int], seed: int):
     boundaries = boundary_set(ids)
@@ -92,7 +140,7 @@ def test_solo_and_junior_schedules_have_one_author(tokens: list[int], ids: set[i
 
 
 @pytest.mark.parametrize(("p", "bit"), [(0, 0), (1, 1)])
-@pytest.mark.parametrize("name", ["word", "token"])
+@pytest.mark.parametrize("name", ["word", "token", "chunk", "sentence", "step-bernoulli"])
 def test_p_of_zero_and_one_leave_one_author(name: str, p: int, bit: int):
     authors = replay(range(32), 3, make_schedule(name, {"p": p}), boundary_set(range(0, 32, 3)))
     assert authors.tolist() == [bit] * 32
@@ -218,7 +266,8 @@ def test_response_that_is_no_list_of_integers_is_refused(tokens: Sequence[int]):
 
 
 def test_catalogue_names_each_schedule_by_its_own_name():
-    assert set(schedules()) == {"word", "token", "step", "solo", "junior"}
+    built_in = "word token chunk sentence step step-bernoulli solo junior"
+    assert list(schedules()) == built_in.split()
     for name in schedules():
         schedule = make_schedule(name, {})
         assert isinstance(schedule, Schedule)
@@ -246,6 +295,16 @@ def test_word_schedule_has_the_papers_defaults():
         ("word", {"cap": 2.0}, "cap=2.0 is not a count: give an integer from 1 to"),
         ("word", {"cap": True}, "cap=True is not a count: give an integer from 1 to"),
         ("word", {"cap": 2**63}, f"cap={2**63} is not a count: give an integer from 1 to"),
+        ("chunk", {"n": 0}, "n=0 is not a count: give an integer from 1 to"),
+        ("chunk", {"n": 2**31}, f"n={2**31} is not a count: give an integer from 1 to"),
+        ("chunk", {"n": True}, "n=True is not a count: give an integer from 1 to"),
+        ("chunk", {"n": 10**5000}, "n=a int is not a count: give an integer from 1 to"),
+        ("chunk", {"p": 2}, "p=2 is not a probability: give a number from 0 to 1"),
+        ("sentence", {"p": -1}, "p=-1 is not a probability: give a number from 0 to 1"),
+        ("sentence", {"cap": 3}, "'sentence', which takes: p"),
+        ("step-bernoulli", {"p": None}, "p=None is not a probability: give a number"),
+        ("step-bernoulli", {"p": 10**400}, "is not a probability: give a number"),
+        ("step", {"first": True}, "first=True is not one of: senior, junior"),
         ("step", {"first": "teacher"}, "first='teacher' is not one of: senior, junior"),
     ],
 )

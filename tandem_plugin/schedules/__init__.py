@@ -7,19 +7,25 @@ from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.schedules.chunk import ChunkSchedule
 from tandem_plugin.schedules.junior import JuniorSchedule
 from tandem_plugin.schedules.parameters import TRAINING_STEP, shown, typed
 from tandem_plugin.schedules.schedule import Schedule, Tensor
+from tandem_plugin.schedules.sentence import SentenceSchedule
 from tandem_plugin.schedules.solo import SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
+from tandem_plugin.schedules.step_bernoulli import StepBernoulliSchedule
 from tandem_plugin.schedules.token import TokenSchedule
 from tandem_plugin.schedules.word import WordSchedule
 
 __all__ = [
     "TRAINING_STEP",
+    "ChunkSchedule",
     "JuniorSchedule",
     "Schedule",
+    "SentenceSchedule",
     "SoloSchedule",
+    "StepBernoulliSchedule",
     "StepSchedule",
     "Tensor",
     "TokenSchedule",
