@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_plugin.boundaries.every import every_boundary
+from tandem_plugin.boundaries.newline import newline_boundaries
+from tandem_plugin.boundaries.sentence import sentence_boundaries
 from tandem_plugin.boundaries.step import step_boundaries
 from tandem_plugin.boundaries.word import word_boundaries
 from tandem_plugin.hookspecs import hookimpl
@@ -36,5 +38,7 @@ def register_schedules(register: Callable[[type[Any]], None]) -> None:
 @hookimpl
 def register_boundaries(register: Callable[[str, Callable[..., Any]], None]) -> None:
     register("word", word_boundaries)
+    register("sentence", sentence_boundaries)
     register("step", step_boundaries)
+    register("newline", newline_boundaries)
     register("every", every_boundary)

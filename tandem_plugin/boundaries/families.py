@@ -1,0 +1,127 @@
+"""Families of vocabularies: how each writes spaces and bytes into the pieces of its tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+__all__ = [
+    "LEADING_SPACE_MARKERS",
+    "Family",
+    "byte_level_piece",
+    "declared_family",
+    "guess_family",
+    "texts_of",
+]
+
+Family: TypeAlias = Literal["byte-level BPE", "SentencePiece", "WordPiece", "plain text"]
+"""How pieces are written. tiktoken's byte strings are read as byte-level BPE writes them."""
+
+LEADING_SPACE_MARKERS: dict[Family, str] = {"byte-level BPE": "Ġ", "SentencePiece": "▁"}
+"""The families that write the space before a word into its first token, and how."""
+
+_BEGINNINGS: dict[Family, tuple[str, ...]] = {
+    "byte-level BPE": ("Ġ", "Ċ"),
+    "SentencePiece": ("▁",),
+    "WordPiece": ("##",),
+}
+
+_BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """The character for each byte in byte-level BPE (GPT-2's table)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(256 + place) for place, byte in enumerate(others)
+    }
+
+
+_CHARACTER_OF_BYTE = _byte_alphabet()
+# Characters that stand for no byte become one that latin-1 cannot encode.
+_BYTE_OF_CHARACTER = dict.fromkeys(range(256), "\uffff") | {
+    ord(character): chr(byte) for byte, character in _CHARACTER_OF_BYTE.items()
+}
+
+
+def byte_level_piece(text: bytes) -> str:
+    """A token's bytes as byte-level BPE writes them: ``b" the"`` is ``Ġthe``."""
+    return "".join(_CHARACTER_OF_BYTE[byte] for byte in text)
+
+
+def guess_family(pieces: Iterable[str]) -> Family:
+    """The family whose marker begins the most pieces; plain text where none does."""
+    counts = dict.fromkeys(_BEGINNINGS, 0)
+    for piece in pieces:
+        for family, beginnings in _BEGINNINGS.items():
+            counts[family] += piece.startswith(beginnings)
+    best = max(counts, key=lambda family: counts[family])
+    return best if counts[best] else "plain text"
+
+
+def declared_family(tokenizer: Any) -> Family | None:
+    """The family that a tokenizer's own decoder, pre-tokenizer or normalizer says; None if none.
+
+    tokenizer: a ``tokenizers.Tokenizer``, or a Hugging Face tokenizer that holds one.
+    """
+    core = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    model = type(getattr(core, "model", None))
+    if model.__module__.startswith("tokenizers") and model.__name__ == "WordPiece":
+        return "WordPiece"
+    for part in ("decoder", "pre_tokenizer", "normalizer"):
+        state = _state(getattr(core, part, None))
+        if '"ByteLevel"' in state:
+            return "byte-level BPE"
+        if '"Metaspace"' in state or "▁" in state:
+            return "SentencePiece"
+        if '"WordPiece"' in state:
+            return "WordPiece"
+    return None
+
+
+def texts_of(pieces: Sequence[str], family: Family, special: frozenset[int]) -> tuple[bytes, ...]:
+    """The bytes that each token stands for, in UTF-8 but not always whole characters.
+
+    special: ids of special tokens, whose piece is their text in every family.
+    """
+    read = {
+        "byte-level BPE": _byte_level,
+        "SentencePiece": _sentencepiece,
+        "WordPiece": _wordpiece,
+        "plain text": _plain,
+    }[family]
+    return tuple(
+        _plain(piece) if token_id in special else read(piece)
+        for token_id, piece in enumerate(pieces)
+    )
+
+
+def _state(part: Any) -> str:
+    """The JSON of a part of a ``tokenizers.Tokenizer``; empty for anything else."""
+    if not type(part).__module__.startswith("tokenizers"):
+        return ""
+    state = part.__getstate__()
+    return json.dumps(json.loads(state), ensure_ascii=False) if isinstance(state, bytes) else ""
+
+
+def _byte_level(piece: str) -> bytes:
+    try:
+        return piece.translate(_BYTE_OF_CHARACTER).encode("latin-1")
+    except UnicodeEncodeError:  # an added token, written as it reads
+        return _plain(piece)
+
+
+def _sentencepiece(piece: str) -> bytes:
+    byte = _BYTE_PIECE.fullmatch(piece)
+    return bytes.fromhex(byte[1]) if byte else _plain(piece.replace("▁", " "))
+
+
+def _wordpiece(piece: str) -> bytes:
+    return _plain(piece.removeprefix("##"))
+
+
+def _plain(piece: str) -> bytes:
+    return piece.encode("utf-8", "surrogatepass")

@@ -1,0 +1,26 @@
+"""Newline boundaries: tokens that contain a newline."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.boundaries.vocabulary import Vocabulary
+from tandem_plugin.errors import TokenizerError
+
+__all__ = ["newline_boundaries"]
+
+
+def newline_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
+    """True for the ids whose text contains a newline: bool ``[vocab]``.
+
+    Raises :class:`TokenizerError` where no token does.
+    """
+    found = (b"\n" in text for text in vocabulary.texts())
+    table = np.fromiter(found, bool, len(vocabulary))
+    if not table.any():
+        raise TokenizerError(
+            f"The tokenizer {vocabulary.source!r} has no token that contains a newline, so it has "
+            "no newline boundaries. Choose another resolver (boundaries=...)."
+        )
+    return table

@@ -1,0 +1,410 @@
+"""Resolvers over every family of tokenizers, held against the tokenizers library's own decoders."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandem_plugin import TokenizerError, Vocabulary, resolve_boundaries, resolvers
+
+RealTokenizer = Callable[[str], Path]
+
+tokenizers = pytest.importorskip("tokenizers")
+from tokenizers import (  # noqa: E402  # after the skip
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
+
+TEXT = [
+    "The senior writes one word. The junior writes the next!\n\nWho wrote this? (Nobody knows.)\n",
+    "Step 1: add 2 and 3.\n\nStep 2: so x = 5.\n\nIt is 3.14, e.g. in “quotes.” 你好。再见！\n",  # noqa: RUF001
+    "def f(x):\n    return x\n\n\nprint(f(3))  # done.\n",
+] * 3
+
+BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def sentence_by_regex(text: str) -> bool:
+    regex = pytest.importorskip("regex", reason="knows Unicode's Sentence_Terminal")
+    return bool(
+        regex.search(r"[\p{STerm}…][\p{Pe}\p{Pi}\p{Pf}\"'\s]*\Z|[\n\r\x85\u2028\u2029]", text)
+    )
+
+
+ORACLES: dict[str, Callable[[str], bool]] = {
+    "word": lambda text: text.startswith(" "),
+    "sentence": sentence_by_regex,
+    "step": lambda text: "\n\n" in text,
+    "newline": lambda text: "\n" in text,
+    "every": lambda text: True,
+}
+
+
+def byte_level_decoded(pieces: tuple[str, ...]) -> list[str]:
+    decoder = decoders.ByteLevel()
+    return [decoder.decode([piece]) for piece in pieces]
+
+
+def sentencepiece_decoded(pieces: tuple[str, ...]) -> list[str]:
+    decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
+    return [decoder.decode([piece]) for piece in pieces]
+
+
+def found(resolver: str, vocabulary: Vocabulary) -> list[int]:
+    return resolve_boundaries(resolver, vocabulary).table.nonzero()[0].tolist()
+
+
+def test_every_resolver_has_an_oracle() -> None:
+    assert set(ORACLES) == set(resolvers())
+
+
+@pytest.mark.parametrize(
+    ("file", "decoded", "counts"),
+    [
+        (
+            "qwen/vocab.json",
+            byte_level_decoded,
+            {"word": 53_021, "sentence": 2_618, "step": 565, "newline": 2_178, "every": 151_643},
+        ),
+        (
+            "gpt2/encoder.json",
+            byte_level_decoded,
+            {"word": 33_135, "sentence": 151, "step": 1, "newline": 3, "every": 50_257},
+        ),
+        ("t5/tokenizer.json", sentencepiece_decoded, {"word": 21_987, "sentence": 94}),
+    ],
+)
+def test_real_vocabulary_has_the_boundaries_that_its_decoder_writes(
+    real_tokenizer: RealTokenizer, file: str, decoded: Any, counts: dict[str, int]
+) -> None:
+    vocabulary = Vocabulary.from_path(real_tokenizer(file))
+    texts = decoded(vocabulary.pieces)
+    assert [text.decode("utf-8", "replace") for text in vocabulary.texts()] == texts
+    got = {}
+    for resolver in counts:
+        ids = found(resolver, vocabulary)
+        assert ids == [i for i, text in enumerate(texts) if ORACLES[resolver](text)]
+        got[resolver] = len(ids)
+    assert got == counts
+
+
+def test_known_number_of_qwen_tokens_is_no_utf8_alone(real_tokenizer: RealTokenizer) -> None:
+    def is_utf8(text: bytes) -> bool:
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    vocabulary = Vocabulary.from_path(real_tokenizer("qwen/vocab.json"))
+    assert sum(not is_utf8(text) for text in vocabulary.texts()) == 1_448
+
+
+@pytest.mark.parametrize("resolver", ["step", "newline"])
+def test_vocabulary_that_cannot_write_newlines_has_no_such_boundaries(
+    real_tokenizer: RealTokenizer, resolver: str
+) -> None:
+    vocabulary = Vocabulary.from_path(real_tokenizer("t5/tokenizer.json"))
+    with pytest.raises(TokenizerError, match=r"no token that contains a (blank line|newline)"):
+        resolve_boundaries(resolver, vocabulary)
+
+
+def byte_level_bpe() -> Any:
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=["<|end|>"],
+        show_progress=False,
+    )
+    core.train_from_iterator(TEXT, trainer)
+    return core
+
+
+def unigram_with_byte_fallback() -> Any:
+    words = ["▁", "▁the", "▁senior", "writes", ".", "▁.", "!", "?\u201d", "。", "x", "▁▁"]
+    pieces = ["<unk>", "<s>", *BYTE_PIECES, *words]
+    core = Tokenizer(models.Unigram([(p, -1.0) for p in pieces], unk_id=0, byte_fallback=True))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="never")]
+    )
+    core.add_special_tokens(["<unk>", "<s>"])
+    return core
+
+
+def trained_unigram() -> Any:
+    core = Tokenizer(models.Unigram())
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Metaspace(prepend_scheme="never")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    core.train_from_iterator(TEXT, trainer)
+    return core
+
+
+def llama_like_bpe() -> Any:
+    """Spaces replaced by a normalizer and no pre-tokenizer, as in Llama 2 and Gemma."""
+    words = ["▁", "▁a", "▁ab", "a", "b", ".", "\n", "\n\n", "▁▁", "?", ")"]
+    vocab = {piece: i for i, piece in enumerate(["<unk>", "<s>", *BYTE_PIECES, *words])}
+    merges = [("▁", "a"), ("▁a", "b"), ("▁", "▁"), ("\n", "\n")]
+    core = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True))
+    core.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
+    core.add_special_tokens(["<unk>", "<s>"])
+    return core
+
+
+TRAINED = [byte_level_bpe, unigram_with_byte_fallback, trained_unigram, llama_like_bpe]
+
+
+@pytest.mark.parametrize("make", TRAINED)
+@pytest.mark.parametrize("resolver", ["word", "sentence", "step", "newline"])
+def test_boundaries_are_those_of_the_tokenizers_own_decoder(
+    make: Callable[[], Any], resolver: str, tmp_path: Path
+) -> None:
+    core = make()
+    texts = [
+        core.decode([token_id], skip_special_tokens=False)
+        for token_id in range(core.get_vocab_size())
+    ]
+    expected = [i for i, text in enumerate(texts) if ORACLES[resolver](text)]
+    core.save(str(tmp_path / "tokenizer.json"))
+    vocabularies = [
+        Vocabulary.from_tokenizer(core),
+        Vocabulary.from_path(tmp_path / "tokenizer.json"),
+    ]
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=core)
+    vocabularies.append(Vocabulary.from_tokenizer(fast))
+    for vocabulary in vocabularies:
+        if expected:
+            assert found(resolver, vocabulary) == expected
+            continue
+        with pytest.raises(TokenizerError, match="has no token"):
+            resolve_boundaries(resolver, vocabulary)
+
+
+def test_each_family_has_some_boundaries_of_each_kind_in_these_tests() -> None:
+    """So that the test above compares more than empty sets."""
+    counts = {
+        make.__name__: {r: resolve_boundaries(r, vocabulary).count for r in ("word", "sentence")}
+        for make in TRAINED
+        for vocabulary in [Vocabulary.from_tokenizer(make())]
+    }
+    assert all(count >= 3 for by_resolver in counts.values() for count in by_resolver.values())
+    byte_level, llama = (Vocabulary.from_tokenizer(make()) for make in (TRAINED[0], TRAINED[3]))
+    for vocabulary in (byte_level, llama):
+        assert resolve_boundaries("step", vocabulary).count >= 1
+        assert resolve_boundaries("newline", vocabulary).count >= 2
+
+
+def wordpiece() -> Any:
+    core = Tokenizer(
+        models.WordPiece(
+            # These letters begin Maltese words; they mark nothing here.
+            {p: i for i, p in enumerate(["[UNK]", "Ġ", "Ġa", "Ċ", "play", "##ing", ".", "##."])},
+            unk_token="[UNK]",
+        )
+    )
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
+    return core
+
+
+def wordlevel() -> Any:
+    return Tokenizer(models.WordLevel({"a": 0, "b": 1, ".": 2, "end.": 3}, unk_token="a"))
+
+
+@pytest.mark.parametrize(("make", "family"), [(wordpiece, "WordPiece"), (wordlevel, "plain text")])
+def test_vocabulary_without_leading_spaces_has_no_words_and_says_so(
+    make: Callable[[], Any], family: str, tmp_path: Path
+) -> None:
+    core = make()
+    core.save(str(tmp_path / "tokenizer.json"))
+    for vocabulary in (
+        Vocabulary.from_tokenizer(core),
+        Vocabulary.from_path(tmp_path / "tokenizer.json"),
+    ):
+        assert vocabulary.family == family
+        with pytest.raises(TokenizerError) as refused:
+            resolve_boundaries("word", vocabulary)
+        assert "has no token with a leading-space marker ('Ġ' (byte-level BPE) or '▁' (" in str(
+            refused.value
+        )
+        assert f"its tokens are {family})" in str(refused.value)
+        with pytest.raises(TokenizerError, match="no token that contains a newline"):
+            resolve_boundaries("newline", vocabulary)
+
+
+def test_wordpiece_and_wordlevel_end_sentences() -> None:
+    assert found("sentence", Vocabulary.from_tokenizer(wordpiece())) == [6, 7]
+    assert found("sentence", Vocabulary.from_tokenizer(wordlevel())) == [2, 3]
+
+
+def test_wordpiece_is_known_by_its_pieces_alone() -> None:
+    assert Vocabulary(("play", "##ing", "##ed", "Ġ"), "made up").family == "WordPiece"
+
+
+RANKS = {b"a": 0, b" the": 1, b"\n\n": 2, b".\n": 3, b"\xe3\x80": 4, b"\xe3\x80\x82": 5, b" ": 6}
+RANK_BOUNDARIES = {"word": [1, 6], "step": [2], "newline": [2, 3], "sentence": [2, 3, 5]}
+
+
+def check_ranks(vocabulary: Vocabulary) -> None:
+    assert vocabulary.texts()[:7] == tuple(RANKS)
+    for resolver, ids in RANK_BOUNDARIES.items():
+        assert found(resolver, vocabulary) == ids
+
+
+@pytest.mark.parametrize("name", ["qwen.tiktoken", "tokenizer.model"])
+def test_file_of_tiktoken_is_read(tmp_path: Path, name: str) -> None:
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for token, rank in RANKS.items()]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    check_ranks(Vocabulary.from_path(tmp_path / name))
+
+
+@pytest.mark.parametrize("line", ["YQ= 7", "not base64 at all", "YQ==", "YQ== x"])
+def test_broken_file_of_tiktoken_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.tiktoken").write_text(f"YQ== 0\n{line}\n")
+    with pytest.raises(TokenizerError, match=r"a\.tiktoken', line 2"):
+        Vocabulary.from_path(tmp_path / "a.tiktoken")
+
+
+def test_slow_tokenizer_that_lists_bytes_is_read() -> None:
+    """As Qwen's first tokenizer: bytes to rank, and special tokens beside them as strings."""
+    tokenizer = SimpleNamespace(get_vocab=lambda: {**RANKS, "<|Ġend|>": 7}, name_or_path="slow")
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    check_ranks(vocabulary)
+    assert vocabulary.texts()[7] == "<|Ġend|>".encode()
+
+
+def test_encoding_of_tiktoken_is_read() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    ranks = {bytes([byte]): byte for byte in range(256)} | {b" the": 256, b".\n": 257}
+    encoding = tiktoken.Encoding(
+        "small", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|end|>": 300}
+    )
+    vocabulary = Vocabulary.from_tokenizer(encoding)
+    assert len(vocabulary) == 301
+    assert vocabulary.texts()[:258] == tuple(ranks)
+    assert vocabulary.texts()[300] == b"<|end|>"
+    assert found("word", vocabulary) == [32, 256]
+    assert found("newline", vocabulary) == [10, 257]
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT),
+        model_prefix=str(folder / "tokenizer"),
+        model_type="bpe",
+        vocab_size=350,
+        byte_fallback=True,
+        user_defined_symbols=["▁▁", "\n\n"],
+        minloglevel=2,
+    )
+    return folder / "tokenizer.model"
+
+
+def test_sentencepiece_model_is_read_with_its_byte_pieces(sentencepiece_model: Path) -> None:
+    import sentencepiece
+
+    vocabulary = Vocabulary.from_path(sentencepiece_model)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
+    assert len(vocabulary) == processor.GetPieceSize()
+    first = processor.PieceToId("T")  # SentencePiece drops a space at the beginning of a text
+    for token_id, text in enumerate(vocabulary.texts()):
+        if processor.IsControl(token_id) or processor.IsUnknown(token_id):
+            assert text.decode() == processor.IdToPiece(token_id)
+            continue
+        decoded = processor.Decode([first, token_id])
+        assert text.decode("utf-8", "replace") == decoded.removeprefix("T")
+    newline = processor.PieceToId("<0x0A>")
+    assert newline in found("newline", vocabulary)
+    assert found("step", vocabulary) == [processor.PieceToId("\n\n")]
+    assert len(found("word", vocabulary)) > 10
+
+
+def test_slow_sentencepiece_tokenizer_reads_as_its_model_file(sentencepiece_model: Path) -> None:
+    """A slow tokenizer lists SentencePiece's pieces and says nothing about its family."""
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
+    pieces = {processor.IdToPiece(i): i for i in range(processor.GetPieceSize())}
+    slow = SimpleNamespace(get_vocab=lambda: pieces, name_or_path="slow", sp_model=processor)
+    ours, files = Vocabulary.from_tokenizer(slow), Vocabulary.from_path(sentencepiece_model)
+    for resolver in ("word", "sentence", "step", "newline"):
+        assert found(resolver, ours) == found(resolver, files)
+
+
+def test_file_that_is_no_sentencepiece_model_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    (tmp_path / "tokenizer.model").write_bytes(b"\x00\x01 nothing of the kind")
+    with pytest.raises(TokenizerError, match="neither a SentencePiece model nor a file of tikto"):
+        Vocabulary.from_path(tmp_path / "tokenizer.model")
+
+
+def test_sentencepiece_model_without_the_library_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
+    (tmp_path / "tokenizer.model").write_bytes(b"\x00\x01")
+    with pytest.raises(TokenizerError, match="needs sentencepiece: pip install sentencepiece"):
+        Vocabulary.from_path(tmp_path / "tokenizer.model")
+
+
+def test_special_tokens_are_words_only_when_their_text_begins_with_a_space() -> None:
+    core = byte_level_bpe()
+    size = core.get_vocab_size()
+    core.add_special_tokens(["Ġspecial", " spaced"])
+    core.add_tokens([AddedToken(" added", normalized=False), AddedToken("plain")])
+    words = set(found("word", Vocabulary.from_tokenizer(core)))
+    assert [size + i in words for i in range(4)] == [False, True, True, False]
+
+
+SENTENCES = {
+    ".": True, "...": True, "…": True, "!": True, "?": True, " end.": True, "3.": True,
+    "Dr.": True, ".\n": True, "\n": True, "\r": True, "a\nb": True, ".)": True, '."': True,
+    "?' ": True, ".”": True, ".»": True, "。": True, "\uff01」": True, "؟": True, "।": True, "\u0589": True,
+    "\u2029": True, "": False, " ": False, ")": False, '"': False, "3.14": False, "e.g": False,
+    ".(": False, "...,": False, ",": False, ":": False, ";": False, "a": False, ".a": False,
+    "、": False, "\ufffd": False, ".\ufffd": False, "\t": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ends"), SENTENCES.items())
+def test_what_ends_a_sentence(text: str, ends: bool) -> None:
+    from tandem_plugin.boundaries.sentence import ends_sentence
+
+    assert ends_sentence(text) is ends
+
+
+def test_sentence_terminals_are_unicodes() -> None:
+    regex = pytest.importorskip("regex")
+    from tandem_plugin.boundaries.sentence import SENTENCE_TERMINALS
+
+    unicode = set(regex.findall(r"\p{STerm}", "".join(map(chr, range(0x110000)))))
+    assert SENTENCE_TERMINALS - {"…"} <= unicode
+    assert len(unicode - SENTENCE_TERMINALS) <= 20, "a newer Unicode has many more"
+
+
+def test_vocabulary_without_sentence_ends_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="no token that ends a sentence or a line"):
+        resolve_boundaries("sentence", Vocabulary(("a", "Ġb"), "made up"))
