@@ -10,6 +10,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.cli.boundaries import boundaries
 from tandem_plugin.cli.doctor import doctor
 from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.plugins import plugins
 from tandem_plugin.cli.replay import replay
 from tandem_plugin.cli.root import TandemGroup
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(doctor)
 app.command()(boundaries)
 app.command()(replay)
+app.command()(plugins)
 
 
 @app.callback()

@@ -1,0 +1,99 @@
+"""``tandem plugins``: the schedules and boundary resolvers that can be selected, and whose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.catalogue import Catalogue, Registration
+
+__all__ = ["plugins"]
+
+
+def plugins(
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 when a plugin could not be used.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """List every schedule and boundary resolver that can be selected by name.
+
+    Prints name, kind, parameters with types and defaults, distribution and version; then the
+    plugins that could not be used, with the reason. Such a plugin harms nobody who does not select
+    what it brings, so the exit code is 0, or 1 with --strict. A name that two distributions
+    register stops every run, and exits with code 1.
+    """
+    import logging
+
+    from tandem_plugin.plugins import look_up_plugins
+
+    # What the warning says is in the listing.
+    logging.getLogger("tandem_plugin.plugins").disabled = True
+    found = look_up_plugins()
+    result = _result(found)
+    if json:
+        print_json(result)
+    else:
+        _print(result)
+    raise typer.Exit(1 if found.clashes or (strict and found.broken) else 0)
+
+
+def _result(found: Catalogue) -> dict[str, Any]:
+    return {
+        "ok": not found.broken and not found.clashes,
+        "registered": [_entry(entry) for entry in found.registrations],
+        "broken": [
+            {
+                "plugin": broken.name,
+                "distribution": broken.provider.distribution,
+                "version": broken.provider.version,
+                "reason": broken.reason,
+            }
+            for broken in found.broken
+        ],
+        "clashes": list(found.clashes),
+    }
+
+
+def _entry(entry: Registration) -> dict[str, Any]:
+    from tandem_plugin.schedules.parameters import schedule_signature
+
+    parameters = schedule_signature(entry.value) if entry.kind == "schedule" else ()
+    return {
+        "name": entry.name,
+        "kind": entry.kind,
+        "parameters": [{"name": p.name, "type": p.type, "default": p.default} for p in parameters],
+        "distribution": entry.provider.distribution,
+        "version": entry.provider.version,
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("name", "kind", "parameters", "distribution"):
+        table.add_column(heading, overflow="fold")
+    for entry in result["registered"]:
+        parameters = ", ".join(
+            f"{p['name']}: {p['type']} = {p['default']}" for p in entry["parameters"]
+        )
+        row = (entry["name"], entry["kind"], parameters)
+        table.add_row(*map(Text, (*row, f"{entry['distribution']} {entry['version']}")))
+    console.print(table)
+    for broken in result["broken"]:
+        console.print(
+            f"Not usable: {broken['plugin']!r} of {broken['distribution']} {broken['version']}: "
+            f"{broken['reason']}",
+            style="yellow",
+            markup=False,
+        )
+    for clash in result["clashes"]:
+        console.print(clash, style="red", markup=False)

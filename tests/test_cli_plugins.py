@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin import __version__, hookimpl, plugins, resolvers, schedules
+from tandem_plugin.catalogue import Catalogue, Provider
+from tandem_plugin.cli import app
+from tandem_plugin.plugins import Plugin, build_catalogue
+
+
+@dataclass(frozen=True)
+class Ramp:
+    name: ClassVar[str] = "ramp"
+    boundaries: ClassVar[str] = "word"
+    rate: float = 0.25
+    training_step: int = 0
+
+    def start(self, u: Any) -> Any:
+        return u < self.rate
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        return u < self.rate, run * 0
+
+
+class Ramps:
+    @hookimpl
+    def register_schedules(self, register: Callable[[Any], None]) -> None:
+        register(Ramp)
+
+
+def broken() -> object:
+    raise ImportError("no module named [bold]nothing[/bold]")
+
+
+GOOD = Plugin("ramp", Provider("ramps", "1.2"), Ramps)
+BROKEN = Plugin("lost", Provider("lost-plugin", "0.3"), broken)
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    def put(*installed: Plugin) -> None:
+        found: Catalogue = build_catalogue(installed)
+        monkeypatch.setattr(plugins, "_catalogue", found)
+
+    yield put
+    plugins.logger.disabled = False
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["plugins", *arguments], terminal_width=200)
+
+
+def test_every_schedule_and_resolver_is_listed_with_its_parameters_and_distribution(
+    install: Callable[..., None],
+) -> None:
+    install(GOOD)
+    result = run("--json")
+    assert result.exit_code == 0
+    listed = json.loads(result.stdout)
+    assert listed["ok"] is True
+    names = [(entry["kind"], entry["name"]) for entry in listed["registered"]]
+    assert sorted(names) == sorted(
+        [("schedule", name) for name in schedules()] + [("boundaries", n) for n in resolvers()]
+    )
+    by_name = {(e["kind"], e["name"]): e for e in listed["registered"]}
+    assert by_name["schedule", "ramp"] == {
+        "name": "ramp",
+        "kind": "schedule",
+        "parameters": [
+            {"name": "rate", "type": "float", "default": 0.25},
+            {"name": "training_step", "type": "int", "default": 0},
+        ],
+        "distribution": "ramps",
+        "version": "1.2",
+    }
+    assert by_name["schedule", "step"]["parameters"] == [
+        {"name": "first", "type": "senior|junior", "default": "senior"}
+    ]
+    assert by_name["boundaries", "sentence"] == {
+        "name": "sentence",
+        "kind": "boundaries",
+        "parameters": [],
+        "distribution": "tandem-plugin",
+        "version": __version__,
+    }
+
+
+def test_broken_plugin_is_listed_with_its_reason_and_fails_only_when_strict(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    install(GOOD, BROKEN)
+    result = run()
+    assert result.exit_code == 0
+    assert "ramp            schedule    rate: float = 0.25, training_step: int = 0" in result.output
+    assert (
+        "Not usable: 'lost' of lost-plugin 0.3: ImportError: no module named [bold]nothing[/bold]"
+        in result.output
+    )
+    assert run("--strict").exit_code == 1
+    listed = json.loads(run("--json").stdout)
+    assert listed["ok"] is False
+    assert listed["broken"] == [
+        {
+            "plugin": "lost",
+            "distribution": "lost-plugin",
+            "version": "0.3",
+            "reason": "ImportError: no module named [bold]nothing[/bold]",
+        }
+    ]
+
+
+def test_clash_is_listed_and_fails(install: Callable[..., None]) -> None:
+    install(GOOD, Plugin("ramp", Provider("other-ramps", "3"), Ramps))
+    result = run("--json")
+    assert result.exit_code == 1
+    (clash,) = json.loads(result.stdout)["clashes"]
+    assert "by ramps 1.2 and by other-ramps 3" in clash
+    assert run().exit_code == 1
