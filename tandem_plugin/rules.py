@@ -15,7 +15,13 @@ from tandem_plugin.errors import ConfigError, FingerprintError, RequestError
 from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.replay import Cursor, replay, replay_batch, replay_cursor
 from tandem_plugin.request import OFF, TandemRequest
-from tandem_plugin.schedules import Schedule, make_schedule, schedule_parameters
+from tandem_plugin.schedules import (
+    TRAINING_STEP,
+    Schedule,
+    make_schedule,
+    schedule_parameters,
+    takes_training_step,
+)
 
 __all__ = ["Rule", "TandemRules"]
 
@@ -89,6 +95,18 @@ class TandemRules:
             boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
             self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
         return self._rules[schedule]
+
+    def at(self, training_step: int) -> Rule:
+        """The configured rule at a trainer's step: what a trainer sends, checks and replays with.
+
+        It is the default rule, with the parameter ``training_step`` filled in where the schedule
+        has one. Raises :class:`ConfigError` for a step that the schedule refuses.
+        """
+        schedule = self.default.schedule
+        if not takes_training_step(schedule):
+            return self.default
+        parameters = {**schedule_parameters(schedule), TRAINING_STEP: training_step}
+        return self.rule(make_schedule(schedule.name, parameters))
 
     def for_request(self, value: object) -> tuple[Rule, int] | None:
         """The rule and the seed of a request's wire form; None when the senior answers alone.

@@ -34,16 +34,19 @@ TOKENS = LONG | st.lists(st.integers(0, 40), max_size=20)
 """Token ids; those past 31 lie outside the tables of the tests, as in a padded embedding."""
 SETS = st.sets(st.integers(0, 31), max_size=8)
 P = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0])
+STRATEGIES = {
+    "word": st.fixed_dictionaries({"p": P, "cap": st.integers(1, 40)}),
+    "token": st.fixed_dictionaries({"p": P}),
+    "chunk": st.fixed_dictionaries({"p": P, "n": st.integers(1, 40)}),
+    "sentence": st.fixed_dictionaries({"p": P}),
+    "step": st.fixed_dictionaries({"first": st.sampled_from(["senior", "junior"])}),
+    "step-bernoulli": st.fixed_dictionaries({"p": P}),
+    "solo": st.just({}),
+    "junior": st.just({}),
+}
+"""Every parameter of every schedule."""
 SCHEDULES = st.one_of(
-    st.builds(lambda p, cap: make_schedule("word", {"p": p, "cap": cap}), P, st.integers(1, 40)),
-    st.builds(lambda p: make_schedule("token", {"p": p}), P),
-    st.builds(
-        lambda first: make_schedule("step", {"first": first}), st.sampled_from(["senior", "junior"])
-    ),
-    st.builds(lambda p, n: make_schedule("chunk", {"p": p, "n": n}), P, st.integers(1, 40)),
-    st.builds(lambda p: make_schedule("sentence", {"p": p}), P),
-    st.builds(lambda p: make_schedule("step-bernoulli", {"p": p}), P),
-    st.sampled_from([make_schedule("solo", {}), make_schedule("junior", {})]),
+    [st.builds(make_schedule, st.just(name), drawn) for name, drawn in STRATEGIES.items()]
 )
 
 
@@ -113,9 +116,11 @@ def test_sentence_and_step_bernoulli_schedules_redraw_at_every_boundary_and_nowh
     assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
 
 
-@pytest.mark.parametrize("name", list(schedules()))
-def test_every_schedule_is_among_those_of_the_property_tests(name: str):
-    find(SCHEDULES, lambda schedule: schedule.name == name)  # raises NoSuchExample
+def test_every_schedule_and_parameter_is_among_those_of_the_property_tests():
+    assert set(STRATEGIES) == set(schedules())
+    for name, strategy in STRATEGIES.items():
+        parameters = find(strategy, lambda drawn: True)
+        assert set(parameters) == set(schedule_parameters(make_schedule(name, {})))
 
 
 @pytest.mark.parametrize("name", list(schedules()))

@@ -383,7 +383,8 @@ SENTENCES = {
     ".": True, "...": True, "…": True, "!": True, "?": True, " end.": True, "3.": True,
     "Dr.": True, ".\n": True, "\n": True, "\r": True, "a\nb": True, ".)": True, '."': True,
     "?' ": True, ".”": True, ".»": True, "。": True, "\uff01」": True, "؟": True, "।": True,
-    "\u0589": True, "\u2029": True, "": False, " ": False, ")": False, '"': False, "3.14": False, "e.g": False,
+    "\u0589": True,
+    "\u2029": True, "": False, " ": False, ")": False, '"': False, "3.14": False, "e.g": False,
     ".(": False, "...,": False, ",": False, ":": False, ";": False, "a": False, ".a": False,
     "、": False, "\ufffd": False, ".\ufffd": False, "\t": False,
 }  # fmt: skip

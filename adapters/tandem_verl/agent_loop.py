@@ -8,10 +8,10 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.request import OFF
-from tandem_plugin.rules import Rule
+from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_verl.authored import Call, author_response
-from tandem_verl.fields import AUTHORSHIP, FINGERPRINT, PASSAGES, SEED
+from tandem_verl.fields import AUTHORSHIP, FINGERPRINT, PASSAGES, SCHEDULE, SEED
 
 __all__ = ["ROW", "TandemClient", "Trajectory", "make_trajectory"]
 
@@ -51,6 +51,7 @@ class Trajectory:
             authored.passages[0][0] if authored.passages else self.seed_of_call(0)
         )
         output.extra_fields[FINGERPRINT] = self.rule.fingerprint
+        output.extra_fields[SCHEDULE] = self.rule.settings()
         output.extra_fields[PASSAGES] = [list(passage) for passage in authored.passages]
 
 
@@ -96,11 +97,11 @@ class TandemClient:
 
 def make_trajectory(
     config: TandemConfig,
-    rule: Rule,
+    rules: TandemRules,
     trajectory: Mapping[str, Any],
     sample: Mapping[str, Any],
 ) -> Trajectory:
-    """The trajectory that verl is about to run, with seeds of its own.
+    """The trajectory that verl is about to run, with seeds of its own and the rule of its step.
 
     trajectory: verl's ``step``, ``rollout_n`` and ``validate``. sample: the row's fields. A prompt
     is named by its place in the step's batch, which is the same in every run of one configuration
@@ -116,7 +117,7 @@ def make_trajectory(
     def seed_of_call(call: int) -> int:
         return derive_seed(config.seed, phase, step, *place, call)
 
-    return Trajectory(rule if team else None, seed_of_call)
+    return Trajectory(rules.at(step) if team else None, seed_of_call)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from tandem_verl.rows import Row
 __all__ = ["check_no_errors", "check_rows"]
 
 
-def check_rows(rows: Sequence[Row], fingerprint: str) -> None:
+def check_rows(rows: Sequence[Row], fingerprint_of: Callable[[Row], str]) -> None:
     """Raise unless every row's authorship is whole, the run's own, and the only tokens trained on.
 
-    fingerprint: the run's. Raises :class:`AuthorshipError`, :class:`FingerprintError`, or
-    :class:`EngineError` for a trajectory that the engine refused.
+    fingerprint_of: that of the run's own rule for a row. Raises :class:`AuthorshipError`,
+    :class:`FingerprintError`, or :class:`EngineError` for a trajectory that the engine refused.
     """
     check_no_errors(rows)
     if not rows:
@@ -25,7 +25,7 @@ def check_rows(rows: Sequence[Row], fingerprint: str) -> None:
             "the log of an agent loop worker."
         )
     for row in rows:
-        _check_row(row, fingerprint)
+        _check_row(row, fingerprint_of(row))
     _check_groups(rows)
 
 

@@ -1,6 +1,6 @@
 """The names under which tandem's facts travel through verl's batches and into its rollout dump."""
 
-__all__ = ["AUTHORSHIP", "COLUMNS", "ERROR", "FINGERPRINT", "PASSAGES", "SEED"]
+__all__ = ["AUTHORSHIP", "COLUMNS", "ERROR", "FINGERPRINT", "PASSAGES", "SCHEDULE", "SEED"]
 
 AUTHORSHIP = "authorship"
 """One 0 or 1 a response token: 1 where the senior is the author; 0 for the junior's tokens and for
@@ -15,8 +15,11 @@ FINGERPRINT = "tandem_fingerprint"
 PASSAGES = "tandem_passages"
 """(seed, start, stop) of every generate call in the response: more than one in multi-turn loops."""
 
+SCHEDULE = "tandem_schedule"
+"""The settings of that rule: schedule, parameters (the training step among them), resolver."""
+
 ERROR = "tandem_error"
 """Why a trajectory failed in tandem, on its way to the trainer process, which stops."""
 
-COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, PASSAGES)
+COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, PASSAGES)
 """What every training row carries."""

@@ -19,7 +19,7 @@ from tandem_plugin.errors import AuthorshipError, EngineError, TandemError
 from tandem_plugin.wrapping import wrap_once
 from tandem_verl.after_import import after_import
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
-from tandem_verl.fields import AUTHORSHIP, ERROR, FINGERPRINT, PASSAGES, SEED
+from tandem_verl.fields import AUTHORSHIP, COLUMNS, ERROR, FINGERPRINT, PASSAGES, SCHEDULE, SEED
 from tandem_verl.refusals import check_run, check_version
 from tandem_verl.rows import Row
 from tandem_verl.settings import tandem_config, tandem_rules
@@ -119,9 +119,9 @@ def _trajectory(
     if "_tandem" not in worker.__dict__:
         config = tandem_config(worker.config)
         assert config is not None
-        worker._tandem = config, tandem_rules(config, worker.tokenizer).default
-    config, rule = worker._tandem
-    return make_trajectory(config, rule, trajectory, sample)
+        worker._tandem = config, tandem_rules(config, worker.tokenizer)
+    config, rules = worker._tandem
+    return make_trajectory(config, rules, trajectory, sample)
 
 
 def _check_client(client: Any) -> None:
@@ -148,6 +148,7 @@ def _failed_output(module: ModuleType, error: TandemError) -> Any:
             AUTHORSHIP: [0],
             SEED: 0,
             FINGERPRINT: "",
+            SCHEDULE: {},
             PASSAGES: [],
             "reward_extra_info": {},
             "turn_scores": [],
@@ -315,6 +316,7 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
             authorship=None if authorship is None else authorship.numpy().astype(np.bool_),
             seed=seed,
             fingerprint=fingerprint,
+            settings=extra.get(SCHEDULE),
             passages=extra.get(PASSAGES) or [],
             error=extra.get(ERROR),
         )
@@ -413,11 +415,12 @@ def _rows_of_batch(batch: Any) -> list[Row]:
             authorship=None if authorship is None else np.asarray(authorship, dtype=np.bool_),
             seed=seed,
             fingerprint=fingerprint,
+            settings=settings,
             passages=passages or [],
         )
-        for i, (authorship, seed, fingerprint, passages) in enumerate(
+        for i, (authorship, seed, fingerprint, settings, passages) in enumerate(
             zip(
-                *(columns.get(name, empty) for name in (AUTHORSHIP, SEED, FINGERPRINT, PASSAGES)),
+                *(columns.get(name, empty) for name in COLUMNS),
                 strict=True,
             )
         )

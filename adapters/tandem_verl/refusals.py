@@ -12,6 +12,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.schedules import TRAINING_STEP
 
 __all__ = [
     "BROKEN_ESTIMATORS",
@@ -90,6 +91,7 @@ def check_run(config: Any, tandem: TandemConfig) -> None:
     _check_actor(config.actor_rollout_ref.actor)
     _check_trainer(config)
     _check_junior(tandem)
+    _check_training_step(tandem)
 
 
 def _check_rollout(rollout: Any, model: Any) -> None:
@@ -189,6 +191,14 @@ def _check_junior(tandem: TandemConfig) -> None:
             f"tandem.junior={junior!r} does not exist. Give the folder of a Hugging Face "
             "checkpoint, a name on the Hub, or leave junior out for the checkpoint that the senior "
             "starts from."
+        )
+
+
+def _check_training_step(tandem: TandemConfig) -> None:
+    if TRAINING_STEP in tandem.parameters:
+        raise ConfigError(
+            f"tandem.{TRAINING_STEP}={tandem.parameters[TRAINING_STEP]!r}: the trainer fills this "
+            "in with its own step. Leave it out."
         )
 
 

@@ -32,6 +32,8 @@ class Row:
     loss_mask: NDArray[np.bool_] | None = None
     """The mask that the loss takes its denominator from, where verl keeps one of its own."""
     error: str | None = None
+    settings: dict[str, Any] | None = None
+    """The schedule that decided the authorship, its parameters and its resolver."""
 
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
@@ -40,6 +42,7 @@ class Row:
             "authorship": None if self.authorship is None else self.authorship.astype(int).tolist(),
             "tandem_seed": self.seed,
             "tandem_fingerprint": self.fingerprint,
+            "tandem_schedule": self.settings,
             "tandem_passages": self.passages,
         }
         return columns

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.rules import Rule
-from tandem_plugin.schedules import schedule_parameters
+from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_verl.checks import check_no_errors, check_rows
 from tandem_verl.metrics import tandem_metrics
 from tandem_verl.refusals import check_run
@@ -18,11 +18,11 @@ __all__ = ["TandemTrainer"]
 
 
 class TandemTrainer:
-    """One run's settings and rule, and the rows that wait for the rollout dump."""
+    """One run's settings and rules, and the rows that wait for the rollout dump."""
 
-    def __init__(self, config: TandemConfig, rule: Rule) -> None:
+    def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
         self.config = config
-        self.rule = rule
+        self.rules = rules
         self._rows: dict[str, Row] = {}
 
     @classmethod
@@ -36,10 +36,15 @@ class TandemTrainer:
         if tandem is None:
             return None
         check_run(config, tandem)
-        trainer = cls(tandem, tandem_rules(tandem, tokenizer).default)
+        trainer = cls(tandem, tandem_rules(tandem, tokenizer))
         # Not logging: verl's level hides it, and this line is the user's proof.
         print(trainer.describe(), flush=True)
         return trainer
+
+    @property
+    def rule(self) -> Rule:
+        """The configured rule; see :meth:`TandemRules.at` for that of a step."""
+        return self.rules.default
 
     def describe(self) -> str:
         """One line that says what is on."""
@@ -52,12 +57,19 @@ class TandemTrainer:
             "seed": self.config.seed,
             "fingerprint": self.rule.fingerprint,
         }
+        if TRAINING_STEP in settings:
+            settings[TRAINING_STEP] = "(the trainer's)"
         return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise when it must not be trained on."""
-        check_rows(rows, self.rule.fingerprint)
+        check_rows(rows, self._fingerprint)
         return tandem_metrics(rows)
+
+    def _fingerprint(self, row: Row) -> str:
+        """The fingerprint of this run's rule at the step that a row was generated in."""
+        step = (row.settings or {}).get(TRAINING_STEP)
+        return (self.rule if step is None else self.rules.at(step)).fingerprint
 
     def admit_validation(self, rows: Sequence[Row]) -> None:
         """Raise when a validation trajectory failed in tandem."""

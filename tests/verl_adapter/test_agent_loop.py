@@ -18,8 +18,12 @@ def config(**settings: Any) -> TandemConfig:
     return TandemConfig.from_mapping({"schedule": "word", "cap": 4, "seed": 11, **settings})
 
 
+def rules(settings: TandemConfig) -> TandemRules:
+    return TandemRules(settings, VOCABULARY)
+
+
 def rule(settings: TandemConfig) -> Rule:
-    return TandemRules(settings, VOCABULARY).default
+    return rules(settings).default
 
 
 def v1(row: int, session: int, step: int = 1, validate: bool = False) -> tuple[dict, dict]:
@@ -33,7 +37,7 @@ def v0(priority: int, step: int = 1, validate: bool = False) -> tuple[dict, dict
 
 
 def seeds(identities: list[tuple[dict, dict]], settings: TandemConfig) -> list[int]:
-    ours = rule(settings)
+    ours = rules(settings)
     return [make_trajectory(settings, ours, *identity).seed_of_call(0) for identity in identities]
 
 
@@ -80,7 +84,7 @@ class Engine:
 
 def run(settings: TandemConfig, identity: tuple[dict, dict], calls: int = 1) -> Any:
     engine = Engine()
-    trajectory = make_trajectory(settings, rule(settings), *identity)
+    trajectory = make_trajectory(settings, rules(settings), *identity)
     client = TandemClient(engine, trajectory)
     shared = {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
     for _ in range(calls):
@@ -117,6 +121,7 @@ def test_mask_keeps_the_seniors_tokens_and_the_whole_authorship_travels() -> Non
         "authorship": authorship,
         "tandem_seed": ran.trajectory.seed_of_call(0),
         "tandem_fingerprint": rule(settings).fingerprint,
+        "tandem_schedule": {"schedule": "word", "p": 0.5, "cap": 4, "boundaries": "word"},
         "tandem_passages": [[ran.trajectory.seed_of_call(0), 0, 10]],
     }
 

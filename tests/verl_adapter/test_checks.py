@@ -33,15 +33,17 @@ GOOD = row([1, 0, 0, 1])
 
 
 def test_whole_batch_passes() -> None:
-    check_rows([GOOD, row([0, 1, 1])], "f")
+    check_rows([GOOD, row([0, 1, 1])], lambda row: "f")
 
 
 def test_response_without_senior_passes_beside_one_that_has() -> None:
-    check_rows([row([0, 0, 0]), GOOD], "f")
+    check_rows([row([0, 0, 0]), GOOD], lambda row: "f")
 
 
 def test_mask_may_be_narrower_than_the_authorship() -> None:
-    check_rows([replace(GOOD, response_mask=np.array([False, False, False, True]))], "f")
+    check_rows(
+        [replace(GOOD, response_mask=np.array([False, False, False, True]))], lambda row: "f"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,18 +62,18 @@ def test_mask_may_be_narrower_than_the_authorship() -> None:
 )
 def test_row_that_must_not_be_trained_on(bad: Row, error: type[Exception], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
-        check_rows([GOOD, bad], "f")
+        check_rows([GOOD, bad], lambda row: "f")
 
 
 def test_group_without_any_token_of_the_seniors_stops_training() -> None:
     rows = [GOOD, row([0, 0], group="h"), row([0], group="h")]
     with pytest.raises(AuthorshipError, match=r"1 of 2 prompts .* \(the first is h\)"):
-        check_rows(rows, "f")
+        check_rows(rows, lambda row: "f")
 
 
 def test_empty_batch_stops_training() -> None:
     with pytest.raises(AuthorshipError, match="every rollout of this step failed"):
-        check_rows([], "f")
+        check_rows([], lambda row: "f")
 
 
 def test_validation_stops_on_errors_only() -> None:

@@ -193,7 +193,10 @@ class Queue:
             "tandem_seed": Listed([11, 12]),
             "tandem_fingerprint": Listed([fingerprint] * 2),
             "extra_fields": Listed(
-                [{"tandem_passages": [[11, 0, 3]]}, {"tandem_passages": [[12, 0, 2]]}]
+                [
+                    {"tandem_passages": [[11, 0, 3]], "tandem_schedule": {"schedule": "word"}},
+                    {"tandem_passages": [[12, 0, 2]], "tandem_schedule": {"schedule": "word"}},
+                ]
             ),
         }
 
@@ -277,6 +280,7 @@ def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows() -> None:
         "authorship": [[0, 1], [1, 0, 1]],
         "tandem_seed": [12, 11],
         "tandem_fingerprint": [trainer._tandem.rule.fingerprint] * 2,
+        "tandem_schedule": [{"schedule": "word"}] * 2,
         "tandem_passages": [[[12, 0, 2]], [[11, 0, 3]]],
     }
 

@@ -1,0 +1,201 @@
+"""A schedule that depends on the trainer's step: filled in, sent, recorded, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from tandem_verl import patches
+from tandem_verl.agent_loop import ROW, make_trajectory
+from tandem_verl.refusals import check_run
+from tandem_verl.rows import Row
+from tandem_verl.trainer import TandemTrainer
+
+from tandem_plugin import (
+    ConfigError,
+    FingerprintError,
+    TandemConfig,
+    TandemRequest,
+    TandemRules,
+    Vocabulary,
+    hookimpl,
+)
+from tandem_plugin.plugins import using_plugins
+from tandem_plugin.schedules.parameters import check_index
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
+
+PIECES = tuple("Ġa" if i % 3 == 0 else "b" for i in range(24))
+
+
+@dataclass(frozen=True)
+class Warming:
+    """p is 0 at step 0 and 1 from step 4 on."""
+
+    name: ClassVar[str] = "warming"
+    boundaries: ClassVar[str] = "every"
+    training_step: int = 0
+
+    def __post_init__(self) -> None:
+        check_index("training_step", self.training_step)
+
+    def start(self, u: Any) -> Any:
+        return u < self.training_step / 4
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        return u < self.training_step / 4, run * 0
+
+
+class Plugin:
+    @hookimpl
+    def register_schedules(self, register: Callable[[Any], None]) -> None:
+        register(Warming)
+
+
+@pytest.fixture(autouse=True)
+def plugged() -> Iterator[None]:
+    with using_plugins(Plugin()):
+        yield
+
+
+def config(**settings: Any) -> TandemConfig:
+    return TandemConfig.from_mapping({"schedule": "warming", **settings})
+
+
+def rules(**settings: Any) -> TandemRules:
+    return TandemRules(config(**settings), Vocabulary(PIECES, "a test"))
+
+
+def row(step: int, seed: int = 3, **fields: Any) -> Row:
+    rule = rules().at(step)
+    ids = np.arange(20)
+    senior = rule.replay(ids.tolist(), seed).senior
+    whole = Row(f"Row of step {step}", "g", ids, senior.copy(), senior, seed, rule.fingerprint)
+    passages = [[seed, 0, len(ids)]]
+    return replace(whole, settings=rule.settings(), passages=passages, **fields)
+
+
+def test_rule_at_a_step_has_the_step_in_its_parameters_and_fingerprint() -> None:
+    ours = rules()
+    assert [ours.at(step).settings()["training_step"] for step in (0, 1, 7)] == [0, 1, 7]
+    assert len({ours.at(step).fingerprint for step in range(8)}) == 8
+    assert ours.at(0) is ours.default
+    assert ours.at(2).replay(list(range(400)), 5).senior_share == pytest.approx(0.5, abs=0.1)
+    with pytest.raises(ConfigError, match="training_step=-1 is not a number of steps"):
+        ours.at(-1)
+
+
+def test_rule_of_a_schedule_without_a_step_is_the_same_at_every_step() -> None:
+    word = TandemRules(TandemConfig.from_mapping({}), Vocabulary(PIECES, "a test"))
+    assert word.at(0) is word.at(99) is word.default
+
+
+@pytest.mark.parametrize("validate", [False, True])
+@pytest.mark.parametrize(
+    "sample", [{ROW: 3, "session_id": 1}, {"priority": 3, "index": 0}], ids=["V1", "V0"]
+)
+def test_request_and_record_carry_the_trainers_step(sample: Any, validate: bool) -> None:
+    for step in (1, 3):
+        trajectory = {"step": step, "rollout_n": 0, "validate": validate}
+        made = make_trajectory(config(validation="team"), rules(), trajectory, sample)
+        wire = made.request(0)
+        assert isinstance(wire, dict)
+        assert wire["training_step"] == step
+        request = TandemRequest.parse(wire)
+        assert request is not None
+        assert request.fingerprint == rules().at(step).fingerprint
+        # The engine has the settings of the run, which do not know the step.
+        chosen = rules(require=True).for_request(wire)
+        assert chosen is not None
+        assert chosen[0].schedule == Warming(step)
+        output = SimpleNamespace(prompt_ids=[1], response_ids=[], response_mask=[], extra_fields={})
+        made.narrow(output, [])
+        assert output.extra_fields["tandem_schedule"]["training_step"] == step
+        assert output.extra_fields["tandem_fingerprint"] == rules().at(step).fingerprint
+
+
+def trainer() -> TandemTrainer:
+    return TandemTrainer(config(), rules())
+
+
+def test_rows_of_a_step_are_checked_with_the_rule_of_that_step() -> None:
+    metrics = trainer().admit([row(4), row(2)])
+    assert metrics["tandem/responses_without_senior"] == 0
+    assert trainer().admit([row(4), row(0)])["tandem/responses_without_senior"] == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [None, {}, {"schedule": "warming", "training_step": 3}], ids=["none", "", "other"]
+)
+def test_row_whose_step_is_not_the_one_it_was_generated_in_is_refused(settings: Any) -> None:
+    with pytest.raises(FingerprintError, match="was generated under the rules"):
+        trainer().admit([replace(row(4), settings=settings)])
+
+
+def test_dump_says_the_step_and_replays_from_it_alone() -> None:
+    dumped = row(2).dump()
+    assert dumped["tandem_schedule"] == {
+        "schedule": "warming",
+        "training_step": 2,
+        "boundaries": "every",
+    }
+    again = TandemRules(
+        TandemConfig.from_mapping(dumped["tandem_schedule"]), Vocabulary(PIECES, "a test")
+    ).default
+    assert again.fingerprint == dumped["tandem_fingerprint"]
+    assert (
+        again.replay(dumped["response_ids"], dumped["tandem_seed"]).tolist()
+        == (dumped["authorship"])
+    )
+
+
+def test_rows_of_v0_bring_their_settings() -> None:
+    def column(value: Any) -> Any:
+        array = np.empty(1, dtype=object)
+        array[0] = value
+        return array
+
+    one = row(4)
+    batch = SimpleNamespace(
+        batch={
+            "responses": torch.from_numpy(one.response_ids)[None],
+            "attention_mask": torch.ones(1, 22, dtype=torch.int64),
+            "response_mask": torch.from_numpy(one.response_mask)[None],
+        },
+        non_tensor_batch={
+            "uid": column("u"),
+            "authorship": column(one.authorship),
+            "tandem_seed": column(one.seed),
+            "tandem_fingerprint": column(one.fingerprint),
+            "tandem_schedule": column(one.settings),
+        },
+    )
+    (read,) = patches._rows_of_batch(batch)
+    assert read.settings == one.settings
+    trainer().admit([read])
+
+
+def test_log_says_that_the_step_is_the_trainers() -> None:
+    assert "schedule=warming training_step=(the trainer's) boundaries=every" in trainer().describe()
+
+
+def test_step_in_the_settings_of_a_run_is_refused() -> None:
+    run = OmegaConf.create(
+        {
+            "actor_rollout_ref": {
+                "model": {},
+                "actor": {"strategy": "fsdp2", "policy_loss": {}},
+                "rollout": {"name": "vllm", "engine_kwargs": {"vllm": {}}},
+            },
+            "algorithm": {"adv_estimator": "grpo"},
+            "trainer": {"use_v1": True, "v1": {"trainer_mode": "sync"}},
+        }
+    )
+    check_run(run, config())
+    with pytest.raises(ConfigError, match=r"tandem\.training_step=3: the trainer fills this in"):
+        check_run(run, config(training_step=3))
