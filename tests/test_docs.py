@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pluggy
 import pytest
 
-from tandem_plugin import TandemConfig, schedules
+from tandem_plugin import TandemConfig, hookspecs, plugins, resolvers, schedules
 from tandem_plugin.schedules import parameter_names
+from tandem_plugin.schedules.parameters import schedule_signature
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -62,3 +64,92 @@ def test_readme_lists_every_setting_and_parameter_that_a_user_may_set():
     parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
     # "mode" has one value so far, and "require" is for the adapters.
     assert listed == (set(TandemConfig.model_fields) | parameters) - {"mode", "require"}
+
+
+def snippets(page: str, language: str = "python") -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def table(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows of the first table under a heading, by the name in their first column."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| `([\w-]+)` \|(.*)\|$", section, re.MULTILINE)
+    return {name: [cell.strip() for cell in re.split(r"(?<!\\)\|", rest)] for name, rest in rows}
+
+
+def test_every_schedule_is_documented_with_its_parameters_and_resolver():
+    documented = table("schedules.md", "Schedules")
+    assert list(documented) == list(schedules())
+    for name, (parameters, boundaries, meaning) in documented.items():
+        schedule = schedules()[name]
+        expected = ", ".join(
+            f"`{p.name}`: {p.type} = {p.default}" for p in schedule_signature(schedule)
+        )
+        assert parameters.replace("\\|", "|") == expected
+        assert boundaries == f"`{schedule.boundaries}`"
+        assert meaning
+
+
+def test_every_parameter_is_explained():
+    text = (DOCS / "schedules.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^- .*", text, re.MULTILINE))))
+    parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
+    assert parameters <= explained
+
+
+def test_every_resolver_is_documented():
+    documented = table("schedules.md", "Boundary resolvers")
+    assert set(documented) == set(resolvers())
+    assert all(cells[0] for cells in documented.values())
+
+
+def hooks() -> list[str]:
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return sorted(name for name in vars(manager.hook) if not name.startswith("_"))
+
+
+def test_every_hook_is_called_documented_and_tested():
+    assert hooks() == sorted(plugins.HOOKS)
+    page = (DOCS / "plugins.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^### `(\w+)\(register\)`", page, re.MULTILINE)
+    assert sorted(documented) == hooks()
+    tests = (Path(__file__).with_name("test_plugins.py")).read_text(encoding="utf-8")
+    for hook in hooks():
+        assert f"def {hook}(" in tests
+        assert (getattr(hookspecs, hook).__doc__ or "").strip().endswith("for each.")
+
+
+def test_example_of_the_schedules_page_runs(capsys: pytest.CaptureFixture[str]):
+    (example,) = snippets("schedules.md")
+    exec(compile(example, "docs/schedules.md", "exec"), {})
+    sentence, step = capsys.readouterr().out.splitlines()
+    assert sentence.startswith("sentence [False, True, True, False, False, True, False] [")
+    assert step == ("step [False, False, True, False, False, False, False] [1, 1, 1, 0, 0, 0, 0]")
+
+
+def test_plugin_of_the_plugins_page_works_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    module, use = snippets("plugins.md")
+    (tmp_path / "tandem_halves.py").write_text(module, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    exec(compile(use, "docs/plugins.md", "exec"), {})
+    assert capsys.readouterr().out == "[1, 1, 1, 1, 0, 0]\n"
+
+
+def test_entry_point_of_the_plugins_page_is_in_the_plugins_group():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it")
+    (pyproject,) = snippets("plugins.md", "toml")
+    points = tomllib.loads(pyproject)["project"]["entry-points"]
+    assert points == {hookspecs.PROJECT: {"halves": "tandem_halves"}}
+
+
+def test_counts_of_the_schedules_page_are_those_that_tests_hold():
+    tests = (Path(__file__).with_name("test_vocabulary_families.py")).read_text(encoding="utf-8")
+    for cells in table("schedules.md", "Boundary resolvers").values():
+        for count in cells[1:]:
+            if count not in ("refused", "32,100"):
+                assert count.replace(",", "_") in tests

@@ -66,9 +66,11 @@ class VerlBench:
 
     folder: Path
     model: Path
+    python: str = sys.executable
+    """The interpreter of the environment that the trainer runs in."""
 
     @classmethod
-    def make(cls, folder: Path, model: Path) -> VerlBench:
+    def make(cls, folder: Path, model: Path, python: str = sys.executable) -> VerlBench:
         """Write prompts and a reward for ``model``, a checkpoint with a chat template."""
         import pandas
 
@@ -89,7 +91,7 @@ class VerlBench:
         rows(16, 0).to_parquet(folder / "train.parquet")
         rows(2, 100).to_parquet(folder / "validation.parquet")
         (folder / "reward.py").write_text(_REWARD)
-        return cls(folder, model)
+        return cls(folder, model, python)
 
     def run(
         self,
@@ -124,7 +126,7 @@ class VerlBench:
         out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         # Ray puts sockets there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="tv", dir="/tmp"))
-        command = [sys.executable, "-m", "verl.trainer.main_ppo"]
+        command = [self.python, "-m", "verl.trainer.main_ppo"]
         command += [*self._settings(out, ray), *overrides]
         variables = self._environment(out, hook) | environment
         with (out / "log.txt").open("wb") as log:

@@ -1,0 +1,282 @@
+"""A third party's plugin from its own folder: installed, tested, and used in vLLM and in verl."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.reference import algorithm_1
+from support.verl_run import TANDEM, VerlBench, VerlRun
+
+from tandem_plugin.authorship import Authorship
+
+pytestmark = pytest.mark.timeout(1800)
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "tandem-plugin-curriculum"
+TANDEM_COMMAND = "from tandem_plugin.cli import main; main()"
+
+RAISING = "raise RuntimeError('this plugin was built for another machine')\n"
+MISSPELLED = """
+from tandem_plugin import hookimpl
+
+
+@hookimpl
+def register_schedule(register):
+    raise AssertionError('never called')
+"""
+SAME_NAME = """
+from tandem_plugin import hookimpl
+from tandem_plugin_curriculum import CurriculumSchedule
+
+
+@hookimpl
+def register_schedules(register):
+    register(CurriculumSchedule)
+"""
+
+
+def write_plugin(folder: Path, name: str, code: str) -> Path:
+    """The source of a small distribution with one module and one entry point."""
+    module = name.replace("-", "_")
+    folder.mkdir(parents=True)
+    (folder / f"{module}.py").write_text(code)
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        f'[project]\nname = "{name}"\nversion = "0.7"\n'
+        f'[project.entry-points.tandem_plugin]\n{name} = "{module}"\n'
+        f'[tool.hatch.build.targets.wheel]\ninclude = ["{module}.py"]\n'
+    )
+    return folder
+
+
+def run(*command: str | Path, check: bool = True, **environment: str) -> Any:
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done
+
+
+def install(python: Path, *sources: Path, target: Path | None = None) -> None:
+    """By pip, from folders, with what is installed already: nothing is downloaded."""
+    into = [] if target is None else ["--target", str(target)]
+    run(
+        python, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps",
+        "--no-index", "--disable-pip-version-check", *into, *sources,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment with the example and two broken plugins installed.
+
+    torch and vLLM are gigabytes, so they are not installed again: the environment sees the running
+    one's packages. `venv --system-site-packages` would show those of the interpreter that the
+    running environment was itself made from, not its own; a .pth file shows exactly its own, and
+    `addsitedir` honours the .pth files there (editable installations). pip installs into the fresh
+    environment alone, so nothing of this is left behind in the running one.
+    """
+    folder = tmp_path_factory.mktemp("plugins")
+    home = folder / "environment"
+    venv.create(home, with_pip=False, symlinks=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    running = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    (packages / "running_environment.pth").write_text(
+        "".join(f"import site; site.addsitedir({path!r})\n" for path in dict.fromkeys(running))
+    )
+    python = home / "bin" / "python"
+    install(
+        python,
+        EXAMPLE,
+        write_plugin(folder / "raising", "raising-plugin", RAISING),
+        write_plugin(folder / "misspelled", "misspelled-plugin", MISSPELLED),
+    )
+    return python
+
+
+def test_example_passes_its_own_tests_where_it_is_installed(python: Path) -> None:
+    done = run(
+        python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", EXAMPLE,
+        EXAMPLE / "tests",
+    )  # fmt: skip
+    assert "passed" in done.stdout
+    where = run(python, "-c", "import tandem_plugin_curriculum as t; print(t.__file__)").stdout
+    assert str(python.parents[1]) in where
+    assert not list(EXAMPLE.glob("**/*.egg-info"))
+    assert not (EXAMPLE / "dist").exists()
+
+
+def test_example_is_not_in_the_running_environment() -> None:
+    done = run(sys.executable, "-c", "import tandem_plugin_curriculum", check=False)
+    assert "ModuleNotFoundError" in done.stderr
+
+
+def test_plugins_are_listed_and_the_broken_ones_with_their_reasons(python: Path) -> None:
+    listed = json.loads(run(python, "-c", TANDEM_COMMAND, "plugins", "--json").stdout)
+    (curriculum,) = [e for e in listed["registered"] if e["name"] == "curriculum"]
+    assert curriculum["distribution"] == "tandem-plugin-curriculum"
+    assert curriculum["version"] == "0.1.0"
+    assert {"name": "training_step", "type": "int", "default": 0} in curriculum["parameters"]
+    reasons = {broken["distribution"]: broken["reason"] for broken in listed["broken"]}
+    assert reasons.keys() == {"raising-plugin", "misspelled-plugin"}
+    assert reasons["raising-plugin"].startswith("RuntimeError: this plugin was built for another")
+    assert "unknown hook 'register_schedule'" in reasons["misspelled-plugin"]
+    strict = run(python, "-c", TANDEM_COMMAND, "plugins", "--strict", check=False)
+    assert strict.returncode == 1
+
+
+MAKE = "from tandem_plugin import make_schedule; print(make_schedule({name!r}, {{}}))"
+
+
+def test_broken_plugins_break_nobody_and_are_named_when_their_schedule_is_selected(
+    python: Path,
+) -> None:
+    for name in ("word", "curriculum"):
+        done = run(python, "-c", MAKE.format(name=name))
+        assert done.stderr.count("A tandem plugin is skipped: 'raising-plugin' of") == 1
+    done = run(python, "-c", MAKE.format(name="raising"), check=False)
+    assert done.returncode == 1
+    assert "ConfigError: schedule='raising' does not exist. Schedules: word," in done.stderr
+    assert "'raising-plugin' of raising-plugin 0.7: RuntimeError: this plugin was" in done.stderr
+    assert "'misspelled-plugin' of misspelled-plugin 0.7: PluginValidationError" in done.stderr
+
+
+def test_name_that_two_distributions_register_stops_everything(
+    python: Path, tmp_path: Path
+) -> None:
+    source = write_plugin(tmp_path / "source", "same-name-plugin", SAME_NAME)
+    install(python, source, target=tmp_path / "more")
+    path = os.pathsep.join(
+        part for part in (str(tmp_path / "more"), os.environ.get("PYTHONPATH")) if part
+    )
+    done = run(python, "-c", MAKE.format(name="word"), check=False, PYTHONPATH=path)
+    assert done.returncode == 1
+    assert (
+        "ConfigError: schedule='curriculum' is registered more than once: by same-name-plugin 0.7 "
+        "and by tandem-plugin-curriculum 0.1.0." in done.stderr
+    )
+    listed = run(python, "-c", TANDEM_COMMAND, "plugins", check=False, PYTHONPATH=path)
+    assert listed.returncode == 1
+
+
+def replayed(ids: list[int], seed: int, p: float, cap: int, words: set[int]) -> list[int]:
+    """Algorithm 1 in plain Python, without the package."""
+    if not ids:
+        return []
+    authors = algorithm_1(seed, p, cap, words)
+    bits = [next(authors)]
+    bits += [authors.send(token) for token in ids[:-1]]
+    return [int(bit) for bit in bits]
+
+
+@pytest.fixture(scope="module")
+def words(tokenizer: Any) -> set[int]:
+    return {i for piece, i in tokenizer.get_vocab().items() if piece[0] == "Ġ"}
+
+
+def test_engine_serves_the_plugins_schedule_by_name(
+    python: Path, checkpoints: dict[str, Path], tmp_path: Path, words: set[int]
+) -> None:
+    run(
+        python,
+        Path(__file__).parent / "support" / "serve_curriculum.py",
+        checkpoints["senior"],
+        checkpoints["other"],
+        tmp_path,
+    )
+    result = json.loads((tmp_path / "responses.json").read_text())
+    assert "training_step=-1 is not a number of steps" in result["refusal"]
+    recorded = {}
+    for file in tmp_path.glob("*.jsonl"):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            recorded[row["tandem_seed"]] = row
+    assert len(recorded) == len(result["responses"]) == 34
+    shares: dict[int, list[float]] = {}
+    for response in result["responses"]:
+        row, step = recorded[response["seed"]], response["training_step"]
+        p = 0.9 + (0.1 - 0.9) * min(step / 4, 1)
+        assert row["response_ids"] == response["response_ids"]
+        expected = replayed(row["response_ids"], response["seed"], p, 4, words)
+        assert row["authorship"] == expected
+        assert row["tandem_schedule"]["training_step"] == step
+        shares.setdefault(step, []).append(Authorship.from_bits(expected).senior_share)
+    assert len({row["tandem_fingerprint"] for row in recorded.values()}) == 6
+    assert sum(shares[0]) / len(shares[0]) > sum(shares[5]) / len(shares[5]) + 0.3
+
+
+@pytest.fixture(scope="module")
+def trained(
+    python: Path, tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]
+) -> VerlRun:
+    pytest.importorskip("verl", reason="verl is not installed")
+    bench = VerlBench.make(
+        tmp_path_factory.mktemp("verl"), checkpoints["senior"], python=str(python)
+    )
+    run = bench.run(
+        f"{TANDEM}.schedule=curriculum",
+        f"{TANDEM}.p_start=1.0",
+        f"{TANDEM}.p_end=0.25",
+        f"{TANDEM}.warmup_steps=3",
+        f"{TANDEM}.cap=6",
+        f"{TANDEM}.validation=team",
+        f"{TANDEM}.junior={checkpoints['junior']}",
+        "trainer.total_training_steps=2",
+        "trainer.test_freq=2",
+        name="curriculum",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    return run
+
+
+def test_verl_fills_in_its_step_and_p_follows_it(trained: VerlRun, words: set[int]) -> None:
+    assert "tandem is on: schedule=curriculum" in trained.log
+    assert "training_step=(the trainer's)" in trained.log
+    fingerprints = {}
+    dumps = [(1, "rollouts", 8), (2, "rollouts", 8), (2, "validation", 2)]
+    for step, kind, count in dumps:
+        rows = trained.rollouts(step, kind)
+        assert len(rows) == count
+        for row in rows:
+            settings = row["tandem_schedule"]
+            assert settings["training_step"] == step
+            p = 1.0 - 0.25 * step
+            at = settings["training_step"] / settings["warmup_steps"]
+            assert (1 - at) * settings["p_start"] + at * settings["p_end"] == pytest.approx(p)
+            expected = replayed(row["response_ids"], row["tandem_seed"], p, 6, words)
+            assert row["authorship"] == expected
+            fingerprints.setdefault(step, set()).add(row["tandem_fingerprint"])
+    assert len(fingerprints[1]) == len(fingerprints[2]) == 1
+    assert fingerprints[1] != fingerprints[2]
+
+
+def test_rollout_and_actor_agree_on_every_trained_token_at_both_steps(trained: VerlRun) -> None:
+    differences = [step["training/rollout_probs_diff_max"] for step in trained.steps]
+    assert len(differences) == 2
+    assert max(differences) <= 1e-6
+
+
+def test_command_replays_the_dump_from_its_own_columns(
+    python: Path, trained: VerlRun, checkpoints: dict[str, Path]
+) -> None:
+    for step in (1, 2):
+        done = run(
+            python, "-c", TANDEM_COMMAND, "replay",
+            trained.folder / "rollouts" / f"{step}.jsonl",
+            "--tokenizer", checkpoints["senior"], "--json",
+        )  # fmt: skip
+        found = json.loads(done.stdout)
+        assert found["ok"] is True
+        assert found["rows"] == 8
