@@ -90,13 +90,11 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
     A plugin that raises, implements an unknown hook, registers nothing, or registers something that
     breaks its contract, is left out whole and listed in :attr:`Catalogue.broken`.
     """
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    registrations = _registrations(manager, BUILT_IN)
+    registrations = _registrations(BUILT_IN)
     broken = []
     for plugin in plugins:
         try:
-            registrations += _registrations(manager, plugin)
+            registrations += _registrations(plugin)
         except (Exception, SystemExit) as error:
             broken.append(BrokenPlugin(plugin.name, plugin.provider, _reason(error)))
     return Catalogue(tuple(registrations), tuple(broken))
@@ -144,31 +142,16 @@ def _provider(entry: EntryPoint) -> Provider:
     return Provider(entry.dist.name, entry.dist.version)
 
 
-def _registrations(manager: pluggy.PluginManager, plugin: Plugin) -> list[Registration]:
-    loaded = plugin.load()
-    manager.register(loaded, name=f"{plugin.provider.distribution}:{plugin.name}")
-    try:
-        manager.check_pending()
-        found = _call_hooks(manager, loaded, plugin.provider)
-    except BaseException:
-        manager.unregister(loaded)
-        raise
-    if not found:
-        raise ConfigError(
-            "It registers nothing. A plugin marks functions named "
-            f"{' or '.join(HOOKS)} with tandem_plugin.hookimpl."
-        )
-    return found
-
-
-def _call_hooks(
-    manager: pluggy.PluginManager, loaded: object, provider: Provider
-) -> list[Registration]:
-    """What one plugin registers; the hooks of the others are not called."""
+def _registrations(plugin: Plugin) -> list[Registration]:
+    # A manager of its own: nothing of a plugin that cannot be used reaches the others.
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(plugin.load(), name=plugin.name)
+    manager.check_pending()
     found: list[Registration] = []
 
     def register(kind: Kind, name: str, value: Any) -> None:
-        found.append(Registration(kind, name, value, provider))
+        found.append(Registration(kind, name, value, plugin.provider))
 
     def register_schedule(schedule: type[Any]) -> None:
         check_schedule_class(schedule)
@@ -178,9 +161,13 @@ def _call_hooks(
         check_resolver_function(name, resolver)
         register("boundaries", name, resolver)
 
-    others = [other for other in manager.get_plugins() if other is not loaded]
-    for hook, callback in zip(HOOKS, (register_schedule, register_resolver), strict=True):
-        manager.subset_hook_caller(hook, remove_plugins=others)(register=callback)
+    manager.hook.register_schedules(register=register_schedule)
+    manager.hook.register_boundaries(register=register_resolver)
+    if not found:
+        raise ConfigError(
+            "It registers nothing. A plugin marks functions named "
+            f"{' or '.join(HOOKS)} with tandem_plugin.hookimpl."
+        )
     return found
 
 
