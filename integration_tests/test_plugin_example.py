@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine import RUNNERS
 from support.reference import algorithm_1
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
@@ -186,12 +187,14 @@ def words(tokenizer: Any) -> set[int]:
     return {i for piece, i in tokenizer.get_vocab().items() if piece[0] == "Ġ"}
 
 
+@pytest.mark.parametrize("runner", RUNNERS)
 def test_engine_serves_the_plugins_schedule_by_name(
-    python: Path, checkpoints: dict[str, Path], tmp_path: Path, words: set[int]
+    runner: str, python: Path, checkpoints: dict[str, Path], tmp_path: Path, words: set[int]
 ) -> None:
     run(
         python,
         Path(__file__).parent / "support" / "serve_curriculum.py",
+        runner,
         checkpoints["senior"],
         checkpoints["other"],
         tmp_path,

@@ -1,7 +1,7 @@
 """Generates with a schedule of an installed plugin, in the environment it is installed in.
 
-python serve_curriculum.py SENIOR JUNIOR FOLDER: the engine records into FOLDER, and what each
-request was and returned is written to FOLDER/responses.json.
+python serve_curriculum.py RUNNER SENIOR JUNIOR FOLDER: the engine records into FOLDER, and what
+each request was and returned is written to FOLDER/responses.json.
 """
 
 from __future__ import annotations
@@ -9,32 +9,34 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+SETTINGS: dict[str, Any] = {
+    "schedule": "curriculum",
+    "p_start": 0.9,
+    "p_end": 0.1,
+    "warmup_steps": 4,
+    "cap": 4,
+}
 
 
-def main(senior: str, junior: str, folder: str) -> None:
-    from vllm import LLM, SamplingParams
+def main(runner: str, senior: str, junior: str, folder: str) -> None:
+    from support.engine import tandem_engine
+
+    settings = SETTINGS | {"junior": junior, "record": folder}
+    with tandem_engine(runner, Path(senior), settings, max_num_seqs=32) as llm:
+        result = generate(llm, senior)
+    (Path(folder) / "responses.json").write_text(json.dumps(result))
+
+
+def generate(llm: Any, senior: str) -> dict[str, Any]:
+    from vllm import SamplingParams
 
     from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 
-    settings = {
-        "schedule": "curriculum",
-        "p_start": 0.9,
-        "p_end": 0.1,
-        "warmup_steps": 4,
-        "cap": 4,
-        "junior": junior,
-        "record": folder,
-    }
-    llm = LLM(
-        senior,
-        enforce_eager=True,
-        max_model_len=256,
-        max_num_seqs=32,
-        gpu_memory_utilization=0.1,
-        dtype="float32",
-        additional_config={"tandem": settings},
-    )
-    rules = TandemRules(TandemConfig.from_mapping(settings), Vocabulary.from_path(senior))
+    rules = TandemRules(TandemConfig.from_mapping(SETTINGS), Vocabulary.from_path(senior))
     asked = [{"seed": 100 + i, "training_step": i % 6} for i in range(30)]
     asked += [rules.at(3).request(200 + i).to_wire() for i in range(4)]
     params = [
@@ -53,8 +55,7 @@ def main(senior: str, junior: str, folder: str) -> None:
         {**one, "response_ids": list(output.outputs[0].token_ids)}
         for one, output in zip(asked, outputs, strict=True)
     ]
-    result = {"responses": responses, "refusal": refusal}
-    (Path(folder) / "responses.json").write_text(json.dumps(result))
+    return {"responses": responses, "refusal": refusal}
 
 
 if __name__ == "__main__":
