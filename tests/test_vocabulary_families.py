@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,11 +35,14 @@ TEXT = [
 BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def sentence_by_regex(text: str) -> bool:
+@functools.cache
+def sentence_pattern() -> Any:
     regex = pytest.importorskip("regex", reason="knows Unicode's Sentence_Terminal")
-    return bool(
-        regex.search(r"[\p{STerm}…][\p{Pe}\p{Pi}\p{Pf}\"'\s]*\Z|[\n\r\x85\u2028\u2029]", text)
-    )
+    return regex.compile(r"[\p{STerm}…][\p{Pe}\p{Pi}\p{Pf}\"'\s]*\Z|[\n\r\x85\u2028\u2029]")
+
+
+def sentence_by_regex(text: str) -> bool:
+    return sentence_pattern().search(text) is not None
 
 
 ORACLES: dict[str, Callable[[str], bool]] = {
@@ -409,3 +413,35 @@ def test_sentence_terminals_are_unicodes() -> None:
 def test_vocabulary_without_sentence_ends_is_refused() -> None:
     with pytest.raises(TokenizerError, match="no token that ends a sentence or a line"):
         resolve_boundaries("sentence", Vocabulary(("a", "Ġb"), "made up"))
+
+
+def test_slow_tokenizer_of_transformers_is_read() -> None:
+    """ByT5 has a token for every byte, and is slow: it needs no files either."""
+    transformers = pytest.importorskip("transformers")
+    vocabulary = Vocabulary.from_tokenizer(transformers.ByT5Tokenizer())
+    assert found("newline", vocabulary) == [ord("\n") + 3]
+    assert {ord(c) + 3 for c in ".!?\n\r"} <= set(found("sentence", vocabulary))
+    with pytest.raises(TokenizerError, match="no token with a leading-space marker"):
+        resolve_boundaries("word", vocabulary)
+
+
+def test_slow_qwen_style_tokenizer_of_transformers_is_read() -> None:
+    transformers = pytest.importorskip("transformers")
+
+    class QwenStyle(transformers.PreTrainedTokenizer):  # type: ignore[misc]
+        """Lists bytes, and keeps special tokens to itself, as Qwen's first tokenizer did."""
+
+        @property
+        def vocab_size(self) -> int:
+            return len(RANKS) + 1
+
+        def get_vocab(self) -> dict[Any, int]:
+            return dict(RANKS)
+
+        def _convert_token_to_id(self, token: Any) -> Any:
+            return RANKS.get(token, len(RANKS))
+
+        def _convert_id_to_token(self, index: int) -> Any:
+            return {i: token for token, i in RANKS.items()}.get(index, "<|end|>")
+
+    check_ranks(Vocabulary.from_tokenizer(QwenStyle()))
