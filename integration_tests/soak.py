@@ -112,7 +112,15 @@ def soak(engine: Any, loop: Any, folder: Path, tokenizer: Any, args: Any) -> dic
             chosen = reference.choices(response.job.prompt, response.token_ids, authors())
             summary["greedy_checked"] += 1
             if response.token_ids != chosen:
-                summary["greedy_differences"].append(response.job.name)
+                summary["greedy_differences"].append(
+                    {
+                        "job": response.job.name,
+                        "tandem": response.job.tandem,
+                        "prompt": response.job.prompt,
+                        "response": response.token_ids,
+                        "expected": chosen,
+                    }
+                )
         summary["preemptions"] = int(metric("vllm:num_preemptions_total"))
         summary["prefix_cache_hits"] = int(metric("vllm:prefix_cache_hits_total"))
         summary["memory_mib"].append(memory_of_children())
