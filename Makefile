@@ -7,7 +7,7 @@ PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
 
-.PHONY: demo bench test test-fast test-integration lint format clean
+.PHONY: demo bench test test-fast test-integration browser lint format clean
 
 # PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
 # transformers' import, and nothing here needs them.
@@ -23,6 +23,20 @@ $(VENV)/.test-ready: $(VENV)/.demo-ready
 	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# The page of `tandem view` is tested in a real browser. Where there is none and it cannot be
+# installed, those tests say so and are skipped.
+browser:
+	@if ! command -v chromedriver >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Chromium for the tests of tandem view."; \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+	      --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 \
+	      || echo "Chromium could not be installed: its tests are skipped."; \
+	  else \
+	    echo "No Chromium here: install chromium and chromium-driver to run its tests."; \
+	  fi; \
+	fi
+
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo/run.py --out $(OUT) \
 	  $(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(STEPS),--steps $(STEPS))
@@ -30,13 +44,13 @@ demo: $(VENV)/.demo-ready
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)
 
-test: $(VENV)/.test-ready
+test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests integration_tests
 
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
-test-integration: $(VENV)/.test-ready
+test-integration: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest integration_tests
 
 lint: $(VENV)/.test-ready

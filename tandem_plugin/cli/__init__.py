@@ -13,6 +13,7 @@ from tandem_plugin.cli.output import JsonOption, print_json
 from tandem_plugin.cli.plugins import plugins
 from tandem_plugin.cli.replay import replay
 from tandem_plugin.cli.root import TandemGroup
+from tandem_plugin.cli.view import view
 
 __all__ = ["app", "main"]
 
@@ -29,6 +30,7 @@ app.command()(doctor)
 app.command()(boundaries)
 app.command()(replay)
 app.command()(plugins)
+app.command()(view)
 
 
 @app.callback()

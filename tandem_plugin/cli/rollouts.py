@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Rollout:
     fingerprint: str | None
     settings: Mapping[str, Any]
     """The schedule and its parameters, as far as the row carries them."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Everything that the row says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,10 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _rollout(row: dict[str, Any], number: int) -> Rollout:
-    for field in ("response_ids", "tandem_seed"):
-        if field not in row:
+    for name in ("response_ids", "tandem_seed"):
+        if name not in row:
             raise RolloutError(
-                f"There is no field {field!r}. (A response that the senior wrote alone says "
+                f"There is no field {name!r}. (A response that the senior wrote alone says "
                 '"tandem_seed": null.)'
             )
     seed = None if row["tandem_seed"] is None else check_seed(row["tandem_seed"])
@@ -118,6 +120,7 @@ def _rollout(row: dict[str, Any], number: int) -> Rollout:
         passages=[] if seed is None else _passages(row, seed, len(response_ids)),
         fingerprint=_fingerprint(row, seed),
         settings=_settings(row),
+        fields=row,
     )
 
 
