@@ -12,6 +12,7 @@ from tandem_plugin.cli.doctor import doctor
 from tandem_plugin.cli.output import JsonOption, print_json
 from tandem_plugin.cli.plugins import plugins
 from tandem_plugin.cli.replay import replay
+from tandem_plugin.cli.rollout import rollout
 from tandem_plugin.cli.root import TandemGroup
 from tandem_plugin.cli.view import view
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(doctor)
 app.command()(boundaries)
+app.command()(rollout)
 app.command()(replay)
 app.command()(plugins)
 app.command()(view)

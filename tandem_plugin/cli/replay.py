@@ -72,19 +72,9 @@ def replay(
 
 
 def _options(schedule: str | None, boundaries: str | None, settings: list[str]) -> dict[str, Any]:
-    import json
+    from tandem_plugin.cli.assignments import assignments
 
-    from tandem_plugin.errors import ConfigError
-
-    options: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--set {setting} is not of the form NAME=VALUE, such as p=0.3.")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
+    options = assignments("--set", settings)
     if schedule is not None:
         options["schedule"] = schedule
     if boundaries is not None:

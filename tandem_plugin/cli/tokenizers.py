@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,10 +34,13 @@ def read_vocabulary(tokenizer: str) -> Vocabulary:
 
 
 def find_tokenizer(rollouts: Path) -> str:
-    """The tokenizer that lies beside a file of rollouts.
+    """The tokenizer of a file of rollouts: of the senior that wrote it, or beside it.
 
     Raises :class:`TokenizerError` where there is none.
     """
+    noted = _noted_senior(rollouts)
+    if noted is not None:
+        return noted
     for folder in (rollouts.parent / name for name in _FOLDERS):
         if any((folder / file).is_file() for file in _FILES):
             return str(folder)
@@ -44,6 +48,18 @@ def find_tokenizer(rollouts: Path) -> str:
     raise TokenizerError(
         f"No tokenizer lies beside {str(rollouts)!r} (in {looked}): give one with --tokenizer."
     )
+
+
+def _noted_senior(rollouts: Path) -> str | None:
+    """The senior that ``tandem rollout`` noted, unless its folder is gone."""
+    from tandem_plugin.cli.rollout_file import run_file
+
+    try:
+        senior = json.loads(run_file(rollouts).read_text(encoding="utf-8"))["senior"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    known = isinstance(senior, str) and (Path(senior).exists() or _is_hub_name(senior))
+    return senior if known else None
 
 
 def _is_hub_name(name: str) -> bool:

@@ -1,0 +1,319 @@
+"""``tandem rollout``: responses of a senior and a junior to a file of problems."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.cli.problems import Problem
+    from tandem_plugin.cli.rollout_file import RolloutFile
+    from tandem_plugin.engine.llm import TandemLLM
+
+__all__ = ["rollout"]
+
+_INTERRUPTED = 130
+_REFUSED_ARGUMENTS = ("model", "additional_config", "tandem")
+_NEUTRAL_ARGUMENTS = {
+    "disable_log_stats",
+    "enable_prefix_caching",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "tensor_parallel_size",
+}
+"""Engine arguments that say how to compute, and not what: a resumed run may change them."""
+
+
+def rollout(
+    senior: Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")],
+    problems: Annotated[
+        Path,
+        typer.Option(
+            help="Problems, JSON or one JSON object a line, with the field problem, prompt or "
+            "question, and perhaps answer."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to go on with.")],
+    junior: Annotated[
+        str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
+    ] = None,
+    schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
+    boundaries: Annotated[
+        str | None, typer.Option(help="The boundary resolver; without it, the schedule's own.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A parameter of the schedule, such as p=0.3 or cap=16. May be given several "
+            "times.",
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
+    ] = 0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="The longest response.")] = 2048,
+    temperature: Annotated[float, typer.Option(min=0, help="The sampling temperature.")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")] = 1.0,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Send each problem's text as it is, without the tokenizer's chat template.",
+        ),
+    ] = False,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An argument of vLLM's engine, such as max_model_len=4096. May be given several "
+            "times.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Let a senior and a junior answer every problem n times, one line of JSON a response.
+
+    A line is written when its response is finished. The same command goes on where it was stopped
+    or killed, and every response has seeds of its own that follow from --seed, its problem and its
+    number, so that it does not matter where it stopped; a larger --n adds responses. A file that
+    was made with other settings is refused. `tandem replay` and `tandem view` read the file. Exit
+    code 1 when a prompt is too long for the model, 130 when interrupted.
+    """
+    from tandem_plugin.cli.assignments import assignments
+    from tandem_plugin.cli.problems import digest, read_problems
+    from tandem_plugin.cli.rollout_file import RolloutFile
+    from tandem_plugin.config import TandemConfig
+    from tandem_plugin.draws import check_seed
+
+    check_seed(seed)
+    asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
+    config = TandemConfig.from_mapping({**asked, "junior": junior})
+    arguments = _engine_arguments(engine or [])
+    sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
+    listed = read_problems(problems)
+    noted = {
+        "tandem_plugin": _version(),
+        "senior": _named(senior),
+        "junior": _named(junior or senior),
+        "schedule": config.schedule,
+        "parameters": _parameters(config),
+        "boundaries": config.boundaries or config.make_schedule().boundaries,
+        "problems": {"count": len(listed), "sha256": digest(listed)},
+        "seed": seed,
+        **sampling,
+        "raw": raw,
+        "engine": {k: v for k, v in arguments.items() if k not in _NEUTRAL_ARGUMENTS},
+    }
+    places = [(i, j) for i in range(len(listed)) for j in range(samples)]
+    with RolloutFile(out, noted) as file:
+        todo = [place for place in places if place not in file.done]
+        before = len(places) - len(todo)
+        skipped: dict[int, str] = {}
+        if todo:
+            try:
+                llm = _engine(senior, config, arguments)
+                _write(_Run(llm, listed, seed, sampling, raw, skipped), file, todo, len(places))
+            except KeyboardInterrupt:
+                done = len(file.done & set(places))
+                typer.echo(
+                    f"Stopped: {done:,} of {len(places):,} responses are in {out}. The same "
+                    "command goes on from there.",
+                    err=True,
+                )
+                raise typer.Exit(_INTERRUPTED) from None
+        written = len(file.done & set(places)) - before
+    result = {
+        "rollouts": str(out),
+        "responses": len(places),
+        "written": written,
+        "found": before,
+        "skipped": list(skipped.values()),
+    }
+    _report(result, json)
+    raise typer.Exit(1 if skipped else 0)
+
+
+class _Run:
+    """The requests of a run, and the rows of its responses."""
+
+    def __init__(
+        self,
+        llm: TandemLLM,
+        problems: Sequence[Problem],
+        seed: int,
+        sampling: dict[str, Any],
+        raw: bool,
+        skipped: dict[int, str],
+    ) -> None:
+        self.llm = llm
+        self._problems = problems
+        self._seed = seed
+        self._sampling = sampling
+        self._tokenizer = llm.get_tokenizer()
+        self._chat = not raw and bool(getattr(self._tokenizer, "chat_template", None))
+        self._skipped = skipped
+        """Why problems are left out: their prompts are too long for the model."""
+
+    def requests(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """(place, prompt, sampling parameters, tandem seed) of each response."""
+        from vllm import SamplingParams
+
+        from tandem_plugin.seeds import derive_seed
+
+        longest = self.llm.llm_engine.model_config.max_model_len
+        for problem, sample in places:
+            ids = self._prompt_ids(self._problems[problem])
+            if len(ids) >= longest:
+                self._skipped[problem] = (
+                    f"Problem {problem} has {len(ids)} tokens, and the model takes {longest} with "
+                    "the response: give a larger --engine max_model_len, or leave it out."
+                )
+                continue
+            seed = derive_seed(self._seed, "sampling", problem, sample)
+            params = SamplingParams(**self._sampling, seed=seed)
+            tandem_seed = derive_seed(self._seed, "rollout", problem, sample)
+            yield (problem, sample), {"prompt_token_ids": ids}, params, tandem_seed
+
+    def row(self, problem: int, output: Any) -> dict[str, Any]:
+        """What is known of one response."""
+        (response,) = output.outputs
+        asked = self._problems[problem]
+        answer = {} if asked.answer is None else {"answer": asked.answer}
+        return {
+            "prompt": asked.prompt,
+            **answer,
+            "response": response.text,
+            "finish_reason": response.finish_reason,
+            "response_ids": list(response.token_ids),
+            "authorship": response.authorship.tolist(),
+            "tandem_seed": response.tandem_seed,
+            "tandem_fingerprint": response.tandem_fingerprint,
+            "tandem_schedule": response.tandem_schedule,
+        }
+
+    def _prompt_ids(self, problem: Problem) -> list[int]:
+        from tandem_plugin.cli.rollouts import RolloutError
+
+        if self._chat:
+            ids = self._tokenizer.apply_chat_template(
+                problem.messages(), add_generation_prompt=True, return_dict=False
+            )
+        elif isinstance(problem.prompt, str):
+            ids = self._tokenizer.encode(problem.prompt)
+        else:
+            raise RolloutError(
+                "The problems are messages of a chat, but the senior's tokenizer has no chat "
+                "template or --raw was given: give problems as text."
+            )
+        return list(ids)
+
+
+def _write(run: _Run, file: RolloutFile, todo: Sequence[tuple[int, int]], responses: int) -> None:
+    """Generate what is to do, a line for each finished response, with a progress bar."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    most = 2 * run.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens]:,} tokens"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(
+            "rollout", total=responses, completed=responses - len(todo), tokens=0
+        )
+        tokens = 0
+        for (problem, sample), output in run.llm.stream(run.requests(todo), most):
+            file.append(problem, sample, run.row(problem, output))
+            tokens += len(output.outputs[0].token_ids)
+            progress.update(task, advance=1, tokens=tokens)
+
+
+def _engine(senior: str, config: Any, arguments: dict[str, Any]) -> TandemLLM:
+    from tandem_plugin.cli.rollouts import RolloutError
+    from tandem_plugin.errors import TandemError
+
+    # stdout is for the result: vLLM logs to stderr, and only what is wrong.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    try:
+        from tandem_plugin.engine.llm import TandemLLM
+    except ImportError as error:
+        raise RolloutError(
+            f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
+            "'tandem-plugin[vllm]'\"."
+        ) from error
+    settings = config.settings()
+    try:
+        return TandemLLM(senior, tandem=settings, **arguments)
+    except TandemError:
+        raise
+    except Exception as error:
+        raise RolloutError(f"The engine did not start: {type(error).__name__}: {error}") from error
+
+
+def _engine_arguments(given: Sequence[str]) -> dict[str, Any]:
+    from tandem_plugin.cli.assignments import assignments
+    from tandem_plugin.errors import ConfigError
+
+    arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given).items()}
+    for name in _REFUSED_ARGUMENTS:
+        if name in arguments:
+            raise ConfigError(
+                f"--engine {name}=... is not for the engine's arguments: --senior, --junior, "
+                "--schedule and --set say it."
+            )
+    return arguments
+
+
+def _parameters(config: Any) -> dict[str, Any]:
+    from tandem_plugin.schedules import schedule_parameters
+
+    return schedule_parameters(config.make_schedule())
+
+
+def _named(model: str) -> str:
+    """A model as it is noted: a folder by its whole path, so that another start finds it."""
+    return str(Path(model).resolve()) if Path(model).exists() else model
+
+
+def _version() -> str:
+    from tandem_plugin._version import __version__
+
+    return __version__
+
+
+def _report(result: dict[str, Any], json: bool) -> None:
+    if json:
+        print_json(result)
+        return
+    typer.echo(
+        f"{result['rollouts']}: wrote {result['written']:,} responses, found {result['found']:,} "
+        f"there, of {result['responses']:,}."
+    )
+    for sentence in result["skipped"]:
+        typer.echo(sentence, err=True)

@@ -1,0 +1,229 @@
+"""``TandemLLM``: vLLM's own ``LLM`` whose responses say who wrote each of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from vllm import LLM, RequestOutput, SamplingParams
+
+from tandem_plugin.engine.asking import Asked, Asking, SeedSource, ask
+from tandem_plugin.engine.vocabularies import engine_rules
+from tandem_plugin.errors import ConfigError, EngineError, RequestError
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.seeds import sample_seed
+
+__all__ = ["TandemLLM"]
+
+Key = TypeVar("Key")
+
+
+class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
+    """``vllm.LLM`` in tandem: the same arguments, and ``tandem={...}`` with the settings.
+
+    tandem: the mapping that ``additional_config={"tandem": ...}`` would hold, such as
+    ``{"schedule": "word", "junior": "Qwen/Qwen3-1.7B"}``. With a ``seed`` in it, requests without
+    a seed of their own get the same seeds in every run; without, fresh ones.
+
+    Every method that sends requests takes ``tandem`` too: a tandem seed, or a mapping such as
+    ``{"seed": 7, "p": 0.3}``, or ``"off"`` for the senior alone, for all prompts or as a list with
+    one each. With one seed for several prompts, the first has it and the others have seeds derived
+    from it. Each ``CompletionOutput`` carries ``authorship`` (an :class:`Authorship`),
+    ``tandem_seed``, ``tandem_fingerprint`` and ``tandem_schedule``, all None for a request that is
+    off: enough to replay it anywhere.
+
+    Raises :class:`ConfigError` or :class:`EngineError` at construction when the settings do not go
+    with the engine, and :class:`RequestError` for a request that cannot be honoured.
+    """
+
+    def __init__(
+        self, model: str, *, tandem: Mapping[str, Any] | None = None, **arguments: Any
+    ) -> None:
+        additional = dict(arguments.pop("additional_config", None) or {})
+        if tandem is not None and "tandem" in additional:
+            raise ConfigError(
+                "The tandem settings were given twice: as tandem=... and in additional_config. "
+                "Give them once."
+            )
+        settings = additional.setdefault("tandem", dict(tandem or {}))
+        seed = settings.get("seed") if isinstance(settings, Mapping) else None
+        super().__init__(model, additional_config=additional, **arguments)
+        self._seeds = SeedSource(seed)
+        self._asked: dict[str, Asked] = {}
+
+    @property
+    def tandem_rules(self) -> TandemRules:
+        """The rules of this engine."""
+        return engine_rules(self.llm_engine.vllm_config)
+
+    def generate(
+        self,
+        prompts: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tandem: Asking | Sequence[Asking] = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        **options: Any,
+    ) -> list[RequestOutput]:
+        """As ``vllm.LLM.generate``, in tandem."""
+        self.enqueue(prompts, sampling_params, tandem=tandem, use_tqdm=use_tqdm, **options)
+        return self.wait_for_completion(RequestOutput, use_tqdm=use_tqdm)
+
+    def chat(
+        self,
+        messages: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        *,
+        tandem: Asking | Sequence[Asking] = None,
+        **options: Any,
+    ) -> list[RequestOutput]:
+        """As ``vllm.LLM.chat``, in tandem."""
+        self.enqueue_chat(messages, sampling_params, use_tqdm, tandem=tandem, **options)
+        return self.wait_for_completion(RequestOutput, use_tqdm=use_tqdm)
+
+    def enqueue(
+        self,
+        prompts: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tandem: Asking | Sequence[Asking] = None,
+        **options: Any,
+    ) -> list[str]:
+        """As ``vllm.LLM.enqueue``, in tandem; :meth:`wait_for_completion` gives the outputs."""
+        prompts = _listed(prompts, _is_one_prompt)
+        params, asked = self._in_tandem(sampling_params, tandem, len(prompts))
+        return self._noted(super().enqueue(prompts, params, **options), asked)
+
+    def enqueue_chat(
+        self,
+        messages: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        *,
+        tandem: Asking | Sequence[Asking] = None,
+        **options: Any,
+    ) -> list[str]:
+        """As ``vllm.LLM.enqueue_chat``, in tandem."""
+        messages = _listed(messages, _is_one_conversation)
+        params, asked = self._in_tandem(sampling_params, tandem, len(messages))
+        return self._noted(super().enqueue_chat(messages, params, use_tqdm, **options), asked)
+
+    def wait_for_completion(
+        self,
+        output_type: Any = None,
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+    ) -> list[Any]:
+        """As ``vllm.LLM.wait_for_completion``, with the authorship of each response."""
+        kind = RequestOutput if output_type is None else output_type
+        outputs: list[Any] = super().wait_for_completion(kind, use_tqdm=use_tqdm)
+        for output in outputs:
+            self._sign(output)
+        return outputs
+
+    def stream(
+        self, requests: Iterable[tuple[Key, Any, SamplingParams, Asking]], most: int
+    ) -> Iterator[tuple[Key, RequestOutput]]:
+        """Responses as they finish, in that order, with at most ``most`` requests in the engine.
+
+        requests: (key, prompt, sampling parameters, tandem) of each; keys come back with the
+        outputs. Requests are taken from the iterable as others finish. When the caller stops early
+        or an error comes, what is still in the engine is aborted.
+        """
+        if self.llm_engine.has_unfinished_requests():
+            raise EngineError(
+                "The engine still holds requests that were enqueued before: wait_for_completion() "
+                "first."
+            )
+        waiting = iter(requests)
+        running: dict[str, tuple[Key, str]] = {}
+        try:
+            while True:
+                for key, prompt, params, asking in islice(waiting, most - len(running)):
+                    (name,) = self.enqueue([prompt], params, tandem=asking, use_tqdm=False)
+                    running[_external(name)] = key, name
+                if not running:
+                    return
+                for output in self.llm_engine.step():
+                    if output.finished and output.request_id in running:
+                        key, _ = running.pop(output.request_id)
+                        self._sign(output)
+                        yield key, output
+        finally:
+            if running:
+                self.llm_engine.abort_request([name for _, name in running.values()], internal=True)
+
+    def beam_search(self, *arguments: Any, **options: Any) -> Any:
+        """Refused: a beam has no author."""
+        raise EngineError(
+            "Beam search does not go with tandem: it compares continuations that different authors "
+            "would write. Use generate, or vllm.LLM for the senior alone."
+        )
+
+    def _in_tandem(
+        self, params: Any, asking: Asking | Sequence[Asking], prompts: int
+    ) -> tuple[list[SamplingParams], list[Asked]]:
+        """Sampling parameters of each prompt with what it asks for, fingerprint included."""
+        if params is None:
+            params = self.get_default_sampling_params()
+        each = list(params) if isinstance(params, Sequence) else [params] * prompts
+        if len(each) != prompts:
+            raise RequestError(
+                f"{len(each)} sampling parameters came with {prompts} prompts: give one for all, "
+                "or one each."
+            )
+        if any("tandem" in (one.extra_args or {}) for one in each):
+            if asking is not None:
+                raise RequestError(
+                    "What a request asks of tandem was given twice: as tandem=... and in "
+                    "SamplingParams.extra_args. Give it once."
+                )
+            asking = [(one.extra_args or {}).get("tandem") for one in each]
+        asked = ask(self.tandem_rules, asking, prompts, self._seeds)
+        return [_with_tandem(one, what) for one, what in zip(each, asked, strict=True)], asked
+
+    def _noted(self, names: list[str], asked: list[Asked]) -> list[str]:
+        self._asked.update(zip(map(_external, names), asked, strict=True))
+        return names
+
+    def _sign(self, output: RequestOutput) -> None:
+        """Replay who wrote each token of an output, and say so on it."""
+        asked = self._asked.pop(output.request_id, None)
+        for completion in output.outputs:
+            completion.authorship = completion.tandem_seed = None
+            completion.tandem_fingerprint = completion.tandem_schedule = None
+            if asked is not None:
+                rule, seed = asked[0], sample_seed(asked[1], completion.index)
+                completion.authorship = rule.replay(completion.token_ids, seed)
+                completion.tandem_seed = seed
+                completion.tandem_fingerprint = rule.fingerprint
+                completion.tandem_schedule = rule.settings()
+
+
+def _with_tandem(params: SamplingParams, asked: Asked) -> SamplingParams:
+    wire = "off" if asked is None else asked[0].request(asked[1]).to_wire()
+    params = params.clone()
+    params.extra_args = {**(params.extra_args or {}), "tandem": wire}
+    return params
+
+
+def _listed(value: Any, is_one: Callable[[Any], bool]) -> list[Any]:
+    return [value] if is_one(value) else list(value)
+
+
+def _is_one_prompt(prompts: Any) -> bool:
+    """Whether this is one prompt (a text, a mapping, or token ids) and not a list of them."""
+    if isinstance(prompts, (str, bytes, Mapping)):
+        return True
+    return isinstance(prompts, Sequence) and len(prompts) > 0 and isinstance(prompts[0], int)
+
+
+def _is_one_conversation(messages: Any) -> bool:
+    return len(messages) > 0 and isinstance(messages[0], Mapping)
+
+
+def _external(name: str) -> str:
+    """The id that outputs carry: vLLM appends a random part to the number that ``LLM`` gives."""
+    return name.partition("-")[0]
