@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +11,13 @@ from typing import Any
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import RequestError
 
-__all__ = ["OFF", "TandemRequest"]
+__all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest"]
 
 OFF = "off"
 """Says that the senior answers alone; also ``{"schedule": "off"}``."""
+
+MAX_WIRE_LENGTH = 4096
+"""The longest text that is read as a request, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class TandemRequest:
 
     The wire form is one flat mapping: ``{"seed": 7}``, or ``{"seed": 7, "schedule": "word",
     "p": 0.3, "fingerprint": "..."}``. The fingerprint, where there is one, must be the engine's.
+    The same mapping as JSON in a string is read too: over HTTP, vLLM lets clients send no mappings.
     """
 
     seed: int
@@ -34,23 +40,18 @@ class TandemRequest:
 
         Raises :class:`RequestError` for anything else.
         """
-        if value is None or value == OFF:
+        if value is None or (isinstance(value, str) and value == OFF):
             return None
-        if not isinstance(value, Mapping):
-            raise RequestError(
-                f"tandem={value!r} is not a request: give {{'seed': 7}}, with schedule and "
-                f"parameters where they differ from the engine's, or {OFF!r}."
-            )
-        fields = dict(value)
+        fields = dict(_mapping(value))
         schedule = fields.pop("schedule", None)
+        if schedule is not None and not isinstance(schedule, str):
+            raise RequestError(f"schedule={reprlib.repr(schedule)} is not the name of a schedule.")
         if schedule == OFF:
             return None
-        if schedule is not None and not isinstance(schedule, str):
-            raise RequestError(f"schedule={schedule!r} is not the name of a schedule.")
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise RequestError(
-                f"fingerprint={fingerprint!r} is not a string of hexadecimal digits."
+                f"fingerprint={reprlib.repr(fingerprint)} is not a string of hexadecimal digits."
             )
         if "seed" not in fields:
             raise RequestError(
@@ -68,3 +69,45 @@ class TandemRequest:
         if self.fingerprint is not None:
             wire["fingerprint"] = self.fingerprint
         return wire
+
+    def to_json(self) -> str:
+        """The same as JSON, for the field ``vllm_xargs`` of vLLM's server."""
+        return json.dumps(self.to_wire())
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """The wire form as a mapping, from itself or from JSON."""
+    if isinstance(value, str):
+        value = _from_json(value)
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return value
+    raise RequestError(_not_a_request(value))
+
+
+def _from_json(text: str) -> object:
+    if len(text) > MAX_WIRE_LENGTH:
+        raise RequestError(
+            f"tandem is a text of {len(text)} characters; a request has at most {MAX_WIRE_LENGTH}."
+        )
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{_not_a_request(text)} As JSON it cannot be read: {error}.") from error
+
+
+def _not_a_request(value: object) -> str:
+    return (
+        f"tandem={reprlib.repr(value)} is not a request: give {{'seed': 7}}, with schedule and "
+        f"parameters where they differ from the engine's, or {OFF!r}."
+    )
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError("it says a field twice")
+    return dict(pairs)

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
-import pytest
+import contextlib
+import json
 
-from tandem_plugin import RequestError, TandemRequest
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
 from tandem_plugin.draws import MAX_SEED
+from tandem_plugin.request import MAX_WIRE_LENGTH
 
 
 @pytest.mark.parametrize(
@@ -57,3 +63,62 @@ def test_wrong_request_is_refused_with_field_value_and_what_is_allowed(wire: obj
     with pytest.raises(RequestError) as refused:
         TandemRequest.parse(wire)
     assert said in str(refused.value)
+
+
+def test_json_in_a_string_is_the_same_request():
+    wire = {"seed": MAX_SEED, "schedule": "word", "p": 0.3, "cap": 4, "fingerprint": "x"}
+    request = TandemRequest.parse(wire)
+    assert request is not None
+    assert TandemRequest.parse(json.dumps(wire)) == request
+    assert TandemRequest.parse(request.to_json()) == request
+    assert TandemRequest.parse('{"schedule": "off"}') is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "As JSON it cannot be read"),
+        ("7", "tandem=7 is not a request"),
+        ("null", "tandem=None is not a request"),
+        ('"off"', "tandem='off' is not a request"),
+        ("[1]", "is not a request"),
+        ('{"seed": 1} x', "As JSON it cannot be read: Extra data"),
+        ('{"seed": NaN}', "NaN is not a number of JSON"),
+        ('{"seed": 1, "p": Infinity}', "Infinity is not a number of JSON"),
+        ('{"seed": 1, "seed": 2}', "it says a field twice"),
+        ('{"seed": 1.0}', "seed=1.0 is not an integer"),
+        ('{"seed": "7"}', "seed='7' is not an integer"),
+        ('{"seed": ' + "9" * 4000 + "}", "is out of range"),
+        ("[" * 4000, "As JSON it cannot be read"),
+        ('{"a":' * 800, "As JSON it cannot be read"),
+        ("x" * (MAX_WIRE_LENGTH + 1), "a text of 4097 characters; a request has at most 4096"),
+        ("\ud800\u0000", "As JSON it cannot be read"),
+        ('{"schedule": ["off"], "seed": 1}', "is not the name of a schedule"),
+    ],
+)
+def test_hostile_text_is_refused_with_a_bounded_sentence(text: str, said: str):
+    with pytest.raises(RequestError) as refused:
+        TandemRequest.parse(text)
+    assert said in str(refused.value)
+    assert len(str(refused.value)) < 2 * MAX_WIRE_LENGTH
+
+
+@given(st.text(max_size=60) | st.text(alphabet='{}[]":, 0123456789seedof.-', max_size=40))
+def test_any_text_is_read_or_refused(text: str):
+    with contextlib.suppress(RequestError):
+        TandemRequest.parse(text)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    )
+)
+def test_rules_honour_or_refuse_whatever_a_client_sends(byte_level: Vocabulary, value: object):
+    rules = TandemRules(TandemConfig(), byte_level)
+    asked = {"seed": 1, "schedule": value, "p": value, "cap": value, "first": value}
+    for sent in (value, asked, json.dumps(value), {"seed": 1, "p": value}):
+        with contextlib.suppress(RequestError):
+            rules.for_request(sent)

@@ -1,0 +1,153 @@
+"""``tandem rollout`` as a user runs it: stopped, killed and gone on with, its file is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBLEMS, SAMPLES, TOKENS = 30, 2, 60
+TANDEM = "from tandem_plugin.cli import main; main()"
+
+Command = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    rows = [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(PROBLEMS)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def command(checkpoints: dict[str, Path], problems: Path) -> Command:
+    def made(out: Path, *more: str) -> list[str]:
+        engine = {
+            "dtype": "float32",
+            "enforce_eager": "true",
+            "max_model_len": "256",
+            "max_num_seqs": "4",
+            "gpu_memory_utilization": "0.1",
+        }
+        return [
+            *(sys.executable, "-c", TANDEM, "rollout", "--out", str(out)),
+            *("--senior", str(checkpoints["senior"]), "--junior", str(checkpoints["other"])),
+            *("--problems", str(problems), "--n", str(SAMPLES), "--set", "cap=4"),
+            *("--max-tokens", str(TOKENS), "--seed", "5"),
+            *(part for k, v in engine.items() for part in ("--engine", f"{k}={v}")),
+            *more,
+        ]
+
+    return made
+
+
+def lines(file: Path) -> int:
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def rows(file: Path) -> dict[tuple[int, int], dict[str, Any]]:
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    by_place = {(row["problem"], row["sample"]): row for row in found}
+    assert len(by_place) == len(found)
+    return by_place
+
+
+def run(command: list[str]) -> Any:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def stopped(command: list[str], file: Path, at: int, how: signal.Signals) -> tuple[int, str]:
+    """Run until ``at`` lines are there, then send a signal; the exit code and stderr."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while lines(file) < at and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, said
+
+
+@pytest.fixture(scope="module")
+def whole(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a run that nothing interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "rollouts.jsonl"
+    done = run(command(out, "--json"))
+    result = json.loads(done.stdout)
+    assert (result["responses"], result["written"], result["found"]) == (60, 60, 0)
+    return out
+
+
+def test_every_line_is_a_rollout_that_replays(whole: Path):
+    found = rows(whole)
+    assert sorted(found) == [(i, j) for i in range(PROBLEMS) for j in range(SAMPLES)]
+    row = found[3, 1]
+    assert (row["prompt"], row["answer"]) == ("What is 3 + 3?", "6")
+    assert "reward" not in row
+    assert len(row["response_ids"]) == len(row["authorship"])
+    assert len({row["tandem_seed"] for row in found.values()}) == 60
+    assert len({tuple(row["response_ids"]) for row in found.values()}) == 60
+    done = run([sys.executable, "-c", TANDEM, "replay", str(whole), "--json"])
+    result = json.loads(done.stdout)
+    assert (result["rows"], result["differing_rows"]) == (60, 0)
+    assert 0.3 < result["senior_share"] < 0.7
+
+
+def test_page_of_the_file_is_made_without_naming_a_tokenizer(whole: Path, tmp_path: Path):
+    page = tmp_path / "page.html"
+    run([sys.executable, "-c", TANDEM, "view", str(whole), "-o", str(page)])
+    assert page.stat().st_size > 20_000
+
+
+def test_killed_and_interrupted_run_ends_with_the_same_responses(
+    command: Command, whole: Path, tmp_path: Path
+):
+    out = tmp_path / "rollouts.jsonl"
+    code, _ = stopped(command(out), out, 10, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    killed = out.read_bytes()
+    assert 10 <= killed.count(b"\n") < 60
+    with out.open("ab") as file:  # as if the kill had come in the middle of a line
+        file.write(b'{"problem": 29, "sample": 1, "prompt": "What')
+    code, said = stopped(command(out), out, killed.count(b"\n") + 10, signal.SIGINT)
+    assert code == 130, said[-3000:]
+    assert "The same command goes on from there." in said
+    interrupted = out.read_bytes()
+    assert interrupted.startswith(killed[: killed.rfind(b"\n") + 1])
+    assert interrupted.count(b"\n") >= killed.count(b"\n") + 10
+    run(command(out))
+    assert out.read_bytes().startswith(interrupted[: interrupted.rfind(b"\n") + 1])
+    assert rows(out) == rows(whole)
+
+
+def test_finished_file_needs_no_engine_and_other_settings_are_refused(
+    command: Command, whole: Path
+):
+    before = whole.read_bytes()
+    environment = os.environ | {"VLLM_TARGET_DEVICE": "no engine must start"}
+    done = subprocess.run(
+        command(whole), capture_output=True, text=True, timeout=100, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "wrote 0 responses, found 60 there, of 60." in done.stdout
+    refused = subprocess.run(
+        command(whole, "--temperature", "0.5"), capture_output=True, text=True, timeout=100
+    )
+    assert refused.returncode == 1
+    assert "was made with temperature=1.0; now it is 0.5." in refused.stderr
+    assert whole.read_bytes() == before

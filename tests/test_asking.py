@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandem_plugin import RequestError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.engine.asking import SeedSource, ask
+from tandem_plugin.seeds import derive_seed
+
+
+@pytest.fixture
+def rules(byte_level: Vocabulary) -> TandemRules:
+    return TandemRules(TandemConfig.from_mapping({"p": 0.4}), byte_level)
+
+
+def seeds_of(asked: list[Any]) -> list[int | None]:
+    return [None if one is None else one[1] for one in asked]
+
+
+def test_requests_without_a_seed_get_fresh_ones(rules: TandemRules):
+    asked = ask(rules, None, 50, SeedSource(None)) + ask(rules, {"p": 1}, 50, SeedSource(None))
+    assert len(set(seeds_of(asked))) == 100
+
+
+def test_seeded_settings_give_the_same_seeds_in_every_run(rules: TandemRules):
+    def run() -> list[int | None]:
+        seeds = SeedSource(3)
+        return seeds_of(ask(rules, None, 2, seeds) + ask(rules, [None, 9, {}], 3, seeds))
+
+    assert run() == [*(derive_seed(3, "request", i) for i in (0, 1, 2)), 9, run()[4]]
+    assert run() == run()
+
+
+def test_one_seed_is_the_first_prompts_and_gives_the_others_theirs(rules: TandemRules):
+    expected = [7, derive_seed(7, "prompt", 1), derive_seed(7, "prompt", 2)]
+    assert seeds_of(ask(rules, 7, 3, SeedSource(None))) == expected
+    assert seeds_of(ask(rules, {"seed": 7}, 3, SeedSource(None))) == expected
+    assert seeds_of(ask(rules, [7, 7, 7], 3, SeedSource(None))) == [7, 7, 7]
+
+
+def test_each_may_ask_for_its_own_rule(rules: TandemRules):
+    asked = ask(rules, [{"p": 0.9}, None, "off", {"schedule": "off"}], 4, SeedSource(1))
+    assert asked[0] is not None
+    assert asked[1] is not None
+    assert (asked[0][0].settings()["p"], asked[1][0].settings()["p"]) == (0.9, 0.4)
+    assert asked[2:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("asking", "said"),
+    [
+        ([1], "1 tandem requests came with 2 prompts"),
+        (-1, "out of range"),
+        ({"p": 3}, "p=3 is not a probability"),
+        ("maybe", "is not an integer"),
+    ],
+)
+def test_wrong_asking_is_refused(rules: TandemRules, asking: Any, said: str):
+    with pytest.raises(RequestError, match=said):
+        ask(rules, asking, 2, SeedSource(None))
