@@ -1,0 +1,86 @@
+"""A real ``vllm serve`` process on a port of its own, and a plain HTTP client for it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+START_LIMIT = 300
+
+
+class Server:
+    """The address of a server, and its process."""
+
+    def __init__(self, port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = process
+        self.log = log
+
+    def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """Status and JSON of a response; of a streamed one, the list of its events."""
+        content = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, content, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                text = response.read().decode()
+                status = response.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+        if not body.get("stream"):
+            return status, json.loads(text)
+        events = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+        assert events[-1] == "[DONE]"
+        return status, [json.loads(event) for event in events[:-1]]
+
+    def is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=5) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+
+@contextmanager
+def vllm_server(
+    model: Path, settings: Mapping[str, Any], log: Path, *more: str
+) -> Iterator[Server]:
+    """Start a server in tandem, wait until it answers, and end it by its own process id."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        *(str(Path(sys.executable).with_name("vllm")), "serve", str(model)),
+        *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "team"),
+        *("--additional-config", json.dumps({"tandem": settings})),
+        *more,
+    ]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+    server = Server(port, process, log)
+    try:
+        deadline = time.monotonic() + START_LIMIT
+        while not server.is_healthy():
+            said = log.read_text(errors="replace")[-4000:]
+            assert process.poll() is None, f"the server ended at its start:\n{said}"
+            assert time.monotonic() < deadline, f"the server did not start:\n{said}"
+            time.sleep(0.5)
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(60)

@@ -1,0 +1,207 @@
+"""``vllm serve`` and ``AsyncLLM`` in tandem: per-request fields, and reading who wrote what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.server import Server, vllm_server
+
+from tandem_plugin import FingerprintError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.client import AuthorshipReader
+from tandem_plugin.seeds import sample_seed
+
+SETTINGS = {"schedule": "word", "cap": 4}
+PROMPT = "class Foo(object):\n    def"
+SAMPLING = {"temperature": 1.0, "seed": 3, "max_tokens": 40, "ignore_eos": True}
+CHAT = {"messages": [{"role": "user", "content": "return x of the tokens"}]}
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("record")
+
+
+@pytest.fixture(scope="module")
+def server(
+    checkpoints: dict[str, Path], record: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    settings = SETTINGS | {"junior": str(checkpoints["other"]), "record": str(record)}
+    log = tmp_path_factory.mktemp("server") / "log"
+    options = (
+        *("--enforce-eager", "--dtype", "float32", "--max-model-len", "256"),
+        *("--max-num-seqs", "16", "--gpu-memory-utilization", "0.1"),
+    )
+    with vllm_server(checkpoints["senior"], settings, log, *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def reader(checkpoints: dict[str, Path]) -> AuthorshipReader:
+    return AuthorshipReader.from_tokenizer(checkpoints["senior"] / "tokenizer.json", SETTINGS)
+
+
+def recorded(record: Path) -> dict[int, dict[str, Any]]:
+    """The engine's own record, by tandem seed."""
+    rows: dict[int, dict[str, Any]] = {}
+    for file in record.glob("*.jsonl"):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            rows[row["tandem_seed"]] = row
+    return rows
+
+
+def choices_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [choice for event in events for choice in event["choices"]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_client_reads_who_wrote_what_as_the_engine_recorded_it(
+    server: Server, reader: AuthorshipReader, record: Path, path: str, stream: bool
+):
+    seed = 100 + 2 * stream + path.count("chat")
+    asked = reader.ask(seed, p=0.6)
+    prompt = CHAT if "chat" in path else {"prompt": PROMPT}
+    usage = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    body = {"model": "team", **prompt, **SAMPLING, **usage, **asked.fields()}
+    status, response = server.post(path, body)
+    assert status == 200, response
+    (authorship,) = asked.read_stream(response) if stream else asked.read(response)
+    row = recorded(record)[seed]
+    assert authorship.tolist() == row["authorship"]
+    assert len(authorship) == 40
+    assert 0 < authorship.senior_tokens < 40
+    assert row["tandem_schedule"]["p"] == 0.6
+    listed = response if stream else [response]
+    sent = [i for choice in choices_of(listed) for i in choice.get("token_ids") or ()]
+    assert sent == row["response_ids"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_samples_of_one_request_are_read_each_with_its_seed(
+    server: Server, reader: AuthorshipReader, record: Path, stream: bool
+):
+    asked = reader.ask(200 + stream)
+    body = {"model": "team", "prompt": PROMPT, **SAMPLING, "n": 3, "stream": stream}
+    status, response = server.post("/v1/completions", body | asked.fields())
+    if status == 400 or (stream and "error" in response[0]):
+        assert "n=3" in json.dumps(response)
+        pytest.skip("this engine takes no n > 1 yet")
+    read = asked.read_stream(response) if stream else asked.read(response)
+    rows = recorded(record)
+    expected = [rows[sample_seed(200 + stream, i)]["authorship"] for i in range(3)]
+    assert [authorship.tolist() for authorship in read] == expected
+    assert len({tuple(authorship) for authorship in read}) == 3
+
+
+def test_request_without_tandem_is_the_seniors(server: Server, reader: AuthorshipReader):
+    body = {"model": "team", "prompt": PROMPT, **SAMPLING, "return_token_ids": True}
+    _, alone = server.post("/v1/completions", body)
+    _, off = server.post("/v1/completions", body | {"vllm_xargs": {"tandem": "off"}})
+    _, solo = server.post("/v1/completions", body | reader.ask(1, schedule="solo").fields())
+    tokens = [choices_of([response])[0]["token_ids"] for response in (alone, off, solo)]
+    assert tokens[0] == tokens[1] == tokens[2]
+
+
+BAD = [
+    ("on", "is not a request"),
+    ("{", "is not a request"),
+    ('{"p": 0.3}', "without a seed"),
+    ('{"seed": -1}', "seed=-1 is out of range"),
+    ('{"seed": 1, "schedule": "chess"}', "schedule='chess' does not exist"),
+    ('{"seed": 1, "cap": 0}', "cap=0 is not a count"),
+    ('{"seed": 1, "fingerprint": "0000"}', "was made for the rules 0000"),
+    ("[" * 4000, "is not a request"),
+    ("x" * 100_000, "a text of 100000 characters"),
+    (7, "is not a request"),
+    ([1, 2], "is not a request"),
+    ("\ud800 \u0000", "is not a request"),
+]
+
+
+@pytest.mark.parametrize(("tandem", "sentence"), BAD)
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_bad_request_gets_400_with_a_sentence_and_the_server_lives_on(
+    server: Server, path: str, tandem: Any, sentence: str
+):
+    prompt = CHAT if "chat" in path else {"prompt": PROMPT}
+    body = {"model": "team", **prompt, "max_tokens": 2, "vllm_xargs": {"tandem": tandem}}
+    status, response = server.post(path, body)
+    assert status == 400, response
+    assert sentence in response["error"]["message"]
+    assert len(response["error"]["message"]) < 10_000
+    status, events = server.post(path, body | {"stream": True})
+    refused = events if status == 400 else events[-1]
+    assert refused["error"]["code"] == 400
+    assert sentence in refused["error"]["message"]
+    good = body | {"vllm_xargs": {"tandem": '{"seed": 1}'}}
+    assert server.post(path, good)[0] == 200
+    assert server.is_healthy()
+
+
+def test_client_with_other_settings_is_refused_by_the_server(
+    server: Server, checkpoints: dict[str, Path]
+):
+    other = SETTINGS | {"boundaries": "every"}
+    reader = AuthorshipReader.from_tokenizer(checkpoints["senior"] / "tokenizer.json", other)
+    body = {"model": "team", "prompt": PROMPT, "max_tokens": 2, **reader.ask(1).fields()}
+    status, response = server.post("/v1/completions", body)
+    assert status == 400
+    assert f"was made for the rules {reader.fingerprint}" in response["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def rules(tokenizer: Any) -> TandemRules:
+    return TandemRules(TandemConfig.from_mapping(SETTINGS), Vocabulary.from_tokenizer(tokenizer))
+
+
+def test_async_engine_serves_many_requests_at_once_and_refuses_a_bad_one_alone(
+    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any, rules: TandemRules
+):
+    from vllm import SamplingParams
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    settings = SETTINGS | {"junior": str(checkpoints["other"]), "record": str(tmp_path)}
+
+    async def one(engine: Any, seed: int) -> list[int]:
+        if seed % 10 == 9:
+            await asyncio.sleep(0.05)
+        params = SamplingParams(
+            temperature=1.0, seed=seed, max_tokens=20 + seed % 7, ignore_eos=True,
+            extra_args={"tandem": json.dumps({"seed": seed})},
+        )  # fmt: skip
+        prompt = {"prompt_token_ids": tokenizer(PROMPT).input_ids}
+        async for output in engine.generate(prompt, params, str(seed)):
+            tokens = list(output.outputs[0].token_ids)
+        return tokens
+
+    async def bad(engine: Any) -> None:
+        params = SamplingParams(max_tokens=3, extra_args={"tandem": {"seed": 1, "fingerprint": ""}})
+        async for _ in engine.generate(PROMPT, params, "bad"):
+            raise AssertionError("a bad request was served")
+
+    async def all_of_them() -> Any:
+        arguments = AsyncEngineArgs(
+            str(checkpoints["senior"]), enforce_eager=True, dtype="float32", max_model_len=256,
+            max_num_seqs=16, gpu_memory_utilization=0.1, additional_config={"tandem": settings},
+        )  # fmt: skip
+        engine = AsyncLLM.from_engine_args(arguments)
+        try:
+            requests = [one(engine, seed) for seed in range(60)]
+            return await asyncio.gather(*requests, bad(engine), return_exceptions=True)
+        finally:
+            engine.shutdown()
+
+    *served, refused = asyncio.run(all_of_them())
+    assert isinstance(refused, FingerprintError)
+    rows = recorded(tmp_path)
+    for seed, tokens in enumerate(served):
+        assert len(tokens) == 20 + seed % 7
+        assert rows[seed]["response_ids"] == tokens
+        assert rows[seed]["authorship"] == rules.default.replay(tokens, seed).tolist()

@@ -1,0 +1,145 @@
+"""The client's side of a tandem server: what to send with a request, and who wrote the response.
+
+It needs the tokenizer and the settings that the server was started with, but neither vllm nor
+torch. Each request carries the fingerprint of what the client knows, and a server with other
+settings refuses it: a response that comes back was written by the rules that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.authorship import Authorship
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import AuthorshipError, RequestError
+from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.seeds import sample_seed
+
+__all__ = ["AuthorshipReader", "ServerRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """One request to a tandem server, and the reading of its response."""
+
+    rule: Rule
+    seed: int
+
+    def fields(self) -> dict[str, Any]:
+        """What to put into the body of a completion or chat completion.
+
+        With the openai client, give them as ``extra_body``.
+        """
+        text = self.rule.request(self.seed).to_json()
+        return {"vllm_xargs": {"tandem": text}, "return_token_ids": True}
+
+    def read(self, response: Any, n: int | None = None) -> list[Authorship]:
+        """Who wrote each choice of a response, by the choice's index.
+
+        response: the body as a mapping, or an object of the openai client. n: the samples of each
+        prompt, for a body with several prompts; without it, all choices are samples of one prompt.
+        Raises :class:`AuthorshipError` when the response does not hold all of its token ids.
+        """
+        return self.read_stream([response], n)
+
+    def read_stream(self, chunks: Iterable[Any], n: int | None = None) -> list[Authorship]:
+        """Who wrote each choice of a streamed response; see :meth:`read`.
+
+        chunks: the events of the stream, each as a mapping or an object of the openai client.
+        """
+        token_ids: dict[int, list[int]] = {}
+        counted: int | None = None
+        for chunk in map(_mapping, chunks):
+            if chunk.get("error"):
+                raise RequestError(f"The server refused the request: {_message(chunk['error'])}")
+            for choice in chunk.get("choices") or ():
+                token_ids.setdefault(choice["index"], []).extend(_token_ids(choice))
+            counted = (chunk.get("usage") or {}).get("completion_tokens", counted)
+        if sorted(token_ids) != list(range(len(token_ids))) or not token_ids:
+            raise AuthorshipError(
+                f"The response has the choices {sorted(token_ids)}: some are missing."
+            )
+        received = sum(map(len, token_ids.values()))
+        if counted is not None and counted != received:
+            raise AuthorshipError(
+                f"The server counted {counted} response tokens, and {received} token ids came: "
+                "authorship cannot be read from a part of them."
+            )
+        samples = n or len(token_ids)
+        return [
+            self.rule.replay(token_ids[i], sample_seed(self.seed, i % samples))
+            for i in range(len(token_ids))
+        ]
+
+
+class AuthorshipReader:
+    """Reads who wrote what in the responses of one server.
+
+    Raises :class:`ConfigError` for wrong settings, :class:`TokenizerError` for a tokenizer that
+    they do not go with.
+    """
+
+    def __init__(self, rules: TandemRules) -> None:
+        self._rules = rules
+
+    @classmethod
+    def from_tokenizer(
+        cls, tokenizer: str | Path, settings: Mapping[str, Any] | None = None
+    ) -> AuthorshipReader:
+        """A reader for the server's tokenizer and its tandem settings.
+
+        tokenizer: a folder, a name, or a tokenizer.json, as :meth:`Vocabulary.from_path` takes
+        them. settings: the mapping that the server was started with, or its part on the schedule.
+        """
+        config = TandemConfig.from_mapping(settings or {})
+        return cls(TandemRules(config, Vocabulary.from_path(tokenizer)))
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the server's own rule, as the server logs it at its start."""
+        return self._rules.fingerprint
+
+    def ask(self, seed: int, **changes: Any) -> ServerRequest:
+        """A request with this tandem seed.
+
+        changes: a schedule and parameters where they differ from the server's. Raises
+        :class:`RequestError` when the rules cannot honour it.
+        """
+        asked = self._rules.for_request({"seed": seed, **changes})
+        if asked is None:
+            raise RequestError(
+                "schedule='off' asks for the senior alone: leave tandem out of the request."
+            )
+        return ServerRequest(*asked)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """A body or chunk as a mapping; the openai client's objects can give themselves as one."""
+    if not isinstance(value, Mapping) and hasattr(value, "model_dump"):
+        value = value.model_dump()
+    if not isinstance(value, Mapping):
+        raise AuthorshipError(
+            f"A response is a mapping or an object of the openai client, not {type(value)}."
+        )
+    return value
+
+
+def _token_ids(choice: Mapping[str, Any]) -> list[int]:
+    token_ids = choice.get("token_ids")
+    if token_ids is None:
+        delta = choice.get("delta")
+        if isinstance(delta, Mapping) and not any(v for k, v in delta.items() if k != "role"):
+            return []  # the event that opens a chat says the role alone
+        raise AuthorshipError(
+            'The response holds no token ids. Send "return_token_ids": true, and leave reasoning '
+            "in the response where the server parses it."
+        )
+    return list(token_ids)
+
+
+def _message(error: Any) -> str:
+    return str(error.get("message", error) if isinstance(error, Mapping) else error)

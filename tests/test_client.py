@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandem_plugin import (
+    AuthorshipError,
+    ConfigError,
+    FingerprintError,
+    RequestError,
+    TandemConfig,
+    TandemRequest,
+    TandemRules,
+    Vocabulary,
+)
+from tandem_plugin.client import AuthorshipReader
+from tandem_plugin.seeds import sample_seed
+
+SETTINGS = {"schedule": "word", "cap": 2}
+IDS = [0, 2, 1, 5, 3, 0, 0, 0, 2, 7]
+
+
+@pytest.fixture
+def reader(tokenizer_file: Path) -> AuthorshipReader:
+    return AuthorshipReader.from_tokenizer(tokenizer_file, SETTINGS)
+
+
+@pytest.fixture
+def rules(byte_level: Vocabulary) -> TandemRules:
+    return TandemRules(TandemConfig.from_mapping(SETTINGS), byte_level)
+
+
+def completion(*choices: list[int], usage: bool = True, **fields: Any) -> dict[str, Any]:
+    body = {
+        "choices": [
+            {"index": i, "text": "x", "finish_reason": "stop", "token_ids": ids}
+            for i, ids in enumerate(choices)
+        ]
+    }
+    if usage:
+        fields["usage"] = {"completion_tokens": sum(map(len, choices))}
+    return body | fields
+
+
+def test_server_takes_what_the_reader_sends(reader: AuthorshipReader, rules: TandemRules):
+    fields = reader.ask(7, p=0.3).fields()
+    assert fields["return_token_ids"] is True
+    sent = json.loads(json.dumps(fields["vllm_xargs"]["tandem"]))
+    served = rules.for_request(sent)
+    assert served is not None
+    assert (served[0].fingerprint, served[1]) == (reader.ask(7, p=0.3).rule.fingerprint, 7)
+    assert served[0].settings()["p"] == 0.3
+    assert reader.fingerprint == rules.fingerprint
+
+
+def test_server_with_other_settings_refuses_what_the_reader_sends(
+    reader: AuthorshipReader, byte_level: Vocabulary
+):
+    other = TandemRules(TandemConfig.from_mapping({"boundaries": "every"}), byte_level)
+    with pytest.raises(FingerprintError):
+        other.for_request(reader.ask(7).fields()["vllm_xargs"]["tandem"])
+
+
+def test_single_choice_is_read(reader: AuthorshipReader, rules: TandemRules):
+    (authorship,) = reader.ask(7).read(completion(IDS))
+    assert authorship == rules.default.replay(IDS, 7)
+    assert 0 < authorship.senior_tokens < len(IDS)
+
+
+def test_samples_have_seeds_of_their_own_in_any_order(reader: AuthorshipReader, rules: TandemRules):
+    body = completion(IDS, IDS, IDS)
+    body["choices"].reverse()
+    expected = [rules.default.replay(IDS, sample_seed(7, i)) for i in range(3)]
+    assert reader.ask(7).read(body) == expected
+
+
+def test_choices_of_several_prompts_are_samples_of_each(
+    reader: AuthorshipReader, rules: TandemRules
+):
+    read = reader.ask(7).read(completion(*[IDS] * 4), n=2)
+    assert read == [rules.default.replay(IDS, sample_seed(7, i % 2)) for i in range(4)]
+
+
+def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": i, "delta": {"role": "assistant", "content": ""}} for i in (0, 1)]},
+        *(
+            {"choices": [{"index": i, "delta": {"content": "x"}, "token_ids": [token]}]}
+            for token in IDS
+            for i in (1, 0)
+        ),
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [2]}]},
+        {"choices": [], "usage": {"completion_tokens": 2 * len(IDS) + 1}},
+    ]
+    read = reader.ask(7).read_stream(chunks)
+    assert read == [
+        rules.default.replay([*IDS, 2], 7),
+        rules.default.replay(IDS, sample_seed(7, 1)),
+    ]
+
+
+def test_objects_of_the_openai_client_are_read(reader: AuthorshipReader, rules: TandemRules):
+    response = SimpleNamespace(model_dump=lambda: completion(IDS))
+    assert reader.ask(7).read(response) == [rules.default.replay(IDS, 7)]
+
+
+@pytest.mark.parametrize(
+    ("response", "error", "said"),
+    [
+        ({"choices": [{"index": 0, "text": "x"}]}, AuthorshipError, "holds no token ids. Send"),
+        (
+            {"choices": [{"index": 0, "delta": {"content": "x"}}]},
+            AuthorshipError,
+            "holds no token ids",
+        ),
+        (completion(IDS, usage=False) | {"usage": {"completion_tokens": 11}}, AuthorshipError,
+         "counted 11 response tokens, and 10 token ids came"),
+        ({"choices": []}, AuthorshipError, "some are missing"),
+        ({"choices": [{"index": 1, "token_ids": [1]}]}, AuthorshipError, "some are missing"),
+        ({"error": {"message": "no", "code": 400}}, RequestError, "refused the request: no"),
+        ("text", AuthorshipError, "A response is a mapping"),
+    ],
+)  # fmt: skip
+def test_response_that_cannot_be_read_is_refused(
+    reader: AuthorshipReader, response: Any, error: type[Exception], said: str
+):
+    with pytest.raises(error, match=said):
+        reader.ask(7).read(response)
+
+
+def test_wrong_settings_and_requests_are_refused(reader: AuthorshipReader, tokenizer_file: Path):
+    with pytest.raises(ConfigError, match="p=7 is not a probability"):
+        AuthorshipReader.from_tokenizer(tokenizer_file, {"p": 7})
+    with pytest.raises(RequestError, match="p=7 is not a probability"):
+        reader.ask(7, p=7)
+    with pytest.raises(RequestError, match="leave tandem out"):
+        reader.ask(7, schedule="off")
+
+
+def test_wire_form_is_what_the_documentation_says(reader: AuthorshipReader):
+    wire = json.loads(reader.ask(7).fields()["vllm_xargs"]["tandem"])
+    assert wire == {
+        "seed": 7, "schedule": "word", "p": 0.5, "cap": 2, "fingerprint": reader.fingerprint,
+    }  # fmt: skip
+    assert TandemRequest.parse(json.dumps(wire)) is not None
+
+
+def test_client_needs_no_engine(tokenizer_file: Path):
+    code = (
+        "import sys; from tandem_plugin.client import AuthorshipReader; "
+        f"reader = AuthorshipReader.from_tokenizer({str(tokenizer_file)!r}, {{}}); "
+        "reader.ask(7).read({'choices': [{'index': 0, 'token_ids': [1, 2]}]}); "
+        "print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
