@@ -68,19 +68,44 @@ def run(command: list[str]) -> Any:
 
 
 def stopped(command: list[str], file: Path, at: int, how: signal.Signals) -> tuple[int, str]:
-    """Run until ``at`` lines are there, then send a signal; the exit code and stderr."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    """Run until ``at`` lines are there, then send a signal; the exit code and stderr.
+
+    A kill meets the command alone; an interrupt meets all of its processes, as in a terminal.
+    """
+    log = file.with_name("stderr")
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+        )
     try:
         deadline = time.monotonic() + 200
         while lines(file) < at and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        process.send_signal(how)
-        _, said = process.communicate(timeout=60)
+        if how == signal.SIGINT:
+            os.killpg(process.pid, how)
+        else:
+            process.send_signal(how)
+        process.wait(60)
+        while members(process.pid) and time.monotonic() < deadline + 60:
+            time.sleep(0.1)
+        assert members(process.pid) == [], "processes outlived the command"
     finally:
-        process.kill()
-    return process.returncode, said
+        for member in members(process.pid):
+            os.kill(member, signal.SIGKILL)
+    return process.returncode, log.read_text(errors="replace")
+
+
+def members(session: int) -> list[int]:
+    """The processes of a session that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, of_session = stat.read_text().rpartition(") ")[2].split()[:4]
+        except OSError:
+            continue  # it ended just now
+        if int(of_session) == session and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,22 @@ def test_client_with_other_settings_is_refused_by_the_server(
     status, response = server.post("/v1/completions", body)
     assert status == 400
     assert f"was made for the rules {reader.fingerprint}" in response["error"]["message"]
+
+
+def test_example_of_the_documentation_runs_against_the_server(
+    server: Server, checkpoints: dict[str, Path], capsys: pytest.CaptureFixture[str]
+):
+    text = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (example,) = [
+        code
+        for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "AuthorshipReader" in code
+    ]
+    example = example.replace('{"schedule": "word"}', repr(SETTINGS))
+    tokenizer = checkpoints["senior"] / "tokenizer.json"
+    names = {"TOKENIZER": tokenizer, "MODEL": "team", "SERVER": server.url}
+    exec(compile(example, "docs/serving.md", "exec"), names)
+    assert re.match(r"(0\.\d+|1\.0) \(Span\(start=0", capsys.readouterr().out)
 
 
 @pytest.fixture(scope="module")

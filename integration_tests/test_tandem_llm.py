@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,18 @@ def test_samples_of_one_request_have_seeds_of_their_own(
     assert [o.tandem_seed for o in output.outputs] == [sample_seed(21, i) for i in range(3)]
     for sample in output.outputs:
         assert sample.authorship == rules.default.replay(sample.token_ids, sample.tandem_seed)
+
+
+def test_example_of_the_documentation_runs(llm: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (example,) = [
+        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "llm.gen" in code
+    ]
+    names: dict[str, Any] = {"llm": llm}
+    exec(compile(example, "docs/serving.md", "exec"), names)
+    assert len(re.findall(r"^\d+ \S+ \(Span\(", capsys.readouterr().out, re.MULTILINE)) == 2
+    assert names["weak"][0].outputs[0].tandem_seed == 7
+    assert [output.outputs[0].tandem_seed is None for output in names["mixed"]] == [0, 0, 1]
 
 
 def test_beam_search_is_refused(llm: Any) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pluggy
 import pytest
+from typer.main import get_command
 
 from tandem_plugin import TandemConfig, hookspecs, plugins, resolvers, schedules
+from tandem_plugin import TandemConfig, schedules
+from tandem_plugin.cli import app
 from tandem_plugin.schedules import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
 
@@ -153,3 +156,37 @@ def test_counts_of_the_schedules_page_are_those_that_tests_hold():
         for count in cells[1:]:
             if count not in ("refused", "32,100"):
                 assert count.replace(",", "_") in tests
+def test_example_of_the_rollouts_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = (DOCS / "rollouts.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    file = tmp_path / "rollouts.jsonl"
+    file.write_text('{"problem": 3, "sample": 1, "authorship": [1, 0, 0, 1]}\n')
+    exec(compile(example, "docs/rollouts.md", "exec"), {"ROLLOUTS": file})
+    assert capsys.readouterr().out == "3 1 0.50 2\n"
+
+
+def test_rollouts_page_names_every_field_of_a_line():
+    text = (DOCS / "rollouts.md").read_text(encoding="utf-8")
+    table = text.split("## A line")[1].split("\n\n`tandem replay`")[0]
+    assert set(re.findall(r"`(\w+)`", table)) - {"stop", "length"} == {
+        "problem", "sample", "prompt", "answer", "response", "finish_reason", "response_ids",
+        "authorship", "tandem_seed", "tandem_fingerprint", "tandem_schedule",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_commands_in_the_documentation_exist_with_their_options(page: Path):
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    root: Any = get_command(app)
+    for line in "\n".join(blocks).splitlines():
+        if line.startswith("tandem "):
+            _, name, *rest = line.split()
+            known = {option for p in root.commands[name].params for option in p.opts}
+            assert {word for word in rest if word.startswith("-")} <= known
+
+
+def test_blocks_of_the_serving_page_are_python():
+    text = (DOCS / "serving.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(block, "docs/serving.md", "exec")

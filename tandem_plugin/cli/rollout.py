@@ -257,6 +257,9 @@ def _engine(senior: str, config: Any, arguments: dict[str, Any]) -> TandemLLM:
     from tandem_plugin.cli.rollouts import RolloutError
     from tandem_plugin.errors import TandemError
 
+    # The engine runs in this process: vLLM's own engine process would outlive a killed command, and
+    # keep its memory, so that the command could not go on.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     # stdout is for the result: vLLM logs to stderr, and only what is wrong.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
