@@ -114,6 +114,7 @@ class RolloutFile:
                 whole += len(line)
                 if not ended:
                     self._write(b"\n")
+                    return
 
     def _write(self, content: bytes) -> None:
         try:
