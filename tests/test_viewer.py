@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -33,6 +33,8 @@ def utf16(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
+@example([(b"\xed", SENIOR), (b"\xa0", JUNIOR)])
+@example([(b"\xed\xa0", SENIOR), (b"\x80", JUNIOR), (b"a", JUNIOR)])
 @given(st.lists(st.tuples(PIECE, st.sampled_from([JUNIOR, SENIOR, OTHER])), max_size=30))
 def test_text_is_that_of_all_bytes_together_and_its_parts_add_up(tokens: list[tuple[bytes, int]]):
     pieces, authors = [piece for piece, _ in tokens], [author for _, author in tokens]

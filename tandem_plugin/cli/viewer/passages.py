@@ -75,7 +75,7 @@ def _units(tokens: Iterable[bytes]) -> Iterator[_Unit]:
         if not token:
             continue
         if pending and not _goes_on(pending, token):
-            yield _Unit("�", begun, i - 1)
+            yield _Unit(pending.decode("utf-8", "replace"), begun, i - 1)
             pending = b""
         text, read = codecs.utf_8_decode(pending + token, "replace", False)
         if pending and text:
@@ -87,7 +87,7 @@ def _units(tokens: Iterable[bytes]) -> Iterator[_Unit]:
             begun = i
         pending = (pending + token)[read:]
     if pending:
-        yield _Unit("�", begun, last)
+        yield _Unit(pending.decode("utf-8", "replace"), begun, last)
 
 
 def _goes_on(pending: bytes, token: bytes) -> bool:
