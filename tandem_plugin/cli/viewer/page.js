@@ -146,7 +146,7 @@
         rewarded && rewarded < n ? " of " + count(rewarded) : ""],
       ["senior share", team ? percent(senior / team) : "none", ""],
       ["spans each", n ? (spans / n).toFixed(1) : "none", ""],
-      ["tokens each", n ? (tokens / n).toFixed(0) : "none", ""],
+      ["tokens each", n ? count(Math.round(tokens / n)) : "none", ""],
     ];
     for (const [name, value, rest] of facts) {
       const box = make("div");
