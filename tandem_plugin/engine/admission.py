@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from typing import Any
 
 from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
-from tandem_plugin.errors import RequestError
+from tandem_plugin.errors import RequestError, TandemError
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.seeds import sample_seed
 
@@ -24,17 +25,46 @@ def check_request(vllm_config: Any, params: Any) -> None:
     """Raise :class:`RequestError` for a request that this engine cannot honour."""
     if not hasattr(params, "extra_args"):
         return
-    engine_rules(vllm_config).for_request(tandem_argument(params))
+    with _clients_error():
+        engine_rules(vllm_config).for_request(tandem_argument(params))
 
 
 def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
     """Raise :class:`RequestError` for a prompt with token ids that not both models have."""
     shared = shared_vocabulary(vllm_config)
     if token_ids and max(token_ids) >= shared:
-        raise RequestError(
-            f"The prompt holds token id {max(token_ids)}, but senior and junior share only the ids "
-            f"below {shared}."
-        )
+        with _clients_error():
+            raise RequestError(
+                f"The prompt holds token id {max(token_ids)}, but senior and junior share only the "
+                f"ids below {shared}."
+            )
+
+
+@contextmanager
+def _clients_error() -> Iterator[None]:
+    """Let vLLM know that what tandem refuses is the client's error.
+
+    ``AsyncLLM`` passes on only errors of its own type ``VLLMClientError``, and its server answers
+    them with status 400; any other becomes an internal error without our sentence.
+    """
+    try:
+        yield
+    except TandemError as error:
+        kind = type(error) if isinstance(error, RequestError) else RequestError
+        raise _client_kind(kind)(str(error)) from error
+
+
+def _client_kind(kind: type[RequestError]) -> type[RequestError]:
+    """A subclass of an error of tandem's that is vLLM's as well."""
+    from vllm.exceptions import VLLMValidationError
+
+    if kind not in _client_kinds:
+        bases = (VLLMValidationError, kind)
+        _client_kinds[kind] = type(kind.__name__, bases, {"__doc__": kind.__doc__})
+    return _client_kinds[kind]
+
+
+_client_kinds: dict[type[RequestError], type[RequestError]] = {}
 
 
 def sample_params(params: Any, index: int) -> Any:
