@@ -119,7 +119,7 @@ BAD = [
     ("x" * 100_000, "a text of 100000 characters"),
     (7, "is not a request"),
     ([1, 2], "is not a request"),
-    ("\ud800 \u0000", "is not a request"),
+    ("\u0000\u2028", "is not a request"),
 ]
 
 
