@@ -181,8 +181,8 @@ def test_samples_of_one_request_have_seeds_of_their_own(
     llm: Any, params: Any, rules: TandemRules, record: Path
 ) -> None:
     params.n = 3
-    (output,) = llm.generate(PROMPTS[0], params, tandem=21, use_tqdm=False)
-    assert [o.tandem_seed for o in output.outputs] == [sample_seed(21, i) for i in range(3)]
+    (output,) = llm.generate(PROMPTS[0], params, tandem=1021, use_tqdm=False)
+    assert [o.tandem_seed for o in output.outputs] == [sample_seed(1021, i) for i in range(3)]
     for sample in output.outputs:
         assert sample.authorship == rules.default.replay(sample.token_ids, sample.tandem_seed)
         row = recorded(record, sample.tandem_seed)
