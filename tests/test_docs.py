@@ -10,7 +10,6 @@ import pytest
 from typer.main import get_command
 
 from tandem_plugin import TandemConfig, hookspecs, plugins, resolvers, schedules
-from tandem_plugin import TandemConfig, schedules
 from tandem_plugin.cli import app
 from tandem_plugin.schedules import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
@@ -156,6 +155,8 @@ def test_counts_of_the_schedules_page_are_those_that_tests_hold():
         for count in cells[1:]:
             if count not in ("refused", "32,100"):
                 assert count.replace(",", "_") in tests
+
+
 def test_example_of_the_rollouts_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     text = (DOCS / "rollouts.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

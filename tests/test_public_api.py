@@ -20,8 +20,13 @@ def test_public_names_are_sorted_and_listed_once():
 
 @pytest.mark.parametrize(
     "module",
-    ["tandem_plugin", "tandem_plugin.plugins", "tandem_plugin.cli", "tandem_plugin.cli.checks"],
-    ["tandem_plugin", "tandem_plugin.cli", "tandem_plugin.cli.checks", "tandem_plugin.engine"],
+    [
+        "tandem_plugin",
+        "tandem_plugin.plugins",
+        "tandem_plugin.cli",
+        "tandem_plugin.cli.checks",
+        "tandem_plugin.engine",
+    ],
 )
 def test_import_is_light(module: str):
     code = (

@@ -92,7 +92,7 @@ class DeviceAuthors:
         cursor = rule.cursor(output, seed)
         self._staged[slot] = (cursor.author, cursor.run, cursor.position)
         if self._record is not None and output:
-            written = torch.from_numpy(rule.replay(output, seed).senior)
+            written = torch.tensor(rule.replay(output, seed).senior)
             self._record[slot, : len(output)] = written.to(self._device)
         group = self._groups.get(rule)
         if group is None:
