@@ -6,6 +6,8 @@ OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
+# Engines start on one core: two at a time.
+IN_PARALLEL = --numprocesses 2 --dist loadgroup
 ENGINE_TESTS = $(addprefix integration_tests/test_, engine.py engine_refusals.py engine_variants.py \
   engine_weights.py serving_conditions.py vllm_hooks.py)
 
@@ -47,7 +49,8 @@ bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)
 
 test: $(VENV)/.test-ready browser
-	$(BIN)/python -m pytest tests integration_tests
+	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest integration_tests $(IN_PARALLEL)
 	$(MAKE) test-vllm VLLM=0.32.0
 
 # The engine's tests on both model runners with another vLLM: make test-vllm VLLM=0.27.1
@@ -61,7 +64,7 @@ $(VLLM_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-vllm: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS)
+	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS) $(IN_PARALLEL)
 
 # A long soak on each runner: reports under runs/.
 soak: $(VENV)/.test-ready
@@ -72,7 +75,7 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(BIN)/python -m pytest integration_tests
+	$(BIN)/python -m pytest integration_tests $(IN_PARALLEL)
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

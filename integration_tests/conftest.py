@@ -13,11 +13,20 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Tests send small functions to the engine's worker to look at its weights.
 os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+# Engines of tests that run at the same time would otherwise be bound to the same core.
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 # Functions sent there are found by name.
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PYTHONPATH"] = os.pathsep.join(
     part for part in (str(Path(__file__).parent), os.environ.get("PYTHONPATH")) if part
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests that run at the same time, those of a file share engines, and trainers wait."""
+    for item in items:
+        trainer = "verl" in item.path.name or "verl" in item.name
+        item.add_marker(pytest.mark.xdist_group("trainer" if trainer else item.path.stem))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ Progress is shown, and the report is written to ``--out`` round by round.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import sys
@@ -54,12 +53,10 @@ def main() -> int:
         folder / "junior", seed=2, tokenizer=tokenizer, hidden=96, layers=3, heads=6, kv_heads=3
     )
     tandem = {**TANDEM, "junior": folder / "junior", "record": folder / "record"}
-    loop = asyncio.new_event_loop()
     with async_engine(
         args.runner, folder / "senior", tandem, async_scheduling=args.async_scheduling, **TIGHT
-    ) as engine:
-        summary = soak(engine, loop, folder, tokenizer, args)
-    loop.close()
+    ) as running:
+        summary = soak(running, folder, tokenizer, args)
     # vLLM's CPU build itself strays by some tenths of a logit now and then: see OWN_NOISE in
     # test_serving_conditions.py.
     wrong = [difference for difference in summary["greedy_differences"] if difference["gap"] > 0.6]
@@ -73,7 +70,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
 
-def soak(engine: Any, loop: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any]:
+def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any]:
     from rich.progress import track
     from support import traffic
     from support.reference import Reference
@@ -99,9 +96,9 @@ def soak(engine: Any, loop: Any, folder: Path, tokenizer: Any, args: Any) -> dic
             args.round, tokenizer, args.seed + number, longest=args.longest, arrival=0.005,
             seeded=args.runner == "v2",
         )  # fmt: skip
-        responses = loop.run_until_complete(traffic.send(engine, jobs, patience=3_600))
+        responses = running.run(traffic.send(running.engine, jobs, patience=3_600))
         last = traffic.Job(f"last-{number}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
-        loop.run_until_complete(traffic.send(engine, [last], patience=600))
+        running.run(traffic.send(running.engine, [last], patience=600))
         report = traffic.check(
             jobs, responses, rules, folder / "record", one_more=args.async_scheduling
         )

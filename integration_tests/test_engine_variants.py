@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +94,8 @@ def test_data_parallel_engines_keep_every_authorship(
     jobs = traffic.random_jobs(40, tokenizer, 3, longest=20, arrival=0.01, seeded=True, abort=0.0)
     with async_engine(
         "v1", checkpoints["senior"], tandem, async_scheduling=False, data_parallel_size=2
-    ) as engine:
-        responses = asyncio.run(traffic.send(engine, jobs, patience=300))
+    ) as running:
+        responses = running.run(traffic.send(running.engine, jobs, patience=300))
     rules = traffic.make_rules(tokenizer, {"cap": CAP})
     report = traffic.check(jobs, responses, rules, record)
     assert (report.lost, report.mismatches) == ([], [])

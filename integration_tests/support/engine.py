@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
+
+T = TypeVar("T")
 
 RUNNERS = ("v1", "v2")
 V2_ON_CPU = Path(__file__).parent / "v2_on_cpu"
@@ -51,10 +55,21 @@ def engine_settings(tandem: dict[str, Any] | None, **options: Any) -> dict[str, 
     return settings | options
 
 
+@dataclass
+class AsyncEngine:
+    """An ``AsyncLLM`` and the event loop that it lives in."""
+
+    engine: Any
+    loop: asyncio.AbstractEventLoop
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+
 @contextmanager
 def async_engine(
     runner: str, senior: Path, tandem: dict[str, Any], *, async_scheduling: bool, **options: Any
-) -> Iterator[Any]:
+) -> Iterator[AsyncEngine]:
     """A ``vllm.v1.engine.async_llm.AsyncLLM`` in tandem."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -64,13 +79,19 @@ def async_engine(
         config = arguments.create_engine_config()
         # vLLM's CPU platform turns it off, although it works there.
         config.scheduler_config.async_scheduling = async_scheduling
-        engine = AsyncLLM.from_vllm_config(config)
+        running = AsyncEngine(AsyncLLM.from_vllm_config(config), asyncio.new_event_loop())
         try:
-            yield engine
+            yield running
         finally:
-            engine.shutdown()
-            del engine
-            gc.collect()
+            running.run(_shut_down(running.engine))
+            running.loop.close()
+
+
+async def _shut_down(engine: Any) -> None:
+    """Within the engine's loop: its sockets are closed there, and must be before they are freed."""
+    engine.shutdown()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ class Reference:
     def __init__(self, senior: Path, junior: Path, ids: int | None = None) -> None:
         """ids: how many token ids may be sampled, where the models do not have the same."""
         self.ids = ids
+        torch.set_num_threads(1)  # tiny models: more threads only wait for each other
         self.models = {
             True: AutoModelForCausalLM.from_pretrained(senior, dtype=torch.float32).eval(),
             False: AutoModelForCausalLM.from_pretrained(junior, dtype=torch.float32).eval(),
