@@ -7,7 +7,7 @@ PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
 # Engines start on one core: two at a time.
-IN_PARALLEL = --numprocesses 2 --dist loadgroup
+IN_PARALLEL = --numprocesses 2 --dist loadfile
 ENGINE_TESTS = $(addprefix integration_tests/test_, engine.py engine_refusals.py engine_variants.py \
   engine_weights.py serving_conditions.py vllm_hooks.py)
 
@@ -51,7 +51,6 @@ bench: $(VENV)/.demo-ready
 test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests
 	$(BIN)/python -m pytest integration_tests $(IN_PARALLEL)
-	$(MAKE) test-vllm VLLM=0.32.0
 
 # The engine's tests on both model runners with another vLLM: make test-vllm VLLM=0.27.1
 VLLM ?= 0.32.0

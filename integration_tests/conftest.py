@@ -22,12 +22,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of tests that run at the same time, those of a file share engines, and trainers wait."""
-    for item in items:
-        trainer = "verl" in item.path.name or item.path.stem == "test_plugin_example"
-        item.add_marker(pytest.mark.xdist_group("trainer" if trainer else item.path.stem))
+    """The longest first, the trainers: tests run two files at a time."""
+    trainers = ("test_verl_fail_closed", "test_verl_training", "test_plugin_example")
+    items.sort(key=lambda item: item.path.stem not in trainers)
 
 
 @pytest.fixture(scope="session")
