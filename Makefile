@@ -6,12 +6,11 @@ OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
-# Engines start on one core: two at a time.
-IN_PARALLEL = --numprocesses 2 --dist loadfile
+TRAINER_TESTS = $(wildcard integration_tests/test_verl_*.py) integration_tests/test_plugin_example.py
 ENGINE_TESTS = $(addprefix integration_tests/test_, engine.py engine_refusals.py engine_variants.py \
   engine_weights.py serving_conditions.py vllm_hooks.py)
 
-.PHONY: demo bench soak test test-vllm test-fast test-integration browser lint format clean
+.PHONY: demo bench soak test test-vllm test-fast test-integration test-trainers test-engines browser lint format clean
 
 # PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
 # transformers' import, and nothing here needs them.
@@ -50,7 +49,7 @@ bench: $(VENV)/.demo-ready
 
 test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests
-	$(BIN)/python -m pytest integration_tests $(IN_PARALLEL)
+	$(MAKE) test-integration
 
 # The engine's tests on both model runners with another vLLM: make test-vllm VLLM=0.27.1
 VLLM ?= 0.32.0
@@ -63,7 +62,7 @@ $(VLLM_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-vllm: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS) $(IN_PARALLEL)
+	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS)
 
 # A long soak on each runner: reports under runs/.
 soak: $(VENV)/.test-ready
@@ -74,7 +73,14 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(BIN)/python -m pytest integration_tests $(IN_PARALLEL)
+	$(MAKE) --jobs 2 --output-sync=line test-trainers test-engines
+
+# Trainers and engines each keep one core busy most of the time: they are tested side by side.
+test-trainers: $(VENV)/.test-ready
+	$(BIN)/python -m pytest $(TRAINER_TESTS)
+
+test-engines: $(VENV)/.test-ready
+	$(BIN)/python -m pytest integration_tests $(addprefix --ignore=,$(TRAINER_TESTS))
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

@@ -22,12 +22,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, the trainers: tests run two files at a time."""
-    trainers = ("test_verl_fail_closed", "test_verl_training", "test_plugin_example")
-    items.sort(key=lambda item: item.path.stem not in trainers)
-
-
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     from support.models import make_tokenizer
