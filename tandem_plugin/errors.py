@@ -3,8 +3,10 @@
 __all__ = [
     "AuthorshipError",
     "ConfigError",
+    "DataError",
     "EngineError",
     "FingerprintError",
+    "GradingError",
     "RequestError",
     "TandemError",
     "TokenizerError",
@@ -37,3 +39,11 @@ class EngineError(TandemError, RuntimeError):
 
 class AuthorshipError(TandemError, RuntimeError):
     """Authorship is missing, has the wrong length, or disagrees with the tokens it describes."""
+
+
+class GradingError(TandemError, RuntimeError):
+    """Responses cannot be graded here; a response that cannot be graded is no error but data."""
+
+
+class DataError(TandemError, ValueError):
+    """A problem set, or a row of it, cannot be used."""

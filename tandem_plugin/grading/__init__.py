@@ -1,0 +1,27 @@
+"""Verifiable rewards: does the last box of a response hold the right answer?
+
+Text that a model wrote is compared, never evaluated; computer algebra runs in worker processes
+with hard limits of time and memory. Importing this package imports no computer algebra.
+"""
+
+from tandem_plugin.errors import GradingError
+from tandem_plugin.grading.extraction import Extraction, extract_answer
+from tandem_plugin.grading.grade import OUTCOMES, Grade, GradeCounts, Outcome
+from tandem_plugin.grading.grader import Grader, default_grader, grade, grade_async, grade_batch
+from tandem_plugin.grading.limits import GradingLimits
+
+__all__ = [
+    "OUTCOMES",
+    "Extraction",
+    "Grade",
+    "GradeCounts",
+    "Grader",
+    "GradingError",
+    "GradingLimits",
+    "Outcome",
+    "default_grader",
+    "extract_answer",
+    "grade",
+    "grade_async",
+    "grade_batch",
+]

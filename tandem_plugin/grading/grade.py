@@ -1,0 +1,75 @@
+"""The record of one graded response."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+__all__ = ["OUTCOMES", "Grade", "GradeCounts", "Outcome"]
+
+Outcome: TypeAlias = Literal["correct", "incorrect", "no_answer", "timeout", "error"]
+
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """What became of one response, and why."""
+
+    outcome: Outcome
+    answer: str | None
+    """The content of the last box, as the response has it; None without one."""
+    rule: str
+    """The rule that decided; docs/grading.md lists them all."""
+    milliseconds: float
+    """Wall time from the call to the decision, waiting for a free worker left out."""
+    gold: str | None = None
+    """The gold that the answer equals; None unless the outcome is ``correct``."""
+    message: str | None = None
+    """A sentence for people where the outcome is ``timeout`` or ``error``."""
+
+    @property
+    def reward(self) -> float:
+        """1.0 for ``correct``, 0.0 for everything else."""
+        return 1.0 if self.outcome == "correct" else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON has it."""
+        return {
+            "outcome": self.outcome,
+            "reward": self.reward,
+            "answer": self.answer,
+            "rule": self.rule,
+            "milliseconds": round(self.milliseconds, 3),
+            "gold": self.gold,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GradeCounts:
+    """How many responses had which outcome, and which rule decided how many."""
+
+    outcomes: dict[Outcome, int]
+    """Every outcome, those that did not occur with 0."""
+    rules: dict[str, int]
+
+    @classmethod
+    def of(cls, grades: Iterable[Grade]) -> GradeCounts:
+        outcomes: Counter[Outcome] = Counter()
+        rules: Counter[str] = Counter()
+        for grade in grades:
+            outcomes[grade.outcome] += 1
+            rules[grade.rule] += 1
+        return cls({name: outcomes[name] for name in OUTCOMES}, dict(rules.most_common()))
+
+    @property
+    def total(self) -> int:
+        return sum(self.outcomes.values())
+
+    @property
+    def reward(self) -> float:
+        """The mean reward; 0.0 of nothing."""
+        return self.outcomes["correct"] / self.total if self.total else 0.0

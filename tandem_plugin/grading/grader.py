@@ -1,0 +1,207 @@
+"""Grading: a response and its gold go in, a record comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from tandem_plugin.grading.canonical import canonical, is_readable, nesting
+from tandem_plugin.grading.decide import Decision, decide
+from tandem_plugin.grading.extraction import extract_answer
+from tandem_plugin.grading.golds import read_golds
+from tandem_plugin.grading.grade import Grade
+from tandem_plugin.grading.limits import GradingLimits
+from tandem_plugin.grading.pool import Reply, WorkerPool
+
+__all__ = ["Grader", "default_grader", "grade", "grade_async", "grade_batch"]
+
+
+class Grader:
+    """Grades responses against golds, within limits that nothing in a response can exceed.
+
+    For use from any thread, event loop, Ray actor, or process, forked ones included. Worker
+    processes start when a pair first needs computer algebra.
+
+    Raises :class:`GradingError` where Math-Verify is not installed, and :class:`ConfigError` for
+    limits that cannot be kept.
+    """
+
+    def __init__(self, limits: GradingLimits | None = None) -> None:
+        self.limits = limits or GradingLimits()
+        self._pool = WorkerPool(self.limits)
+        self._threads: ThreadPoolExecutor | None = None
+        self._threads_lock = threading.Lock()
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def deaths(self) -> dict[str, int]:
+        """How many worker processes were lost, by what they were lost to."""
+        return self._pool.deaths
+
+    def start(self) -> None:
+        """Start the worker processes ahead of need; else the first symbolic pair waits seconds."""
+        self._pool.start()
+
+    def close(self) -> None:
+        """End the worker processes; a later pair starts them again."""
+        with self._threads_lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        self._pool.close()
+
+    def grade(self, response: str, gold: object) -> Grade:
+        """Grade one response by the answer in its last box.
+
+        gold: a string, a number, or a list or array of those, any of which is right. A gold with
+        a box is what the box holds. Never raises for what a response or a gold says.
+        """
+        began = time.perf_counter()
+        if not isinstance(response, str):
+            return _failed(began, "response", f"A response is text, not {_kind(response)}.")
+        found = extract_answer(response, self.limits.window_chars)
+        if found.answer is None:
+            return Grade("no_answer", None, found.finding, _since(began))
+        return self._grade(found.answer, gold, began)
+
+    def grade_answer(self, answer: str, gold: object) -> Grade:
+        """Grade an answer that was already taken out of its response."""
+        return self._grade(answer, gold, time.perf_counter())
+
+    async def grade_async(self, response: str, gold: object) -> Grade:
+        """As :meth:`grade`, without holding up the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor(), self.grade, response, gold)
+
+    def grade_batch(
+        self, pairs: Iterable[tuple[str, object]], progress: bool = False
+    ) -> list[Grade]:
+        """Grade pairs of response and gold, in order, on all workers.
+
+        progress: show a bar on stderr where that is a terminal.
+        """
+        from rich.console import Console
+        from rich.progress import Progress
+
+        todo: Sequence[tuple[str, object]] = list(pairs)
+        console = Console(stderr=True)
+        disable = not (progress and console.is_terminal)
+        with Progress(console=console, transient=True, disable=disable) as bar:
+            task = bar.add_task("grade", total=len(todo))
+            grades: list[Grade] = []
+            for grade in self._executor().map(lambda pair: self.grade(*pair), todo):
+                grades.append(grade)
+                bar.advance(task)
+        return grades
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._threads_lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(
+                    self.limits.worker_count + 1, thread_name_prefix="tandem-grading"
+                )
+            return self._threads
+
+    def _grade(self, answer: str, gold: object, began: float) -> Grade:
+        golds = read_golds(gold)
+        if isinstance(golds, str):
+            return _failed(began, "gold", golds, answer)
+        for text in golds:
+            if text == answer:
+                return Grade("correct", answer, "text", _since(began), text)
+        if (refused := self._refused(answer)) is not None:
+            return Grade("incorrect", answer, refused, _since(began))
+        if any(len(text) > self.limits.answer_chars for text in golds):
+            return _failed(began, "gold", f"A gold is longer than {self.limits.answer_chars} "
+                           "characters.", answer)  # fmt: skip
+        given = canonical(answer)
+        if not given:
+            return Grade("no_answer", answer, "empty_box", _since(began))
+        return self._decided(answer, given, golds, began)
+
+    def _decided(self, answer: str, given: str, golds: tuple[str, ...], began: float) -> Grade:
+        wanted = [canonical(text) for text in golds]
+        decisions = [decide(text, given) for text in wanted]
+        for text, decision in zip(golds, decisions, strict=True):
+            if decision is not None and decision.is_equal:
+                return Grade("correct", answer, decision.rule, _since(began), text)
+        left = [i for i, decision in enumerate(decisions) if decision is None]
+        if not left:
+            assert decisions[0] is not None
+            return Grade("incorrect", answer, decisions[0].rule, _since(began))
+        reply = self._pool.ask(tuple(wanted[i] for i in left), given)
+        return _graded(reply, answer, [golds[i] for i in left], _since(began) - 1e3 * reply.waited)
+
+    def _refused(self, answer: str) -> str | None:
+        """The rule by which an answer is wrong without being read, or None."""
+        if len(answer) > self.limits.answer_chars:
+            return "too_long"
+        if not is_readable(answer):
+            return "unreadable"
+        return "too_deep" if nesting(answer) > self.limits.answer_depth else None
+
+
+def _graded(reply: Reply, answer: str, golds: list[str], milliseconds: float) -> Grade:
+    if reply.status in ("time_limit", "memory_limit", "worker_died"):
+        return Grade("timeout", answer, reply.status, milliseconds, message=reply.message)
+    if reply.status != "decided":
+        return Grade("error", answer, reply.status, milliseconds, message=reply.message)
+    last: Decision = reply.decisions[-1]
+    if last.is_equal:
+        return Grade("correct", answer, last.rule, milliseconds, golds[len(reply.decisions) - 1])
+    return Grade("incorrect", answer, reply.decisions[0].rule, milliseconds)
+
+
+def _failed(began: float, rule: str, message: str, answer: str | None = None) -> Grade:
+    return Grade("error", answer, rule, _since(began), message=message)
+
+
+def _since(began: float) -> float:
+    return (time.perf_counter() - began) * 1e3
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+_default: Grader | None = None
+_default_lock = threading.Lock()
+
+
+def default_grader() -> Grader:
+    """The one grader of this process, with the default limits."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Grader()
+        return _default
+
+
+def grade(response: str, gold: object) -> Grade:
+    """Grade one response with the default grader: :meth:`Grader.grade`."""
+    return default_grader().grade(response, gold)
+
+
+async def grade_async(response: str, gold: object) -> Grade:
+    """Grade one response with the default grader: :meth:`Grader.grade_async`."""
+    return await default_grader().grade_async(response, gold)
+
+
+def grade_batch(pairs: Iterable[tuple[str, object]], progress: bool = False) -> list[Grade]:
+    """Grade pairs with the default grader: :meth:`Grader.grade_batch`."""
+    return default_grader().grade_batch(pairs, progress)

@@ -1,0 +1,54 @@
+"""Pairs that a nursery compares once, so that every worker starts with warm parser and caches.
+
+The parser learns its decisions at the first text of each shape; workers inherit them.
+"""
+
+from __future__ import annotations
+
+from tandem_plugin.grading.canonical import canonical
+from tandem_plugin.grading.decide import decide
+from tandem_plugin.grading.symbolic.compare import scalar
+
+__all__ = ["warm_up"]
+
+PAIRS = (
+    (r"\frac{\sqrt{3}}{2}+1", r"1+\frac12\sqrt3"),
+    (r"2\pi-\frac{3\sqrt{5}}{4}", r"\frac{8\pi-3\sqrt{5}}{4}"),
+    (r"x^2+2x+1", r"(x+1)^2"),
+    (r"\frac{a+b}{c-d}", r"-\frac{a+b}{d-c}"),
+    (r"3x^{2}y-4xy+\frac{y}{2}", r"y(3x^2-4x+0.5)"),
+    (r"\sqrt[3]{16}", r"2\cdot 2^{1/3}"),
+    (r"\sin^2 x+\cos x", r"1-\cos^{2}(x)+\cos(x)"),
+    (r"\log_2 8+\ln 3", r"3+\ln(3)"),
+    (r"e^{-\frac{t}{RC}}", r"\exp(-t/(RC))"),
+    (r"\binom{5}{2}+4!", r"34"),
+    (r"\begin{pmatrix}1&2\\3&x\end{pmatrix}", r"\begin{bmatrix}1 & 2\\ 3 & x\end{bmatrix}"),
+    (r"(-\infty,\sqrt{2}]\cup(5,\infty)", r"(5,\infty)\cup(-\infty,\sqrt{2}]"),
+    (r"x>2\sqrt{2}", r"2\sqrt{2}<x"),
+    (r"1<x<2", r"(1,2)"),
+    (r"y=2x+1", r"y-2x=1"),
+    (r"x^2+y^2=4", r"x^2+y^2-4=0"),
+    (r"|x-1|+2|y|", r"2|y|+|1-x|"),
+    (r"1+i\sqrt{3}", r"\sqrt{3}i+1"),
+    (r"f(x)=\frac{1}{1+e^{-x}}", r"f(x)=\frac{e^x}{e^x+1}"),
+    (r"\frac{2\pi c^{2}R^{2}}{d^{2}\lambda^{5}(e^{\frac{hc}{\lambda kT}}-1)}", r"2\pi c^2"),
+    (r"m_{p}c^{2}(\gamma^{2}-1)\sin^{2}\theta", r"\arcsin(1.3\sin\theta_w)"),
+    (r"\sum_{k=1}^{n}k", r"\frac{n(n+1)}{2}"),
+    (r"\int_0^1 x^2 dx", r"\frac13"),
+    (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
+    (r"\lfloor\frac{7}{2}\rfloor+\max(1,2)", r"\lceil 4.5\rceil"),
+    (r"2^{2024}-1", r"2^{2023}"),
+    (r"y^{\prime}+ry-rx(t)=0", r"\frac{dx}{dt}=kx"),
+    (r"\tan 45^\circ", r"1"),
+    (r"a_{1}+a_2", r"a_2+a_{1}"),
+    (r"(x+1)(x-2)(x+3)", r"x^3+2x^2-5x-6"),
+    (r"\frac{1}{2}\left(e^{at}+e^{-at}\right)", r"\cosh(at)"),
+    (r"x^5-x-1=0", r"2x^5-2x-2=0"),
+    (r"3\cdot 10^{8}\cdot\sqrt{2}", r"424264068.7"),
+)
+
+
+def warm_up() -> None:
+    """Compare every pair; what they come to does not matter here."""
+    for gold, answer in PAIRS:
+        decide(canonical(gold), canonical(answer), scalar)
