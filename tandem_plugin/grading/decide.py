@@ -44,6 +44,7 @@ _NAME = re.compile(
     r"(?:_ ?\{[^{}]{1,20}\})?(?:\^ ?\{[*+-]\})?'{0,3}(?: ?\([A-Za-z0-9, \\]{1,30}\))?"
 )
 _MEMBER = re.compile(r"([A-Za-z]|\\[A-Za-z]+) ?\\in(?![A-Za-z]) ?(.+)")
+_SHORT_WORDS = frozenset("yes no odd all none one two six ten red".split())
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 _BUILDER = re.compile(
     r"\\\{ ?([A-Za-z])(?: ?\\in ?\\mathbb\{R\})? ?[|:] ?([^|:]+)\\\}"
@@ -108,7 +109,7 @@ def _is_words(text: str, spoken: str) -> bool:
     names = spoken.lower().split()
     if any(name in _FUNCTIONS for name in names):
         return False
-    return "\\text" in text or max(map(len, names)) >= 4
+    return "\\text" in text or max(map(len, names)) >= 4 or names[0] in _SHORT_WORDS
 
 
 def _spoken(text: str) -> str:

@@ -137,6 +137,8 @@ def read_unit(text: str, is_gold: bool) -> str | None:
                 return None
             unit.add(name, None, None)
         elif power is not None or sign == "/":
+            if place == 0 or (power and not (in_words or unit.has_parts)):
+                return None
             unit.add(None, power, sign)
         place = part.end()
     return unit.name
@@ -184,6 +186,10 @@ class _Unit:
         elif known != "unit":
             self._parts[known] = self._parts.get(known, 0) + self._next_power
             self._last, self._next_power = known, 1
+
+    @property
+    def has_parts(self) -> bool:
+        return bool(self._parts)
 
     @property
     def name(self) -> str:

@@ -17,6 +17,8 @@ from tandem_plugin.grading.symbolic.reader import UnreadableError, has_decimal, 
 __all__ = ["scalar"]
 
 _DIGITS = 50
+_MAX_DIGITS = 10_000
+_FEW_BITS = 20
 _SAME = sympy.Float(10) ** -35
 _DIFFERENT = sympy.Float(10) ** -25
 _MAX_BITS = 1_000_000.0
@@ -156,18 +158,47 @@ def _expressions(wanted: Any, given: Any, gold_decimal: bool, answer_decimal: bo
 def _numbers(
     wanted: Any, given: Any, gold_decimal: bool, answer_decimal: bool
 ) -> Decision | None:
-    """Two constants, by their values to 50 digits."""
+    """Two constants: rational ones exactly, others by 50 digits of their difference."""
     first, second = _value(wanted, {}), _value(given, {})
     if first is None or second is None:
         return None
     scale = max(abs(first), abs(second), 1)
-    if abs(first - second) <= _SAME * scale:
+    gap = _gap(wanted, given, scale)
+    if gap is None:
+        return None
+    if gap == 0:
         return Decision(True, "numeric")
     if first.is_real and second.is_real and (gold_decimal or answer_decimal):
         pair = _fraction(first), _fraction(second)
         if gold_decimal or pair[0].denominator != 1:
             return Decision(close_enough(*pair, gold_decimal), "numeric")
-    return Decision(False, "numeric") if abs(first - second) > _DIFFERENT * scale else None
+    return Decision(False, "numeric")
+
+
+def _gap(wanted: Any, given: Any, scale: Any) -> Any | None:
+    """How far two constants are apart, exact for rational ones; None where that is not to be had.
+
+    The larger the constants, the more digits it takes.
+    """
+    difference = wanted - given
+    if difference.is_Rational:
+        return abs(difference)
+    digits = int(sympy.log(scale, 10).evalf(15))
+    if digits > _MAX_DIGITS:
+        return None
+    try:
+        value = difference.evalf(_DIGITS, maxn=2 * _DIGITS + 2 * digits)
+    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
+        return None
+    if not value.is_number or not value.is_finite:
+        return None
+    parts = value.as_real_imag()
+    return sympy.Integer(0) if all(map(_is_rounded_zero, parts)) else abs(value)
+
+
+def _is_rounded_zero(part: Any) -> bool:
+    """Zero, or what SymPy returns for a zero that it could not prove: almost no correct bits."""
+    return bool(part == 0) or (part.is_Float and part._prec < _FEW_BITS and abs(part) <= _SAME)
 
 
 def _sampled(wanted: Any, given: Any) -> Decision | None:
