@@ -9,7 +9,9 @@ import typer
 from tandem_plugin._version import __version__
 from tandem_plugin.cli.boundaries import boundaries
 from tandem_plugin.cli.doctor import doctor
+from tandem_plugin.cli.grade import grade
 from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.path import path
 from tandem_plugin.cli.plugins import plugins
 from tandem_plugin.cli.replay import replay
 from tandem_plugin.cli.rollout import rollout
@@ -33,6 +35,8 @@ app.command()(rollout)
 app.command()(replay)
 app.command()(plugins)
 app.command()(view)
+app.command()(grade)
+app.command()(path)
 
 
 @app.callback()

@@ -9,36 +9,18 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["canonical", "compact", "is_readable", "nesting"]
+from tandem_plugin.grading.signs import GREEK, SIGNS, SUBSCRIPTS, SUPERSCRIPTS
 
-_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
-_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
-_SIGNS = {
-    "−": "-", "‐": "-", "‑": "-", "‒": "-", "–": "-", "—": "-", "﹣": "-",
-    "×": "\\times ", "✕": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∙": "\\cdot ",
-    "÷": "\\div ", "⁄": "/", "∕": "/", "±": "\\pm ", "∓": "\\mp ",
-    "≤": "\\le ", "⩽": "\\le ", "≥": "\\ge ", "⩾": "\\ge ", "≠": "\\ne ", "≈": "\\approx ",
-    "∞": "\\infty ", "√": "\\sqrt ", "∪": "\\cup ", "∩": "\\cap ", "∅": "\\emptyset ",
-    "∈": "\\in ", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}",
-    "ℚ": "\\mathbb{Q}", "ℂ": "\\mathbb{C}", "⟨": "\\langle ", "⟩": "\\rangle ",
-    "°": "^{\\circ}", "º": "^{\\circ}", "′": "'", "″": "''", "’": "'", "‘": "'", "“": '"',
-    "”": '"', "…": "\\ldots ", "，": ",", "。": ".", "Å": "Å",
-}  # fmt: skip
-_GREEK = {
-    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta",
-    "η": "eta", "θ": "theta", "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "µ": "mu",
-    "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "υ": "upsilon",
-    "φ": "phi", "ϕ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ": "Delta",
-    "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi",
-    "Ω": "Omega",
-}  # fmt: skip
+__all__ = ["canonical", "compact", "is_readable", "nesting"]
 
 _DISPLAY = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|scriptstyle|limits|nolimits|rm|"
     r"bf|it|boldmath|small|large|Large|huge|normalsize|mathstrut|strut|protect|allowbreak)"
     r"(?![A-Za-z])[.]?(?=[\s\\()\[\]{}|<>/.\w+-]|$)"
 )
-_SPACING = re.compile(r"(?<!\\)\\(?:[,;:> ]|(?:qquad|quad|thinspace|medspace|enspace|hfill)(?![A-Za-z]))|~")
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:[,;:> ]|(?:qquad|quad|thinspace|medspace|enspace|hfill)(?![A-Za-z]))|~"
+)
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _SAME = (
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
@@ -146,14 +128,14 @@ def _ascii(text: str) -> str:
 def _one_ascii(character: str, before: str) -> str:
     if character.isascii():
         return character
-    if character in _SIGNS:
-        return _SIGNS[character]
-    if character in _GREEK:
-        return f"\\{_GREEK[character]} "
-    if character in _SUPERSCRIPTS:
-        return f"^{{{_SUPERSCRIPTS[character]}}}"
-    if character in _SUBSCRIPTS:
-        return f"_{{{_SUBSCRIPTS[character]}}}"
+    if character in SIGNS:
+        return SIGNS[character]
+    if character in GREEK:
+        return f"\\{GREEK[character]} "
+    if character in SUPERSCRIPTS:
+        return f"^{{{SUPERSCRIPTS[character]}}}"
+    if character in SUBSCRIPTS:
+        return f"_{{{SUBSCRIPTS[character]}}}"
     category = unicodedata.category(character)
     if category == "Nd":
         return str(unicodedata.digit(character))
@@ -163,11 +145,11 @@ def _one_ascii(character: str, before: str) -> str:
         return ""
     decomposed = unicodedata.decomposition(character)
     if decomposed.startswith("<fraction>"):
-        top, bottom = unicodedata.normalize("NFKC", character).split("⁄")
+        top, bottom = unicodedata.normalize("NFKC", character).split("\u2044")
         return f"\\frac{{{top}}}{{{bottom}}}" if top and bottom else character
     if decomposed.startswith(("<wide>", "<font>", "<narrow>", "<small>")):
         folded = unicodedata.normalize("NFKC", character)
-        return f"\\{_GREEK[folded]} " if folded in _GREEK else folded
+        return f"\\{GREEK[folded]} " if folded in GREEK else folded
     return character
 
 

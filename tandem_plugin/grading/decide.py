@@ -36,7 +36,9 @@ Scalar: TypeAlias = Callable[[str, str], Decision]
 _CHOICE = re.compile(r"\(? ?([A-J]) ?[).:]?")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]{0,199}")
 _TEXT = re.compile(r"\\text ?\{([^{}]{0,200})\}")
-_BASED = re.compile(r"([0-9A-Z]{1,200}) ?_ ?\{?(?:\\text ?\{)?(\d{1,2}|two|eight|ten|sixteen)\}{0,2}")
+_BASED = re.compile(
+    r"([0-9A-Z]{1,200}) ?_ ?\{?(?:\\text ?\{)?(\d{1,2}|two|eight|ten|sixteen)\}{0,2}"
+)
 _BASES = {"two": "2", "eight": "8", "ten": "10", "sixteen": "16"}
 _NAME = re.compile(
     r"\((?:[A-Za-z]|\\[A-Za-z]+)(?: ?, ?(?:[A-Za-z]|\\[A-Za-z]+)){1,5}\)"
@@ -44,14 +46,13 @@ _NAME = re.compile(
     r"(?:_ ?\{[^{}]{1,20}\})?(?:\^ ?\{[*+-]\})?'{0,3}(?: ?\([A-Za-z0-9, \\]{1,30}\))?"
 )
 _MEMBER = re.compile(r"([A-Za-z]|\\[A-Za-z]+) ?\\in(?![A-Za-z]) ?(.+)")
-_SHORT_WORDS = frozenset("yes no odd all none one two six ten red".split())
+_SHORT_WORDS = frozenset(("yes", "no", "odd", "all", "none", "one", "two", "six", "ten", "red"))
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
-_BUILDER = re.compile(
-    r"\\\{ ?([A-Za-z])(?: ?\\in ?\\mathbb\{R\})? ?[|:] ?([^|:]+)\\\}"
+_BUILDER = re.compile(r"\\\{ ?([A-Za-z])(?: ?\\in ?\\mathbb\{R\})? ?[|:] ?([^|:]+)\\\}")
+_FUNCTION_NAMES = (
+    "pi e i sin cos tan sec csc cot log ln exp sqrt arcsin arccos arctan infty oo inf inch"
 )
-_FUNCTIONS = frozenset(
-    "pi e i sin cos tan sec csc cot log ln exp sqrt arcsin arccos arctan infty oo inf inch".split()
-)
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 
 
 def decide(gold: str, answer: str, scalar: Scalar | None = None) -> Decision | None:
@@ -177,7 +178,10 @@ def _members(gold: str, answer: str, scalar: Scalar | None) -> _Split:
     r"""``x \in S`` and ``\{x : ...\}`` are the set where the other side names no other variable."""
     builders = _BUILDER.fullmatch(gold), _BUILDER.fullmatch(answer)
     if any(builders):
-        plain = [found[2] if found else text for found, text in zip(builders, (gold, answer))]
+        plain = [
+            found[2] if found else text
+            for found, text in zip(builders, (gold, answer), strict=True)
+        ]
         return True, decide(plain[0], plain[1], scalar)
     wanted, given = _MEMBER.fullmatch(gold), _MEMBER.fullmatch(answer)
     if (wanted is None and given is None) or (wanted and given and wanted[1] != given[1]):

@@ -65,7 +65,7 @@ class Grader:
             threads.shutdown()
         self._pool.close()
 
-    def grade(self, response: str, gold: object) -> Grade:
+    def grade(self, response: object, gold: object) -> Grade:
         """Grade one response by the answer in its last box.
 
         gold: a string, a number, or a list or array of those, any of which is right. A gold with

@@ -22,7 +22,8 @@ _POWER = r"\^ ?(?:\{ ?(?P<braced>[+-]?\d+) ?\}|\( ?(?P<paren>[+-]?\d+) ?\)|(?P<p
 _NUMBER = re.compile(
     rf"(?P<sign>[+-]?) ?"
     rf"(?:{_REPEATING}"
-    rf"|(?P<whole>{_DIGITS})?(?(whole) ?)\\frac ?\{{ ?(?P<top>{_SIGNED}) ?\}} ?\{{ ?(?P<bottom>{_SIGNED}) ?\}}"
+    rf"|(?P<whole>{_DIGITS})?(?(whole) ?)\\frac ?\{{ ?(?P<top>{_SIGNED}) ?\}} ?"
+    rf"\{{ ?(?P<bottom>{_SIGNED}) ?\}}"
     rf"|(?P<whole2>\d+) (?P<top2>\d+) ?/ ?(?P<bottom2>\d+)"
     rf"|(?P<over>{_DECIMAL}) ?/ ?(?P<under>{_DECIMAL})"
     rf"|(?:(?P<mantissa>{_DECIMAL}) ?(?:\\times ?|\\cdot ?|\* ?|[xX] ?))?(?P<ten>10) ?{_POWER}"

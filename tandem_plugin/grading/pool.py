@@ -1,4 +1,4 @@
-"""Workers as the calling process sees them: asked one question at a time, killed at the deadline."""
+"""Workers as the calling process sees them: asked one thing at a time, killed at the deadline."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from tandem_plugin.grading.symbolic.channel import ChannelClosedError, receive, 
 
 __all__ = ["Reply", "WorkerPool", "check_installed"]
 
-Status: TypeAlias = Literal["decided", "time_limit", "memory_limit", "worker_died", "error", "sealed"]
+Status: TypeAlias = Literal[
+    "decided", "time_limit", "memory_limit", "worker_died", "error", "sealed"
+]
 
 _START_SECONDS = 120.0
 _PATIENCE = 3
-"""On a busy machine a worker gets its CPU seconds late: it is killed after so many times as long."""
+"""A busy machine gives a worker its CPU seconds late: it is killed after so many times as long."""
 _BOOT = (
     "from tandem_plugin.grading.symbolic.nursery import main; "
     "main({descriptor}, {caller}, {memory_mb}, {seconds})"
@@ -310,5 +312,3 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-
-

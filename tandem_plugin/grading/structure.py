@@ -28,7 +28,9 @@ _BRACKETS: dict[tuple[str, str], Kind] = {
     ("[", "]"): "interval",
     ("\\{", "\\}"): "set",
 }
-_COLUMN = re.compile(r"\\begin\{[pbvB]?matrix\}((?:[^&\\]|\\(?!begin|end))*?)\\end\{[pbvB]?matrix\}")
+_COLUMN = re.compile(
+    r"\\begin\{[pbvB]?matrix\}((?:[^&\\]|\\(?!begin|end))*?)\\end\{[pbvB]?matrix\}"
+)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|\+/-|\+-")
 
 

@@ -99,10 +99,11 @@ _IN_WORDS = re.compile(r"(\\?[A-Za-zÅ]+)|\^\{?(-?\d)\}?|(/)")
 _DEGREE = "^{\\circ}"
 _UNIT_START = re.compile(r" ?\\(?:text|mathrm)\{| (?=[A-Za-z]{2})")
 _UNFINISHED = frozenset(["", *"+-*/^_=<>,;([{&\\|"])
-_REFUSED = frozenset(
+_REFUSED_WORDS = (
     "and or to not if when where with for million billion trillion thousand hundred dozen "
-    "half third quarter twice minus plus".split()
+    "half third quarter twice minus plus"
 )
+_REFUSED = frozenset(_REFUSED_WORDS.split())
 """Words behind a number that change what it says."""
 
 
@@ -196,6 +197,5 @@ class _Unit:
         if not self._known or not self._parts:
             return "?"
         return " ".join(
-            unit if power == 1 else f"{unit}^{power}"
-            for unit, power in sorted(self._parts.items())
+            unit if power == 1 else f"{unit}^{power}" for unit, power in sorted(self._parts.items())
         )

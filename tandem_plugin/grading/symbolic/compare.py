@@ -155,9 +155,7 @@ def _expressions(wanted: Any, given: Any, gold_decimal: bool, answer_decimal: bo
     return decision or _math_verify(wanted, given)
 
 
-def _numbers(
-    wanted: Any, given: Any, gold_decimal: bool, answer_decimal: bool
-) -> Decision | None:
+def _numbers(wanted: Any, given: Any, gold_decimal: bool, answer_decimal: bool) -> Decision | None:
     """Two constants: rational ones exactly, others by 50 digits of their difference."""
     first, second = _value(wanted, {}), _value(given, {})
     if first is None or second is None:

@@ -43,9 +43,7 @@ def main(descriptor: int, caller: int, memory_mb: int, seconds: float) -> None:
 
 
 class _Nursery:
-    def __init__(
-        self, control: socket.socket, caller: int, memory_mb: int, seconds: float
-    ) -> None:
+    def __init__(self, control: socket.socket, caller: int, memory_mb: int, seconds: float) -> None:
         self._control = control
         self._caller = caller
         self._limits = (memory_mb, seconds)

@@ -39,10 +39,11 @@ _NAME = re.compile(
     r"(\\(?:text|mathrm|variable|operatorname|begin|end|mathbb|mathcal|overline|bar|vec|hat|dot|ddot)\s*"
     r"\{[^{}]*\})|(\\[A-Za-z]+|[A-Za-z])(?:_\{([A-Za-z0-9]{1,16})\})?(?=(\s*\^)?)"
 )
-_GREEK = frozenset(
+_GREEK_NAMES = (
     "alpha beta delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon "
-    "phi chi psi omega Delta Theta Lambda Xi Sigma Phi Psi Omega varepsilon vartheta varphi".split()
+    "phi chi psi omega Delta Theta Lambda Xi Sigma Phi Psi Omega varepsilon vartheta varphi"
 )
+_GREEK = frozenset(_GREEK_NAMES.split())
 _SUBSCRIPT = "zzz"
 """Stands for an underscore, which the parser does not know inside of ``\\variable``."""
 _OPENS_BAR = frozenset(["", *"(+-*/=<>,[{^"])

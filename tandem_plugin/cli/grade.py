@@ -1,0 +1,177 @@
+"""``tandem grade``: grade responses against golds, one record a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.grading import Grade, GradeCounts, Grader
+
+__all__ = ["grade"]
+
+RESPONSE_FIELDS = ("response", "output", "completion")
+GOLD_FIELDS = ("gold", "answer", "ground_truth", "gts", "label")
+_BATCH = 1_000
+
+
+def grade(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A file of JSON lines with the fields response (or output) and gold (or answer, "
+            "ground_truth, gts, label). A gold may be a list: any of it is right."
+        ),
+    ] = None,
+    gold: Annotated[str | None, typer.Option(help="One gold, instead of a file.")] = None,
+    response: Annotated[
+        str | None, typer.Option(help="The response to it, with its answer in a box.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the records here, and go on after the last one that is there. "
+            "Default: stdout."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.05, help="CPU seconds that one response may take.")
+    ] = 5.0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes. Default: the CPUs, at most 4.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Grade responses by the answers in their last boxes.
+
+    One record a line: line, outcome (correct, incorrect, no_answer, timeout, error), reward,
+    answer, rule, milliseconds; then a summary, on stderr where the records go to stdout. With
+    --json the summary is the only output, and records go to --out alone.
+    """
+    from tandem_plugin.grading import Grader, GradingLimits
+
+    with Grader(GradingLimits(seconds=seconds, workers=workers)) as grader:
+        if file is None:
+            if gold is None or response is None:
+                raise typer.BadParameter("give a FILE, or both --gold and --response.")
+            _one(grader.grade(response, gold), json)
+        elif gold is not None or response is not None:
+            raise typer.BadParameter("give either a FILE, or --gold and --response.")
+        else:
+            _many(grader, file, out, json)
+
+
+def _one(record: Grade, json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if json:
+        print_json(record.to_dict())
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in record.to_dict().items():
+        if value is not None:
+            table.add_row(name, Text(str(value), overflow="fold"))
+    Console(highlight=False).print(table)
+
+
+def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
+    from contextlib import nullcontext
+    from json import dumps
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    done = _graded_before(out)
+    records = list(done.values())
+    console = Console(stderr=True)
+    stream = out.open("a", encoding="utf-8") if out is not None else nullcontext(None)
+    with stream as lines, Progress(
+        console=console, transient=True, disable=not console.is_terminal
+    ) as progress:  # fmt: skip
+        task = progress.add_task("grade", total=file.stat().st_size if file.is_file() else None)
+        for batch, size in _batches(file, set(done)):
+            grades = grader.grade_batch((text, gold) for _, text, gold in batch)
+            for (number, _, _), record in zip(batch, grades, strict=True):
+                row = {"line": number, **record.to_dict()}
+                records.append(row)
+                if lines is not None:
+                    lines.write(dumps(row) + "\n")
+                elif not json:
+                    typer.echo(dumps(row))
+            if lines is not None:
+                lines.flush()
+            progress.advance(task, size)
+    _summarise(records, grader, out, json)
+
+
+def _graded_before(out: Path | None) -> dict[int, dict[str, Any]]:
+    """The records that a run before this one has written; a torn last line is cut off."""
+    from json import loads
+
+    if out is None or not out.is_file():
+        return {}
+    text = out.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if len(whole) < len(text):
+        out.write_bytes(whole)
+    records = [loads(line) for line in whole.splitlines() if line.strip()]
+    return {record["line"]: record for record in records}
+
+
+def _batches(file: Path, done: set[int]) -> Iterator[tuple[list[tuple[int, str, object]], int]]:
+    """Lists of (line, response, gold), with the number of bytes they were read from."""
+    from tandem_plugin.cli.grade_rows import read_rows
+
+    batch: list[tuple[int, str, object]] = []
+    size = 0
+    for number, text, gold, length in read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS):
+        size += length
+        if number not in done:
+            batch.append((number, text, gold))
+        if len(batch) == _BATCH:
+            yield batch, size
+            batch, size = [], 0
+    if batch:
+        yield batch, size
+
+
+def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tandem_plugin.grading import Grade, GradeCounts
+
+    counts: GradeCounts = GradeCounts.of(
+        Grade(row["outcome"], row["answer"], row["rule"], row["milliseconds"]) for row in records
+    )
+    slowest = max((row["milliseconds"] for row in records), default=0.0)
+    result = {
+        "responses": counts.total,
+        "reward": counts.reward if counts.total else None,
+        "outcomes": counts.outcomes,
+        "rules": counts.rules,
+        "slowest_ms": slowest,
+        "workers_lost": grader.deaths,
+        "out": None if out is None else str(out),
+    }
+    if json:
+        print_json(result)
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_row("responses", f"{counts.total:,}")
+    table.add_row("reward", f"{counts.reward:.4f}" if counts.total else "none")
+    for name, count in counts.outcomes.items():
+        table.add_row(name, f"{count:,}")
+    table.add_row("rules", ", ".join(f"{name} {count:,}" for name, count in counts.rules.items()))
+    table.add_row("slowest", f"{slowest:,.0f} ms")
+    if grader.deaths:
+        lost = ", ".join(f"{name} {count:,}" for name, count in grader.deaths.items())
+        table.add_row("workers lost", lost)
+    Console(highlight=False, stderr=out is None).print(table)

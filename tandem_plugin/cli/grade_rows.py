@@ -1,0 +1,49 @@
+"""The rows of a file of responses, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tandem_plugin.errors import DataError
+
+__all__ = ["read_rows"]
+
+
+def read_rows(
+    path: Path, response_fields: Sequence[str], gold_fields: Sequence[str]
+) -> Iterator[tuple[int, str, object, int]]:
+    """(line, response, gold, bytes) of every row, blank lines left out.
+
+    Raises :class:`DataError` for a file that cannot be read and for the first row without a
+    response or a gold: a file that is not what was meant should not be graded.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    response, gold = _row(
+                        line, f"{path}, line {number}", response_fields, gold_fields
+                    )
+                    yield number, response, gold, len(line)
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+
+
+def _row(
+    line: bytes, where: str, response_fields: Sequence[str], gold_fields: Sequence[str]
+) -> tuple[str, object]:
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not JSON: {error}.") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where} is no JSON object with a response and a gold.")
+    response = next((row[name] for name in response_fields if name in row), None)
+    gold = next((row[name] for name in gold_fields if row.get(name) is not None), None)
+    if not isinstance(response, str):
+        raise DataError(f"{where} has no text in any field of: {', '.join(response_fields)}.")
+    if gold is None:
+        raise DataError(f"{where} has no gold in any field of: {', '.join(gold_fields)}.")
+    return response, gold

@@ -1,0 +1,22 @@
+"""The grader as each trainer calls a reward: files that are given to it by their path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tandem_plugin.grading.grade import OUTCOMES, Grade
+
+__all__ = ["outcome_flags", "reward_file"]
+
+
+def outcome_flags(grade: Grade) -> dict[str, float]:
+    """``outcome_correct`` and so on: 1.0 for the outcome that it was, else 0.0.
+
+    A trainer that averages what it logs then logs the share of each outcome.
+    """
+    return {f"outcome_{name}": float(grade.outcome == name) for name in OUTCOMES}
+
+
+def reward_file(framework: str) -> Path:
+    """The file with the reward function of ``verl`` or ``openrlhf``."""
+    return Path(__file__).with_name(f"{framework}_reward.py")

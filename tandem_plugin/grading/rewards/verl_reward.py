@@ -1,0 +1,39 @@
+"""The reward for verl, named in its configuration by this file's path.
+
+::
+
+    reward.custom_reward_function.path=$(tandem path reward-verl)
+
+(in verl's own default of ``name``, ``compute_score``). verl 0.9 calls it once a response, in
+threads of its reward workers, and averages every number in the result over validation problems:
+``val-aux/SOURCE/outcome_timeout/mean@N`` and so on. ``acc`` is verl's name for what it puts first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem_plugin.grading import default_grader
+from tandem_plugin.grading.rewards import outcome_flags
+
+__all__ = ["compute_score"]
+
+
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, **_: Any
+) -> dict[str, Any]:
+    """Grade one response.
+
+    ground_truth: a string, a number, or a list or array of those. Returns ``score`` (the reward,
+    0.0 or 1.0), ``acc``, one ``outcome_...`` for each outcome, ``grading_ms``, and, for the rollout
+    dump, ``pred`` (the answer) and ``grading_rule``.
+    """
+    grade = default_grader().grade(solution_str, ground_truth)
+    return {
+        "score": grade.reward,
+        "acc": grade.reward,
+        **outcome_flags(grade),
+        "grading_ms": grade.milliseconds,
+        "pred": grade.answer if grade.answer is not None else "",
+        "grading_rule": grade.rule,
+    }
