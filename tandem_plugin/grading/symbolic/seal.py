@@ -47,6 +47,7 @@ _ALLOWED = frozenset(
         "time.sleep",
     }
 )
+_IMPORTING = "<frozen importlib._bootstrap>"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _refused: list[str] = []
@@ -91,17 +92,14 @@ def _is_reading(event: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _is_module(event: str, arguments: tuple[Any, ...]) -> bool:
-    """A module's file that is compiled on import: bytes, under the name of a Python file.
+    """Whether it is the import of a module's file, or SymPy's tuple arithmetic, that compiles.
 
-    Or SymPy's tuple arithmetic: the frames are those of this function, of the hook, and of the
-    one that compiles.
+    The frames are those of this function, of the hook, and of the one that compiles.
     """
     if event != "compile":
         return False
-    source, name = arguments
-    if isinstance(source, bytes | memoryview) and str(name).endswith(".py"):
-        return True
-    return sys._getframe(2).f_code is MonomialOps._build.__code__
+    code = sys._getframe(2).f_code
+    return code.co_filename == _IMPORTING or code is MonomialOps._build.__code__
 
 
 def _without_code(argument: Any, expression: Any, *_: Any, **__: Any) -> Any:

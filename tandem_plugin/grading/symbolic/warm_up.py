@@ -45,6 +45,13 @@ PAIRS = (
     (r"\frac{1}{2}\left(e^{bx}+e^{-bx}\right)", r"\cosh(bx)"),
     (r"x^5-x-1=0", r"2x^5-2x-2=0"),
     (r"3\cdot 10^{8}\cdot\sqrt{2}", r"424264068.7"),
+    (r"\frac{\sinh(2y)}{y}", r"\frac{e^{2y}-e^{-2y}}{2y}"),
+    (r"\log_{e}5+\log 100", r"2+\ln 5"),
+    (r"\frac{n!}{(n-2)!}", r"n(n-1)"),
+    (r"\sqrt{3+2\sqrt{2}}", r"\sqrt{2}+1"),
+    (r"\frac{-3+\sqrt{17}}{4}", r"\frac{\sqrt{17}-3}{4}"),
+    (r"\frac{2}{1+\sqrt{5}}", r"\frac{\sqrt{5}-1}{2}"),
+    (r"4^{n+1}-\frac{1}{2^{k}}", r"4\cdot 4^n-2^{-k}"),
 )
 
 

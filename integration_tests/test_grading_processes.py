@@ -1,0 +1,129 @@
+"""The grader's processes: killed, forked, inherited, left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tandem_plugin.grading import Grader, GradingLimits
+
+RADICAL, RADICAL_GOLD = r"\boxed{\sqrt{8}}", r"2\sqrt{2}"
+ENDLESS = r"\boxed{\sum_{k=1}^{99999}\frac{1}{k^{1.5}+\sin k}}"
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    with Grader(GradingLimits(seconds=1.5, workers=2)) as shared:
+        yield shared
+
+
+def test_a_killed_worker_costs_its_answer_and_is_replaced():
+    with Grader(GradingLimits(seconds=2, workers=1)) as grader:
+        grader.start()
+        (nursery,) = grader._pool.process_ids
+        killer = threading.Thread(target=kill_first_child, args=(nursery,))
+        killer.start()
+        grade = grader.grade(ENDLESS, r"\sqrt{2}")
+        killer.join()
+        assert (grade.outcome, grade.rule) == ("timeout", "worker_died")
+        assert grader.grade(RADICAL, RADICAL_GOLD).outcome == "correct"
+        assert grader.deaths == {"worker_died": 1}
+
+
+def kill_first_child(nursery: int) -> None:
+    children = Path(f"/proc/{nursery}/task/{nursery}/children")
+    while not (found := children.read_text().split()):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(int(found[0]), signal.SIGKILL)
+
+
+def test_a_dead_nursery_is_replaced(grader: Grader):
+    grader.start()
+    (nursery,) = grader._pool.process_ids
+    os.kill(nursery, signal.SIGKILL)
+    time.sleep(0.05)
+    outcomes = [grader.grade(RADICAL, RADICAL_GOLD).outcome for _ in range(4)]
+    assert outcomes[-1] == "correct"
+    assert set(outcomes) <= {"correct", "timeout"}
+    assert grader._pool.process_ids != (nursery,)
+
+
+def test_memory_is_limited():
+    # Without the guard on size this needs gigabytes; here the limit itself is under test.
+    with Grader(GradingLimits(seconds=3, memory_mb=256, workers=1)) as grader:
+        grade = grader.grade(r"\boxed{\prod_{k=1}^{90000}(k^{9}+x^{k})}", r"\sqrt{x}")
+    assert grade.outcome in ("timeout", "incorrect")
+
+
+def test_a_forked_child_has_workers_of_its_own(grader: Grader):
+    assert grader.grade(RADICAL, RADICAL_GOLD).outcome == "correct"
+    mine = grader._pool.process_ids
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            grade = grader.grade(r"\boxed{\sqrt{18}}", r"3\sqrt{2}")
+            inherited = grader._pool.process_ids == mine
+            os.write(writer, f"{grade.outcome} {inherited}".encode())
+            grader.close()
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader) as pipe:
+        assert pipe.read() == "correct False"
+    assert grader.grade(r"\boxed{\sqrt{50}}", r"5\sqrt{2}").outcome == "correct"
+    assert grader._pool.process_ids == mine
+
+
+def grade_one(queue: multiprocessing.Queue[str]) -> None:
+    with Grader(GradingLimits(workers=1)) as own:
+        queue.put(own.grade(RADICAL, RADICAL_GOLD).outcome)
+
+
+def test_grading_works_in_a_daemonic_process():
+    context = multiprocessing.get_context("fork")
+    queue: multiprocessing.Queue[str] = context.Queue()
+    process = context.Process(target=grade_one, args=(queue,), daemon=True)
+    process.start()
+    assert queue.get(timeout=60) == "correct"
+    process.join()
+
+
+def test_all_processes_end_with_their_caller():
+    code = (
+        "from tandem_plugin.grading import Grader, GradingLimits\n"
+        "import sys, time\n"
+        "grader = Grader(GradingLimits(workers=1))\n"
+        r"assert grader.grade(r'\boxed{\sqrt{8}}', r'2\sqrt{2}').outcome == 'correct'" + "\n"
+        "print(*grader._pool.process_ids, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert caller.stdout is not None
+    nursery = int(caller.stdout.readline())
+    (worker,) = Path(f"/proc/{nursery}/task/{nursery}/children").read_text().split()
+    caller.kill()
+    caller.wait()
+    caller.stdout.close()
+    deadline = time.monotonic() + 10
+    while any(map(is_running, (nursery, int(worker)))):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

@@ -1,0 +1,175 @@
+r"""No route from an answer to code: a payload would leave a canary, and none is ever found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+from tandem_plugin.grading import Grader
+from tandem_plugin.grading.rewards.verl_reward import compute_score
+
+PAYLOADS = (
+    "__import__('os').system('touch CANARY')",
+    "__import__(\"os\").system(\"touch CANARY\")",
+    "open('CANARY','w').write('x')",
+    "exec('import os; os.system(\"touch CANARY\")')",
+    "eval(compile('open(\"CANARY\",\"w\")','','exec'))",
+    "().__class__.__base__.__subclasses__()",
+    r"\text{__import__('os').system('touch CANARY')}",
+    r"\operatorname{__import__('os').system}(\text{touch CANARY})",
+    r"\variable{__import__('os').system('touch CANARY')}",
+    r"x_{__import__('os').system('touch CANARY')}",
+    r"\frac{1}{__import__('os').system('touch CANARY')}",
+    r"\sqrt{2} + f(__import__('os').system('touch CANARY'))",
+    "1 if open('CANARY','w') else 2",
+    "2**2 or open('CANARY','w')",
+    "lambda: open('CANARY','w')",
+    "{open('CANARY','w')}",
+    r"\input{|touch CANARY}",
+    r"\write18{touch CANARY}",
+    "1,000 + open('CANARY','w').close()",
+    "0x41", "1_000", "1e5j", "5;import os", "$(touch CANARY)", "`touch CANARY`",
+)  # fmt: skip
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "CANARY"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_payload_runs_as_answer_or_as_gold(grader: Grader, canary: Path, payload: str):
+    for place in (payload, payload.replace("CANARY", str(canary))):
+        grader.grade(f"\\boxed{{{place}}}", "5")
+        grader.grade(f"\\boxed{{{place}}}", r"\sqrt{2}")
+        grader.grade(r"\boxed{\sqrt{2}}", place)
+        grader.grade(f"\\boxed{{x = {place}, \\sqrt{{2}}}}", r"\sqrt{2}, x")
+    assert not canary.exists()
+    assert list(canary.parent.iterdir()) == []
+
+
+def test_no_payload_runs_through_the_command_or_the_reward(
+    grader: Grader, canary: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tandem_plugin.grading.grader._default", grader)
+    monkeypatch.setattr("tandem_plugin.grading.Grader", lambda limits: nullcontext(grader))
+    payload = f"__import__('os').system('touch {canary}')"
+    for answer in (payload, f"\\sqrt{{{payload}}}", f"\\text{{{payload}}}+1"):
+        assert compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0
+    command = ["grade", "--gold", r"\sqrt{2}", "--response", f"\\boxed{{{payload}}}", "--json"]
+    result = CliRunner().invoke(app, command)
+    assert json.loads(result.stdout)["outcome"] == "incorrect"
+    assert not canary.exists()
+
+
+SEALED = """
+import ctypes, json, os, socket, subprocess, sys
+import sympy
+from tandem_plugin.grading.symbolic import seal
+attempts = json.loads(sys.argv[1])
+seal.seal()
+for attempt in attempts:
+    try:
+        attempt_code = CODES[attempt]
+        attempt_code()
+    except BaseException as error:
+        print(type(error).__name__, seal.take_refusal())
+    else:
+        print("went through")
+"""
+
+ATTEMPTS = {
+    "eval('1+1')": "compile",
+    "exec('x = 1')": "compile",
+    "compile('1', 'module.py', 'eval')": "compile",
+    "compile(b'1', 'module.py', 'eval')": "compile",
+    "sympy.sympify('x+1')": "compile",
+    "sympy.Number('12')": "compile",
+    "sympy.lambdify(sympy.Symbol('x'), sympy.Symbol('x')**2)(1)": "compile",
+    "os.system('true')": "os.system",
+    "os.fork()": "os.fork",
+    "os.execv('/bin/true', ['true'])": "os.exec",
+    "os.remove('nothing')": "os.remove",
+    "subprocess.run(['true'])": "subprocess.Popen",
+    "open('new', 'w')": "open",
+    "os.open('new', os.O_CREAT | os.O_WRONLY)": "open",
+    "socket.create_connection(('127.0.0.1', 9))": "socket",
+    "ctypes.CDLL(None)": "ctypes.dlopen",
+}
+
+
+def test_a_sealed_process_refuses_to_run_write_or_start_anything(tmp_path: Path):
+    functions = ", ".join(f"{attempt!r}: lambda: {attempt}" for attempt in ATTEMPTS)
+    code = SEALED.replace("attempts =", f"CODES = {{{functions}}}\nattempts =", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(list(ATTEMPTS))],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=True,
+    )
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    assert len(lines) == len(ATTEMPTS)
+    wrong = [
+        (attempt, line)
+        for (attempt, event), line in zip(ATTEMPTS.items(), lines, strict=True)
+        if line[0] == "went" or not line[1].startswith(event)
+    ]
+    assert wrong == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sealed_process_still_computes(grader: Grader):
+    code = r"\boxed{\int_0^1 \frac{dx}{1+x^3}+x}", r"\frac{\ln 2}{3}+\frac{\sqrt{3}\pi}{9}+x"
+    assert grader.grade(*code).outcome != "error"
+
+
+def bomb(text: str) -> str:
+    return f"\\boxed{{{text}}}"
+
+
+HOSTILE: dict[str, Callable[[], str]] = {
+    "power tower": lambda: bomb("9^{9^{9^{9^{9}}}}"),
+    "power tower of variables": lambda: bomb("x^{x^{x^{x^{x^{99}}}}}"),
+    "factorials": lambda: bomb("((10^{5})!)!"),
+    "binomial": lambda: bomb(r"\binom{10^{15}}{10^{7}}"),
+    "digits": lambda: bomb("9" * 100_000),
+    "many digits": lambda: bomb("9" * 1_900),
+    "exponent": lambda: bomb("1e999999999"),
+    "scientific": lambda: bomb(r"1 \times 10^{999999999}"),
+    "nesting": lambda: bomb("(" * 20 + "x" + ")" * 20),
+    "fractions": lambda: bomb(r"\frac{1}{" * 20 + "x" + "}" * 20),
+    "roots": lambda: bomb(r"\sqrt{" * 20 + "2" + "}" * 20),
+    "sum": lambda: bomb(r"\sum_{k=1}^{10^{12}} \frac{1}{k}"),
+    "product": lambda: bomb(r"\prod_{k=1}^{10^{9}} k"),
+    "long sum": lambda: bomb("+".join(f"x^{{{i}}}" for i in range(200))),
+    "null bytes": lambda: bomb("5\x00"),
+    "surrogates": lambda: bomb("5\ud800"),
+    "regex bomb": lambda: bomb("a" * 30 + "!" + r"\text{" + " " * 1_000 + "}"),
+    "spaces": lambda: bomb("5" + " " * 1_900 + "x"),
+    "commas": lambda: bomb("1," * 900 + "1"),
+    "equals": lambda: bomb("=".join("x" * 300)),
+    "plus-minus": lambda: bomb(r"\pm " * 200 + "1"),
+    "units": lambda: bomb("5" + r"\text{ m}" * 200),
+    "combining marks": lambda: bomb("5" + "\u0301" * 1_900),
+    "right to left": lambda: bomb("\u202e5\u202c"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_answers_are_bounded_and_never_right(grader: Grader, kind: str):
+    for gold in ("7", r"\sqrt{7}"):
+        grade = grader.grade(HOSTILE[kind](), gold)
+        assert grade.outcome in ("incorrect", "timeout"), grade
+        assert grade.milliseconds < 3 * 1000 * grader.limits.seconds + 1000
