@@ -29,11 +29,20 @@ def page() -> str:
     """The whole page."""
     root: Any = get_command(app)
     parts = [HEAD, *_parameters(root, "tandem")]
-    for name, command in root.commands.items():
-        parts.append(f"## tandem {name}\n")
+    for name, command in _commands(root, "tandem"):
+        parts.append(f"## {name}\n")
         parts.append(f"{_flowed(command.help)}\n")
-        parts.extend(_parameters(command, f"tandem {name}"))
+        parts.extend(_parameters(command, name))
     return "\n".join(parts)
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """The commands of a group by their full names, those of groups within it included."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}", command
 
 
 def _parameters(command: Any, name: str) -> Iterator[str]:

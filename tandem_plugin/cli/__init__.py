@@ -8,6 +8,7 @@ import typer
 
 from tandem_plugin._version import __version__
 from tandem_plugin.cli.boundaries import boundaries
+from tandem_plugin.cli.data import data
 from tandem_plugin.cli.doctor import doctor
 from tandem_plugin.cli.grade import grade
 from tandem_plugin.cli.output import JsonOption, print_json
@@ -37,6 +38,7 @@ app.command()(plugins)
 app.command()(view)
 app.command()(grade)
 app.command()(path)
+app.add_typer(data, name="data")
 
 
 @app.callback()

@@ -1,0 +1,311 @@
+"""``tandem data``: problem sets read, prepared for a trainer, and checked for overlap."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.data import Overlap, ProblemSet, PromptTemplate
+
+__all__ = ["data"]
+
+data = typer.Typer(
+    help="Problem sets: prepare them for a trainer, check them for overlap, look at them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_SOURCE = (
+    "A .jsonl, .json or .parquet file, the folder of a saved Hugging Face data set, "
+    "owner/name#split on the Hub, or a named set of the paper: deepscaler, aime24, aime25, aime26, "
+    "aime24-26, amc23, amc23-25, minerva."
+)
+_FILES = "The user's own file of a named set, instead of fetching it. May be repeated."
+
+
+class Framework(str, Enum):
+    """Who reads what is prepared."""
+
+    VERL = "verl"
+    OPENRLHF = "openrlhf"
+
+
+class BadRows(str, Enum):
+    """What to do with rows that are no problems."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+SourceArgument = Annotated[str, typer.Argument(help=_SOURCE)]
+FileOption = Annotated[list[Path] | None, typer.Option("--file", help=_FILES)]
+BadRowsOption = Annotated[
+    BadRows,
+    typer.Option(help="Rows that are no problems: stop at the first, or skip and list them."),
+]
+InstructionOption = Annotated[
+    str | None, typer.Option(help="What asks for a box. Default: the paper's instruction.")
+]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(help="The user's turn, with {problem} and {instruction} in it."),
+]
+SystemOption = Annotated[str | None, typer.Option(help="A system turn before all others.")]
+TokenizerOption = Annotated[
+    str | None, typer.Option(help="A tokenizer whose chat template renders the prompts.")
+]
+
+
+@data.command()
+def prepare(
+    source: SourceArgument,
+    to: Annotated[Framework, typer.Option(help="The trainer: verl or openrlhf.")],
+    out: Annotated[Path, typer.Option(help="The folder to write to.")],
+    heldout: Annotated[int, typer.Option(min=0, help="How many problems to hold out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Which ones: the same seed, the same problems.")] = 0,
+    file: FileOption = None,
+    bad_rows: BadRowsOption = BadRows.STOP,
+    instruction: InstructionOption = None,
+    template: TemplateOption = None,
+    system: SystemOption = None,
+    tokenizer: TokenizerOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a problem set as a trainer reads it, with the boxed instruction.
+
+    A problem that mentions a box keeps its own instruction. The folder gets train, heldout where
+    asked for, and manifest.json; the same source, settings and seed give the same files.
+    """
+    from tandem_plugin.data import prepare as write
+
+    problems = _read(source, file, bad_rows)
+    prepared = write(
+        problems,
+        to.value,
+        out,
+        heldout=heldout,
+        seed=seed,
+        template=_template(instruction, template, system),
+        tokenizer=_tokenizer(tokenizer),
+    )
+    result = {
+        "name": problems.name,
+        "files": {name: str(path) for name, path in prepared.files.items()},
+        "rows": prepared.rows,
+        "checksums": prepared.checksums,
+        "duplicates": prepared.duplicates,
+        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        "manifest": str(prepared.manifest),
+    }
+    if json:
+        print_json(result)
+        return
+    rows = {
+        name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
+    }
+    _print_table({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
+    _print_bad(problems)
+
+
+@data.command()
+def check(
+    train: Annotated[str, typer.Argument(help="The training set. " + _SOURCE)],
+    evaluation: Annotated[list[str], typer.Argument(help="The evaluation sets, likewise.")],
+    similarity: Annotated[
+        float, typer.Option(help="Nearly equal: this Jaccard similarity of runs of five words.")
+    ] = 0.5,
+    containment: Annotated[
+        float, typer.Option(help="Or this share of the evaluation problem's runs.")
+    ] = 0.8,
+    show: Annotated[int, typer.Option(min=0, help="How many pairs to show a set.")] = 5,
+    bad_rows: BadRowsOption = BadRows.STOP,
+    json: JsonOption = False,
+) -> None:
+    """Find evaluation problems that are also in the training set, word for word or nearly.
+
+    The exit code is 1 where there are any: the paper's sets are disjoint.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from tandem_plugin.data import find_overlaps
+
+    trained = _read(train, None, bad_rows)
+    results: dict[str, Any] = {}
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        for name in evaluation:
+            evaluated = _read(name, None, bad_rows)
+            task = progress.add_task(evaluated.name, total=len(trained))
+            overlaps = find_overlaps(
+                trained.problems,
+                evaluated.problems,
+                similarity,
+                containment,
+                lambda task=task: progress.advance(task),  # type: ignore[misc]
+            )
+            results[name] = _overlap_report(trained, evaluated, overlaps, show)
+    is_disjoint = not any(found["pairs"] for found in results.values())
+    result = {"train": train, "problems": len(trained), "disjoint": is_disjoint, "sets": results}
+    if json:
+        print_json(result)
+    else:
+        _print_check(result)
+    raise typer.Exit(0 if is_disjoint else 1)
+
+
+@data.command()
+def show(
+    source: SourceArgument,
+    rows: Annotated[int, typer.Option(min=1, help="How many problems to show.")] = 2,
+    start: Annotated[int, typer.Option(min=1, help="The first of them, counted from 1.")] = 1,
+    file: FileOption = None,
+    bad_rows: BadRowsOption = BadRows.SKIP,
+    instruction: InstructionOption = None,
+    template: TemplateOption = None,
+    system: SystemOption = None,
+    tokenizer: TokenizerOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a problem set holds, and its problems as a model would be asked."""
+    problems = _read(source, file, bad_rows)
+    asked = _template(instruction, template, system)
+    renderer = _tokenizer(tokenizer)
+    shown = [
+        {
+            "row": problem.row,
+            "prompt": asked.messages(problem)
+            if renderer is None
+            else asked.render(problem, renderer),
+            "golds": list(problem.golds),
+        }
+        for problem in problems.problems[start - 1 : start - 1 + rows]
+    ]
+    result = {
+        "name": problems.name,
+        "problems": len(problems),
+        "several_golds": sum(len(problem.golds) > 1 for problem in problems.problems),
+        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        "shown": shown,
+    }
+    if json:
+        print_json(result)
+        return
+    _print_table({name: str(result[name]) for name in ("name", "problems", "several_golds")})
+    for one in shown:
+        _print_problem(one)
+    _print_bad(problems)
+
+
+def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
+    from tandem_plugin.data import NAMED_SETS, DataError, load_named, read_problems
+
+    how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
+    if source in NAMED_SETS and not Path(source).exists():
+        return load_named(source, tuple(files or ()), how)
+    if files:
+        raise DataError(f"--file goes with a named set, and {source!r} is none.")
+    return read_problems(source, how)
+
+
+def _template(instruction: str | None, template: str | None, system: str | None) -> PromptTemplate:
+    from tandem_plugin.data import INSTRUCTION, PromptTemplate
+
+    text = INSTRUCTION if instruction is None else instruction
+    return PromptTemplate(template or "{problem}\n{instruction}", text, system)
+
+
+def _tokenizer(name: str | None) -> Any:
+    if name is None:
+        return None
+    from tandem_plugin.errors import TokenizerError
+
+    try:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(name)
+    except (ImportError, OSError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise TokenizerError(f"No tokenizer could be loaded from {name!r}: {first}") from error
+
+
+def _overlap_report(
+    train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap], show: int
+) -> dict[str, Any]:
+    return {
+        "problems": len(evaluation),
+        "pairs": len(overlaps),
+        "exact": sum(found.is_exact for found in overlaps),
+        "problems_repeated": len({found.evaluation_row for found in overlaps}),
+        "shown": [
+            {
+                "train_row": found.train_row,
+                "evaluation_row": found.evaluation_row,
+                "similarity": round(found.similarity, 4),
+                "containment": round(found.containment, 4),
+                "train": _short(train, found.train_row),
+                "evaluation": _short(evaluation, found.evaluation_row),
+            }
+            for found in overlaps[:show]
+        ],
+    }
+
+
+def _short(problems: ProblemSet, row: int) -> str:
+    text = next(problem.text for problem in problems.problems if problem.row == row)
+    text = " ".join(text.split())
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _print_table(rows: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(name.replace("_", " "), Text(str(value), overflow="fold"))
+    Console(highlight=False).print(table)
+
+
+def _print_problem(shown: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    prompt = shown["prompt"]
+    if not isinstance(prompt, str):
+        prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
+    golds = "  or  ".join(shown["golds"])
+    Console(highlight=False).print(
+        Panel(Text(prompt), title=f"row {shown['row']}", subtitle=Text(f"gold: {golds}"))
+    )
+
+
+def _print_bad(problems: ProblemSet) -> None:
+    for bad in problems.bad_rows[:10]:
+        typer.echo(f"left out: row {bad.row}: {bad.reason}")
+    if len(problems.bad_rows) > 10:
+        typer.echo(f"left out: {len(problems.bad_rows) - 10:,} more rows")
+
+
+def _print_check(result: dict[str, Any]) -> None:
+    typer.echo(f"{result['problems']:,} training problems of {result['train']}")
+    for name, found in result["sets"].items():
+        typer.echo(
+            f"{name}: {found['problems_repeated']:,} of {found['problems']:,} problems are in it, "
+            f"{found['exact']:,} pairs word for word"
+        )
+        for pair in found["shown"]:
+            typer.echo(
+                f"  training row {pair['train_row']}, evaluation row {pair['evaluation_row']}: "
+                f"similarity {pair['similarity']:.2f}, containment {pair['containment']:.2f}"
+            )
+            typer.echo(f"    {pair['train']}\n    {pair['evaluation']}")
+    typer.echo("The sets are disjoint." if result["disjoint"] else "The sets are not disjoint.")

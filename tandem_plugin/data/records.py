@@ -1,0 +1,136 @@
+"""Rows as they lie in JSONL, JSON, Parquet, and Hugging Face data sets."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.errors import DataError
+
+__all__ = ["is_hub_name", "read_hub", "read_records"]
+
+_LISTS = ("data", "rows", "problems", "examples", "train", "test")
+
+
+def read_records(path: Path) -> Iterator[tuple[int, Any]]:
+    """(row, record) of a ``.jsonl``, ``.json`` or ``.parquet`` file, or of a saved data set.
+
+    Rows count from 1, and are lines in JSONL, where blank ones are left out. A record that is an
+    exception is a line that is no JSON. Raises :class:`DataError` for a file that cannot be read.
+    """
+    if path.is_dir():
+        return _numbered(_saved(path))
+    if not path.is_file():
+        raise DataError(f"There is no file {str(path)!r}.")
+    match path.suffix.lower():
+        case ".jsonl" | ".ndjson":
+            return _json_lines(path)
+        case ".json":
+            return _numbered(_json(path))
+        case ".parquet":
+            return _numbered(_parquet(path))
+        case suffix:
+            raise DataError(
+                f"{str(path)!r} ends in {suffix!r}: a problem set is .jsonl, .json, .parquet, or "
+                "the folder of a saved Hugging Face data set."
+            )
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether a source has the form owner/name[#split] and is nothing that lies here."""
+    name = source.partition("#")[0].removeprefix("hf://")
+    parts = name.split("/")
+    return len(parts) == 2 and all(parts) and not Path(name).exists() and not Path(name).suffix
+
+
+def read_hub(source: str) -> Iterator[tuple[int, Any]]:
+    """The rows of owner/name[#split] on the Hugging Face Hub.
+
+    Raises :class:`DataError` where the library ``datasets`` is missing, the Hub is out of reach,
+    or the split must be named.
+    """
+    name, _, split = source.removeprefix("hf://").partition("#")
+    datasets = _datasets()
+    try:
+        found = datasets.load_dataset(name, split=split or None)
+    except Exception as error:
+        raise DataError(
+            f"{name!r} could not be fetched from the Hugging Face Hub "
+            f"({type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}). "
+            "Offline, download it elsewhere and give its .jsonl, .json or .parquet file."
+        ) from error
+    return _numbered(_only_split(found, name))
+
+
+def _only_split(found: Any, name: str) -> Any:
+    if not hasattr(found, "keys"):
+        return found
+    splits = list(found.keys())
+    if len(splits) != 1:
+        raise DataError(
+            f"{name!r} has the splits {', '.join(splits)}: name one, as in {name}#{splits[0]}."
+        )
+    return found[splits[0]]
+
+
+def _datasets() -> Any:
+    if importlib.util.find_spec("datasets") is None:
+        raise DataError(
+            "Reading Hugging Face data sets needs the library datasets: "
+            "pip install 'tandem-plugin[data]'."
+        )
+    import datasets
+
+    return datasets
+
+
+def _numbered(records: Any) -> Iterator[tuple[int, Any]]:
+    yield from enumerate(records, 1)
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                yield number, json.loads(line.decode("utf-8"))
+            except (ValueError, RecursionError) as error:
+                yield number, error
+
+
+def _json(path: Path) -> list[Any]:
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{str(path)!r} is not JSON: {error}.") from error
+    if isinstance(records, dict):
+        lists = [records[name] for name in _LISTS if isinstance(records.get(name), list)]
+        if len(lists) == 1:
+            return list(lists[0])
+    if not isinstance(records, list):
+        raise DataError(f"{str(path)!r} holds no list of problems, but a {type(records).__name__}.")
+    return records
+
+
+def _parquet(path: Path) -> Iterator[Any]:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise DataError("Parquet needs pyarrow: pip install 'tandem-plugin[data]'.")
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        file = ParquetFile(path)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{str(path)!r} is not Parquet: {error}.") from error
+    return (row for batch in file.iter_batches() for row in batch.to_pylist())
+
+
+def _saved(path: Path) -> Any:
+    try:
+        return _only_split(_datasets().load_from_disk(str(path)), str(path))
+    except (FileNotFoundError, ValueError) as error:
+        raise DataError(f"The folder {str(path)!r} is no saved data set: {error}.") from error

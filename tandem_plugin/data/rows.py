@@ -1,0 +1,129 @@
+"""From records to problems: the field names that data sets use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from tandem_plugin.data.problem import BadRow, Message, Problem, ProblemSet
+from tandem_plugin.data.records import is_hub_name, read_hub, read_records
+from tandem_plugin.errors import DataError
+from tandem_plugin.grading.extraction import extract_answer
+from tandem_plugin.grading.golds import read_golds
+
+__all__ = ["GOLD_FIELDS", "TEXT_FIELDS", "problem_of", "problems_of", "read_problems"]
+
+TEXT_FIELDS = ("problem", "question", "prompt", "messages", "input", "query")
+GOLD_FIELDS = (
+    "answer",
+    "final_answer",
+    "ground_truth",
+    "gold",
+    "target",
+    "label",
+    "expected_answer",
+)
+SOLUTION_FIELDS = ("solution", "solutions", "response")
+_MARKED = "####"
+
+
+def read_problems(
+    source: str | Path, bad_rows: Literal["stop", "skip"] = "stop", name: str | None = None
+) -> ProblemSet:
+    """The problems of a file, a saved data set, or owner/name[#split] on the Hugging Face Hub.
+
+    A record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
+    one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
+    bad_rows: ``stop`` at the first row that is no problem, or ``skip`` them all and keep them on
+    record. Raises :class:`DataError`.
+    """
+    source = str(source)
+    records = read_hub(source) if is_hub_name(source) else read_records(Path(source))
+    return problems_of(records, name or Path(source).stem or source, bad_rows)
+
+
+def problems_of(
+    records: Iterable[tuple[int, Any]], name: str, bad_rows: Literal["stop", "skip"] = "stop"
+) -> ProblemSet:
+    """The problems of numbered records. Raises :class:`DataError`, also where there are none."""
+    problems: list[Problem] = []
+    bad: list[BadRow] = []
+    for row, record in records:
+        found = problem_of(row, record)
+        if isinstance(found, Problem):
+            problems.append(found)
+        elif bad_rows == "stop":
+            raise DataError(f"{name}, row {row}: {found} (To leave such rows out: skip.)")
+        else:
+            bad.append(BadRow(row, found))
+    if not problems:
+        first = f" Row {bad[0].row}: {bad[0].reason}" if bad else ""
+        raise DataError(f"{name} holds no problems.{first}")
+    return ProblemSet(name, tuple(problems), tuple(bad))
+
+
+def problem_of(row: int, record: Any) -> Problem | str:
+    """The problem that a record is, or a sentence that says why it is none."""
+    if isinstance(record, Exception):
+        return f"This is not JSON: {record}."
+    if not isinstance(record, Mapping):
+        return f"This is a {type(record).__name__}, no object with a problem and an answer."
+    messages = _messages(record)
+    if isinstance(messages, str):
+        return messages
+    golds = _golds(record)
+    return golds if isinstance(golds, str) else Problem(row, messages, golds)
+
+
+def _messages(record: Mapping[str, Any]) -> tuple[Message, ...] | str:
+    field = next((name for name in TEXT_FIELDS if _is_present(record.get(name))), None)
+    if field is None:
+        has = ", ".join(map(str, record)) or "no field"
+        return f"It has no text in any of {', '.join(TEXT_FIELDS)}; it has {has}."
+    value = record[field]
+    if isinstance(value, str):
+        return ({"role": "user", "content": value.strip()},)
+    turns = value.tolist() if hasattr(value, "tolist") else value
+    try:
+        messages = [{"role": str(t["role"]), "content": str(t["content"])} for t in turns]
+    except (TypeError, KeyError):
+        return f"Its {field} is neither text nor chat messages with role and content."
+    while messages and messages[-1]["role"] == "assistant":
+        messages.pop()
+    if not messages or not messages[-1]["content"].strip():
+        return f"Its {field} ends with no turn of a user."
+    return tuple(messages)
+
+
+def _golds(record: Mapping[str, Any]) -> tuple[str, ...] | str:
+    reward_model = record.get("reward_model")
+    values = [record.get(name) for name in GOLD_FIELDS]
+    if isinstance(reward_model, Mapping):
+        values.insert(0, reward_model.get("ground_truth"))
+    for value in values:
+        if _is_present(value):
+            return read_golds(_behind_mark(value))
+    for name in SOLUTION_FIELDS:
+        solution = record.get(name)
+        if isinstance(solution, str) and (found := extract_answer(solution)).answer is not None:
+            return (found.answer,)
+    looked = ", ".join((*GOLD_FIELDS, "reward_model.ground_truth"))
+    return f"It has no answer in any of {looked}, and no solution with a box."
+
+
+def _behind_mark(value: Any) -> Any:
+    """Of a worked solution that ends in ``#### 72`` the answer."""
+    if isinstance(value, str) and _MARKED in value:
+        return value.rpartition(_MARKED)[2].strip()
+    return value
+
+
+def _is_present(value: Any) -> bool:
+    """Neither absent, nor blank, nor the NaN that stands for absent in a table."""
+    if isinstance(value, float):
+        return not math.isnan(value)
+    if hasattr(value, "__len__"):
+        return len(value) > 0 and not (isinstance(value, str) and not value.strip())
+    return value is not None

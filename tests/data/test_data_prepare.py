@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem_plugin.data import (
+    INSTRUCTION,
+    NAMED_SETS,
+    DataError,
+    Problem,
+    ProblemSet,
+    find_overlaps,
+    load_named,
+    prepare,
+)
+from tandem_plugin.data.prepare import split
+from tandem_plugin.grading.rewards.openrlhf_reward import _golds
+
+
+def asked(row: int, text: str, *golds: str) -> Problem:
+    return Problem(row, ({"role": "user", "content": text},), golds or ("1",))
+
+
+def a_set(count: int = 20) -> ProblemSet:
+    return ProblemSet("sums", tuple(asked(i, f"Add {i} and 2.", str(i + 2)) for i in range(count)))
+
+
+def test_verl_reads_parquet_with_chat_and_gold(tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    prepared = prepare(a_set(3), "verl", tmp_path)
+    rows = parquet.read_table(prepared.files["train"]).to_pylist()
+    assert rows[1] == {
+        "data_source": "sums",
+        "prompt": [{"content": f"Add 1 and 2.\n{INSTRUCTION}", "role": "user"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "3"},
+        "extra_info": {"index": 1, "split": "train", "row": 1},
+    }
+
+
+def test_several_golds_make_a_column_of_lists_for_verl(tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    problems = ProblemSet("two", (asked(1, "A?", "1", "2"), asked(2, "B?", "3")))
+    prepared = prepare(problems, "verl", tmp_path)
+    rows = parquet.read_table(prepared.files["train"]).to_pylist()
+    assert [row["reward_model"]["ground_truth"] for row in rows] == [["1", "2"], ["3"]]
+
+
+def test_openrlhf_reads_lines_whose_labels_its_reward_understands(tmp_path: Path):
+    problems = ProblemSet("two", (asked(1, "A?", "1", "2"), asked(2, "B?", "[3,4)")))
+    prepared = prepare(problems, "openrlhf", tmp_path)
+    rows = [json.loads(line) for line in prepared.files["train"].read_text().splitlines()]
+    assert [_golds(row["label"]) for row in rows] == [["1", "2"], "[3,4)"]
+    assert rows[0]["input"] == [{"role": "user", "content": f"A?\n{INSTRUCTION}"}]
+
+
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+def test_the_same_settings_give_the_same_files(tmp_path: Path, trainer: str):
+    pytest.importorskip("pyarrow")
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        prepare(a_set(), trainer, folder, heldout=5, seed=3)  # type: ignore[arg-type]
+    first, second = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders)
+    assert first == second
+    assert len(first) == 3
+
+
+def test_held_out_problems_depend_on_the_seed_and_not_on_order():
+    problems = list(a_set().problems)
+    parts, _ = split(problems, 5, seed=1)
+    turned, _ = split(problems[::-1], 5, seed=1)
+    other, _ = split(problems, 5, seed=2)
+    names = lambda part: {one.text for one in part}  # noqa: E731
+    assert names(parts["heldout"]) == names(turned["heldout"]) != names(other["heldout"])
+    assert len(parts["train"]) == 15
+    assert find_overlaps(parts["train"], parts["heldout"]) == []
+
+
+def test_repeated_problems_stay_on_one_side_and_are_counted():
+    problems = [*a_set().problems, *a_set().problems]
+    parts, duplicates = split(problems, 5, seed=1)
+    assert duplicates == 20
+    assert len(parts["heldout"]) == 10
+    assert find_overlaps(parts["train"], parts["heldout"]) == []
+
+
+@pytest.mark.parametrize("heldout", [20, 21])
+def test_something_is_left_to_train_on(heldout: int):
+    with pytest.raises(DataError, match="at least one"):
+        split(a_set().problems, heldout, 0)
+
+
+def test_the_manifest_says_what_was_written(tmp_path: Path):
+    prepared = prepare(a_set(), "openrlhf", tmp_path, heldout=4, seed=9)
+    manifest = json.loads(prepared.manifest.read_text())
+    assert manifest["rows"] == {"train": 16, "heldout": 4}
+    assert manifest["seed"] == 9
+    assert manifest["checksums"] == prepared.checksums
+    assert manifest["instruction"] == INSTRUCTION
+
+
+def named_file(tmp_path: Path, count: int) -> Path:
+    file = tmp_path / "given.jsonl"
+    rows = [{"problem": f"Add {i} and 2.", "answer": i + 2} for i in range(count)]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return file
+
+
+def test_a_named_set_is_read_from_the_users_file(tmp_path: Path):
+    problems = load_named("aime24", (named_file(tmp_path, 30),), cache=tmp_path / "cache")
+    assert (problems.name, len(problems)) == ("aime24", 30)
+    joined = load_named("aime24-26", (named_file(tmp_path, 30),) * 3, cache=tmp_path / "cache")
+    assert [one.row for one in joined.problems] == list(range(1, 91))
+
+
+def test_a_named_set_of_another_size_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="should have 30 problems, but the given file has 29"):
+        load_named("aime24", (named_file(tmp_path, 29),), cache=tmp_path)
+
+
+def test_a_named_set_must_stay_what_it_was(tmp_path: Path):
+    file = named_file(tmp_path, 30)
+    load_named("aime25", (file,), cache=tmp_path / "cache")
+    load_named("aime25", (file,), cache=tmp_path / "cache")
+    file.write_text(file.read_text().replace("Add 7", "Add 8"), encoding="utf-8")
+    with pytest.raises(DataError, match="not the set that was read before"):
+        load_named("aime25", (file,), cache=tmp_path / "cache")
+
+
+def test_a_set_without_public_home_says_what_to_bring(tmp_path: Path):
+    with pytest.raises(DataError, match=r"has no public home.*--file, with 121 problems"):
+        load_named("amc23-25", cache=tmp_path)
+
+
+def test_offline_the_message_says_which_file_to_bring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def unreachable(source: str) -> None:
+        raise DataError("no network")
+
+    monkeypatch.setattr("tandem_plugin.data.rows.read_hub", unreachable)
+    with pytest.raises(DataError, match=r"huggingface\.co/datasets/math-ai/minervamath.*--file"):
+        load_named("minerva", cache=tmp_path)
+
+
+def test_the_papers_counts():
+    counts = {name: NAMED_SETS[name].count for name in ("aime24-26", "amc23-25", "minerva")}
+    assert counts == {"aime24-26": 90, "amc23-25": 121, "minerva": 272}

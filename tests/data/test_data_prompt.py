@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandem_plugin.data import INSTRUCTION, DataError, Problem, PromptTemplate
+from tandem_plugin.data.prompt import bare_text
+
+
+def problem(*turns: tuple[str, str]) -> Problem:
+    return Problem(1, tuple({"role": role, "content": text} for role, text in turns), ("3",))
+
+
+def test_the_instruction_follows_the_problem():
+    (turn,) = PromptTemplate().messages(problem(("user", "Add 1 and 2.")))
+    assert turn == {"role": "user", "content": f"Add 1 and 2.\n{INSTRUCTION}"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Add.\n{INSTRUCTION}",
+        r"Add. Put your answer in \boxed{}.",
+        r"Add. Give it inside $\boxed{\text{answer}}$.",
+    ],
+)
+def test_a_problem_that_asks_for_a_box_is_not_told_twice(text: str):
+    assert PromptTemplate().messages(problem(("user", text))) == [{"role": "user", "content": text}]
+
+
+def test_a_problem_with_a_solved_part_is_told():
+    text = r"Part 0 came to \boxed{7}. What is part 1?"
+    (turn,) = PromptTemplate().messages(problem(("user", text)))
+    assert turn["content"] == f"{text}\n{INSTRUCTION}"
+
+
+def test_the_last_turn_is_told_and_others_stay():
+    turns = [("system", "Be kind."), ("user", "Hello."), ("assistant", "Hi."), ("user", "Add.")]
+    messages = PromptTemplate().messages(problem(*turns))
+    assert [turn["content"] for turn in messages[:-1]] == ["Be kind.", "Hello.", "Hi."]
+    assert messages[-1]["content"].startswith("Add.\n")
+
+
+def test_template_instruction_and_system_can_be_replaced():
+    template = PromptTemplate("Q: {problem} ({instruction})", "box it", "Be brief.")
+    assert template.messages(problem(("system", "Be kind."), ("user", "Add."))) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Q: Add. (box it)"},
+    ]
+    with pytest.raises(DataError, match="has no {problem}"):
+        PromptTemplate("no place")
+
+
+def test_braces_of_a_problem_are_left_alone():
+    (turn,) = PromptTemplate().messages(problem(("user", "Let {instruction} be {x}.")))
+    assert turn["content"].startswith("Let {instruction} be {x}.")
+
+
+class Tokenizer:
+    chat_template: Any = "a template"
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **options: Any) -> str:
+        assert options == {"tokenize": False, "add_generation_prompt": True}
+        return "".join(f"<{turn['role']}>{turn['content']}" for turn in messages) + "<assistant>"
+
+
+def test_the_tokenizer_renders_the_chat():
+    rendered = PromptTemplate(instruction="").render(problem(("user", "Add.")), Tokenizer())
+    assert rendered == "<user>Add.<assistant>"
+
+
+def test_a_tokenizer_without_template_is_refused():
+    tokenizer = Tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(DataError, match="no chat template"):
+        PromptTemplate().render(problem(("user", "Add.")), tokenizer)
+
+
+def test_bare_text_has_no_instruction():
+    assert bare_text(problem(("user", f"Add 1 and 2.\n{INSTRUCTION}"))) == "Add 1 and 2."
+    assert bare_text(problem(("user", f"Add 1 and 2. {INSTRUCTION}"))) == "Add 1 and 2."
+    assert bare_text(problem(("user", r"It was \boxed{7}. Go on."))) == r"It was \boxed{7}. Go on."

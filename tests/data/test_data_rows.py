@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem_plugin.data import DataError, read_problems
+from tandem_plugin.data.records import is_hub_name
+
+
+def write(path: Path, *rows: Any) -> Path:
+    if path.suffix == ".json":
+        path.write_text(json.dumps(list(rows)), encoding="utf-8")
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        from pyarrow.parquet import write_table
+
+        write_table(arrow.Table.from_pylist(list(rows)), path)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".json", ".parquet"])
+def test_all_formats_give_the_same_problems(tmp_path: Path, ending: str):
+    rows = [{"problem": "Add 1 and 2.", "answer": "3"}, {"problem": "Add 2 and 2.", "answer": "4"}]
+    problems = read_problems(write(tmp_path / f"set{ending}", *rows))
+    assert problems.name == "set"
+    assert [(one.row, one.text, one.golds) for one in problems.problems] == [
+        (1, "Add 1 and 2.", ("3",)),
+        (2, "Add 2 and 2.", ("4",)),
+    ]
+
+
+USER = {"role": "user", "content": "Add."}
+
+
+@pytest.mark.parametrize(
+    ("record", "text", "golds"),
+    [
+        ({"question": "Add.", "answer": 3}, "Add.", ("3",)),
+        ({"prompt": "Add.", "answer": 27.0}, "Add.", ("27",)),
+        ({"prompt": [USER], "answer": ["3\n", "3.0"]}, "Add.", ("3", "3.0")),
+        (
+            {"messages": [USER, {"role": "assistant", "content": "No."}], "label": "3"},
+            "Add.",
+            ("3",),
+        ),
+        ({"problem": " Add. ", "ground_truth": "3"}, "Add.", ("3",)),
+        ({"problem": "Add.", "reward_model": {"ground_truth": ["3", "4"]}}, "Add.", ("3", "4")),
+        ({"problem": "Add.", "solution": r"so \boxed{\frac{1}{2}}."}, "Add.", (r"\frac{1}{2}",)),
+        ({"problem": "Add.", "answer": "1 + 2 = 3\n#### 3"}, "Add.", ("3",)),
+        ({"problem": "Add.", "answer": float("nan"), "final_answer": "3"}, "Add.", ("3",)),
+        ({"problem": "Add.", "answer": r"\boxed{3}"}, "Add.", ("3",)),
+        ({"problem": "", "question": "Add.", "answer": "3"}, "Add.", ("3",)),
+    ],
+)
+def test_fields_found_in_practice(
+    tmp_path: Path, record: dict[str, Any], text: str, golds: tuple[str, ...]
+):
+    (problem,) = read_problems(write(tmp_path / "a.jsonl", record)).problems
+    assert (problem.text, problem.golds) == (text, golds)
+
+
+BAD = {
+    "no text": ({"answer": "3"}, "It has no text"),
+    "no answer": ({"problem": "Add."}, "It has no answer"),
+    "blank answer": ({"problem": "Add.", "answer": "  "}, "It has no answer"),
+    "unboxed solution": ({"problem": "Add.", "solution": "three"}, "no solution with a box"),
+    "a list": ([1], "no object"),
+    "wrong messages": ({"prompt": [{"text": "x"}], "answer": "3"}, "neither text nor chat"),
+    "empty gold": ({"problem": "Add.", "answer": ["3", ""]}, "A gold is empty"),
+    "strange gold": ({"problem": "Add.", "answer": [{"x": 1}]}, "text or a number, not dict"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_row_stops_with_its_number_or_is_kept_on_record(tmp_path: Path, kind: str):
+    row, reason = BAD[kind]
+    file = write(tmp_path / "set.jsonl", {"problem": "Add.", "answer": "3"}, row)
+    with pytest.raises(DataError, match="set, row 2: ") as error:
+        read_problems(file)
+    assert reason in str(error.value)
+    problems = read_problems(file, bad_rows="skip")
+    assert len(problems) == 1
+    assert [(bad.row, reason in bad.reason) for bad in problems.bad_rows] == [(2, True)]
+
+
+def test_a_torn_line_is_a_bad_row(tmp_path: Path):
+    file = tmp_path / "set.jsonl"
+    file.write_text('\n{"problem": "Add.", "answer": 3}\n{"problem": "Ad', encoding="utf-8")
+    problems = read_problems(file, bad_rows="skip")
+    assert [bad.row for bad in problems.bad_rows] == [3]
+    assert problems.problems[0].row == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nothing.jsonl", None, "There is no file"),
+        ("set.csv", "a,b", "ends in '.csv'"),
+        ("set.json", "{", "is not JSON"),
+        ("set.json", '{"a": 1}', "holds no list of problems, but a dict"),
+        ("set.jsonl", "", "holds no problems"),
+        ("set.parquet", "no", "is not Parquet"),
+    ],
+)
+def test_files_that_are_no_problem_set(
+    tmp_path: Path, name: str, content: str | None, message: str
+):
+    file = tmp_path / name
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    with pytest.raises(DataError, match=message):
+        read_problems(file)
+
+
+def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert is_hub_name("owner/name")
+    assert is_hub_name("owner/name#train")
+    assert is_hub_name("hf://owner/name")
+    assert not is_hub_name("folder/set.jsonl")
+    assert not is_hub_name("name")
+
+
+def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match="tandem-plugin\\[data\\]"):
+        read_problems("hf://owner/name")
+
+
+def test_a_saved_data_set_is_read(tmp_path: Path):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "saved"
+    datasets.Dataset.from_list([{"problem": "Add.", "answer": "3"}]).save_to_disk(str(folder))
+    assert read_problems(folder).problems[0].golds == ("3",)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    file = tmp_path / "sums.jsonl"
+    rows = [
+        {"problem": f"What do {i} and {i + 1} and seven more make?", "answer": 2 * i + 8}
+        for i in range(10)
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return file
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.stdout or result.stderr
+
+
+def test_prepare_writes_both_splits(problems: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    code, text = run(
+        "data", "prepare", problems, "--to", "openrlhf", "--out", out, "--heldout", 3, "--json"
+    )
+    assert code == 0
+    result = json.loads(text)
+    assert result["rows"] == {"train": 7, "heldout": 3}
+    assert len(Path(result["files"]["heldout"]).read_text().splitlines()) == 3
+
+
+def test_prepare_stops_at_a_bad_row_or_lists_it(problems: Path, tmp_path: Path):
+    with problems.open("a", encoding="utf-8") as file:
+        file.write('\n{"problem": "No answer."}\n')
+    arguments = ("data", "prepare", problems, "--to", "openrlhf", "--out", tmp_path / "out")
+    code, text = run(*arguments)
+    assert code == 1
+    assert "row 11: It has no answer" in text
+    code, text = run(*arguments, "--bad-rows", "skip")
+    assert code == 0
+    assert "left out: row 11: It has no answer" in text
+
+
+def test_check_finds_what_is_in_both(problems: Path, tmp_path: Path):
+    other = tmp_path / "other.jsonl"
+    other.write_text(
+        json.dumps({"problem": "Unrelated words entirely, nothing shared.", "answer": 1})
+    )
+    code, text = run("data", "check", problems, other)
+    assert (code, "The sets are disjoint." in text) == (0, True)
+    code, text = run("data", "check", problems, other, problems, "--json")
+    assert code == 1
+    result = json.loads(text)
+    assert result["sets"][str(other)]["pairs"] == 0
+    assert result["sets"][str(problems)]["exact"] == 10
+    assert run("data", "check", problems, problems)[1].count("training row") == 5
+
+
+def test_show_prints_prompts_and_golds(problems: Path):
+    code, text = run("data", "show", problems, "--rows", 1, "--start", 2)
+    assert code == 0
+    assert "What do 1 and 2" in text
+    assert "gold: 10" in text
+    assert "final answer within" in text
+    result = json.loads(run("data", "show", problems, "--json", "--instruction", "Box it.")[1])
+    assert result["problems"] == 10
+    assert result["shown"][0]["prompt"][0]["content"].endswith("\nBox it.")
+
+
+def test_errors_are_sentences(tmp_path: Path):
+    assert "There is no file" in run("data", "show", tmp_path / "none.jsonl")[1]
+    assert "--file goes with a named set" in run("data", "show", "x.jsonl", "--file", "y")[1]
+    assert run("data", "prepare", "x.jsonl")[0] == 2

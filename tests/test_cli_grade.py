@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+from tandem_plugin.grading.rewards.openrlhf_reward import _response
+from tandem_plugin.grading.rewards.verl_reward import compute_score
+
+pytest.importorskip("math_verify")
+
+ROWS = [
+    {"response": r"so \boxed{5}", "gold": "5"},
+    {"output": r"so \boxed{6}", "gts": ["5", "6"]},
+    {"response": r"so \boxed{7}", "answer": 5},
+    {"response": "none", "ground_truth": "5"},
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "responses.jsonl"
+    path.write_text("\n\n".join(map(json.dumps, ROWS)) + "\n", encoding="utf-8")
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_file_gives_one_record_a_line_and_a_summary(file: Path):
+    code, records, summary = run("grade", file)
+    assert code == 0
+    rows = [json.loads(line) for line in records.splitlines()]
+    assert [(row["line"], row["outcome"]) for row in rows] == [
+        (1, "correct"),
+        (3, "correct"),
+        (5, "incorrect"),
+        (7, "no_answer"),
+    ]
+    assert "0.5000" in summary
+
+
+def test_grading_goes_on_where_it_stopped(file: Path, tmp_path: Path):
+    out = tmp_path / "grades.jsonl"
+    assert run("grade", file, "--out", out)[0] == 0
+    whole = out.read_text()
+    lines = whole.splitlines(keepends=True)
+    out.write_text("".join(lines[:2]) + lines[2][:20])
+    code, text, _ = run("grade", file, "--out", out, "--json")
+    assert code == 0
+    assert len(out.read_text().splitlines()) == 4
+    assert json.loads(text)["outcomes"]["correct"] == 2
+
+
+def test_one_pair(file: Path):
+    code, text, _ = run("grade", "--gold", "1/2", "--response", r"\boxed{0.5}", "--json")
+    assert code == 0
+    assert json.loads(text)["outcome"] == "correct"
+    assert "number" in run("grade", "--gold", "1/2", "--response", r"\boxed{0.5}")[1]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--gold", "5"), ("f.jsonl", "--gold", "5")])
+def test_a_file_or_a_pair(arguments: tuple[str, ...]):
+    assert run("grade", *arguments)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1 is not JSON"),
+        ("[]", "no JSON object"),
+        ('{"gold": 1}', "has no text in any field of: response"),
+        ('{"response": "x"}', "has no gold in any field of: gold"),
+    ],
+)
+def test_a_file_that_is_not_what_was_meant_is_refused(tmp_path: Path, line: str, message: str):
+    file = tmp_path / "f.jsonl"
+    file.write_text(line)
+    code, _, error = run("grade", file)
+    assert code == 1
+    assert message in error
+
+
+@pytest.mark.parametrize("framework", ["verl", "openrlhf"])
+def test_path_names_a_file_with_the_function_that_the_trainer_calls(framework: str):
+    code, text, _ = run("path", f"reward-{framework}")
+    assert code == 0
+    function = {"verl": "def compute_score(", "openrlhf": "def reward_func("}[framework]
+    assert function in Path(text.strip()).read_text()
+
+
+def test_the_reward_for_verl_says_every_outcome():
+    result = compute_score("s", r"\boxed{5}", ["4", "5"], extra_info={"index": 1})
+    flags = {name: value for name, value in result.items() if name.startswith("outcome_")}
+    assert result["score"] == result["acc"] == 1.0
+    assert flags == {
+        "outcome_correct": 1.0,
+        "outcome_incorrect": 0.0,
+        "outcome_no_answer": 0.0,
+        "outcome_timeout": 0.0,
+        "outcome_error": 0.0,
+    }
+    assert (result["pred"], result["grading_rule"]) == ("5", "text")
+    assert compute_score("s", "none", "5")["pred"] == ""
+
+
+def test_the_reward_for_openrlhf_grades_the_response_alone():
+    torch = pytest.importorskip("torch")
+    from tandem_plugin.grading.rewards.openrlhf_reward import reward_func
+
+    prompt = r"An example: \boxed{5}. Now add 2 and 3."
+    result = reward_func(
+        [
+            f"{prompt} It is \\boxed{{5}}.",
+            f"{prompt} I do not know.",
+            f"cut{prompt[-30:]}\\boxed{{6}}",
+            "x",
+        ],
+        [prompt, prompt, prompt[-30:], prompt],
+        ["5", "5", '["5", "6"]', "5"],
+    )
+    assert result["rewards"].tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert result["scores"] is result["rewards"]
+    assert result["extra_logs"]["outcome_no_answer"].tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert result["extra_logs"]["outcome_error"].tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert all(isinstance(value, torch.Tensor) for value in result["extra_logs"].values())
+
+
+def test_a_prompt_that_decodes_otherwise_is_found_by_its_end():
+    prompt = "x" * 100 + " the last words of the prompt before the response begins:"
+    assert _response(f"<bos>{prompt} yes", prompt) == " yes"
+    assert _response("nothing of it", prompt) is None
