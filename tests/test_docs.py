@@ -46,6 +46,25 @@ def test_example_of_the_concepts_page_runs(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out.startswith("(Span(start=0, stop=")
 
 
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [("grading.md", "correct number 1.0\n"), ("data.md", "[{'role': 'user', 'content': 'What is")],
+)
+def test_first_example_of_a_page_runs(
+    page: str,
+    printed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    pytest.importorskip("math_verify")
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    exec(compile(example, f"docs/{page}", "exec"), {})
+    assert capsys.readouterr().out.startswith(printed)
+
+
 def readme_examples() -> list[str]:
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)

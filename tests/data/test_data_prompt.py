@@ -48,7 +48,7 @@ def test_template_instruction_and_system_can_be_replaced():
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Q: Add. (box it)"},
     ]
-    with pytest.raises(DataError, match="has no {problem}"):
+    with pytest.raises(DataError, match=r"has no \{problem\}"):
         PromptTemplate("no place")
 
 
