@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem_verl.fields import GRADED
 from tandem_verl.rows import Row
 
-__all__ = ["tandem_metrics"]
+__all__ = ["grading_metrics", "tandem_metrics"]
 
 
 def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -38,6 +39,19 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
         "tandem/spans_per_response": float((begins.sum() + handoffs.sum()) / len(rows)),
         "tandem/handoffs_per_response": float(handoffs.sum() / len(rows)),
         "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
+    }
+
+
+def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """How many responses of a training batch had which outcome; nothing under another's reward.
+
+    ``grading/correct``, ``grading/incorrect``, ``grading/no_answer``, ``grading/timeout`` and
+    ``grading/error``, as tandem's reward for verl says them.
+    """
+    names = sorted({name for row in rows for name in row.graded})
+    return {
+        f"grading/{name.removeprefix(GRADED)}": float(sum(row.graded.get(name, 0) for row in rows))
+        for name in names
     }
 
 

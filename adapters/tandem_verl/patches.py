@@ -20,6 +20,7 @@ from tandem_plugin.wrapping import wrap_once
 from tandem_verl.after_import import after_import
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
 from tandem_verl.fields import AUTHORSHIP, COLUMNS, ERROR, FINGERPRINT, PASSAGES, SCHEDULE, SEED
+from tandem_verl.fields import AUTHORSHIP, ERROR, FINGERPRINT, GRADED, PASSAGES, SEED
 from tandem_verl.refusals import check_run, check_version
 from tandem_verl.rows import Row
 from tandem_verl.settings import tandem_config, tandem_rules
@@ -319,6 +320,7 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
             settings=extra.get(SCHEDULE),
             passages=extra.get(PASSAGES) or [],
             error=extra.get(ERROR),
+            graded=_graded(extra.get("reward_extra_info")),
         )
         for (
             key,
@@ -331,6 +333,14 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
             extra,
         ) in parts
     ]
+
+
+def _graded(reward: Any) -> dict[str, float]:
+    """The outcome flags among what a reward function returned."""
+    if not isinstance(reward, dict):
+        return {}
+    flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
+    return {name: float(value) for name, value in flags.items() if value is not None}
 
 
 def _with_rows(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
@@ -417,6 +427,7 @@ def _rows_of_batch(batch: Any) -> list[Row]:
             fingerprint=fingerprint,
             settings=settings,
             passages=passages or [],
+            graded=_graded({name: columns[name][i] for name in columns}),
         )
         for i, (authorship, seed, fingerprint, settings, passages) in enumerate(
             zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,8 @@ class Row:
     error: str | None = None
     settings: dict[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""
+    graded: Mapping[str, float] = field(default_factory=dict)
+    """The outcome of grading, where tandem's own reward gave it: see :data:`GRADED`."""
 
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""

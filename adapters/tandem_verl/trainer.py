@@ -9,7 +9,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_verl.checks import check_no_errors, check_rows
-from tandem_verl.metrics import tandem_metrics
+from tandem_verl.metrics import grading_metrics, tandem_metrics
 from tandem_verl.refusals import check_run
 from tandem_verl.rows import Row
 from tandem_verl.settings import tandem_config, tandem_rules
@@ -65,6 +65,8 @@ class TandemTrainer:
         """Check a training batch and return its metrics; raise when it must not be trained on."""
         check_rows(rows, self._fingerprint)
         return tandem_metrics(rows)
+        check_rows(rows, self.rule.fingerprint)
+        return {**tandem_metrics(rows), **grading_metrics(rows)}
 
     def _fingerprint(self, row: Row) -> str:
         """The fingerprint of this run's rule at the step that a row was generated in."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tandem_verl.metrics import tandem_metrics
+from tandem_verl.metrics import grading_metrics, tandem_metrics
+from tandem_verl.patches import _graded
 from tandem_verl.rows import Row
+
+from tandem_plugin.grading.rewards.verl_reward import compute_score
 
 BITS = st.lists(st.booleans(), min_size=1, max_size=12)
 
@@ -62,3 +66,25 @@ def test_tool_output_ends_a_span_and_is_no_handoff(
 
 def test_empty_batch_has_none() -> None:
     assert tandem_metrics([]) == {}
+
+
+def test_outcomes_of_tandems_reward_are_counted() -> None:
+    responses = [r"\boxed{5}", r"\boxed{5}", r"\boxed{6}", "none"]
+    rows = [
+        dataclasses.replace(
+            row([True], [[0, 0, 1]]), graded=_graded(compute_score("s", response, "5"))
+        )
+        for response in responses
+    ]
+    assert grading_metrics(rows) == {
+        "grading/correct": 2.0,
+        "grading/error": 0.0,
+        "grading/incorrect": 1.0,
+        "grading/no_answer": 1.0,
+        "grading/timeout": 0.0,
+    }
+
+
+def test_another_reward_has_no_outcomes() -> None:
+    assert _graded({"acc": 1.0, "score": 1.0}) == _graded(None) == {}
+    assert grading_metrics([row([True], [[0, 0, 1]])]) == {}
