@@ -1,31 +1,105 @@
-"""How many pairs a second are graded, through the fast path and through computer algebra.
+"""How fast the grader is: pairs of response and gold a second, on all cores.
 
-::
-
-    python benchmarks/grading.py [--quick] [--out FILE.json]
-
-Every pair is different, so that no cache helps. A measurement is repeated after a warm-up, and the
-median counts; the result says on what machine.
+``python benchmarks/grading.py``: the fast path, with responses of a few thousand characters and
+answers that need no computer algebra; the symbolic path, where every pair needs it; and the search
+for a box in long texts, on one core. Every pair is graded once, so that no cache helps.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import random
-import statistics
-import sys
 import time
-from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tandem_plugin.grading import GradeCounts, Grader, GradingLimits, extract_answer
+from command import progress_bar, run_benchmark
+from results import Results
+from rounds import run_rounds
+from table import Table, spread
+
+__all__ = ["NAME", "measure", "table"]
+
+NAME = "grading"
+
+FAST, SYMBOLIC = 10_000, 1_000
 
 Pair = tuple[str, str]
+Make = Callable[[random.Random, int], Pair]
+
+
+def measure(results: Results, quick: bool) -> None:
+    """Both paths and the extraction, in turn in every round; then one start from nothing."""
+    from tandem_plugin.grading import Grader, GradingLimits, extract_answer
+
+    fast, symbolic, rounds = (500, 60, 2) if quick else (FAST, SYMBOLIC, 9)
+    texts = {
+        "prose": "We compute {x} and go on. " * 38_000 + "\\boxed{5}",
+        "a hundred thousand boxes": "\\boxed{" * 100_000,
+    }
+    cases: dict[str, Callable[[], float]] = {}
+    figures: dict[str, dict[str, Any]] = {}
+    cores = len(os.sched_getaffinity(0))
+    with Grader(GradingLimits(workers=cores)) as grader:
+        began = time.perf_counter()
+        grader.start()
+        started = time.perf_counter() - began
+        drawn = {"fast": 0, "symbolic": 0}
+
+        def graded(path: str, make: Make, count: int) -> float:
+            draw = random.Random(drawn[path])
+            pairs = [make(draw, drawn[path] + place) for place in range(count)]
+            drawn[path] += count
+            start = time.perf_counter()
+            grades = grader.grade_batch(pairs)
+            took = time.perf_counter() - start
+            lost = [grade for grade in grades if grade.outcome in ("timeout", "error")]
+            if lost:
+                raise RuntimeError(f"A pair of the benchmark was lost: {lost[0]}")
+            return count / took
+
+        cases["fast"] = lambda: graded("fast", fast_pair, fast)
+        cases["symbolic"] = lambda: graded("symbolic", symbolic_pair, symbolic)
+        figures["fast"] = {"what": "no pair needs computer algebra", "pairs": fast}
+        figures["symbolic"] = {"what": "every pair needs computer algebra", "pairs": symbolic}
+        for kind, text in texts.items():
+
+            def searched(text: str = text) -> float:
+                start = time.perf_counter()
+                extract_answer(text)
+                return len(text) / (time.perf_counter() - start)
+
+            cases[kind] = searched
+            figures[kind] = {"what": kind, "characters": len(text)}
+        if all(name in results for name in cases):
+            return
+        with progress_bar() as progress:
+            task = progress.add_task(NAME, total=len(cases) * (rounds + 1))
+            samples = run_rounds(cases, rounds, lambda: progress.advance(task))
+    for name, sample in samples.items():
+        unit = "characters a second" if "characters" in figures[name] else "pairs a second"
+        extra = {"unit": unit, "cores": cores, "start_seconds": round(started, 2)}
+        results.add(name, figures[name] | extra | sample.as_json())
+
+
+def table(content: Mapping[str, Any]) -> Table:
+    """Pairs and million characters a second."""
+    rows = []
+    for case in content["cases"].values():
+        if "pairs" in case:
+            rows.append([case["what"], f"{case['pairs']:,} pairs", f"{spread(case)} pairs"])
+        else:
+            millions = {key: case[key] / 1e6 for key in ("median", "low", "high")}
+            size = f"{case['characters']:,} characters"
+            rows.append([f"search for a box: {case['what']}", size, f"{spread(millions)} million"])
+    first = next(iter(content["cases"].values()))
+    return Table(
+        title="Grading",
+        columns=["what", "a round", "a second"],
+        rows=rows,
+        unit=f"on {first['cores']} cores; the search on one",
+        notes=[f"The worker processes start within {first['start_seconds']} s, once a process."],
+    )
 
 
 def fast_pair(draw: random.Random, place: int) -> Pair:
@@ -66,89 +140,5 @@ def symbolic_pair(draw: random.Random, place: int) -> Pair:
     return f"The answer is $\\boxed{{{answer}}}$.", gold
 
 
-def rate(
-    grader: Grader, make: Callable[[random.Random, int], Pair], count: int, repeats: int
-) -> Any:
-    """Pairs a second of each repeat, each with pairs of its own."""
-    rates, counts = [], None
-    for repeat in range(repeats + 1):
-        draw = random.Random(repeat)
-        pairs = [make(draw, repeat * count + place) for place in range(count)]
-        began = time.perf_counter()
-        grades = grader.grade_batch(pairs)
-        took = time.perf_counter() - began
-        counts = GradeCounts.of(grades)
-        if repeat:  # the first is the warm-up
-            rates.append(count / took)
-    assert counts is not None
-    return {
-        "pairs": count,
-        "per_second": round(statistics.median(rates), 1),
-        "repeats": [round(one, 1) for one in rates],
-        "outcomes": counts.outcomes,
-        "rules": counts.rules,
-    }
-
-
-def start_seconds() -> float:
-    """From nothing to the first symbolic grade."""
-    began = time.perf_counter()
-    with Grader() as grader:
-        grader.grade(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")
-    return round(time.perf_counter() - began, 2)
-
-
-def extraction_rate() -> dict[str, float]:
-    """Megabytes a second of text that is searched for a box: typical, and hostile."""
-    rates = {}
-    for name, text in (
-        ("prose", "We compute {x} and go on. " * 38_000 + "\\boxed{5}"),
-        ("braces", "\\boxed{" * 140_000),
-    ):
-        began = time.perf_counter()
-        extract_answer(text)
-        rates[name] = round(len(text) / 1e6 / (time.perf_counter() - began), 1)
-    return rates
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    model = "unknown"
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(":")[2].strip() if names else model
-    return {
-        "cpu": model,
-        "cpus": len(os.sched_getaffinity(0)),
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "math-verify": version("math-verify"),
-        "sympy": version("sympy"),
-    }
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer pairs and repeats")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
-    options = parser.parse_args()
-    fast, symbolic, repeats = (2_000, 200, 2) if options.quick else (10_000, 1_000, 5)
-    result: dict[str, Any] = {"benchmark": "grading", "machine": machine()}
-    result["start_seconds"] = start_seconds()
-    result["extraction_mb_per_second"] = extraction_rate()
-    with Grader(GradingLimits(workers=result["machine"]["cpus"])) as grader:
-        result["fast"] = rate(grader, fast_pair, fast, repeats)
-        grader.start()
-        result["symbolic"] = rate(grader, symbolic_pair, symbolic, repeats)
-        result["workers_lost"] = grader.deaths
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text + "\n", encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_benchmark(NAME, "Grading on all cores.", measure)

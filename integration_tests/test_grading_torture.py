@@ -14,7 +14,7 @@ import pytest
 from tandem_plugin.grading import Grade, GradeCounts, Grader, GradingLimits
 
 COUNT = 20_000
-LIMITS = GradingLimits(seconds=0.25, memory_mb=512, workers=2)
+LIMITS = GradingLimits(seconds=0.5, memory_mb=512, workers=2)
 
 HOSTILE = (
     "9^{9^{9^{9^{9}}}}",
@@ -23,19 +23,19 @@ HOSTILE = (
     "9" * 1_900,
     "9" * 200_000,
     "1e999999999",
-    "(" * 24 + "x" + ")" * 24,
     "(" * 5_000 + "x" + ")" * 5_000,
     "5\x00",
     "5\ud800",
     "\u202e7\u202c",
     "__import__('os').system('true')",
+)
+COSTLY = (
+    "(" * 24 + "x" + ")" * 24,
     r"\text{" + "a" * 1_500 + "}",
     "1," * 900 + "1",
     "=".join("x" * 200),
     "+".join(f"x^{{{i}}}" for i in range(150)),
     r"\frac{1}{" * 20 + "x" + "}" * 20,
-)
-ENDLESS = (
     r"\sum_{k=1}^{99999}\frac{1}{k^{1.5}+\sin k}",
     r"\prod_{k=1}^{90000}(k^{9}+x^{k})",
     r"\int_0^1 \sin(x^x)e^{x^5} dx",
@@ -48,8 +48,8 @@ def made_up(seed: int, count: int) -> Iterator[tuple[str, str, str | None]]:
     for place in range(count):
         n = draw.randrange(2, 900)
         if place % 10 == 0:
-            # An endless answer costs its whole time limit: one in twenty of the hostile ones.
-            answers = ENDLESS if draw.random() < 0.05 else HOSTILE
+            # Most of these cost their whole time limit: one in ten of the hostile ones.
+            answers = COSTLY if draw.random() < 0.1 else HOSTILE
             yield rf"Then \boxed{{{draw.choice(answers)}}}", rf"{n}\sqrt{{7}}", None
         elif place % 10 == 1:
             yield rf"Then \boxed{{{n}\sqrt{{2}}}}", rf"\sqrt{{{2 * n * n}}}", "correct"

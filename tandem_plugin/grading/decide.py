@@ -35,6 +35,8 @@ Scalar: TypeAlias = Callable[[str, str], Decision]
 
 _CHOICE = re.compile(r"\(? ?([A-J]) ?[).:]?")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]{0,199}")
+_LETTERS = re.compile(r"[A-Z]{3,26}")
+"""Three capitals and more are an order or a name, no product."""
 _TEXT = re.compile(r"\\text ?\{([^{}]{0,200})\}")
 _BASED = re.compile(
     r"([0-9A-Z]{1,200}) ?_ ?\{?(?:\\text ?\{)?(\d{1,2}|two|eight|ten|sixteen)\}{0,2}"
@@ -97,6 +99,8 @@ def _words(gold: str, answer: str) -> Decision | None:
         return Decision(True, "words")
     if gold_is_words and answer_is_words:
         return Decision(False, "words")
+    if _LETTERS.fullmatch(wanted) and _LETTERS.fullmatch(given):
+        return Decision(wanted == given, "words")
     if gold_is_words and read_numeral(answer) is not None:
         return Decision(False, "words")
     if answer_is_words and read_numeral(gold, is_gold=True) is not None:

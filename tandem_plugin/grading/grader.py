@@ -157,7 +157,7 @@ class Grader:
 
 
 def _graded(reply: Reply, answer: str, golds: list[str], milliseconds: float) -> Grade:
-    if reply.status in ("time_limit", "memory_limit", "worker_died"):
+    if reply.status in ("time_limit", "memory_limit", "recursion_limit", "worker_died"):
         return Grade("timeout", answer, reply.status, milliseconds, message=reply.message)
     if reply.status != "decided":
         return Grade("error", answer, reply.status, milliseconds, message=reply.message)

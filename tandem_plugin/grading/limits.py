@@ -15,7 +15,7 @@ class GradingLimits:
     """Hard limits of grading. Raises :class:`ConfigError` for one that cannot be kept."""
 
     seconds: float = 5.0
-    """CPU time that one response may take in a worker, all its golds together; three times as
+    """CPU time that one response may take in a worker, all its golds together; six times as
     much wall time, so that a busy machine changes no grade."""
     memory_mb: int = 1024
     """Address space of one worker, in MiB."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -24,11 +25,12 @@ from tandem_plugin.grading.symbolic.channel import ChannelClosedError, receive, 
 __all__ = ["Reply", "WorkerPool", "check_installed"]
 
 Status: TypeAlias = Literal[
-    "decided", "time_limit", "memory_limit", "worker_died", "error", "sealed"
+    "decided", "time_limit", "memory_limit", "recursion_limit", "worker_died", "error", "sealed"
 ]
 
 _START_SECONDS = 120.0
-_PATIENCE = 3
+_ATTEMPTS = 3
+_PATIENCE = 6
 """A busy machine gives a worker its CPU seconds late: it is killed after so many times as long."""
 _BOOT = (
     "from tandem_plugin.grading.symbolic.nursery import main; "
@@ -50,8 +52,17 @@ class Reply:
 
 @dataclass(slots=True)
 class _Worker:
+    """A worker's end of the line, and the nursery that can end the worker."""
+
     number: int
     end: socket.socket
+    nursery: _Nursery
+    is_ready: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether an idle worker, which says nothing unasked, has closed its end."""
+        return bool(select.select([self.end], [], [], 0)[0])
 
 
 def check_installed() -> None:
@@ -106,12 +117,12 @@ class WorkerPool:
     def ask(self, golds: tuple[str, ...], answer: str) -> Reply:
         """Decide whether a canonical answer equals one of the canonical golds.
 
-        Returns within three times ``limits.seconds`` of having a worker, however busy the machine.
+        Returns within six times ``limits.seconds`` of having a worker, however busy the machine.
         Raises :class:`GradingError` where no worker can be had.
         """
         asked = time.monotonic()
         with self._free:
-            worker = self._take()
+            worker = self._ready_worker()
             began = time.monotonic()
             answered: dict[str, Any] | None = None
             try:
@@ -152,6 +163,8 @@ class WorkerPool:
             return self._lost("time_limit", f"No decision within {self._limits.seconds:g} s.")
         if status == "memory":
             return self._lost("memory_limit", f"It needs more than {self._limits.memory_mb} MiB.")
+        if status == "recursion":
+            return self._lost("recursion_limit", "It nests too deep to be compared.")
         if status == "error":
             return self._lost("error", message)
         if status == "sealed":
@@ -166,37 +179,47 @@ class WorkerPool:
             self._deaths[status] += 1
         return Reply(status, message=message)
 
-    def _take(self) -> _Worker:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            for attempt in (1, 2):
-                self.start()
-                assert self._nursery is not None
-                try:
-                    return self._nursery.fork()
-                except ChannelClosedError:
+    def _ready_worker(self) -> _Worker:
+        for _ in range(_ATTEMPTS):
+            worker = self._take()
+            if worker.is_ready:
+                return worker
+            try:
+                receive(worker.end, time.monotonic() + _START_SECONDS)
+            except (TimeoutError, ChannelClosedError):
+                worker.end.close()
+                with self._lock:
                     self._deaths["nursery"] += 1
-                    if attempt == 2:
-                        raise GradingError(
-                            "The process that grading workers are forked from died twice in a "
-                            "row: is the machine out of memory?"
-                        ) from None
-            raise AssertionError
+                    if self._nursery is worker.nursery:
+                        self._close_nursery()
+            else:
+                worker.is_ready = True
+                return worker
+        raise GradingError(
+            f"The process that grading workers are forked from died {_ATTEMPTS} times in a row: "
+            "is the machine out of memory?"
+        )
+
+    def _take(self) -> _Worker:
+        """An idle worker, or one that has been ordered: no process is waited for."""
+        with self._lock:
+            while self._idle:
+                worker = self._idle.pop()
+                if not worker.is_gone:
+                    return worker
+                worker.end.close()
+            self.start()
+            assert self._nursery is not None
+            return self._nursery.fork()
 
     def _put_back(self, worker: _Worker, answered: dict[str, Any] | None) -> int | None:
-        """Keep the worker, or end it and say by which signal it ended."""
+        """Keep the worker, or end it; says by which signal a worker ended by itself."""
         with self._lock:
             if answered is not None and answered.get("is_last") is False:
                 self._idle.append(worker)
                 return None
             worker.end.close()
-            if self._nursery is None:
-                return None
-            try:
-                return self._nursery.kill(worker.number)
-            except ChannelClosedError:
-                return None
+            return worker.nursery.end(worker.number, says_how=answered is None)
 
     def _forget(self) -> None:
         """In a forked child: the processes belong to the parent."""
@@ -252,20 +275,22 @@ class _Nursery:
         return self._process.poll() is None
 
     def fork(self) -> _Worker:
-        """A new worker. Raises :class:`ChannelClosedError`."""
+        """Order a worker. It greets when it is there; an end that closes instead says it is not."""
         self._count += 1
         ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._order({"fork": self._count}, [theirs.fileno()])
-        except BaseException:
-            ours.close()
-            raise
-        return _Worker(self._count, ours)
+        with theirs, contextlib.suppress(ChannelClosedError):
+            self._order({"fork": self._count}, [theirs.fileno()])
+        return _Worker(self._count, ours, self)
 
-    def kill(self, number: int) -> int | None:
-        """End a worker, whatever it does; returns the signal that ended it, its own or ours."""
-        ended_by = self._order({"kill": number}, []).get("signal")
+    def end(self, number: int, says_how: bool) -> int | None:
+        """End a worker, whatever it does; says, where asked, which signal it had ended by."""
+        try:
+            self._order({"kill": number, "says_how": says_how}, [])
+            if not says_how:
+                return None
+            ended_by = receive(self._control, time.monotonic() + _START_SECONDS).get("signal")
+        except (TimeoutError, ChannelClosedError):
+            return None
         return int(ended_by) if ended_by is not None else None
 
     def close(self) -> None:
@@ -281,13 +306,12 @@ class _Nursery:
         self._control.close()
         self._process.returncode = 0
 
-    def _order(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    def _order(self, order: dict[str, Any], descriptors: list[int]) -> None:
         try:
             socket.send_fds(self._control, [b"!"], descriptors)
-            send(self._control, order)
-            return receive(self._control, time.monotonic() + _START_SECONDS)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             raise ChannelClosedError(str(error)) from error
+        send(self._control, order)
 
 
 def _environment() -> dict[str, str]:

@@ -207,6 +207,8 @@ def _sampled(wanted: Any, given: Any) -> Decision | None:
     has_i = wanted.has(sympy.I) or given.has(sympy.I)
     agreed = 0
     for point in _points(wanted, given):
+        if not has_i and not (_has_real_roots(wanted, point) and _has_real_roots(given, point)):
+            continue
         first, second = _value(wanted, point), _value(given, point)
         if first is None or second is None:
             continue
@@ -220,6 +222,16 @@ def _sampled(wanted: Any, given: Any) -> Decision | None:
         if agreed > _LEAST_POINTS:
             break
     return Decision(True, "sampled") if agreed >= _LEAST_POINTS else None
+
+
+def _has_real_roots(expression: Any, point: dict[Any, Any]) -> bool:
+    """Whether no root is taken of a negative number: else two of them might cancel."""
+    for power in expression.atoms(sympy.Pow):
+        if power.exp.is_Rational and not power.exp.is_Integer and power.base.free_symbols:
+            base = _value(power.base, point)
+            if base is None or not base.is_real or base < 0:
+                return False
+    return True
 
 
 def _points(*expressions: Any) -> list[dict[Any, Any]]:

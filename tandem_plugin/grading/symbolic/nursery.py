@@ -65,11 +65,12 @@ class _Nursery:
         _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         try:
             order = receive(self._control)
-            if "kill" in order:
-                send(self._control, {"signal": self._kill(order["kill"])})
-            else:
+            if "fork" in order:
                 self._fork(order["fork"], descriptors[0])
-                send(self._control, {"forked": order["fork"]})
+                return
+            ended_by = self._kill(order["kill"])
+            if order["says_how"]:
+                send(self._control, {"signal": ended_by})
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -94,7 +95,9 @@ class _Nursery:
 
     def _kill(self, number: int) -> int | None:
         """End a worker; returns the signal that ended it, None where it had ended by itself."""
-        pid = self._workers.pop(number)
+        pid = self._workers.pop(number, None)
+        if pid is None:
+            return None
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else None

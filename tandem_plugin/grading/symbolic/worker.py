@@ -38,6 +38,7 @@ def work(end: socket.socket, memory_mb: int, seconds: float, nursery: int) -> No
     began_with = _peak_kb()
     seal()
     try:
+        send(end, {"ready": os.getpid()})
         for count in range(1, _MAX_ITEMS + 1):
             question = receive(end)
             signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -65,7 +66,7 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"status": "memory"}
     except RecursionError:
-        return {"status": "error", "message": "The answer nests too deep to be compared."}
+        return {"status": "recursion"}
     except Exception as error:
         if (event := take_refusal()) is not None:
             return _sealed(event)
