@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from tandem_plugin import __version__
 from tandem_plugin.cli import app
 
-COMMANDS = ["doctor", "boundaries", "replay", "plugins", "view", "rollout"]
-COMMANDS = ["doctor", "boundaries", "replay", "grade", "path"]
+COMMANDS = ["doctor", "boundaries", "replay", "plugins", "view", "rollout", "grade", "path"]
 
 
 def test_version_is_printed():

@@ -1,7 +1,15 @@
 """The names under which tandem's facts travel through verl's batches and into its rollout dump."""
 
-__all__ = ["AUTHORSHIP", "COLUMNS", "ERROR", "FINGERPRINT", "PASSAGES", "SCHEDULE", "SEED"]
-__all__ = ["AUTHORSHIP", "COLUMNS", "ERROR", "FINGERPRINT", "GRADED", "PASSAGES", "SEED"]
+__all__ = [
+    "AUTHORSHIP",
+    "COLUMNS",
+    "ERROR",
+    "FINGERPRINT",
+    "GRADED",
+    "PASSAGES",
+    "SCHEDULE",
+    "SEED",
+]
 
 AUTHORSHIP = "authorship"
 """One 0 or 1 a response token: 1 where the senior is the author; 0 for the junior's tokens and for
@@ -22,9 +30,8 @@ SCHEDULE = "tandem_schedule"
 ERROR = "tandem_error"
 """Why a trajectory failed in tandem, on its way to the trainer process, which stops."""
 
-COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, PASSAGES)
 GRADED = "outcome_"
 """How the names begin under which tandem's reward says what a response's outcome was, 0.0 or 1.0."""
 
-COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, PASSAGES)
+COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, PASSAGES)
 """What every training row carries."""

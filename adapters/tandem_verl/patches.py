@@ -19,8 +19,16 @@ from tandem_plugin.errors import AuthorshipError, EngineError, TandemError
 from tandem_plugin.wrapping import wrap_once
 from tandem_verl.after_import import after_import
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
-from tandem_verl.fields import AUTHORSHIP, COLUMNS, ERROR, FINGERPRINT, PASSAGES, SCHEDULE, SEED
-from tandem_verl.fields import AUTHORSHIP, ERROR, FINGERPRINT, GRADED, PASSAGES, SEED
+from tandem_verl.fields import (
+    AUTHORSHIP,
+    COLUMNS,
+    ERROR,
+    FINGERPRINT,
+    GRADED,
+    PASSAGES,
+    SCHEDULE,
+    SEED,
+)
 from tandem_verl.refusals import check_run, check_version
 from tandem_verl.rows import Row
 from tandem_verl.settings import tandem_config, tandem_rules
