@@ -31,7 +31,7 @@ ERROR = "tandem_error"
 """Why a trajectory failed in tandem, on its way to the trainer process, which stops."""
 
 GRADED = "outcome_"
-"""How the names begin under which tandem's reward says what a response's outcome was, 0.0 or 1.0."""
+"""How the names begin under which tandem's reward says, by 0.0 or 1.0, what the outcome was."""
 
 COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, PASSAGES)
 """What every training row carries."""

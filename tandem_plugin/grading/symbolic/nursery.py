@@ -62,7 +62,10 @@ class _Nursery:
                 os.kill(pid, signal.SIGKILL)
 
     def _obey(self) -> None:
-        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        try:
+            _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
         try:
             order = receive(self._control)
             if "fork" in order:
