@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support.engine import on_runner
 from support.models import make_model, make_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -54,6 +55,11 @@ def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, sen
         ),
         ({"async_scheduling": True}, "async_scheduling does not go with tandem"),
         ({"enable_lora": True}, "enable_lora does not go with tandem"),
+        ({"enable_prompt_embeds": True}, "enable_prompt_embeds does not go with tandem"),
+        (
+            {"kv_transfer_config": {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}},
+            "kv_transfer_config does not go with tandem",
+        ),
     ],
 )
 def test_serving_options_that_do_not_go_with_tandem_are_refused(
@@ -63,19 +69,31 @@ def test_serving_options_that_do_not_go_with_tandem_are_refused(
         configure(checkpoints["senior"], {"schedule": "word"}, **arguments)
 
 
-def test_model_runner_v2_is_refused(
-    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+def test_model_runner_v2_is_bound_without_a_logits_processor(
+    checkpoints: dict[str, Path],
 ) -> None:
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    with pytest.raises(EngineError, match="VLLM_USE_V2_MODEL_RUNNER is set"):
-        configure(checkpoints["senior"], {"schedule": "word"})
+    from tandem_plugin.engine.status import check_engine
+
+    with on_runner("v2"):
+        config = configure(checkpoints["senior"], {"schedule": "word"}, async_scheduling=True)
+        assert not config.model_config.logits_processors
+        check_engine(config)
+
+
+def test_batch_sharded_sampling_is_refused(checkpoints: dict[str, Path]) -> None:
+    from tandem_plugin.engine.refusals import check_config
+
+    config = configure(checkpoints["senior"], {"schedule": "word"})
+    config.parallel_config.enable_batch_sharded_sampling = True
+    with pytest.raises(EngineError, match="enable_batch_sharded_sampling does not go with"):
+        check_config(config)
 
 
 def test_a_junior_with_a_vocabulary_of_another_size_is_refused(
     checkpoints: dict[str, Path], tmp_path: Path
 ) -> None:
     small = make_model(tmp_path / "small", seed=3, tokenizer=make_tokenizer(700))
-    with pytest.raises(EngineError, match="vocabulary of 700 token ids and the senior"):
+    with pytest.raises(EngineError, match="they differ from token id 700"):
         configure(checkpoints["senior"], {"junior": str(small)})
 
 

@@ -94,7 +94,7 @@ BAD_MACHINES = {
     ),
     "no engine entry point": machine(entry_points={"vllm.general_plugins": []}),
     "no verl entry point": machine(entry_points={"verl.plugins": []}),
-    "V2": machine(probes={"vllm": Probe({"device": "cuda", "runner": "V2", "plugin_error": ""})}),
+    "V3": machine(probes={"vllm": Probe({"device": "cuda", "runner": "V3", "plugin_error": ""})}),
     "no device": machine(
         probes={"vllm": Probe({"device": "", "runner": "V1", "plugin_error": ""})}
     ),
@@ -126,7 +126,7 @@ BAD_MACHINES = {
         ("logits processors", {"logits processors": ("warning", "(x) switch Model Runner V2 off")}),
         ("no engine entry point", {"engine plugin": ("problem", "of vllm.general_plugins is not")}),
         ("no verl entry point", {"verl adapter": ("problem", "of verl.plugins is not installed")}),
-        ("V2", {"vllm runner": ("problem", "Model Runner V2 on cuda")}),
+        ("V3", {"vllm runner": ("problem", "Model Runner V3 on cuda")}),
         ("no device", {"vllm runner": ("problem", "finds no device")}),
         ("plugin broken", {"engine plugin": ("problem", "does not load: E: boom")}),
         (
@@ -165,7 +165,7 @@ def run_doctor(monkeypatch: pytest.MonkeyPatch, here: Machine, *options: str) ->
     return CliRunner().invoke(app, ["doctor", *options])
 
 
-@pytest.mark.parametrize(("name", "code"), [("V2", 1), ("old vllm", 0)])
+@pytest.mark.parametrize(("name", "code"), [("V3", 1), ("old vllm", 0)])
 def test_exit_code_says_whether_there_is_a_problem(
     monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ):

@@ -36,7 +36,7 @@ GROUPS = ("vllm.general_plugins", "vllm.logits_processors", "verl.plugins")
 VERSIONS = {"vllm": ("0.24", "0.32"), "verl": ("0.9.1", "0.9.1"), "openrlhf": ("0.11.2", "0.11.2")}
 """The versions that this release is made for: the first and the last."""
 
-RUNNERS = ("V1",)
+RUNNERS = ("V1", "V2")
 """The model runners of vLLM that this release can drive."""
 
 
