@@ -73,7 +73,7 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 --output-sync=line test-trainers test-engines
+	$(MAKE) --jobs 2 test-trainers test-engines
 
 # Trainers and engines each keep one core busy most of the time: they are tested side by side.
 test-trainers: $(VENV)/.test-ready
