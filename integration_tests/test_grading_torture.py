@@ -1,7 +1,7 @@
 """Thousands of responses, a tenth of them hostile, from eight threads and from Ray actors.
 
-``TANDEM_TORTURE=20000`` makes it twenty thousand; without it, four thousand, so that the whole suite
-stays short.
+``TANDEM_TORTURE=20000`` makes it twenty thousand; without it, four thousand, so that the whole
+suite stays short.
 """
 
 from __future__ import annotations

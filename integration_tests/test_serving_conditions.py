@@ -27,8 +27,8 @@ TIGHT = {
 # about one greedy response of eighty, with one model and without tandem: 2 of 154 were seen to.
 OWN_NOISE = 0.6
 SIZES = {"v1": (160, 60), "v2 asynchronous": (24, 24)}
-"""Requests and their longest response; V2's kernels are interpreted here. What V2 schedules one step
-after the other is tested in test_engine.py."""
+"""Requests and their longest response; V2's kernels are interpreted here. V2 without asynchronous
+scheduling is what test_engine.py runs."""
 
 
 @dataclass
