@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.records import recorded
 from support.server import Server, vllm_server
 
 from tandem_plugin import FingerprintError, TandemConfig, TandemRules, Vocabulary
@@ -46,16 +47,6 @@ def reader(checkpoints: dict[str, Path]) -> AuthorshipReader:
     return AuthorshipReader.from_tokenizer(checkpoints["senior"] / "tokenizer.json", SETTINGS)
 
 
-def recorded(record: Path) -> dict[int, dict[str, Any]]:
-    """The engine's own record, by tandem seed."""
-    rows: dict[int, dict[str, Any]] = {}
-    for file in record.glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            rows[row["tandem_seed"]] = row
-    return rows
-
-
 def choices_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [choice for event in events for choice in event["choices"]]
 
@@ -73,7 +64,7 @@ def test_client_reads_who_wrote_what_as_the_engine_recorded_it(
     status, response = server.post(path, body)
     assert status == 200, response
     (authorship,) = asked.read_stream(response) if stream else asked.read(response)
-    row = recorded(record)[seed]
+    row = recorded(record, [seed])[seed]
     assert authorship.tolist() == row["authorship"]
     assert len(authorship) == 40
     assert 0 < authorship.senior_tokens < 40
@@ -92,8 +83,9 @@ def test_samples_of_one_request_are_read_each_with_its_seed(
     status, response = server.post("/v1/completions", body | asked.fields())
     assert status == 200, response
     read = asked.read_stream(response) if stream else asked.read(response)
-    rows = recorded(record)
-    expected = [rows[sample_seed(200 + stream, i)]["authorship"] for i in range(3)]
+    seeds = [sample_seed(200 + stream, i) for i in range(3)]
+    rows = recorded(record, seeds)
+    expected = [rows[seed]["authorship"] for seed in seeds]
     assert [authorship.tolist() for authorship in read] == expected
     assert len({tuple(authorship) for authorship in read}) == 3
 
@@ -215,7 +207,7 @@ def test_async_engine_serves_many_requests_at_once_and_refuses_a_bad_one_alone(
 
     *served, refused = asyncio.run(all_of_them())
     assert isinstance(refused, FingerprintError)
-    rows = recorded(tmp_path)
+    rows = recorded(tmp_path, range(len(served)), patience=5)
     for seed, tokens in enumerate(served):
         assert len(tokens) == 20 + seed % 7
         assert rows[seed]["response_ids"] == tokens

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.records import recorded
 
 from tandem_plugin import Authorship, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
@@ -49,14 +50,6 @@ def params() -> Any:
     return SamplingParams(temperature=1.0, seed=3, max_tokens=30, ignore_eos=True)
 
 
-def recorded(record: Path, seed: int) -> dict[str, Any]:
-    """What the engine itself recorded for a tandem seed."""
-    import json
-
-    lines = [line for file in record.glob("*.jsonl") for line in file.read_text().splitlines()]
-    return next(row for row in map(json.loads, lines) if row["tandem_seed"] == seed)
-
-
 def test_every_response_says_who_wrote_it_and_can_be_replayed(
     llm: Any, params: Any, rules: TandemRules, record: Path
 ) -> None:
@@ -70,7 +63,7 @@ def test_every_response_says_who_wrote_it_and_can_be_replayed(
         assert response.tandem_schedule == rules.default.settings()
         replayed = rules.default.replay(response.token_ids, response.tandem_seed)
         assert response.authorship == replayed
-        row = recorded(record, response.tandem_seed)
+        row = recorded(record, [response.tandem_seed])[response.tandem_seed]
         assert row["response_ids"] == list(response.token_ids)
         assert row["authorship"] == response.authorship.tolist()
     assert any(0 < response.authorship.senior_share < 1 for response in responses)
@@ -185,7 +178,7 @@ def test_samples_of_one_request_have_seeds_of_their_own(
     assert [o.tandem_seed for o in output.outputs] == [sample_seed(1021, i) for i in range(3)]
     for sample in output.outputs:
         assert sample.authorship == rules.default.replay(sample.token_ids, sample.tandem_seed)
-        row = recorded(record, sample.tandem_seed)
+        row = recorded(record, [sample.tandem_seed])[sample.tandem_seed]
         assert row["authorship"] == sample.authorship.tolist()
         assert row["response_ids"] == list(sample.token_ids)
 

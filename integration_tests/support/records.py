@@ -1,0 +1,29 @@
+"""What an engine itself recorded, by tandem seed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def recorded(folder: Path, seeds: Iterable[int], patience: float = 60) -> dict[int, dict[str, Any]]:
+    """The last record of each seed.
+
+    The engine records a request at the step after its last one, which may come after the response:
+    so this waits until all are there, at most ``patience`` seconds.
+    """
+    wanted = set(seeds)
+    end = time.monotonic() + patience
+    while True:
+        rows: dict[int, dict[str, Any]] = {}
+        for file in folder.glob("*.jsonl"):
+            for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+                if line.endswith("\n"):
+                    row = json.loads(line)
+                    rows[row["tandem_seed"]] = row
+        if wanted <= set(rows) or time.monotonic() > end:
+            return rows
+        time.sleep(0.05)
