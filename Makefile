@@ -6,11 +6,13 @@ OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
-TRAINER_TESTS = $(wildcard integration_tests/test_verl_*.py) integration_tests/test_plugin_example.py
+TRAINER_TESTS = $(wildcard integration_tests/test_verl_*.py)
+LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py grading_torture.py plugin_example.py \
+  rollout_command.py)
 ENGINE_TESTS = $(addprefix integration_tests/test_, engine.py engine_refusals.py engine_variants.py \
   engine_weights.py serving_conditions.py vllm_hooks.py)
 
-.PHONY: demo bench soak test test-vllm test-fast test-integration test-trainers test-engines browser lint format clean
+.PHONY: demo bench soak test test-vllm test-fast test-integration test-trainers test-engines test-long browser lint format clean
 
 # PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
 # transformers' import, and nothing here needs them.
@@ -80,7 +82,11 @@ test-trainers: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(TRAINER_TESTS)
 
 test-engines: $(VENV)/.test-ready
-	$(BIN)/python -m pytest integration_tests $(addprefix --ignore=,$(TRAINER_TESTS))
+	$(BIN)/python -m pytest integration_tests $(addprefix --ignore=,$(TRAINER_TESTS) $(LONG_TESTS))
+
+# What takes longest and changes least; a quarter of an hour more.
+test-long: $(VENV)/.test-ready
+	$(BIN)/python -m pytest $(LONG_TESTS)
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
