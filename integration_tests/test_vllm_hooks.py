@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import subprocess
 import sys
@@ -19,6 +20,14 @@ def _plugins() -> None:
 
 def parameters(function: Any) -> list[str]:
     return list(inspect.signature(inspect.unwrap(function)).parameters)
+
+
+def source_of(module: str) -> str:
+    """A module's source, read without importing it: Model Runner V2 needs Triton."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text(encoding="utf-8")
 
 
 def test_engine_config_is_made_in_one_place_and_wrapped_once() -> None:
@@ -67,6 +76,54 @@ def test_logits_processors_are_told_of_the_batch_as_expected() -> None:
 
     assert {"batch_size", "removed", "added", "moved"} <= set(BatchUpdate.__dataclass_fields__)
     assert parameters(LogitsProcessor.update_state) == ["self", "batch_update"]
+
+
+def test_samples_of_a_request_are_made_in_one_place() -> None:
+    from vllm.v1.engine.parallel_sampling import ParentRequest
+
+    assert ParentRequest.get_child_info.__wrapped__.__module__.startswith("vllm.")
+    assert parameters(ParentRequest.get_child_info) == ["self", "index"]
+
+
+def test_runner_v2_asks_the_model_for_its_state() -> None:
+    source = source_of("vllm.v1.worker.gpu.model_states")
+    assert "model.get_model_state_cls()" in source
+    from vllm.v1.worker.gpu.model_states.default import DefaultModelState
+    from vllm.v1.worker.gpu.model_states.interface import ModelState
+
+    assert issubclass(DefaultModelState, ModelState)
+    assert parameters(ModelState.__init__)[1:3] == ["vllm_config", "model"]
+    assert parameters(ModelState.add_request) == ["self", "req_index", "new_req_data"]
+    assert parameters(ModelState.remove_request) == ["self", "req_id"]
+    assert parameters(ModelState.apply_staged_writes) == ["self"]
+    assert parameters(ModelState.prepare_inputs) == ["self", "input_batch", "req_states"]
+    assert parameters(ModelState.postprocess_state)[:3] == ["self", "idx_mapping", "num_sampled"]
+
+
+def test_runner_v2_calls_its_model_state_in_the_expected_order() -> None:
+    """Admission, then the staged writes, the inputs, the logits, the sampled tokens."""
+    source = source_of("vllm.v1.worker.gpu.model_runner")
+    for call in (
+        "self.model_state.add_request(",
+        "self.model_state.remove_request(",
+        "self.model_state.apply_staged_writes()",
+        "self.model_state.prepare_inputs(",
+        "self.model_state.postprocess_state(",
+        "self.model.compute_logits(",
+    ):
+        assert call in source, call
+
+
+def test_runner_v2_keeps_the_tokens_that_authors_follow() -> None:
+    from vllm.v1.core.sched.output import NewRequestData
+
+    assert {"req_id", "sampling_params", "prefill_token_ids"} <= set(
+        NewRequestData.__dataclass_fields__
+    )
+    states = source_of("vllm.v1.worker.gpu.states")
+    for name in ("last_sampled_tokens", "all_token_ids", "total_len"):
+        assert f"self.{name} = " in states, name
+    assert "class UvaBuffer" in source_of("vllm.v1.worker.gpu.buffer_utils")
 
 
 def test_deep_sleep_saves_the_models_named_buffers() -> None:

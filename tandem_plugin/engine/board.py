@@ -21,11 +21,13 @@ class AuthorBoard:
     """The authors of the rows of the next step that samples.
 
     The runner's binding posts once a step, before the forward pass; the first ``compute_logits``
-    of that step takes. Other calls (prompt logprobs, profiling) find nothing and get the senior.
+    of that step takes; the binding settles the step after it. Other calls (prompt logprobs,
+    profiling) find nothing and get the senior.
     """
 
     def __init__(self) -> None:
         self.bound = False
+        self._posted = False
         self._authors: Authors | None = None
 
     def bind(self) -> None:
@@ -35,6 +37,25 @@ class AuthorBoard:
     def post(self, authors: Authors | None) -> None:
         """Leave the coming step's authors: bool ``[rows]``; None when all rows are the senior's."""
         self._authors = authors
+        self._posted = True
+
+    def settle(self) -> None:
+        """Say that a step has sampled.
+
+        Raises :class:`EngineError` when its authors were never posted, or posted and not taken: the
+        step's tokens would be the senior's, whoever should have written them.
+        """
+        if not self._posted:
+            raise EngineError(
+                "A step sampled before its authors were known: this vLLM version calls the tandem "
+                "engine in another order than the tested ones. See docs/compatibility.md."
+            )
+        self._posted = False
+        if self._authors is not None:
+            raise EngineError(
+                "A step sampled without asking who writes its tokens. This serving option or vLLM "
+                "version is not supported in tandem: see docs/compatibility.md."
+            )
 
     def take(self, rows: int) -> Authors | None:
         """The authors that were posted for this step, once; None when nothing was.

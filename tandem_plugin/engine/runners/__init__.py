@@ -8,14 +8,11 @@ would otherwise choose V1 because of it.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from tandem_plugin.errors import EngineError
 
 __all__ = ["AUTHORS_PROCESSOR", "bind_runner", "is_bound"]
-
-logger = logging.getLogger(__name__)
 
 AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
 """The binding to Model Runner V1, by name: vLLM loads it in the worker."""

@@ -43,6 +43,8 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
 
     def update_state(self, batch_update: Any) -> None:
         """Follow the batch, then post the authors of the coming step. Called once a step."""
+        if self._rows:
+            self._board.settle()  # the step before this one
         if batch_update is not None:
             self._rows = batch_update.batch_size
             for row in batch_update.removed:

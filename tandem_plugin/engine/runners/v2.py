@@ -91,6 +91,7 @@ class _Authors:
     def postprocess_state(
         self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, *rest: Any, **options: Any
     ) -> None:
+        self.model.tandem_board.settle()
         super().postprocess_state(idx_mapping, num_sampled, *rest, **options)  # type: ignore[misc]
         last_tokens = self._req_states.last_sampled_tokens[:, 0]
         self._authors.advance(idx_mapping, num_sampled, last_tokens)
