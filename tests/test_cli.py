@@ -39,6 +39,19 @@ def test_help_names_the_command_and_its_json_option(command: str):
     assert "--json" in result.output
 
 
+def test_help_of_rollout_reads_neither_data_nor_grading():
+    code = (
+        "import sys\n"
+        "from tandem_plugin.cli import app\n"
+        "app(['rollout', '--help'], standalone_mode=False)\n"
+        "heavy = ('tandem_plugin.data', 'tandem_plugin.grading', 'torch', 'vllm', 'sympy')\n"
+        "sys.exit(str([name for name in sys.modules if name.startswith(heavy)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "--problems" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["nope"], ["--nope"], ["doctor", "--nope"], ["boundaries"], ["replay", "x", "--show", "-1"]],

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.cli.problems import Problem, digest, read_problems
+from tandem_plugin.cli.problems import answer, chat, digest, prompt, read_prompts
+from tandem_plugin.cli.rollout import _Run
 from tandem_plugin.cli.rollout_file import RolloutFile, run_file
 from tandem_plugin.cli.rollouts import RolloutError
+from tandem_plugin.data import DataError, Problem
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]
@@ -132,53 +135,89 @@ def test_folder_in_place_of_the_file_is_an_error_of_one_sentence(tmp_path: Path)
 MESSAGES = [{"role": "user", "content": "Q"}]
 
 
-@pytest.mark.parametrize("as_list", [True, False])
-def test_problems_are_read_from_json_and_jsonl(tmp_path: Path, as_list: bool):
+@pytest.mark.parametrize("ending", [".json", ".jsonl"])
+def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str):
     rows: list[dict[str, Any]] = [
         {"problem": "1+1?", "answer": 2.0},
-        {"prompt": "2+2?", "ground_truth": "4"},
-        {"question": "\u20283+3?", "other": 1},
-        {"prompt": MESSAGES},
+        {"prompt": "2+2?", "ground_truth": ["4", "four"]},
+        {"question": "\u20283+3?\n ", "other": 1},
+        {"messages": MESSAGES, "answer": None},
     ]
-    file = tmp_path / "problems"
-    text = json.dumps(rows, indent=1) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n"
-    file.write_text(text)
-    assert read_problems(file) == [
-        Problem("1+1?", 2.0),
-        Problem("2+2?", "4"),
-        Problem("\u20283+3?"),
-        Problem(MESSAGES),
-    ]
-    assert [p.messages()[0]["content"] for p in read_problems(file)] == [
-        "1+1?", "2+2?", "\u20283+3?", "Q",
-    ]  # fmt: skip
+    file = tmp_path / f"problems{ending}"
+    as_list = ending == ".json"
+    file.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n")
+    problems = read_prompts(str(file))
+    assert [prompt(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
+    assert [answer(one) for one in problems] == ["2", ["4", "four"], None, None]
+    assert [chat(one)[0]["content"] for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", "Q"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("name", "text", "said"),
     [
-        ("", "holds no problems"),
-        ("[]", "holds no problems"),
-        ('{"problem": "x"}\n{', "line 2 is not JSON"),
-        ("[1]", "row 1 is 1, not a JSON object"),
-        ('{"text": "x"}', "line 1 has none of the fields problem, prompt, question"),
-        ('{"problem": ""}', "problem='' is neither a text nor a list of messages"),
-        ('{"prompt": [{"role": "user"}]}', "is neither a text nor a list of messages"),
-        ("[" * 9999, "is not JSON"),
+        ("problems.jsonl", "", "problems.jsonl holds no problems"),
+        ("problems.json", "[]", "problems.json holds no problems"),
+        ("problems.jsonl", '{"problem": "x"}\n{', "problems.jsonl, row 2: This is not JSON"),
+        ("problems.json", '["x", {"problem": "y"}]', "problems.json, row 1: This is a str, no obj"),
+        ("problems.jsonl", '{"text": "x"}', "Row 1: It has no text in any of problem, question"),
+        ("problems.jsonl", '{"problem": ""}', "Row 1: It has no text"),
+        ("problems.jsonl", '{"prompt": [{"role": "user"}]}', "Its prompt is neither text nor chat"),
+        (
+            "problems.jsonl",
+            '{"problem": "x"}\n{"prompt": [{"role": "user", "content": null}]}\n{"problem": []}',
+            "row 2: Its prompt is neither text nor chat messages with role and content. 1 more",
+        ),
+        (
+            "problems.jsonl",
+            '{"problem": "x"}\n{"problem": "y", "answer": {}, "label": {"x": 1}}',
+            "problems.jsonl, row 2: A gold is text or a number, not dict",
+        ),
+        ("problems.json", "[" * 9999, "is not JSON"),
+        ("problems.txt", "1+1?", "ends in '.txt'"),
     ],
 )
-def test_wrong_problems_are_refused_by_row(tmp_path: Path, text: str, said: str):
-    file = tmp_path / "problems.jsonl"
+def test_wrong_problems_are_refused_by_file_and_row(
+    tmp_path: Path, name: str, text: str, said: str
+):
+    file = tmp_path / name
     file.write_text(text)
-    with pytest.raises(RolloutError) as refused:
-        read_problems(file)
+    with pytest.raises(DataError) as refused:
+        read_prompts(str(file))
     assert said in str(refused.value)
+    assert str(file) in str(refused.value)
+
+
+def asked(text: str, *golds: str) -> Problem:
+    return Problem(1, ({"role": "user", "content": text.strip()},), golds, text)
 
 
 def test_digest_knows_what_is_asked_and_not_the_answers():
-    one = digest([Problem("a", 1), Problem("b")])
-    assert one == digest([Problem("a", 2), Problem("b")])
-    assert one != digest([Problem("b"), Problem("a")])
+    one = digest([asked("a", "1"), asked("b")])
+    assert one == digest([asked("a", "2"), asked("b")]) == "3554d2b8a1e34099"
+    assert one != digest([asked("b"), asked("a")])
+    assert one != digest([asked("a "), asked("b")])
+    assert one != digest([Problem(1, asked("a").messages, ()), asked("b")])
+
+
+class Tokenizer:
+    chat_template = "a template"
+
+    def encode(self, text: str) -> list[str]:
+        return [text]
+
+    def apply_chat_template(self, turns: list[dict[str, str]], **_: Any) -> list[str]:
+        return ["user:", *(turn["content"] for turn in turns)]
+
+
+def test_raw_text_is_sent_as_it_stands_and_a_chat_only_through_a_template():
+    llm: Any = SimpleNamespace(get_tokenizer=Tokenizer)
+    text, turns = asked("Q: 1+1?\nA: "), Problem(2, tuple(MESSAGES), ())
+    raw, templated = (_Run(llm, [text, turns], 0, {}, raw, {}) for raw in (True, False))
+    assert raw._prompt_ids(text) == ["Q: 1+1?\nA: "]
+    assert templated._prompt_ids(text) == ["user:", "Q: 1+1?\nA: "]
+    assert templated._prompt_ids(turns) == ["user:", "Q"]
+    with pytest.raises(RolloutError, match="--raw was given"):
+        raw._prompt_ids(turns)
 
 
 @pytest.mark.parametrize(

@@ -1,99 +1,50 @@
-"""Problems to answer, from a JSON or JSONL file."""
+"""The problems that ``tandem rollout`` asks, with or without their right answers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from tandem_plugin.cli.rollouts import RolloutError, short
+from tandem_plugin.data import DataError, Problem, read_problems
+from tandem_plugin.data.problem import Message
 
-__all__ = ["Problem", "digest", "read_problems"]
-
-PROMPTS = ("problem", "prompt", "question")
-ANSWERS = ("answer", "ground_truth")
+__all__ = ["answer", "chat", "digest", "prompt", "read_prompts"]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem: what is asked, and the right answer where the file has it."""
+def read_prompts(source: str) -> tuple[Problem, ...]:
+    """The problems of a source, read as :func:`tandem_plugin.data.read_problems` does.
 
-    prompt: str | list[dict[str, str]]
-    """A text, or the messages of a chat."""
-    answer: Any = None
-
-    def messages(self) -> list[dict[str, str]]:
-        """The prompt as a chat."""
-        if isinstance(self.prompt, str):
-            return [{"role": "user", "content": self.prompt}]
-        return self.prompt
-
-
-def read_problems(path: Path) -> list[Problem]:
-    """The problems of a file: one JSON object a line, or one JSON list of objects.
-
-    The prompt is in the field problem, prompt or question; the answer in answer or ground_truth.
-    Raises :class:`RolloutError` naming the file and the row for anything else: no row is left out.
+    Right answers may be missing. Raises :class:`DataError` naming the source and the row for a row
+    that is no problem: none is left out.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RolloutError(f"The problems {str(path)!r} cannot be read: {error}.") from error
-    problems = [_problem(path, name, row) for name, row in _rows(path, text)]
-    if not problems:
-        raise RolloutError(f"{str(path)!r} holds no problems.")
-    return problems
+    found = read_problems(source, bad_rows="skip", name=source, golds="optional")
+    if found.bad_rows:
+        bad, *more = found.bad_rows
+        others = f" {len(more):,} more rows are no problems." if more else ""
+        raise DataError(f"{source}, row {bad.row}: {bad.reason}{others}")
+    return found.problems
+
+
+def prompt(problem: Problem) -> str | list[Message]:
+    """What is asked, as its row has it: a text, white space included, or the turns of a chat."""
+    return list(problem.messages) if problem.raw is None else problem.raw
+
+
+def chat(problem: Problem) -> list[Message]:
+    """What is asked, as a chat."""
+    asked = prompt(problem)
+    return [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+
+
+def answer(problem: Problem) -> str | list[str] | None:
+    """The right answer, a list where there are several, None where none is known."""
+    if len(problem.golds) > 1:
+        return list(problem.golds)
+    return problem.golds[0] if problem.golds else None
 
 
 def digest(problems: Sequence[Problem]) -> str:
     """A hash of what is asked, by which a run knows its problems again."""
-    asked = json.dumps([problem.prompt for problem in problems])
+    asked = json.dumps([prompt(problem) for problem in problems])
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
-
-
-def _rows(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    if text.lstrip().startswith("["):
-        content = _parsed(path, "it", text)
-        yield from ((f"row {i}", row) for i, row in enumerate(content, 1))
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield f"line {number}", _parsed(path, f"line {number}", line)
-
-
-def _parsed(path: Path, name: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RolloutError(
-            f"The problems {str(path)!r} cannot be read: {name} is not JSON ({error})."
-        ) from error
-
-
-def _problem(path: Path, name: str, row: Any) -> Problem:
-    if not isinstance(row, dict):
-        raise RolloutError(f"{str(path)!r}, {name} is {short(row)}, not a JSON object.")
-    for field in PROMPTS:
-        if field in row:
-            if not _is_prompt(row[field]):
-                raise RolloutError(
-                    f"{str(path)!r}, {name}: {field}={short(row[field])} is neither a text nor a "
-                    "list of messages with role and content."
-                )
-            answer = next((row[key] for key in ANSWERS if key in row), None)
-            return Problem(row[field], answer)
-    raise RolloutError(f"{str(path)!r}, {name} has none of the fields {', '.join(PROMPTS)}.")
-
-
-def _is_prompt(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(
-            isinstance(message, dict)
-            and isinstance(message.get("role"), str)
-            and isinstance(message.get("content"), str)
-            for message in value
-        )
-    return isinstance(value, str) and bool(value.strip())

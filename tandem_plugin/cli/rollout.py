@@ -12,8 +12,8 @@ import typer
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.cli.problems import Problem
     from tandem_plugin.cli.rollout_file import RolloutFile
+    from tandem_plugin.data import Problem
     from tandem_plugin.engine.llm import TandemLLM
 
 __all__ = ["rollout"]
@@ -36,10 +36,10 @@ _NEUTRAL_ARGUMENTS = {
 def rollout(
     senior: Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")],
     problems: Annotated[
-        Path,
+        str,
         typer.Option(
-            help="Problems, JSON or one JSON object a line, with the field problem, prompt or "
-            "question, and perhaps answer."
+            help="Problems, perhaps with answers: a .jsonl, .json or .parquet file, the folder of "
+            "a saved Hugging Face data set, or owner/name#split on the Hub."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to go on with.")],
@@ -92,7 +92,7 @@ def rollout(
     code 1 when a prompt is too long for the model, 130 when interrupted.
     """
     from tandem_plugin.cli.assignments import assignments
-    from tandem_plugin.cli.problems import digest, read_problems
+    from tandem_plugin.cli.problems import digest, read_prompts
     from tandem_plugin.cli.rollout_file import RolloutFile
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
@@ -102,7 +102,7 @@ def rollout(
     config = TandemConfig.from_mapping({**asked, "junior": junior})
     arguments = _engine_arguments(engine or [])
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
-    listed = read_problems(problems)
+    listed = read_prompts(problems)
     noted = {
         "tandem_plugin": _version(),
         "senior": _named(senior),
@@ -188,12 +188,14 @@ class _Run:
 
     def row(self, problem: int, output: Any) -> dict[str, Any]:
         """What is known of one response."""
+        from tandem_plugin.cli.problems import answer, prompt
+
         (response,) = output.outputs
         asked = self._problems[problem]
-        answer = {} if asked.answer is None else {"answer": asked.answer}
+        known = answer(asked)
         return {
-            "prompt": asked.prompt,
-            **answer,
+            "prompt": prompt(asked),
+            **({} if known is None else {"answer": known}),
             "response": response.text,
             "finish_reason": response.finish_reason,
             "response_ids": list(response.token_ids),
@@ -204,14 +206,15 @@ class _Run:
         }
 
     def _prompt_ids(self, problem: Problem) -> list[int]:
+        from tandem_plugin.cli.problems import chat
         from tandem_plugin.cli.rollouts import RolloutError
 
         if self._chat:
             ids = self._tokenizer.apply_chat_template(
-                problem.messages(), add_generation_prompt=True, return_dict=False
+                chat(problem), add_generation_prompt=True, return_dict=False
             )
-        elif isinstance(problem.prompt, str):
-            ids = self._tokenizer.encode(problem.prompt)
+        elif problem.raw is not None:
+            ids = self._tokenizer.encode(problem.raw)
         else:
             raise RolloutError(
                 "The problems are messages of a chat, but the senior's tokenizer has no chat "

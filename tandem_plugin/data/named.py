@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -110,9 +110,7 @@ def _joined(parts: list[ProblemSet]) -> tuple[Problem, ...]:
     if len(parts) == 1:
         return parts[0].problems
     problems = [problem for part in parts for problem in part.problems]
-    return tuple(
-        Problem(row, problem.messages, problem.golds) for row, problem in enumerate(problems, 1)
-    )
+    return tuple(replace(problem, row=row) for row, problem in enumerate(problems, 1))
 
 
 def _check_recorded(name: str, problems: ProblemSet, cache: Path) -> None:

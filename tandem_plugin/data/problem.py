@@ -19,6 +19,9 @@ class Problem:
     messages: tuple[Message, ...]
     """The chat that asks it, as the source has it: without instruction where that has none."""
     golds: tuple[str, ...]
+    """Never empty, but where the reader was told that answers may be missing."""
+    raw: str | None = None
+    """The text as its row has it, white space included; None for a chat."""
 
     @property
     def text(self) -> str:

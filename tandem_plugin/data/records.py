@@ -25,6 +25,10 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         return _numbered(_saved(path))
     if not path.is_file():
         raise DataError(f"There is no file {str(path)!r}.")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return _json_lines(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.data.problem import BadRow, Message, Problem, ProblemSet
 from tandem_plugin.data.records import is_hub_name, read_hub, read_records
@@ -28,30 +28,40 @@ GOLD_FIELDS = (
 SOLUTION_FIELDS = ("solution", "solutions", "response")
 _MARKED = "####"
 
+Golds: TypeAlias = Literal["required", "optional"]
+"""Whether a record without any answer is no problem, or a problem without golds."""
+
 
 def read_problems(
-    source: str | Path, bad_rows: Literal["stop", "skip"] = "stop", name: str | None = None
+    source: str | Path,
+    bad_rows: Literal["stop", "skip"] = "stop",
+    name: str | None = None,
+    golds: Golds = "required",
 ) -> ProblemSet:
     """The problems of a file, a saved data set, or owner/name[#split] on the Hugging Face Hub.
 
     A record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
     one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
     bad_rows: ``stop`` at the first row that is no problem, or ``skip`` them all and keep them on
-    record. Raises :class:`DataError`.
+    record. golds: whether a record without any answer is a problem; one with an answer that cannot
+    be read never is. Raises :class:`DataError`.
     """
     source = str(source)
     records = read_hub(source) if is_hub_name(source) else read_records(Path(source))
-    return problems_of(records, name or Path(source).stem or source, bad_rows)
+    return problems_of(records, name or Path(source).stem or source, bad_rows, golds)
 
 
 def problems_of(
-    records: Iterable[tuple[int, Any]], name: str, bad_rows: Literal["stop", "skip"] = "stop"
+    records: Iterable[tuple[int, Any]],
+    name: str,
+    bad_rows: Literal["stop", "skip"] = "stop",
+    golds: Golds = "required",
 ) -> ProblemSet:
     """The problems of numbered records. Raises :class:`DataError`, also where there are none."""
     problems: list[Problem] = []
     bad: list[BadRow] = []
     for row, record in records:
-        found = problem_of(row, record)
+        found = problem_of(row, record, golds)
         if isinstance(found, Problem):
             problems.append(found)
         elif bad_rows == "stop":
@@ -64,40 +74,47 @@ def problems_of(
     return ProblemSet(name, tuple(problems), tuple(bad))
 
 
-def problem_of(row: int, record: Any) -> Problem | str:
+def problem_of(row: int, record: Any, golds: Golds = "required") -> Problem | str:
     """The problem that a record is, or a sentence that says why it is none."""
     if isinstance(record, Exception):
         return f"This is not JSON: {record}."
     if not isinstance(record, Mapping):
         return f"This is a {type(record).__name__}, no object with a problem and an answer."
-    messages = _messages(record)
-    if isinstance(messages, str):
-        return messages
-    golds = _golds(record)
-    return golds if isinstance(golds, str) else Problem(row, messages, golds)
+    asked = _asked(record)
+    if isinstance(asked, str):
+        return asked
+    found = _golds(record, golds)
+    if isinstance(found, str):
+        return found
+    messages, raw = asked
+    return Problem(row, messages, found, raw)
 
 
-def _messages(record: Mapping[str, Any]) -> tuple[Message, ...] | str:
+def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] | str:
+    """The chat and, where the record has a text, that text as it stands."""
     field = next((name for name in TEXT_FIELDS if _is_present(record.get(name))), None)
     if field is None:
         has = ", ".join(map(str, record)) or "no field"
         return f"It has no text in any of {', '.join(TEXT_FIELDS)}; it has {has}."
     value = record[field]
     if isinstance(value, str):
-        return ({"role": "user", "content": value.strip()},)
+        return ({"role": "user", "content": value.strip()},), value
     turns = value.tolist() if hasattr(value, "tolist") else value
+    wrong = f"Its {field} is neither text nor chat messages with role and content."
     try:
-        messages = [{"role": str(t["role"]), "content": str(t["content"])} for t in turns]
+        messages = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
     except (TypeError, KeyError):
-        return f"Its {field} is neither text nor chat messages with role and content."
+        return wrong
+    if not all(isinstance(part, str) for message in messages for part in message.values()):
+        return wrong
     while messages and messages[-1]["role"] == "assistant":
         messages.pop()
     if not messages or not messages[-1]["content"].strip():
         return f"Its {field} ends with no turn of a user."
-    return tuple(messages)
+    return tuple(messages), None
 
 
-def _golds(record: Mapping[str, Any]) -> tuple[str, ...] | str:
+def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
     reward_model = record.get("reward_model")
     values = [record.get(name) for name in GOLD_FIELDS]
     if isinstance(reward_model, Mapping):
@@ -109,6 +126,8 @@ def _golds(record: Mapping[str, Any]) -> tuple[str, ...] | str:
         solution = record.get(name)
         if isinstance(solution, str) and (found := extract_answer(solution)).answer is not None:
             return (found.answer,)
+    if golds == "optional":
+        return ()
     looked = ", ".join((*GOLD_FIELDS, "reward_model.ground_truth"))
     return f"It has no answer in any of {looked}, and no solution with a box."
 

@@ -71,6 +71,10 @@ BAD = {
     "blank answer": ({"problem": "Add.", "answer": "  "}, "It has no answer"),
     "unboxed solution": ({"problem": "Add.", "solution": "three"}, "no solution with a box"),
     "a list": ([1], "no object"),
+    "half a message": (
+        {"prompt": [{"role": "user", "content": None}], "answer": "3"},
+        "neither text nor chat",
+    ),
     "wrong messages": ({"prompt": [{"text": "x"}], "answer": "3"}, "neither text nor chat"),
     "empty gold": ({"problem": "Add.", "answer": ["3", ""]}, "A gold is empty"),
     "strange gold": ({"problem": "Add.", "answer": [{"x": 1}]}, "text or a number, not dict"),
@@ -87,6 +91,51 @@ def test_a_bad_row_stops_with_its_number_or_is_kept_on_record(tmp_path: Path, ki
     problems = read_problems(file, bad_rows="skip")
     assert len(problems) == 1
     assert [(bad.row, reason in bad.reason) for bad in problems.bad_rows] == [(2, True)]
+
+
+@pytest.mark.parametrize(
+    ("record", "golds"),
+    [
+        ({"problem": "Add."}, ()),
+        ({"problem": "Add.", "answer": None, "solution": "three"}, ()),
+        ({"problem": "Add.", "answer": 3}, ("3",)),
+    ],
+)
+def test_answers_may_be_missing_where_that_is_said(
+    tmp_path: Path, record: dict[str, Any], golds: tuple[str, ...]
+):
+    file = write(tmp_path / "set.jsonl", record)
+    (problem,) = read_problems(file, golds="optional").problems
+    assert problem.golds == golds
+
+
+@pytest.mark.parametrize("kind", ["no text", "wrong messages", "empty gold", "strange gold"])
+def test_a_bad_row_is_one_also_where_answers_may_be_missing(tmp_path: Path, kind: str):
+    row, reason = BAD[kind]
+    file = write(tmp_path / "set.jsonl", row)
+    with pytest.raises(DataError, match=f"set, row 1: .*{reason}"):
+        read_problems(file, golds="optional")
+
+
+def test_a_text_is_kept_as_it_stands_beside_the_chat(tmp_path: Path):
+    file = write(
+        tmp_path / "a.jsonl", {"problem": " Add. ", "answer": 3}, {"prompt": [USER], "answer": 3}
+    )
+    assert [(one.text, one.raw) for one in read_problems(file).problems] == [
+        ("Add.", " Add. "),
+        ("Add.", None),
+    ]
+
+
+def test_a_file_that_may_not_be_opened_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = write(tmp_path / "a.jsonl", {"problem": "Add.", "answer": 3})
+
+    def refused(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        read_problems(file)
 
 
 def test_a_torn_line_is_a_bad_row(tmp_path: Path):
