@@ -5,29 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tandem_plugin.schedules.parameters import check_probability
-from tandem_plugin.schedules.schedule import Tensor
+from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
 __all__ = ["SentenceSchedule"]
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceSchedule:
+class SentenceSchedule(BernoulliSchedule):
     """Redraw the author after every token that ends a sentence."""
 
     name: ClassVar[str] = "sentence"
     boundaries: ClassVar[str] = "sentence"
-
-    p: float = 0.5
-    """The probability that a redraw gives the senior."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "p", check_probability("p", self.p))
-
-    def start(self, u: Tensor) -> Tensor:
-        return u < self.p
-
-    def advance(
-        self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return (is_boundary & (u < self.p)) | (~is_boundary & author), (run + 1) * ~is_boundary

@@ -5,27 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tandem_plugin.schedules.parameters import check_probability
+from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 from tandem_plugin.schedules.schedule import Tensor
 
 __all__ = ["TokenSchedule"]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenSchedule:
+class TokenSchedule(BernoulliSchedule):
     """Redraw the author after every token, whatever the token is."""
 
     name: ClassVar[str] = "token"
     boundaries: ClassVar[str] = "every"
-
-    p: float = 0.5
-    """The probability that a redraw gives the senior."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "p", check_probability("p", self.p))
-
-    def start(self, u: Tensor) -> Tensor:
-        return u < self.p
 
     def advance(
         self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor

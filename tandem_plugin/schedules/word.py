@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tandem_plugin.schedules.parameters import check_count, check_probability
+from tandem_plugin.schedules.bernoulli import BernoulliSchedule
+from tandem_plugin.schedules.parameters import check_count
 from tandem_plugin.schedules.schedule import Tensor
 
 __all__ = ["WordSchedule"]
 
 
 @dataclass(frozen=True, slots=True)
-class WordSchedule:
+class WordSchedule(BernoulliSchedule):
     """Redraw the author after every word boundary, and after more than ``cap`` other tokens.
 
     Source: Algorithm 1 of the paper. After token t the author is redrawn if the token is a
@@ -22,20 +23,14 @@ class WordSchedule:
     name: ClassVar[str] = "word"
     boundaries: ClassVar[str] = "word"
 
-    p: float = 0.5
-    """The probability that a redraw gives the senior."""
     cap: int = 32
     """K: the run of non-boundary tokens after which the author is redrawn all the same."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "p", check_probability("p", self.p))
+        BernoulliSchedule.__post_init__(self)
         check_count("cap", self.cap)
-
-    def start(self, u: Tensor) -> Tensor:
-        return u < self.p
 
     def advance(
         self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
-        redraw = is_boundary | (run >= self.cap)
-        return (redraw & (u < self.p)) | (~redraw & author), (run + 1) * ~redraw
+        return self._redrawn(is_boundary | (run >= self.cap), author, run, u)
