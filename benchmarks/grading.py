@@ -7,10 +7,12 @@ for a box in long texts, on one core. Every pair is graded once, so that no cach
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from command import progress_bar, run_benchmark
@@ -25,54 +27,34 @@ NAME = "grading"
 FAST, SYMBOLIC = 10_000, 1_000
 
 Pair = tuple[str, str]
-Make = Callable[[random.Random, int], Pair]
+TEXTS = {
+    "prose": "We compute {x} and go on. " * 38_000 + "\\boxed{5}",
+    "a hundred thousand boxes": "\\boxed{" * 100_000,
+}
 
 
 def measure(results: Results, quick: bool) -> None:
-    """Both paths and the extraction, in turn in every round; then one start from nothing."""
-    from tandem_plugin.grading import Grader, GradingLimits, extract_answer
+    """Both paths and the extraction, in turn in every round."""
+    from tandem_plugin.grading import Grader, GradingLimits
 
     fast, symbolic, rounds = (500, 60, 2) if quick else (FAST, SYMBOLIC, 9)
-    texts = {
-        "prose": "We compute {x} and go on. " * 38_000 + "\\boxed{5}",
-        "a hundred thousand boxes": "\\boxed{" * 100_000,
+    figures: dict[str, dict[str, Any]] = {
+        "fast": {"what": "no pair needs computer algebra", "pairs": fast},
+        "symbolic": {"what": "every pair needs computer algebra", "pairs": symbolic},
+        **{kind: {"what": kind, "characters": len(text)} for kind, text in TEXTS.items()},
     }
-    cases: dict[str, Callable[[], float]] = {}
-    figures: dict[str, dict[str, Any]] = {}
+    if all(name in results for name in figures):
+        return
     cores = len(os.sched_getaffinity(0))
     with Grader(GradingLimits(workers=cores)) as grader:
         began = time.perf_counter()
         grader.start()
         started = time.perf_counter() - began
-        drawn = {"fast": 0, "symbolic": 0}
-
-        def graded(path: str, make: Make, count: int) -> float:
-            draw = random.Random(drawn[path])
-            pairs = [make(draw, drawn[path] + place) for place in range(count)]
-            drawn[path] += count
-            start = time.perf_counter()
-            grades = grader.grade_batch(pairs)
-            took = time.perf_counter() - start
-            lost = [grade for grade in grades if grade.outcome in ("timeout", "error")]
-            if lost:
-                raise RuntimeError(f"A pair of the benchmark was lost: {lost[0]}")
-            return count / took
-
-        cases["fast"] = lambda: graded("fast", fast_pair, fast)
-        cases["symbolic"] = lambda: graded("symbolic", symbolic_pair, symbolic)
-        figures["fast"] = {"what": "no pair needs computer algebra", "pairs": fast}
-        figures["symbolic"] = {"what": "every pair needs computer algebra", "pairs": symbolic}
-        for kind, text in texts.items():
-
-            def searched(text: str = text) -> float:
-                start = time.perf_counter()
-                extract_answer(text)
-                return len(text) / (time.perf_counter() - start)
-
-            cases[kind] = searched
-            figures[kind] = {"what": kind, "characters": len(text)}
-        if all(name in results for name in cases):
-            return
+        cases: dict[str, Callable[[], float]] = {
+            "fast": partial(_graded, grader, _pairs(fast_pair), fast),
+            "symbolic": partial(_graded, grader, _pairs(symbolic_pair), symbolic),
+            **{kind: partial(_searched, text) for kind, text in TEXTS.items()},
+        }
         with progress_bar() as progress:
             task = progress.add_task(NAME, total=len(cases) * (rounds + 1))
             samples = run_rounds(cases, rounds, lambda: progress.advance(task))
@@ -80,6 +62,33 @@ def measure(results: Results, quick: bool) -> None:
         unit = "characters a second" if "characters" in figures[name] else "pairs a second"
         extra = {"unit": unit, "cores": cores, "start_seconds": round(started, 2)}
         results.add(name, figures[name] | extra | sample.as_json())
+
+
+def _graded(grader: Any, pairs: Iterator[Pair], count: int) -> float:
+    """Grades the next pairs; pairs a second."""
+    given = list(itertools.islice(pairs, count))
+    start = time.perf_counter()
+    grades = grader.grade_batch(given)
+    took = time.perf_counter() - start
+    lost = [grade for grade in grades if grade.outcome in ("timeout", "error")]
+    if lost:
+        raise RuntimeError(f"A pair of the benchmark was lost: {lost[0]}")
+    return count / took
+
+
+def _searched(text: str) -> float:
+    """Looks for the last box; characters a second."""
+    from tandem_plugin.grading import extract_answer
+
+    start = time.perf_counter()
+    extract_answer(text)
+    return len(text) / (time.perf_counter() - start)
+
+
+def _pairs(make: Callable[[random.Random, int], Pair]) -> Iterator[Pair]:
+    """Pairs without end, of which each is new."""
+    draw = random.Random(0)
+    return (make(draw, place) for place in itertools.count())
 
 
 def table(content: Mapping[str, Any]) -> Table:
@@ -106,7 +115,8 @@ def fast_pair(draw: random.Random, place: int) -> Pair:
     """A typical response of a few thousand characters and a gold that needs no computer algebra."""
     n = draw.randrange(10**6)
     prose = "We compute \\frac{1}{2} of {x} and go on. " * draw.randrange(20, 120)
-    answer, gold = draw.choice(
+    return _boxed(
+        draw,
         [
             (f"{n}", f"{n}"),
             (f"{n}", f"{n + 1}"),
@@ -116,15 +126,16 @@ def fast_pair(draw: random.Random, place: int) -> Pair:
             (f"{n}\\text{{ cm}}", f"{n}"),
             (f"x = {n}", f"{n}"),
             (f"{n / 100:.2f}", f"{n}\\%"),
-        ]
+        ],
+        f"{prose}{place}. ",
     )
-    return f"{prose}{place}. The answer is \\boxed{{{answer}}}.", gold
 
 
 def symbolic_pair(draw: random.Random, place: int) -> Pair:
     """An answer and a gold of which neither is a plain number; two in three are equal."""
     a, b = place + 2, draw.randrange(2, 50)
-    answer, gold = draw.choice(
+    return _boxed(
+        draw,
         [
             (f"{a}\\sqrt{{2}}", f"\\sqrt{{{2 * a * a}}}"),
             (f"{a}\\sqrt{{3}}+{b}", f"{b}+\\sqrt{{{3 * a * a}}}"),
@@ -135,9 +146,14 @@ def symbolic_pair(draw: random.Random, place: int) -> Pair:
             (f"{a}x^2+{b}x", f"x({a}x+{b})"),
             (f"2^{{{b}}}\\cdot {a}+\\sqrt{{2}}", f"\\sqrt{{2}}+{a * 2**b}"),
             (f"\\ln {a}", f"\\ln {a + 1}"),
-        ]
+        ],
     )
-    return f"The answer is $\\boxed{{{answer}}}$.", gold
+
+
+def _boxed(draw: random.Random, pairs: Sequence[Pair], prose: str = "") -> Pair:
+    """A response whose box holds the answer of one of the pairs, and that pair's gold."""
+    answer, gold = draw.choice(pairs)
+    return f"{prose}The answer is $\\boxed{{{answer}}}$.", gold
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import engine_memory
+import grading
 import lockstep
 import replay_throughput
 import selection
@@ -25,7 +26,13 @@ from rich.markup import escape
 
 __all__ = ["BENCHMARKS", "main"]
 
-BENCHMARKS: tuple[ModuleType, ...] = (lockstep, selection, replay_throughput, engine_memory)
+BENCHMARKS: tuple[ModuleType, ...] = (
+    lockstep,
+    selection,
+    replay_throughput,
+    grading,
+    engine_memory,
+)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["assignments"]
+__all__ = ["SettingsOption", "assignments"]
+
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the schedule, such as p=0.3 or cap=16. May be given several times.",
+    ),
+]
 
 
 def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.cli.assignments import SettingsOption, assignments
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -33,15 +34,7 @@ def replay(
     boundaries: Annotated[
         str | None, typer.Option(help="The boundary resolver of rows that name none.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A parameter of the schedule, for rows that do not carry it, such as p=0.3 or "
-            "cap=16. May be given several times.",
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 10,
     json: JsonOption = False,
 ) -> None:
@@ -50,7 +43,8 @@ def replay(
     A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
     where it has them, its settings in tandem_schedule and, for a response of several turns, its
     tandem_passages: [seed, start, stop] of each. A response that the senior wrote alone says
-    "tandem_seed": null. Exit code 1 on any difference or malformed row.
+    "tandem_seed": null. What --set gives is for rows that do not carry it. Exit code 1 on any
+    difference or malformed row.
     """
     from tandem_plugin.cli.audit import RuleBook
     from tandem_plugin.cli.rollouts import RolloutError
@@ -72,8 +66,6 @@ def replay(
 
 
 def _options(schedule: str | None, boundaries: str | None, settings: list[str]) -> dict[str, Any]:
-    from tandem_plugin.cli.assignments import assignments
-
     options = assignments("--set", settings)
     if schedule is not None:
         options["schedule"] = schedule

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.cli.assignments import SettingsOption, assignments
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -50,15 +51,7 @@ def rollout(
     boundaries: Annotated[
         str | None, typer.Option(help="The boundary resolver; without it, the schedule's own.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A parameter of the schedule, such as p=0.3 or cap=16. May be given several "
-            "times.",
-        ),
-    ] = None,
+    settings: SettingsOption = None,
     samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 1,
     seed: Annotated[
         int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
@@ -91,7 +84,6 @@ def rollout(
     was made with other settings is refused. `tandem replay` and `tandem view` read the file. Exit
     code 1 when a prompt is too long for the model, 130 when interrupted.
     """
-    from tandem_plugin.cli.assignments import assignments
     from tandem_plugin.cli.problems import digest, read_prompts
     from tandem_plugin.cli.rollout_file import RolloutFile
     from tandem_plugin.config import TandemConfig
@@ -283,7 +275,6 @@ def _engine(senior: str, config: Any, arguments: dict[str, Any]) -> TandemLLM:
 
 
 def _engine_arguments(given: Sequence[str]) -> dict[str, Any]:
-    from tandem_plugin.cli.assignments import assignments
     from tandem_plugin.errors import ConfigError
 
     arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given).items()}
