@@ -73,12 +73,13 @@ def prepare_environment() -> None:
 def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any]:
     from rich.progress import track
     from support import traffic
+    from support.boundary_ids import step_boundaries, word_boundaries
+    from support.metrics import metric
     from support.reference import Reference
 
     reference = Reference(folder / "senior", folder / "junior")
     rules = traffic.make_rules(tokenizer, TANDEM)
-    words = {i for piece, i in tokenizer.get_vocab().items() if piece.startswith("Ġ")}
-    steps = {i for piece, i in tokenizer.get_vocab().items() if "ĊĊ" in piece}
+    words, steps = word_boundaries(tokenizer), step_boundaries(tokenizer)
     summary: dict[str, Any] = {
         "runner": args.runner,
         "async_scheduling": args.async_scheduling,
@@ -131,17 +132,6 @@ def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any
         args.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(summary, indent=2))
     return summary
-
-
-def metric(name: str) -> float:
-    from prometheus_client import REGISTRY
-
-    return sum(
-        sample.value
-        for family in REGISTRY.collect()
-        for sample in family.samples
-        if sample.name == name
-    )
 
 
 def memory_of_children() -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
+from support.boundary_ids import word_boundaries
 from support.engine import RUNNERS, tandem_engine
+from support.records import recorded
 from support.reference import Reference, algorithm_1, always, every_token
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
@@ -61,7 +62,7 @@ def rules(tokenizer: Any) -> TandemRules:
 
 @pytest.fixture(scope="module")
 def word_ids(tokenizer: Any) -> set[int]:
-    return {i for piece, i in tokenizer.get_vocab().items() if piece[0] == "Ġ"}
+    return word_boundaries(tokenizer)
 
 
 def generate(engine: Any, tokenizer: Any, asked: list[tuple[str, Any]], **sampling: Any) -> Any:
@@ -118,15 +119,11 @@ def test_recorded_authorship_equals_replay_on_sampled_responses(
     )
     # The engine tells its runner of finished requests at its next step.
     generate(engine, tokenizer, [(PROMPTS[0], None)], max_tokens=2)
-    recorded = {}
-    for file in record_folder.glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            recorded[row["tandem_seed"]] = row
+    rows = recorded(record_folder, seeds)
     replayed = rules.default.replay_batch(responses, seeds)
     past_the_cap = 0
     for seed, response, authorship in zip(seeds, responses, replayed, strict=True):
-        row = recorded[seed]
+        row = rows[seed]
         assert row["response_ids"] == response
         assert row["authorship"] == authorship.tolist()
         assert row["tandem_fingerprint"] == rules.fingerprint

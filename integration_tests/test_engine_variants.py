@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support import traffic, worker
+from support.boundary_ids import word_boundaries
 from support.engine import async_engine, tandem_engine
 from support.models import make_model
 from support.reference import Reference, algorithm_1
@@ -36,7 +37,7 @@ def expected(
 ) -> list[list[int]]:
     """ids: how many token ids both models have, where that is not all."""
     reference = Reference(senior, junior, ids)
-    words = {i for piece, i in tokenizer.get_vocab().items() if piece.startswith("Ġ")}
+    words = word_boundaries(tokenizer)
     return [
         reference.greedy(tokenizer(p).input_ids, LENGTH, algorithm_1(seed, 0.5, CAP, words))
         for p in PROMPTS

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.boundary_ids import word_boundaries
 from support.engine import RUNNERS
+from support.records import recorded
 from support.reference import algorithm_1
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
@@ -184,7 +186,7 @@ def replayed(ids: list[int], seed: int, p: float, cap: int, words: set[int]) -> 
 
 @pytest.fixture(scope="module")
 def words(tokenizer: Any) -> set[int]:
-    return {i for piece, i in tokenizer.get_vocab().items() if piece[0] == "Ġ"}
+    return word_boundaries(tokenizer)
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -201,22 +203,18 @@ def test_engine_serves_the_plugins_schedule_by_name(
     )
     result = json.loads((tmp_path / "responses.json").read_text())
     assert "training_step=-1 is not a number of steps" in result["refusal"]
-    recorded = {}
-    for file in tmp_path.glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            recorded[row["tandem_seed"]] = row
-    assert len(recorded) == len(result["responses"]) == 34
+    rows = recorded(tmp_path, [response["seed"] for response in result["responses"]])
+    assert len(rows) == len(result["responses"]) == 34
     shares: dict[int, list[float]] = {}
     for response in result["responses"]:
-        row, step = recorded[response["seed"]], response["training_step"]
+        row, step = rows[response["seed"]], response["training_step"]
         p = 0.9 + (0.1 - 0.9) * min(step / 4, 1)
         assert row["response_ids"] == response["response_ids"]
         expected = replayed(row["response_ids"], response["seed"], p, 4, words)
         assert row["authorship"] == expected
         assert row["tandem_schedule"]["training_step"] == step
         shares.setdefault(step, []).append(Authorship.from_bits(expected).senior_share)
-    assert len({row["tandem_fingerprint"] for row in recorded.values()}) == 6
+    assert len({row["tandem_fingerprint"] for row in rows.values()}) == 6
     assert sum(shares[0]) / len(shares[0]) > sum(shares[5]) / len(shares[5]) + 0.3
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from support import traffic, worker
+from support.boundary_ids import step_boundaries, word_boundaries
 from support.engine import AsyncEngine, T, async_engine
+from support.metrics import metric
 from support.reference import Reference
 
 TANDEM = {"schedule": "word", "cap": 4}
@@ -72,18 +74,6 @@ def reference(checkpoints: dict[str, Path]) -> Reference:
     return Reference(checkpoints["senior"], checkpoints["other"])
 
 
-def metric(name: str) -> float:
-    """The sum of one of vLLM's counters in this process."""
-    from prometheus_client import REGISTRY
-
-    return sum(
-        sample.value
-        for family in REGISTRY.collect()
-        for sample in family.samples
-        if sample.name == name
-    )
-
-
 def test_random_traffic_keeps_every_authorship(
     setup: Setup, tokenizer: Any, reference: Reference
 ) -> None:
@@ -109,8 +99,7 @@ def test_random_traffic_keeps_every_authorship(
 def check_greedy(
     responses: list[traffic.Response], reference: Reference, tokenizer: Any, most: int
 ) -> None:
-    words = {i for piece, i in tokenizer.get_vocab().items() if piece.startswith("Ġ")}
-    steps = {i for piece, i in tokenizer.get_vocab().items() if "ĊĊ" in piece}
+    words, steps = word_boundaries(tokenizer), step_boundaries(tokenizer)
     plain = list(traffic.plain_greedy(responses))[:most]
     assert plain
     differing = []

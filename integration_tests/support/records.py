@@ -10,7 +10,7 @@ from typing import Any
 
 
 def recorded(folder: Path, seeds: Iterable[int], patience: float = 60) -> dict[int, dict[str, Any]]:
-    """The last record of each seed.
+    """The last record of each seed; a preempted request leaves one each time it is preempted.
 
     The engine records a request at the step after its last one, which may come after the response:
     so this waits until all are there, at most ``patience`` seconds.

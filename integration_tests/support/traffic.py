@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.records import recorded
 from tandem_plugin import TandemConfig, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
 
@@ -184,7 +184,7 @@ def check(
     one_more: the engine schedules asynchronously, so it may have sampled a token after the last one
     that counted.
     """
-    records = _last_records(record_folder)
+    records = recorded(record_folder, (seed for _, seed in _in_tandem(responses)))
     report = Report(requests=len(jobs))
     answered = {(response.job.name, response.sample) for response in responses}
     for job in jobs:
@@ -200,13 +200,18 @@ def check(
         report.finished[str(response.finish_reason)] += 1
         if job.abort_after is not None and response.finish_reason is None:
             report.aborted += 1
-        if job.tandem is None or not response.token_ids:
-            continue
-        seed = sample_seed(job.tandem["seed"], response.sample)
+    for response, seed in _in_tandem(responses):
         problem = _compare(response, seed, records.get(seed), rules, one_more)
         if problem:
-            report.mismatches.append(f"{job.name}/{response.sample}: {problem}")
+            report.mismatches.append(f"{response.job.name}/{response.sample}: {problem}")
     return report
+
+
+def _in_tandem(responses: list[Response]) -> Iterator[tuple[Response, int]]:
+    """The responses with tokens of which the engine leaves a record, and their tandem seeds."""
+    for response in responses:
+        if response.job.tandem is not None and response.token_ids:
+            yield response, sample_seed(response.job.tandem["seed"], response.sample)
 
 
 def _compare(
@@ -229,16 +234,6 @@ def _compare(
     if not open_end and len(ids) > len(response.token_ids) + int(one_more):
         return "the record is longer than the response"
     return None
-
-
-def _last_records(folder: Path) -> dict[int, Any]:
-    """The last line of each seed: a preempted request leaves one each time it is preempted."""
-    records = {}
-    for file in folder.glob("*.jsonl"):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            records[row["tandem_seed"]] = row
-    return records
 
 
 def plain_greedy(responses: list[Response]) -> Iterator[Response]:
