@@ -56,9 +56,8 @@ def author_response(
             f"{len(response_mask)}."
         )
     text = (*prompt_ids, *response_ids)
-    senior = np.zeros(len(response_ids), dtype=np.bool_)
-    written = np.zeros(len(response_ids), dtype=np.bool_)
-    passages = []
+    passages: list[tuple[int, int, int]] = []
+    token_ids: list[list[int]] = []
     for call in calls:
         start = len(call.prompt_ids) - len(prompt_ids)
         if start < 0 or text[: len(call.prompt_ids)] != call.prompt_ids:
@@ -66,10 +65,14 @@ def author_response(
         length = _agreeing(call.token_ids, text[len(call.prompt_ids) :])
         if length == 0:
             continue
-        stop = start + length
-        senior[start:stop] = rule.replay(call.token_ids[:length], call.seed).senior
+        passages.append((call.seed, start, start + length))
+        token_ids.append(list(call.token_ids[:length]))
+    senior = np.zeros(len(response_ids), dtype=np.bool_)
+    written = np.zeros(len(response_ids), dtype=np.bool_)
+    replayed = rule.replay_batch(token_ids, [seed for seed, _, _ in passages])
+    for (_, start, stop), authorship in zip(passages, replayed, strict=True):
+        senior[start:stop] = authorship.senior
         written[start:stop] = True
-        passages.append((call.seed, start, stop))
     unexplained = np.flatnonzero(np.asarray(response_mask, dtype=np.bool_) & ~written)
     if unexplained.size:
         raise AuthorshipError(
