@@ -47,6 +47,19 @@ def test_the_junior_is_loaded_although_the_senior_starts_from_dummy_weights(
     assert senior != expected(reference, tokenizer, lambda: always(True))
 
 
+@pytest.mark.parametrize("checkpoint", ["junior", "senior"])
+def test_reloading_in_place_changes_the_senior_and_no_bit_of_the_junior(
+    engine: Any, tokenizer: Any, checkpoints: dict[str, Path], checkpoint: str
+) -> None:
+    before = engine.collective_rpc(worker.junior_digest)
+    engine.collective_rpc(worker.reload, args=(str(checkpoints[checkpoint]),))
+    engine.reset_prefix_cache()
+    assert engine.collective_rpc(worker.junior_digest) == before
+    reference = Reference(checkpoints[checkpoint], checkpoints["junior"])
+    tokens = greedy(engine, tokenizer, {"seed": 1})
+    assert tokens == expected(reference, tokenizer, lambda: alternating(True))
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "bucket"), [("senior", 1), ("junior", 5), ("senior", 1_000)]
 )

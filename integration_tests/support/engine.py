@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 RUNNERS = ("v1", "v2")
 V2_ON_CPU = Path(__file__).parent / "v2_on_cpu"
+# vLLM's CPU build takes an executor with a process of its own, to bind its threads to cores; named
+# by its path, this one stays, and an engine starts in half the time.
+ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
 @contextmanager
@@ -48,6 +51,8 @@ def engine_settings(tandem: dict[str, Any] | None, **options: Any) -> dict[str, 
         "gpu_memory_utilization": 0.1,
         "dtype": "float32",
     }
+    if options.get("tensor_parallel_size", 1) == 1:
+        settings["distributed_executor_backend"] = ONE_PROCESS
     if tandem is not None:
         settings["additional_config"] = {
             "tandem": {k: str(v) if isinstance(v, Path) else v for k, v in tandem.items()}

@@ -58,3 +58,9 @@ def sync(worker: Any, checkpoint: str, bucket: int) -> int:
         model.load_weights(weights[start : start + bucket])
     process_weights_after_loading(model, worker.model_config, worker.device)
     return len(weights)
+
+
+def reload(worker: Any, checkpoint: str) -> None:
+    """vLLM's own reloading in place, from tensors that a trainer hands over."""
+    weights = load_file(Path(checkpoint) / "model.safetensors")
+    worker.reload_weights(weights_iterator=iter(weights.items()))

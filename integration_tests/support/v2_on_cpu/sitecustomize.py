@@ -70,7 +70,25 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
         with_bool_mask("create_masked_load", 1)
         with_bool_mask("create_masked_store", 2)
 
+    def take_all_nan(interpreter: ModuleType) -> None:
+        """vLLM profiles with uninitialised memory, whose logits may all be NaN: NumPy refuses the
+        largest of nothing, where a GPU takes any."""
+        import numpy as np
+
+        original = interpreter.ReduceOps.min_max
+
+        def min_max(self: Any, block: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+            def any_index(data: Any, axis: Any, keepdims: bool) -> Any:
+                nothing = np.isnan(data).all(axis=axis, keepdims=True)
+                return idx_reduce_op(np.where(nothing, 0, data), axis=axis, keepdims=keepdims)
+
+            chosen = None if idx_reduce_op is None else any_index
+            return original(self, block, val_reduce_op, chosen)
+
+        interpreter.ReduceOps.min_max = min_max
+
     after_import("triton.runtime.interpreter", take_any_mask)
+    after_import("triton.runtime.interpreter", take_all_nan)
     after_import("triton.backends", offer_a_cpu_backend)
     after_import("vllm.v1.worker.gpu.sample.gumbel", replace_log1p)
     after_import("vllm.v1.sample.ops.topk_topp_sampler", without_triton)
