@@ -9,10 +9,14 @@ BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(wildcard integration_tests/test_verl_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py grading_torture.py plugin_example.py \
   rollout_command.py)
-ENGINE_TESTS = $(addprefix integration_tests/test_, engine.py engine_refusals.py engine_variants.py \
-  engine_weights.py serving_conditions.py vllm_hooks.py)
+# What runs on every vLLM: all of it by `make test-vllm`, the first line by `make test` on the newest.
+CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_weights.py vllm_hooks.py)
+ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
+  engine_variants.py serving_conditions.py)
+NEWEST_VLLM = 0.32.0
 
-.PHONY: demo bench soak test test-vllm test-fast test-integration test-trainers test-engines test-long browser lint format clean
+.PHONY: demo bench soak test test-vllm test-newest-vllm test-fast test-integration test-trainers \
+  test-engines test-long browser lint format clean
 
 # PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
 # transformers' import, and nothing here needs them.
@@ -54,7 +58,7 @@ test: $(VENV)/.test-ready browser
 	$(MAKE) test-integration
 
 # The engine's tests on both model runners with another vLLM: make test-vllm VLLM=0.27.1
-VLLM ?= 0.32.0
+VLLM ?= $(NEWEST_VLLM)
 VLLM_VENV = $(VENV)-vllm-$(VLLM)
 $(VLLM_VENV)/.ready: pyproject.toml
 	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
@@ -66,6 +70,9 @@ $(VLLM_VENV)/.ready: pyproject.toml
 test-vllm: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS)
 
+test-newest-vllm:
+	$(MAKE) VLLM=$(NEWEST_VLLM) ENGINE_TESTS="$(CORE_TESTS)" test-vllm
+
 # A long soak on each runner: reports under runs/.
 soak: $(VENV)/.test-ready
 	$(BIN)/python integration_tests/soak.py --runner v1 --out runs/soak-v1.json
@@ -75,9 +82,9 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-trainers test-engines
+	$(MAKE) --jobs 2 test-trainers test-engines test-newest-vllm
 
-# Trainers and engines each keep one core busy most of the time: they are tested side by side.
+# Each keeps one core busy most of the time: they are tested two at a time.
 test-trainers: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(TRAINER_TESTS)
 

@@ -15,6 +15,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
 # Engines of tests that run at the same time would otherwise be bound to the same core.
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+# The models are tiny: threads would wait for each other, and vLLM's attention on CPU strays by some
+# tenths of a logit more often with several.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Functions sent there are found by name.
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ def main() -> int:
     parser.add_argument("--longest", type=int, default=48, help="tokens of a response at most")
     parser.add_argument("--runner", choices=["v1", "v2"], default="v1")
     parser.add_argument("--async-scheduling", action="store_true", help="V2 only")
+    parser.add_argument(
+        "--plain", action="store_true", help="the same traffic for the senior alone: vLLM's noise"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/soak.json"))
     args = parser.parse_args()
@@ -52,22 +56,24 @@ def main() -> int:
     make_model(
         folder / "junior", seed=2, tokenizer=tokenizer, hidden=96, layers=3, heads=6, kv_heads=3
     )
-    tandem = {**TANDEM, "junior": folder / "junior", "record": folder / "record"}
+    tandem = None
+    if not args.plain:
+        tandem = {**TANDEM, "junior": folder / "junior", "record": folder / "record"}
     with async_engine(
         args.runner, folder / "senior", tandem, async_scheduling=args.async_scheduling, **TIGHT
     ) as running:
         summary = soak(running, folder, tokenizer, args)
-    # vLLM's CPU build itself strays by some tenths of a logit now and then: see OWN_NOISE in
-    # test_serving_conditions.py.
-    wrong = [difference for difference in summary["greedy_differences"] if difference["gap"] > 0.6]
-    bad = summary["mismatches"] + summary["lost"] + wrong
-    return int(bool(bad) or not summary["preemptions"])
+    # vLLM's CPU build itself strays now and then: --plain measures how often.
+    strayed = len(summary["greedy_differences"]) > summary["greedy_checked"] // 10
+    bad = summary["mismatches"] + summary["lost"]
+    return int(bool(bad) or strayed or not summary["preemptions"])
 
 
 def prepare_environment() -> None:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any]:
@@ -83,6 +89,7 @@ def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any
     summary: dict[str, Any] = {
         "runner": args.runner,
         "async_scheduling": args.async_scheduling,
+        "plain": args.plain,
         **dict.fromkeys(("requests", "samples", "tokens", "aborted", "greedy_checked"), 0),
         "finished": {},
         "mismatches": [],
@@ -97,6 +104,8 @@ def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any
             args.round, tokenizer, args.seed + number, longest=args.longest, arrival=0.005,
             seeded=args.runner == "v2",
         )  # fmt: skip
+        if args.plain:
+            jobs = [replace(job, tandem=None) for job in jobs]
         responses = running.run(traffic.send(running.engine, jobs, patience=3_600))
         last = traffic.Job(f"last-{number}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
         running.run(traffic.send(running.engine, [last], patience=600))

@@ -73,9 +73,14 @@ class AsyncEngine:
 
 @contextmanager
 def async_engine(
-    runner: str, senior: Path, tandem: dict[str, Any], *, async_scheduling: bool, **options: Any
+    runner: str,
+    senior: Path,
+    tandem: dict[str, Any] | None,
+    *,
+    async_scheduling: bool,
+    **options: Any,
 ) -> Iterator[AsyncEngine]:
-    """A ``vllm.v1.engine.async_llm.AsyncLLM`` in tandem."""
+    """A ``vllm.v1.engine.async_llm.AsyncLLM`` in tandem (or not, for None)."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 

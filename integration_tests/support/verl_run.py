@@ -160,11 +160,12 @@ class VerlBench:
             "VERL_USE_EXTERNAL_MODULES": ",".join(modules),
             "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
             "VLLM_CPU_KVCACHE_SPACE": "1",
-            "OMP_NUM_THREADS": "2",
+            "OMP_NUM_THREADS": "1",
             "HYDRA_FULL_ERROR": "1",
             "HF_HUB_OFFLINE": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DEDUP_LOGS": "0",
+            "RAY_prestart_worker_first_driver": "0",
             "PYTHONWARNINGS": "ignore",
         }
 
