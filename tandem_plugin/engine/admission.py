@@ -8,11 +8,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from tandem_plugin.engine.vocabularies import (
-    admitted_vocabulary,
-    engine_rules,
-    shared_vocabulary,
-)
+from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
 from tandem_plugin.errors import RequestError, TandemError
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.seeds import sample_seed
@@ -34,13 +30,8 @@ def check_request(vllm_config: Any, params: Any) -> None:
 
 
 def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
-    """Raise :class:`RequestError` for a prompt with token ids that not both models have.
-
-    vLLM has let the prompt through; it is read again only where that leaves ids to refuse.
-    """
+    """Raise :class:`RequestError` for a prompt with token ids that not both models have."""
     shared = shared_vocabulary(vllm_config)
-    if admitted_vocabulary(vllm_config) <= shared:
-        return
     if token_ids and max(token_ids) >= shared:
         with _clients_error():
             raise RequestError(

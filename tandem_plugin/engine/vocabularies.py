@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
@@ -11,13 +10,12 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError, TokenizerError
 from tandem_plugin.rules import TandemRules
 
-__all__ = ["admitted_vocabulary", "check_vocabularies", "engine_rules", "shared_vocabulary"]
+__all__ = ["check_vocabularies", "engine_rules", "shared_vocabulary"]
 
 logger = logging.getLogger(__name__)
 
 _rules: dict[str, TandemRules] = {}
 _sizes: dict[str, int] = {}
-_admitted: dict[tuple[str, str, str | None, int], int] = {}
 
 
 def engine_rules(vllm_config: Any) -> TandemRules:
@@ -78,25 +76,6 @@ def shared_vocabulary(vllm_config: Any) -> int:
     if junior not in _sizes:
         _sizes[junior] = _vocabulary_size(model, junior)
     return min(_sizes[junior], int(model.get_vocab_size()))
-
-
-def admitted_vocabulary(vllm_config: Any) -> float:
-    """How many token ids vLLM lets into an engine by itself.
-
-    Before a prompt is tandem's to check, ``InputProcessor`` has refused ids that neither vLLM's
-    tokenizer nor the senior has (seen in 0.27 to 0.32), but only where there is a tokenizer: with
-    ``skip_tokenizer_init``, verl's default, the number is infinite.
-    """
-    model = vllm_config.model_config
-    if model.skip_tokenizer_init:
-        return math.inf
-    size = int(model.get_vocab_size())
-    key = (model.tokenizer, model.tokenizer_mode, model.tokenizer_revision, size)
-    if key not in _admitted:
-        from vllm.tokenizers import cached_tokenizer_from_config
-
-        _admitted[key] = max(size, cached_tokenizer_from_config(model).max_token_id + 1)
-    return _admitted[key]
 
 
 def _vocabulary_size(model: Any, junior: str) -> int:
