@@ -166,6 +166,7 @@ class VerlBench:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DEDUP_LOGS": "0",
             "RAY_prestart_worker_first_driver": "0",
+            "RAY_worker_niceness": "0",  # else the engines tested beside it starve them
             "PYTHONWARNINGS": "ignore",
         }
 
