@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rewards import compute_score
-
 SENIOR_ALONE, TEAM = "senior alone", "team"
 
 
@@ -72,6 +70,7 @@ def generate(senior: Path, junior: Path, data: Path, out: Path, sampling: Sampli
     from vllm import LLM, SamplingParams
 
     from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+    from tandem_plugin.grading import grade
 
     engine = LLM(
         str(senior),
@@ -122,7 +121,7 @@ def generate(senior: Path, junior: Path, data: Path, out: Path, sampling: Sampli
             gold = row.pop("gold")
             row["response_ids"] = list(response.token_ids)
             row["output"] = response.text
-            row["score"] = compute_score("demo", response.text, gold)
+            row["score"] = grade(response.text, gold).reward
             if row["tandem_seed"] is not None:
                 authorship = rules.default.replay(row["response_ids"], row["tandem_seed"])
                 row["authorship"] = authorship.tolist()

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from data import Message, make_row
 from problems import Problem, draw_distinct
-from rewards import compute_score
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from tokenizer import train_tokenizer
@@ -22,6 +21,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+
+from tandem_plugin.grading import grade
 
 IGNORED = -100
 
@@ -226,7 +227,7 @@ def pass_rate(
     )
     responses = tokenizer.batch_decode(written[:, longest:], skip_special_tokens=True)
     scores = [
-        compute_score("demo", response, problem.answer)
+        grade(response, problem.answer).reward
         for response, problem in zip(responses, problems, strict=True)
     ]
     return sum(scores) / len(scores)

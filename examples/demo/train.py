@@ -18,11 +18,13 @@ from typing import Any
 
 import psutil
 
+from tandem_plugin.grading.rewards import reward_file
+
 # The one flag that turns an ordinary verl run into a tandem run.
 TANDEM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem.schedule=word"
 
-REWARDS = Path(__file__).resolve().with_name("rewards.py")
-SAMPLER = REWARDS.with_name("sampler.py")
+REWARDS = reward_file("verl")
+SAMPLER = Path(__file__).resolve().with_name("sampler.py")
 _RUN_MARK = "TANDEM_DEMO_RUN"  # set in the environment of every process of a run
 
 Metrics = dict[str, Any]
