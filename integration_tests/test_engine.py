@@ -218,16 +218,12 @@ def test_a_bad_request_is_refused_alone_and_the_engine_lives_on(
     assert len(generate(engine, tokenizer, [(PROMPTS[0], {"seed": 1})], max_tokens=4)) == 1
 
 
-@pytest.mark.parametrize(
-    ("past", "sentence"), [(0, "share only the ids below"), (1, "out of vocabulary")]
-)
-def test_a_prompt_past_both_vocabularies_is_refused(
-    engine: Any, tokenizer: Any, past: int, sentence: str
-) -> None:
-    """By tandem where vLLM lets it through: it counts one id more than the tokenizer has."""
+@pytest.mark.parametrize("past", [0, 1])
+def test_a_prompt_past_both_vocabularies_is_refused(engine: Any, tokenizer: Any, past: int) -> None:
+    """By vLLM, or by tandem where vLLM lets it through: before 0.32 it counts one id too many."""
     from vllm.exceptions import VLLMValidationError
 
-    with pytest.raises(VLLMValidationError, match=sentence):
+    with pytest.raises(VLLMValidationError, match=r"share only the ids below|out of vocabulary"):
         engine.generate({"prompt_token_ids": [5, len(tokenizer) + past]}, use_tqdm=False)
 
 
