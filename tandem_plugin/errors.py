@@ -5,6 +5,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "EngineError",
+    "EvaluationError",
     "FingerprintError",
     "GradingError",
     "RequestError",
@@ -47,3 +48,7 @@ class GradingError(TandemError, RuntimeError):
 
 class DataError(TandemError, ValueError):
     """A problem set, or a row of it, cannot be used."""
+
+
+class EvaluationError(TandemError, ValueError):
+    """An evaluation, or a result of one, cannot be made, read or compared."""
