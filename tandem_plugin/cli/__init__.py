@@ -8,8 +8,10 @@ import typer
 
 from tandem_plugin._version import __version__
 from tandem_plugin.cli.boundaries import boundaries
+from tandem_plugin.cli.compare import compare
 from tandem_plugin.cli.data import data
 from tandem_plugin.cli.doctor import doctor
+from tandem_plugin.cli.eval import evaluate
 from tandem_plugin.cli.grade import grade
 from tandem_plugin.cli.output import JsonOption, print_json
 from tandem_plugin.cli.path import path
@@ -38,7 +40,9 @@ app.command()(plugins)
 app.command()(view)
 app.command()(grade)
 app.command()(path)
+app.command()(compare)
 app.add_typer(data, name="data")
+app.add_typer(evaluate, name="eval")
 
 
 @app.callback()

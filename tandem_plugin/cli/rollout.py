@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["rollout"]
 
 _INTERRUPTED = 130
-_REFUSED_ARGUMENTS = ("model", "additional_config", "tandem")
-_NEUTRAL_ARGUMENTS = {
-    "disable_log_stats",
-    "enable_prefix_caching",
-    "enforce_eager",
-    "gpu_memory_utilization",
-    "kv_cache_memory_bytes",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "tensor_parallel_size",
-}
-"""Engine arguments that say how to compute, and not what: a resumed run may change them."""
 
 
 def rollout(
@@ -84,6 +72,7 @@ def rollout(
     was made with other settings is refused. `tandem replay` and `tandem view` read the file. Exit
     code 1 when a prompt is too long for the model, 130 when interrupted.
     """
+    from tandem_plugin.cli.engine_arguments import deciding, engine_arguments
     from tandem_plugin.cli.problems import digest, read_prompts
     from tandem_plugin.cli.rollout_file import RolloutFile
     from tandem_plugin.config import TandemConfig
@@ -92,7 +81,7 @@ def rollout(
     check_seed(seed)
     asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
     config = TandemConfig.from_mapping({**asked, "junior": junior})
-    arguments = _engine_arguments(engine or [])
+    arguments = engine_arguments(engine or [])
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
     listed = read_prompts(problems)
     noted = {
@@ -106,7 +95,7 @@ def rollout(
         "seed": seed,
         **sampling,
         "raw": raw,
-        "engine": {k: v for k, v in arguments.items() if k not in _NEUTRAL_ARGUMENTS},
+        "engine": deciding(arguments),
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     with RolloutFile(out, noted) as file:
@@ -272,19 +261,6 @@ def _engine(senior: str, config: Any, arguments: dict[str, Any]) -> TandemLLM:
         raise
     except Exception as error:
         raise RolloutError(f"The engine did not start: {type(error).__name__}: {error}") from error
-
-
-def _engine_arguments(given: Sequence[str]) -> dict[str, Any]:
-    from tandem_plugin.errors import ConfigError
-
-    arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given).items()}
-    for name in _REFUSED_ARGUMENTS:
-        if name in arguments:
-            raise ConfigError(
-                f"--engine {name}=... is not for the engine's arguments: --senior, --junior, "
-                "--schedule and --set say it."
-            )
-    return arguments
 
 
 def _parameters(config: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class ResponseScore:
 def chunk_scores(
     senior: torch.Tensor, junior: torch.Tensor, targets: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The junior's cross-entropy and the overlap of both at some positions: float64 ``[positions]``.
+    """The junior's cross-entropy and the overlap of both: float64 ``[positions]`` each.
 
     senior, junior: logits ``[positions, V]``, of any floating type; each is normalised over its own
     vocabulary, and a token that only one model has overlaps with nothing. targets: the senior's
@@ -71,7 +71,7 @@ def score_response(
     targets: Sequence[int],
     chunk: int,
 ) -> ResponseScore:
-    """Scores one response, ``chunk`` positions at a time: never the logits of all positions at once.
+    """Scores one response, ``chunk`` positions at a time, never all of its logits at once.
 
     senior_states, junior_states: the hidden states ``[tokens, width]`` that predict the response's
     tokens, which are those of the position before each. Sums are taken in float64. Raises

@@ -1,0 +1,116 @@
+"""``tandem compare``: the paper's tables from the results of several seniors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.evaluation.comparison import Comparison
+    from tandem_plugin.evaluation.tables import PaperTable
+
+__all__ = ["compare"]
+
+
+def compare(
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The results of two seniors or more: their folders under the --out of `tandem "
+            "eval`. The last is tested against each of the others; drift is relative to the first."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="A folder to write tables.md and tables.tex to.")
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", min=1, help="The k of tables with one pass@k. Default: 8, or fewer."),
+    ] = None,
+    despite: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SETTING",
+            help="A setting in which the results may differ, such as sampling.seed. May be given "
+            "several times.",
+        ),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=2, help="Bootstrap resamples for standard errors.")
+    ] = 10_000,
+    json: JsonOption = False,
+) -> None:
+    """Print the paper's tables: pass@k, handoff, legibility, drift, significance.
+
+    Better values are bold, ± is one bootstrap standard error over problems, and stars are paired
+    one-sided t-tests. Results that were made with other settings are refused.
+    """
+    from tandem_plugin.evaluation.comparison import compare as compared
+    from tandem_plugin.evaluation.rendering import latex, markdown
+    from tandem_plugin.evaluation.tables import paper_tables
+
+    comparison = compared(results, despite or (), resamples)
+    tables = paper_tables(comparison, k)
+    files: dict[str, str] = {}
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        notes = "".join(f"- {sentence}\n" for sentence in comparison.missing)
+        texts = {
+            "tables.md": "\n".join(markdown(table) for table in tables) + (notes and f"\n{notes}"),
+            "tables.tex": "\n".join(latex(table) for table in tables),
+        }
+        for name, text in texts.items():
+            (out / name).write_text(text, encoding="utf-8")
+            files[name] = str(out / name)
+    if json:
+        print_json(_as_json(comparison, tables, files))
+    else:
+        _print(comparison, tables, files)
+
+
+def _as_json(
+    comparison: Comparison, tables: list[PaperTable], files: dict[str, str]
+) -> dict[str, Any]:
+    return {
+        "seniors": list(comparison.seniors),
+        "tables": [
+            {
+                "name": table.name,
+                "title": table.title,
+                "columns": list(table.columns),
+                "rows": [
+                    [
+                        {
+                            "text": cell.text,
+                            "error": cell.error,
+                            "bold": cell.bold,
+                            "stars": cell.stars,
+                        }
+                        for cell in row
+                    ]
+                    for row in table.rows
+                ],
+            }
+            for table in tables
+        ],
+        "notes": list(comparison.missing),
+        "files": files,
+    }
+
+
+def _print(comparison: Comparison, tables: list[PaperTable], files: dict[str, str]) -> None:
+    from rich.console import Console
+
+    from tandem_plugin.evaluation.rendering import rich_table
+
+    console = Console(highlight=False)
+    for table in tables:
+        console.print(rich_table(table))
+    for sentence in comparison.missing:
+        typer.echo(sentence, err=True)
+    for name in files.values():
+        typer.echo(f"Wrote {name}.", err=True)

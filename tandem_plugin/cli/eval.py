@@ -1,0 +1,359 @@
+"""``tandem eval``: the paper's evaluation of seniors, alone and with juniors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.evaluation.benchmark import Benchmark
+    from tandem_plugin.evaluation.checkpoint import Checkpoint
+    from tandem_plugin.evaluation.sampling import Sampling
+
+__all__ = ["evaluate"]
+
+evaluate = typer.Typer(
+    help="Evaluate seniors: alone, handing over to juniors, drift, legibility.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_INTERRUPTED = 130
+
+
+class EvaluatedSchedule(str, Enum):
+    """How senior and junior hand over in an evaluation."""
+
+    STEP = "step"
+    STEP_BERNOULLI = "step-bernoulli"
+
+
+SeniorOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME=PATH",
+        help="A senior: its name in results, and its checkpoint's folder or name. May be given "
+        "several times.",
+    ),
+]
+JuniorOption = Annotated[
+    list[str],
+    typer.Option(metavar="NAME=PATH", help="A junior, likewise. Each senior meets each junior."),
+]
+BenchmarkOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME=SOURCE",
+        help="A benchmark: its name in results, and a problem set as for `tandem data show`. May "
+        "be given several times.",
+    ),
+]
+OutOption = Annotated[Path, typer.Option(help="The folder of results to write, or to go on with.")]
+TemperatureOption = Annotated[float, typer.Option(min=0, help="The sampling temperature.")]
+TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")]
+MaxTokensOption = Annotated[int, typer.Option(min=1, help="The longest response.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
+]
+ScheduleOption = Annotated[
+    list[EvaluatedSchedule] | None,
+    typer.Option(
+        "--schedule",
+        help="step (strict alternation), step-bernoulli (p = 0.5), or both. Default: step.",
+    ),
+]
+EngineOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An argument of vLLM's engine, such as max_model_len=4096. May be given several "
+        "times.",
+    ),
+]
+ReadOption = Annotated[
+    int | None,
+    typer.Option(
+        "--read", min=1, help="Read only the first of each problem's responses; default: all."
+    ),
+]
+DtypeOption = Annotated[
+    str, typer.Option(help="The dtype that models read with; auto is the checkpoint's own.")
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="Where models read, such as cuda:1; default: a GPU, else the CPU."),
+]
+SmoothingOption = Annotated[
+    float, typer.Option(min=0, help="Added to every token's count before it is divided.")
+]
+FrequentOption = Annotated[
+    int,
+    typer.Option(min=1, help="How often the junior must have written a token to be frequent."),
+]
+
+
+@evaluate.command()
+def solo(
+    senior: SeniorOption,
+    benchmark: BenchmarkOption,
+    out: OutOption,
+    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 32,
+    temperature: TemperatureOption = 0.6,
+    top_p: TopPOption = 0.95,
+    max_tokens: MaxTokensOption = 3000,
+    seed: SeedOption = 0,
+    engine: EngineOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let each senior answer alone, and grade: pass@k.
+
+    Responses are written as they are finished; the same command goes on after a kill, and ends with
+    the same result. A file that was made with other settings is refused.
+    """
+    from tandem_plugin.evaluation.generated_runs import run_solo
+    from tandem_plugin.evaluation.sampling import Sampling
+
+    sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
+    benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
+    with _Interruptible():
+        written = [
+            run_solo(out, one, benchmarks, sampling, arguments) for one in _checkpoints(senior)
+        ]
+    _report(written, json)
+
+
+@evaluate.command()
+def handoff(
+    senior: SeniorOption,
+    junior: JuniorOption,
+    benchmark: BenchmarkOption,
+    out: OutOption,
+    schedule: ScheduleOption = None,
+    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 8,
+    temperature: TemperatureOption = 0.6,
+    top_p: TopPOption = 0.95,
+    max_tokens: MaxTokensOption = 3000,
+    seed: SeedOption = 0,
+    engine: EngineOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let each senior answer together with each junior, reasoning step by reasoning step.
+
+    Goes on after a kill, as `tandem eval solo` does. Senior and junior share one engine, and token
+    ids pass between them as they are.
+    """
+    from tandem_plugin.evaluation.sampling import Sampling
+
+    sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
+    benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
+    with _Interruptible():
+        written = _handoffs(
+            out, _checkpoints(senior), _checkpoints(junior), schedule, benchmarks, sampling,
+            arguments,
+        )  # fmt: skip
+    _report(written, json)
+
+
+@evaluate.command()
+def legibility(
+    senior: SeniorOption,
+    junior: JuniorOption,
+    out: OutOption,
+    read: ReadOption = None,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let each junior read each senior's own responses: cross-entropy and distribution overlap.
+
+    The responses are those of `tandem eval solo` in the same folder. Whole distributions of both
+    models are compared, some positions at a time.
+    """
+    from tandem_plugin.evaluation.read_runs import run_legibility
+
+    juniors = _checkpoints(junior)
+    with _Interruptible():
+        written = [
+            path
+            for one in _checkpoints(senior)
+            for path in run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
+        ]
+    _report(written, json)
+
+
+@evaluate.command()
+def drift(
+    senior: Annotated[
+        list[str], typer.Option(metavar="NAME", help="A senior's name. May be repeated.")
+    ],
+    junior: Annotated[str, typer.Option(metavar="NAME", help="The junior's name.")],
+    out: OutOption,
+    smoothing: SmoothingOption = 0.5,
+    frequent: FrequentOption = 10,
+    json: JsonOption = False,
+) -> None:
+    """Compare each senior's use of the vocabulary with the junior's.
+
+    Reads solo runs of all of them in the same folder: `tandem eval solo --senior NAME=PATH`, the
+    junior's own included.
+    """
+    from tandem_plugin.evaluation.read_runs import DriftSettings, run_drift
+
+    chosen = DriftSettings(smoothing, frequent)
+    _report([run_drift(out, name, junior, chosen) for name in senior], json)
+
+
+@evaluate.command(name="all")
+def everything(
+    senior: SeniorOption,
+    junior: JuniorOption,
+    benchmark: BenchmarkOption,
+    out: OutOption,
+    schedule: ScheduleOption = None,
+    samples: Annotated[
+        int, typer.Option("--n", min=1, help="Responses to each problem by a senior alone.")
+    ] = 32,
+    team_samples: Annotated[
+        int, typer.Option("--team-n", min=1, help="Responses to each problem by a team.")
+    ] = 8,
+    temperature: TemperatureOption = 0.6,
+    top_p: TopPOption = 0.95,
+    max_tokens: MaxTokensOption = 3000,
+    seed: SeedOption = 0,
+    engine: EngineOption = None,
+    read: ReadOption = None,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = None,
+    smoothing: SmoothingOption = 0.5,
+    frequent: FrequentOption = 10,
+    json: JsonOption = False,
+) -> None:
+    """All of it: every senior alone and with every junior; the first junior is the base.
+
+    Drift is measured from the first junior, which answers alone too, as one of the seniors.
+    """
+    from tandem_plugin.evaluation.generated_runs import run_solo
+    from tandem_plugin.evaluation.read_runs import DriftSettings, run_drift, run_legibility
+    from tandem_plugin.evaluation.sampling import Sampling
+
+    alone = Sampling(samples, temperature, top_p, max_tokens, seed)
+    team = Sampling(team_samples, temperature, top_p, max_tokens, seed)
+    chosen = DriftSettings(smoothing, frequent)
+    benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
+    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
+    base = juniors[0]
+    written: list[Path] = []
+    with _Interruptible():
+        for one in [base, *(one for one in seniors if one.name != base.name)]:
+            written.append(run_solo(out, one, benchmarks, alone, arguments))
+        written += _handoffs(out, seniors, juniors, schedule, benchmarks, team, arguments)
+        for one in seniors:
+            written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
+            if one.name != base.name:
+                written.append(run_drift(out, one.name, base.name, chosen))
+    _report(written, json)
+
+
+class _Interruptible:
+    """Turns an interrupt into a sentence and exit code 130."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            typer.echo("Stopped. The same command goes on from what is written.", err=True)
+            raise typer.Exit(_INTERRUPTED)
+
+
+def _handoffs(
+    out: Path,
+    seniors: Sequence[Checkpoint],
+    juniors: Sequence[Checkpoint],
+    schedules: list[EvaluatedSchedule] | None,
+    benchmarks: Sequence[Benchmark],
+    sampling: Sampling,
+    arguments: dict[str, Any],
+) -> list[Path]:
+    from tandem_plugin.evaluation.generated_runs import run_handoff
+    from tandem_plugin.schedules import make_schedule, schedule_parameters
+
+    names = list(dict.fromkeys(one.value for one in schedules or [EvaluatedSchedule.STEP]))
+    asked = [{"schedule": name, **schedule_parameters(make_schedule(name, {}))} for name in names]
+    return [
+        path
+        for one in seniors
+        for other in juniors
+        for path in run_handoff(out, one, other, asked, benchmarks, sampling, arguments)
+    ]
+
+
+def _benchmarks(given: Sequence[str]) -> list[Benchmark]:
+    from tandem_plugin.evaluation.benchmark import read_benchmark
+
+    benchmarks = [read_benchmark(one) for one in given]
+    _check_names([one.name for one in benchmarks], "--benchmark")
+    return benchmarks
+
+
+def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
+    from tandem_plugin.evaluation.checkpoint import find_checkpoint
+
+    checkpoints = [find_checkpoint(one) for one in given]
+    _check_names([one.name for one in checkpoints], "--senior or --junior")
+    return checkpoints
+
+
+def _check_names(names: Sequence[str], option: str) -> None:
+    from tandem_plugin.errors import EvaluationError
+
+    for name in names:
+        if names.count(name) > 1:
+            raise EvaluationError(
+                f"{option} has the name {name!r} twice: give each one a name of its own, as in "
+                "NAME=PATH."
+            )
+
+
+def _arguments(given: list[str] | None) -> dict[str, Any]:
+    from tandem_plugin.cli.engine_arguments import engine_arguments
+
+    return engine_arguments(given or [])
+
+
+def _report(written: Sequence[Path], json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from tandem_plugin.evaluation.results import read_summary
+    from tandem_plugin.evaluation.tables import headline
+
+    found = [read_summary(path) for path in written]
+    if json:
+        print_json(
+            {
+                "runs": [
+                    {
+                        "kind": one.kind,
+                        "senior": one.senior,
+                        "junior": one.junior,
+                        "summary": str(one.folder / "summary.json"),
+                        **headline(one),
+                    }
+                    for one in found
+                ]
+            }
+        )
+        return
+    table = Table("senior", "run", "result", box=None, pad_edge=False)
+    for one in found:
+        numbers = "  ".join(f"{name} {value:.4g}" for name, value in headline(one).items())
+        table.add_row(Text(one.senior), Text(one.label), numbers)
+    Console(highlight=False).print(table)

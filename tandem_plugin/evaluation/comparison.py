@@ -1,0 +1,191 @@
+"""Several seniors side by side: the same runs, with the same settings, problem by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.evaluation.bootstrap import RESAMPLES, bootstrap_errors
+from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
+from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
+
+__all__ = ["Comparison", "Measure", "Measured", "compare", "measures"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One statistic of a run: how it is called, printed, and which way is better."""
+
+    name: str
+    decimals: int
+    higher_is_better: bool
+    scale: float = 1.0
+    unit: str = ""
+    k: int | None = None
+
+    @property
+    def heading(self) -> str:
+        """Name, unit and direction, as the paper's tables head them."""
+        arrow = "↑" if self.higher_is_better else "↓"
+        return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measure of one senior: per problem, per benchmark, and over benchmarks."""
+
+    values: Mapping[str, NDArray[np.float64]]
+    """Per problem ``[problems]``, by benchmark; not scaled."""
+    means: Mapping[str, float]
+    errors: Mapping[str, float]
+    """Bootstrap standard errors over problems."""
+    macro: float
+    macro_error: float
+
+    @property
+    def pooled(self) -> NDArray[np.float64]:
+        """All problems of all benchmarks: what paired tests take (section 5.3)."""
+        return np.concatenate(list(self.values.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs of several seniors that may be compared."""
+
+    seniors: tuple[str, ...]
+    runs: Mapping[str, Mapping[str, Summary]]
+    """By label (kind, schedule and junior), then by senior; only what all of them have."""
+    missing: tuple[str, ...]
+    """Sentences about runs that some of the seniors lack, and what else a reader should know."""
+    resamples: int = RESAMPLES
+
+    def of_kind(self, kind: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
+        """(label, runs by senior) of one kind."""
+        for label, found in self.runs.items():
+            if next(iter(found.values())).kind == kind:
+                yield label, found
+
+
+def compare(
+    folders: Sequence[Path], despite: Sequence[str] = (), resamples: int = RESAMPLES
+) -> Comparison:
+    """The results of several seniors, one folder each.
+
+    despite: settings that may differ, by their dotted names. Raises :class:`EvaluationError` for
+    folders without results, results with other settings, and one senior given twice.
+    """
+    by_senior: dict[str, dict[str, Summary]] = {}
+    for folder in folders:
+        found = list(find_summaries(folder))
+        names = sorted({one.senior for one in found})
+        if len(names) != 1:
+            raise EvaluationError(
+                f"{str(folder)!r} holds results of {len(names)} seniors"
+                f"{': ' + ', '.join(names) if names else ''}. Give the folder of one, as "
+                "`tandem eval` writes it under its --out."
+            )
+        if names[0] in by_senior:
+            raise EvaluationError(
+                f"Both {names[0]!r} were evaluated under one name: evaluate one of them under "
+                "another."
+            )
+        by_senior[names[0]] = {one.label: one for one in found}
+    if len(by_senior) < 2:
+        raise EvaluationError("Comparing takes the results of two seniors at least.")
+    return _joined(by_senior, despite, resamples)
+
+
+def measures(summary: Summary) -> list[Measure]:
+    """What can be measured of a run; drift has no per-problem numbers."""
+    if summary.kind in ("solo", "handoff"):
+        counts = {row["samples"] for rows in summary.problems.values() for row in rows}
+        return [Measure(f"pass@{k}", 1, True, 100.0, "%", k) for k in powers_of_two(min(counts))]
+    if summary.kind == "legibility":
+        return [
+            Measure("Cross-entropy", 3, False, unit="nats"),
+            Measure("Distribution overlap", 3, True),
+        ]
+    return []
+
+
+def measure(summary: Summary, chosen: Measure, resamples: int = RESAMPLES) -> Measured:
+    """A measure of a run, with bootstrap standard errors.
+
+    A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
+    Source: sections 4.1 and 4.5 of the paper.
+    """
+    values = {name: _values(rows, chosen) for name, rows in summary.problems.items()}
+    errors = bootstrap_errors({name: v[:, None] for name, v in values.items()}, resamples)
+    means = {name: float(v.mean()) for name, v in values.items()}
+    return Measured(
+        values,
+        means,
+        {name: float(error[0]) for name, error in errors.benchmarks.items()},
+        float(np.mean(list(means.values()))),
+        float(errors.macro[0]),
+    )
+
+
+def _values(rows: Sequence[Mapping[str, float]], chosen: Measure) -> NDArray[np.float64]:
+    if chosen.k is None:
+        field = "cross_entropy" if chosen.name == "Cross-entropy" else "overlap"
+        return np.array([row[field] for row in rows], dtype=np.float64)
+    tables = [pass_at_k_table(int(r["samples"]), [int(r["correct"])], [chosen.k]) for r in rows]
+    return np.array([table[0, 0] for table in tables], dtype=np.float64)
+
+
+def _joined(
+    by_senior: Mapping[str, Mapping[str, Summary]], despite: Sequence[str], resamples: int
+) -> Comparison:
+    labels = sorted(
+        {label: one.kind for found in by_senior.values() for label, one in found.items()}.items(),
+        key=lambda item: (KINDS.index(item[1]), item[0]),
+    )
+    runs: dict[str, dict[str, Summary]] = {}
+    missing: list[str] = []
+    for label, _ in labels:
+        lacking = [name for name, found in by_senior.items() if label not in found]
+        if lacking:
+            missing.append(f"No table of {label}: there is no such result of {_and(lacking)}.")
+            continue
+        side_by_side = {name: found[label] for name, found in by_senior.items()}
+        check_comparable(list(side_by_side.values()), despite)
+        _check_problems(label, list(side_by_side.values()))
+        runs[label] = side_by_side
+        missing += _differing_versions(label, side_by_side)
+    if not runs:
+        raise EvaluationError(
+            f"The seniors {_and(list(by_senior))} have no result in common: " + " ".join(missing)
+        )
+    return Comparison(tuple(by_senior), runs, tuple(dict.fromkeys(missing)), resamples)
+
+
+def _check_problems(label: str, summaries: Sequence[Summary]) -> None:
+    first = summaries[0]
+    for other in summaries[1:]:
+        same = first.problems.keys() == other.problems.keys() and all(
+            [row["problem"] for row in rows] == [row["problem"] for row in other.problems[name]]
+            for name, rows in first.problems.items()
+        )
+        if not same:
+            raise EvaluationError(
+                f"{str(first.folder)!r} and {str(other.folder)!r} are not about the same problems: "
+                f"{label} cannot be compared problem by problem."
+            )
+
+
+def _differing_versions(label: str, found: Mapping[str, Summary]) -> Iterator[str]:
+    known = [dict(one.content.get("versions") or {}) for one in found.values()]
+    for name in sorted({name for one in known for name in one}):
+        seen = {str(one.get(name)) for one in known}
+        if len(seen) > 1:
+            yield f"Made with different versions of {name}: {', '.join(sorted(seen))}."
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(names)

