@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+from tandem_plugin.evaluation.drift import token_counts
+from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
+
+PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
+ERROR = re.compile(r" ± ([\d.]+)")
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The results of the page's example, made by the page's own code."""
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(code, "docs/evaluation.md", "exec"), {})
+    return tmp_path / "results"
+
+
+def tables(text: str) -> list[str]:
+    """The lines of the tables below third-level headings, headings included."""
+    sections = re.split(r"^(?=### )", text, flags=re.MULTILINE)[1:]
+    return [line for part in sections for line in part.splitlines() if line[:1] in ("#", "|")]
+
+
+def test_command_gives_the_tables_computed_by_hand(example: Path):
+    done = run(example / "GRPO", example / "TRL", "--out", example / "tables")
+    assert done.exit_code == 0, done.output
+    given = tables((example / "tables" / "tables.md").read_text(encoding="utf-8"))
+    by_hand = tables(PAGE.read_text(encoding="utf-8"))
+    assert [ERROR.sub(" ±", line) for line in given] == [ERROR.sub(" ±", line) for line in by_hand]
+    for ours, theirs in zip(given, by_hand, strict=True):
+        for error, expected in zip(ERROR.findall(ours), ERROR.findall(theirs), strict=True):
+            last_digit = 10 ** -len(error.partition(".")[2])
+            assert abs(float(error) - float(expected)) < max(0.02 * float(expected), 1.5 * last_digit)
+
+
+def test_terminal_and_latex_say_the_same(example: Path):
+    done = run(example / "GRPO", example / "TRL", "--out", example / "tables")
+    for text in ("Handoff robustness (step base)", "+25.0", "0.008**", "TRL > GRPO"):
+        assert text in done.stdout
+    tex = (example / "tables" / "tables.tex").read_text(encoding="utf-8")
+    assert r"& TRL & $\mathbf{75.0}_{\pm 17." in tex
+    assert r"TRL $>$ GRPO & Distribution overlap ($\uparrow$) & $+0.0200$ & $+4.90$ & $0.008^{**}$" in tex
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 4
+
+
+def test_json_is_one_object(example: Path):
+    found = json.loads(run(example / "GRPO", example / "TRL", "--json").stdout)
+    assert found["seniors"] == ["GRPO", "TRL"]
+    assert [table["name"] for table in found["tables"]] == [
+        "handoff-step-base", "legibility-base", "summary", "significance",
+    ]  # fmt: skip
+    assert found["notes"] == []
+
+
+def edit(summary: Path, change: Any) -> None:
+    content = json.loads(summary.read_text())
+    change(content)
+    summary.write_text(json.dumps(content))
+
+
+def test_results_of_other_settings_are_refused_by_name(example: Path):
+    summary = example / "TRL/handoff/step/base/summary.json"
+    edit(summary, lambda c: c["settings"]["sampling"].update(temperature=1.0))
+    done = run(example / "GRPO", example / "TRL")
+    assert done.exit_code == 1
+    assert "sampling.temperature is 0.6 in the one and 1.0 in the other" in done.stderr
+    meant = run(example / "GRPO", example / "TRL", "--despite", "sampling.temperature")
+    assert meant.exit_code == 0
+
+
+def test_setting_that_only_one_has_is_a_difference(example: Path):
+    summary = example / "TRL/legibility/base/summary.json"
+    edit(summary, lambda c: c["settings"].update(samples=3))
+    done = run(example / "GRPO", example / "TRL")
+    assert done.exit_code == 1
+    assert "samples is None in the one and 3 in the other" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c["benchmarks"]["A"].pop(), "not about the same problems"),
+        (lambda c: c["benchmarks"].pop("A"), "not about the same problems"),
+        (lambda c: c["benchmarks"]["A"].reverse(), "repeated or out of order"),
+        (lambda c: c["benchmarks"]["A"][0].pop("correct"), "lacks a part"),
+        (lambda c: c["benchmarks"]["A"][0].update(correct=None), "must be numbers"),
+        (lambda c: c["benchmarks"]["A"][0].update(correct=7), "7 of 2 samples"),
+        (lambda c: c.update(format=0), "has the format 0"),
+        (lambda c: c.update(kind="nonsense"), "no summary"),
+    ],
+)
+def test_damaged_results_are_refused(example: Path, change: Any, said: str):
+    edit(example / "TRL/handoff/step/base/summary.json", change)
+    done = run(example / "GRPO", example / "TRL")
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_what_only_one_senior_has_is_said_and_left_out(example: Path):
+    shutil.rmtree(example / "TRL/handoff")
+    done = run(example / "GRPO", example / "TRL")
+    assert done.exit_code == 0
+    assert "No table of handoff step base: there is no such result of TRL." in done.stderr
+    assert "Handoff" not in done.stdout
+
+
+def test_other_versions_are_noted(example: Path):
+    edit(
+        example / "TRL/handoff/step/base/summary.json", lambda c: c["versions"].update(vllm="0.0.1")
+    )
+    done = run(example / "GRPO", example / "TRL")
+    assert done.exit_code == 0
+    assert "different versions of vllm: 0.0.1" in done.stderr
+
+
+def test_one_senior_alone_or_twice_or_none_is_refused(example: Path):
+    assert "two seniors at least" in run(example / "GRPO").stderr
+    assert "under one name" in run(example / "GRPO", example / "GRPO").stderr
+    assert "of 2 seniors: GRPO, TRL" in run(example).stderr
+    assert "no folder" in run(example / "none", example / "TRL").stderr
+
+
+def write_handoff(out: Path, senior: str, junior: str, right: list[int]) -> None:
+    rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
+    content = {
+        "senior": {"name": senior},
+        "junior": {"name": junior},
+        "settings": {"schedule": {"schedule": "step"}, "junior": junior},
+        "benchmarks": {"A": rows},
+    }
+    write_summary(run_folder(out, "handoff", senior, junior, "step"), "handoff", content)
+
+
+def test_several_juniors_have_a_table_of_their_own(tmp_path: Path):
+    for senior, by_junior in {"x": ([1, 1], [0, 2]), "y": ([2, 2], [0, 1])}.items():
+        for junior, right in zip(("near", "far"), by_junior, strict=True):
+            write_handoff(tmp_path, senior, junior, right)
+    done = run(tmp_path / "x", tmp_path / "y", "--k", 1, "--json")
+    found = {table["name"]: table for table in json.loads(done.stdout)["tables"]}
+    rows = [[cell["text"] for cell in row] for row in found["juniors-step"]["rows"]]
+    assert sorted(rows[:2]) == [["far", "25.0", "12.5", "-12.5"], ["near", "25.0", "50.0", "+25.0"]]
+    assert rows[2] == ["Avg.", "25.0", "31.2", "+6.2"]
+    assert [cell["bold"] for cell in found["juniors-step"]["rows"][2]] == [False, False, True, False]
+
+
+def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
+    for senior, right in {"x": [0, 1, 2], "y": [1, 1, 1], "z": [2, 3, 4]}.items():
+        write_handoff(tmp_path, senior, "j", right)
+    done = run(*(tmp_path / name for name in "xyz"), "--json")
+    found = {table["name"]: table for table in json.loads(done.stdout)["tables"]}
+    names = [row[1]["text"] for row in found["handoff-step-j"]["rows"][:5]]
+    assert names == ["x", "y", "z", "Δ to x", "Δ to y"]
+    compared = [row[1]["text"] for row in found["significance"]["rows"][:2]]
+    assert compared == ["z > x", "z > y"]
+    # All differ by 2 of 4 from x at k = 1: infinite t.
+    assert [cell["text"] for cell in found["significance"]["rows"][0]][3:] == [
+        "+50.00", "+inf", "<1e-300",
+    ]  # fmt: skip
+
+
+def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> None:
+    folder = run_folder(out, "drift", senior, "base")
+    counts = {"senior": token_counts([wrote], 6), "junior": token_counts([junior], 6)}
+    listed = {n: [[i, int(c)] for i, c in enumerate(found) if c] for n, found in counts.items()}
+    write_json(folder / "counts.json", {"vocabulary": 6, **listed})
+    content = {
+        "senior": {"name": senior},
+        "junior": {"name": "base"},
+        "settings": {"smoothing": 0.5, "frequent": 1},
+        "metrics": {"kl": {"GRPO": 0.5, "TRL": 0.25}[senior], "mean_absolute_log_ratio": 0.125},
+        "benchmarks": {},
+    }
+    write_summary(folder, "drift", content)
+
+
+def test_drift_table_shows_what_is_moved_back(tmp_path: Path):
+    """The junior writes each of four tokens twice. GRPO drops 0 and 1 for 2 and 3, and TRL moves
+    all but token 3 back: 3 of 6 tokens, as 4 and 5 are never written by anyone."""
+    junior = [0, 0, 1, 1, 2, 2, 3, 3]
+    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3, 3, 3, 3], junior)
+    write_drift(tmp_path, "TRL", [0, 1, 2, 3, 3, 3, 3, 3], junior)
+    done = run(tmp_path / "GRPO", tmp_path / "TRL", "--json")
+    found = {table["name"]: table for table in json.loads(done.stdout)["tables"]}
+    grpo, trl = found["drift-base"]["rows"]
+    assert [cell["text"] for cell in grpo] == ["GRPO", "0.5000", "0.1250", "–", "–", "–"]
+    assert [cell["text"] for cell in trl][:4] == ["TRL", "0.2500", "0.1250", "50.0"]
+    assert trl[1]["bold"]
+
+
+def test_hostile_names_stay_text(tmp_path: Path):
+    for senior in ("[bold]x|y", "\\input{z}$&"):
+        rows = [{"problem": i, "samples": 2, "correct": i} for i in range(2)]
+        content = {
+            "senior": {"name": senior},
+            "junior": None,
+            "settings": {},
+            "benchmarks": {"<b>": rows},
+        }
+        write_summary(tmp_path / str(len(senior)), "solo", content)
+    done = run(*tmp_path.iterdir(), "--out", tmp_path / "tables")
+    assert done.exit_code == 0, done.output
+    assert "[bold]x|y" in done.stdout
+    markdown = (tmp_path / "tables" / "tables.md").read_text()
+    assert r"\[bold\]x\|y" in markdown
+    assert "<b>" not in markdown
+    tex = (tmp_path / "tables" / "tables.tex").read_text()
+    assert r"\textbackslash{}input\{z\}\$\&" in tex
