@@ -17,6 +17,7 @@ from tandem_plugin.cli.output import JsonOption, print_json
 from tandem_plugin.cli.path import path
 from tandem_plugin.cli.plugins import plugins
 from tandem_plugin.cli.replay import replay
+from tandem_plugin.cli.report import report
 from tandem_plugin.cli.rollout import rollout
 from tandem_plugin.cli.root import TandemGroup
 from tandem_plugin.cli.view import view
@@ -41,6 +42,7 @@ app.command()(view)
 app.command()(grade)
 app.command()(path)
 app.command()(compare)
+app.command()(report)
 app.add_typer(data, name="data")
 app.add_typer(evaluate, name="eval")
 

@@ -14,7 +14,7 @@ from tandem_plugin.errors import EvaluationError
 
 __all__ = ["Benchmark", "checked_name", "read_benchmark"]
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,16 +162,15 @@ def _answers(
     if team:
         yield from engine.stream(requests, most)
         return
-    core = engine.llm_engine
     running: dict[str, _Place] = {}
     while True:
         for place, prompt, params, _ in islice(requests, most - len(running)):
-            name = "-".join(map(str, place))
-            running[name] = place
-            core.add_request(name, prompt, params)
+            (name,) = engine.enqueue([prompt], params, use_tqdm=False)
+            # Outputs carry the number that LLM gives; vLLM appends a random part to it.
+            running[name.partition("-")[0]] = place
         if not running:
             return
-        for output in core.step():
+        for output in engine.llm_engine.step():
             if output.finished:
                 yield running.pop(output.request_id), output
 

@@ -45,7 +45,9 @@ def test_command_gives_the_tables_computed_by_hand(example: Path):
     for ours, theirs in zip(given, by_hand, strict=True):
         for error, expected in zip(ERROR.findall(ours), ERROR.findall(theirs), strict=True):
             last_digit = 10 ** -len(error.partition(".")[2])
-            assert abs(float(error) - float(expected)) < max(0.02 * float(expected), 1.5 * last_digit)
+            assert abs(float(error) - float(expected)) < max(
+                0.02 * float(expected), 1.5 * last_digit
+            )
 
 
 def test_terminal_and_latex_say_the_same(example: Path):
@@ -54,7 +56,10 @@ def test_terminal_and_latex_say_the_same(example: Path):
         assert text in done.stdout
     tex = (example / "tables" / "tables.tex").read_text(encoding="utf-8")
     assert r"& TRL & $\mathbf{75.0}_{\pm 17." in tex
-    assert r"TRL $>$ GRPO & Distribution overlap ($\uparrow$) & $+0.0200$ & $+4.90$ & $0.008^{**}$" in tex
+    assert (
+        r"TRL $>$ GRPO & Distribution overlap ($\uparrow$) & $+0.0200$ & $+4.90$ & $0.008^{**}$"
+        in tex
+    )
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 4
 
 
@@ -155,7 +160,12 @@ def test_several_juniors_have_a_table_of_their_own(tmp_path: Path):
     rows = [[cell["text"] for cell in row] for row in found["juniors-step"]["rows"]]
     assert sorted(rows[:2]) == [["far", "25.0", "12.5", "-12.5"], ["near", "25.0", "50.0", "+25.0"]]
     assert rows[2] == ["Avg.", "25.0", "31.2", "+6.2"]
-    assert [cell["bold"] for cell in found["juniors-step"]["rows"][2]] == [False, False, True, False]
+    assert [cell["bold"] for cell in found["juniors-step"]["rows"][2]] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_three_seniors_are_compared_with_the_last(tmp_path: Path):

@@ -1,0 +1,1 @@
+"""The report: figures, tables and responses of an evaluation on one page."""

@@ -1,0 +1,238 @@
+"""A report of everything that lies in a folder of results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.cli.viewer.token_bytes import TokenBytes
+from tandem_plugin.errors import EvaluationError, TokenizerError
+from tandem_plugin.evaluation.comparison import compare
+from tandem_plugin.evaluation.report import figures
+from tandem_plugin.evaluation.report.figure import COLOURS, ReportFigure
+from tandem_plugin.evaluation.report.page import Picture, make_page
+from tandem_plugin.evaluation.report.samples import SampleResponse, sample_responses
+from tandem_plugin.evaluation.report.training_log import TrainingLog
+from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
+from tandem_plugin.evaluation.tables import PaperTable, paper_tables
+
+__all__ = ["Report", "build_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was written."""
+
+    page: Path
+    figures: tuple[str, ...]
+    tables: int
+    samples: int
+    notes: tuple[str, ...]
+
+
+def build_report(
+    results: Path,
+    out: Path,
+    *,
+    title: str,
+    order: Sequence[str] = (),
+    logs: Sequence[TrainingLog] = (),
+    samples: int = 2,
+    on_figure: Callable[[str], None] = lambda name: None,
+) -> Report:
+    """Write ``index.html``, ``figures/*.png`` and ``data/*.csv`` under ``out``.
+
+    order: seniors in the order of tables and legends; the first that drifted is the baseline of
+    recovery, the last is tested against the others. Those not named come first, by name. Raises
+    :class:`EvaluationError` for results that cannot be compared, or where there are none.
+    """
+    runs = _runs(results, order)
+    seniors = list(dict.fromkeys(name for found in runs.values() for name in found))
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(sorted(seniors))}
+    notes: list[str] = []
+    vocabularies = _Vocabularies(notes)
+    drawn: list[Picture] = []
+    written: list[str] = []
+    for figure in _figures(runs, colours, vocabularies, logs):
+        on_figure(figure.title)
+        png = figure.png()
+        _write(out / "figures" / f"{figure.name}.png", png)
+        _write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
+        drawn.append((figure.name, figure.title, figure.caption, png))
+        written.append(figure.name)
+    tables = _tables(results, runs, notes)
+    chosen: list[SampleResponse] = []
+    for by_senior in runs.values():
+        for run in by_senior.values():
+            if run.kind in ("solo", "handoff"):
+                chosen += sample_responses(run, samples, vocabularies.token_bytes(run))
+    page = out / "index.html"
+    text = make_page(title, list(_facts(runs)), tables, drawn, chosen, list(dict.fromkeys(notes)))
+    _write(page, text.encode("utf-8", "replace"))
+    return Report(page, tuple(written), len(tables), len(chosen), tuple(dict.fromkeys(notes)))
+
+
+class _Vocabularies:
+    """Tokenizers of the seniors, read where they still lie."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+        self._known: dict[str, Vocabulary | None] = {}
+
+    def of(self, run: Summary) -> Vocabulary | None:
+        """The senior's vocabulary, or None, with a note, where it cannot be read."""
+        path = str(run.content["senior"].get("path", ""))
+        if path not in self._known:
+            try:
+                if not Path(path).is_dir():
+                    raise TokenizerError(f"there is no folder {path!r}")
+                self._known[path] = Vocabulary.from_path(path)
+            except TokenizerError as error:
+                self._known[path] = None
+                self._notes.append(
+                    f"The tokenizer of {run.senior} could not be read ({error}): its team "
+                    "responses are shown without authors, and tokens by their pieces."
+                )
+        return self._known[path]
+
+    def token_bytes(self, run: Summary) -> TokenBytes | None:
+        found = self.of(run)
+        return None if found is None else TokenBytes(found)
+
+    def texts(self, run: Summary) -> Sequence[bytes] | None:
+        found = self.of(run)
+        return None if found is None else found.texts()
+
+
+def _runs(results: Path, order: Sequence[str]) -> dict[str, dict[str, Summary]]:
+    """Runs by label, then by senior, each label's comparable."""
+    found: dict[str, dict[str, Summary]] = {}
+    for one in find_summaries(results):
+        by_senior = found.setdefault(one.label, {})
+        if one.senior in by_senior:
+            raise EvaluationError(
+                f"{str(by_senior[one.senior].folder)!r} and {str(one.folder)!r} are the same run "
+                f"of {one.senior!r}: report them apart."
+            )
+        by_senior[one.senior] = one
+    if not found:
+        raise EvaluationError(
+            f"There is no finished result in {str(results)!r}: run `tandem eval` first."
+        )
+    known = {senior for by_senior in found.values() for senior in by_senior}
+    for name in order:
+        if name not in known:
+            raise EvaluationError(
+                f"There is no result of {name!r}; there are those of {', '.join(sorted(known))}."
+            )
+    ranks = {name: i for i, name in enumerate(order, 1)}
+    ordered = {
+        label: dict(sorted(by_senior.items(), key=lambda item: (ranks.get(item[0], 0), item[0])))
+        for label, by_senior in found.items()
+    }
+    for by_senior in ordered.values():
+        check_comparable(list(by_senior.values()))
+    return dict(sorted(ordered.items(), key=lambda item: _rank(*item)))
+
+
+def _rank(label: str, runs: Mapping[str, Summary]) -> tuple[int, str]:
+    return KINDS.index(next(iter(runs.values())).kind), label
+
+
+def _figures(
+    runs: Mapping[str, Mapping[str, Summary]],
+    colours: Mapping[str, str],
+    vocabularies: _Vocabularies,
+    logs: Sequence[TrainingLog],
+) -> Iterator[ReportFigure]:
+    for label, by_senior in runs.items():
+        first = next(iter(by_senior.values()))
+        if first.kind in ("solo", "handoff"):
+            yield figures.pass_at_k_figure(label, by_senior, colours)
+        elif first.kind == "legibility":
+            yield figures.legibility_figure(label, by_senior, colours)
+        else:
+            pieces = vocabularies.texts(first)
+            yield figures.survival_figure(label, by_senior, colours)
+            yield from figures.recovery_figures(label, by_senior, first.senior, pieces)
+            yield from figures.token_clouds(label, by_senior, pieces)
+    if logs:
+        yield figures.training_figure(logs)
+
+
+def _tables(
+    results: Path, runs: Mapping[str, Mapping[str, Summary]], notes: list[str]
+) -> list[PaperTable]:
+    """The tables of ``tandem compare``, over the seniors that were evaluated most widely."""
+    counted: dict[str, int] = {}
+    for by_senior in runs.values():
+        for name in by_senior:
+            counted[name] = counted.get(name, 0) + 1
+    most = max(counted.values())
+    chosen = [name for name, count in counted.items() if count == most]
+    if len(chosen) < 2:
+        chosen = list(counted)
+    if len(chosen) < 2:
+        notes.append("There are results of one senior alone: tables compare two or more.")
+        return []
+    order = list(dict.fromkeys(n for by_senior in runs.values() for n in by_senior))
+    folders = [_senior_folder(runs, name, results) for name in order if name in chosen]
+    comparison = compare(folders)
+    notes += comparison.missing
+    return paper_tables(comparison)
+
+
+def _senior_folder(runs: Mapping[str, Mapping[str, Summary]], senior: str, results: Path) -> Path:
+    for by_senior in runs.values():
+        if senior in by_senior:
+            below = by_senior[senior].folder.relative_to(results)
+            return results / below.parts[0]
+    raise KeyError(senior)
+
+
+def _facts(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str]]:
+    """What the evaluation was made with."""
+    for label, by_senior in runs.items():
+        first = next(iter(by_senior.values()))
+        sampling = first.settings.get("sampling")
+        if isinstance(sampling, Mapping):
+            yield label, ", ".join(f"{name} {value}" for name, value in sampling.items())
+        shares = {s: _share(run.content.get("metrics", {})) for s, run in by_senior.items()}
+        if any(shares.values()):
+            yield (
+                f"{label}: senior share",
+                "; ".join(f"{s} {share}" for s, share in shares.items() if share),
+            )
+    models = {
+        role["name"]: role.get("fingerprint", "")
+        for by_senior in runs.values()
+        for run in by_senior.values()
+        for role in (run.content["senior"], run.content.get("junior"))
+        if role
+    }
+    yield "models", ", ".join(f"{name} {mark}".strip() for name, mark in models.items())
+    versions = next(iter(next(iter(runs.values())).values())).content.get("versions") or {}
+    yield "versions", json.dumps(versions).strip("{}").replace('"', "")
+
+
+def _share(metrics: Mapping[str, Any]) -> str:
+    shares: list[str] = []
+    for name, found in metrics.items():
+        share = found.get("senior_share") if isinstance(found, Mapping) else None
+        if share and share.get("mean") is not None:
+            spread = share.get("standard_deviation")
+            sign = "" if spread is None else f" ± {100 * spread:.1f}"
+            shares.append(f"{name} {100 * share['mean']:.1f}{sign} %")
+    return ", ".join(shares)
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise EvaluationError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,94 @@
+"""One figure of a report: a picture, and the numbers that it shows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "ReportFigure", "as_cell", "shown_token"]
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+"""Okabe and Ito's, which people who see colours otherwise can tell apart."""
+
+_LONGEST = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFigure:
+    """A figure: what it is called, what it shows, its numbers, and how it is drawn."""
+
+    name: str
+    """For files: letters, digits, dots and hyphens."""
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    draw: Callable[[Figure], None]
+    size: tuple[float, float] = (8.0, 4.5)
+
+    def csv(self) -> str:
+        """The numbers, with a header line."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([as_cell(value) for value in row] for row in self.rows)
+        return text.getvalue()
+
+    def png(self) -> bytes:
+        """The picture; the same numbers give the same bytes."""
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        # Dollars in a token or a name are no mathematics.
+        with (
+            matplotlib.rc_context({"text.parse_math": False, "text.usetex": False}),
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure = Figure(figsize=self.size, layout="constrained")
+            FigureCanvasAgg(figure)
+            self.draw(figure)
+            data = io.BytesIO()
+            figure.savefig(data, format="png", dpi=120, metadata={"Software": None})
+        return data.getvalue()
+
+
+def as_cell(value: object) -> object:
+    """A value as a spreadsheet may have it: text that could be a formula is quoted."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return json.dumps(value)
+    return value
+
+
+def shown_token(text: str) -> str:
+    """A token's text as people can see it: spaces marked, what cannot be drawn by its code."""
+    from matplotlib.font_manager import findfont, get_font
+
+    font = get_font(findfont("DejaVu Sans"))
+    shown = "".join(_shown(letter, font) for letter in text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+def _shown(letter: str, font: Any) -> str:
+    if letter == " ":
+        return "␣" if font.get_char_index(ord("␣")) else "_"
+    drawable = unicodedata.category(letter)[0] not in "CMZ" and font.get_char_index(ord(letter))
+    return letter if drawable else letter.encode("unicode_escape", "surrogatepass").decode()
+
+
+def legend(axes: Any, names: Sequence[str], colours: Sequence[str]) -> None:
+    """A legend of lines in these colours."""
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], color=colour, linewidth=2) for colour in colours]
+    axes.legend(lines, list(names), frameon=False, fontsize="small")

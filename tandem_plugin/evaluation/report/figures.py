@@ -1,0 +1,320 @@
+"""The figures of a report, made from the results of several seniors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tandem_plugin.evaluation import drift
+from tandem_plugin.evaluation.comparison import Measured, measure, measures
+from tandem_plugin.evaluation.read_runs import read_counts
+from tandem_plugin.evaluation.report.figure import COLOURS, ReportFigure, legend, shown_token
+from tandem_plugin.evaluation.report.training_log import TrainingLog
+from tandem_plugin.evaluation.results import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "legibility_figure",
+    "pass_at_k_figure",
+    "recovery_figures",
+    "survival_figure",
+    "token_clouds",
+    "training_figure",
+]
+
+Runs = Mapping[str, Summary]
+_MACRO = "macro average"
+
+
+def pass_at_k_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> ReportFigure:
+    """pass@k curves by benchmark, with bands of one standard error. Source: sections 4.2, 4.3."""
+    first = next(iter(runs.values()))
+    benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
+    found = {s: [(m.k or 0, measure(run, m)) for m in measures(run)] for s, run in runs.items()}
+    rows = [
+        (benchmark, senior, k, *_value(measured, benchmark))
+        for benchmark in benchmarks
+        for senior, curve in found.items()
+        for k, measured in curve
+    ]
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, len(benchmarks), squeeze=False)[0]
+        for axes, benchmark in zip(panels, benchmarks, strict=True):
+            for senior in found:
+                points = np.array([r[2:] for r in rows if r[:2] == (benchmark, senior)])
+                k, value, error = points.T
+                axes.plot(k, 100 * value, color=colours[senior], marker="o", markersize=3)
+                axes.fill_between(
+                    k, 100 * (value - error), 100 * (value + error), color=colours[senior],
+                    alpha=0.15, linewidth=0,
+                )  # fmt: skip
+            axes.set_xscale("log", base=2)
+            ks = sorted({r[2] for r in rows})
+            axes.set_xticks(ks, [str(k) for k in ks])
+            axes.set(xlabel="k", title=benchmark)
+            axes.grid(alpha=0.25)
+        panels[0].set_ylabel("pass@k (%)")
+        legend(panels[-1], list(found), [colours[s] for s in found])
+
+    kind = "alone" if first.kind == "solo" else "as a team"
+    return ReportFigure(
+        f"pass-at-k-{label.replace(' ', '-')}",
+        f"pass@k: {label}",
+        f"Seniors {kind}; bands are one bootstrap standard error over problems.",
+        ("benchmark", "senior", "k", "pass_at_k", "standard_error"),
+        tuple(rows),
+        draw,
+        (3.2 * len(benchmarks) + 0.8, 3.6),
+    )
+
+
+def legibility_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> ReportFigure:
+    """Cross-entropy and overlap by benchmark, with standard errors. Source: section 4.5."""
+    first = next(iter(runs.values()))
+    benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
+    chosen = measures(first)
+    found = {m.name: {s: measure(run, m) for s, run in runs.items()} for m in chosen}
+    rows = [
+        (name, benchmark, senior, *_value(measured, benchmark))
+        for name, by_senior in found.items()
+        for benchmark in benchmarks
+        for senior, measured in by_senior.items()
+    ]
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, len(chosen), squeeze=False)[0]
+        width = 0.8 / len(runs)
+        for axes, one in zip(panels, chosen, strict=True):
+            for i, senior in enumerate(runs):
+                points = np.array([r[3:] for r in rows if (r[0], r[2]) == (one.name, senior)])
+                places = np.arange(len(benchmarks)) + (i - (len(runs) - 1) / 2) * width
+                axes.errorbar(
+                    places, points[:, 0], yerr=points[:, 1], color=colours[senior], fmt="o",
+                    capsize=3, markersize=5,
+                )  # fmt: skip
+            axes.set_xticks(range(len(benchmarks)), benchmarks)
+            axes.set_title(one.heading)
+            axes.grid(alpha=0.25, axis="y")
+        legend(panels[-1], list(runs), [colours[s] for s in runs])
+
+    return ReportFigure(
+        label.replace(" ", "-"),
+        f"Legibility to {first.junior}",
+        "The junior's mean cross-entropy on the seniors' own responses, and the overlap of both "
+        "models' distributions; bars are one bootstrap standard error over problems.",
+        ("measure", "benchmark", "senior", "value", "standard_error"),
+        tuple(rows),
+        draw,
+    )
+
+
+def survival_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> ReportFigure:
+    """Survival curves of the absolute log-ratio. Source: section 4.4, left panel."""
+    curves = {s: run.content["metrics"]["survival"] for s, run in runs.items()}
+    rows = [
+        (senior, threshold, share)
+        for senior, curve in curves.items()
+        for threshold, share in zip(curve["thresholds"], curve["shares"], strict=True)
+    ]
+    first = next(iter(runs.values()))
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for senior, curve in curves.items():
+            axes.plot(curve["thresholds"], curve["shares"], color=colours[senior])
+        axes.set(
+            xlabel="|log(p_sen / p_jun)|, nats", ylabel="share of tokens above", ylim=(0, 1.02)
+        )
+        axes.grid(alpha=0.25)
+        names = [f"{s} (KL {run.content['metrics']['kl']:.4f})" for s, run in runs.items()]
+        legend(axes, names, [colours[s] for s in runs])
+
+    return ReportFigure(
+        f"survival-{label.replace(' ', '-')}",
+        f"Drift from {first.junior}",
+        f"Tokens that {first.junior} wrote at least {first.settings['frequent']} times; counts are "
+        f"smoothed by {first.settings['smoothing']:g}.",
+        ("senior", "threshold", "share_above"),
+        tuple(rows),
+        draw,
+        (6.5, 4.2),
+    )
+
+
+def recovery_figures(
+    label: str, runs: Runs, baseline: str, pieces: Sequence[bytes] | None
+) -> Iterator[ReportFigure]:
+    """What each other senior does to the tokens that the baseline displaced most.
+
+    pieces: the text of every token, where the tokenizer is at hand. Source: section 4.4, right
+    panel.
+    """
+    base = runs[baseline]
+    base_counts, junior_counts = read_counts(base)
+    smoothing = base.settings["smoothing"]
+    displacement = drift.log_ratio(base_counts, junior_counts, smoothing)
+    top = drift.most_displaced(displacement)
+    for senior, run in runs.items():
+        if senior == baseline:
+            continue
+        shift = drift.log_ratio(read_counts(run)[0], base_counts, smoothing)
+        found = drift.recovery(displacement[top], shift[top])
+        texts = ["" if pieces is None else _text(pieces, int(token)) for token in top]
+        rows = tuple(
+            (int(token), text, float(x), float(y))
+            for token, text, x, y in zip(top, texts, found.displacement, found.shift, strict=True)
+        )
+        yield ReportFigure(
+            f"recovery-{label.replace(' ', '-')}-{senior}",
+            f"Recovery: {senior} against {baseline}",
+            f"The {len(top)} tokens that {baseline} displaced most from {run.junior}: "
+            f"{100 * found.share_moved_back:.1f} % are moved back by {senior}; Spearman's ρ is "
+            f"{found.spearman:.2f}.",
+            ("token_id", "token", "log_ratio_baseline_junior", "log_ratio_senior_baseline"),
+            rows,
+            _scatter(found, baseline, senior, str(run.junior)),
+            (6.0, 4.6),
+        )
+
+
+def _scatter(found: drift.Recovery, baseline: str, senior: str, junior: str) -> Any:
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        back = found.displacement * found.shift < 0
+        for chosen, colour in ((back, COLOURS[2]), (~back, COLOURS[1])):
+            axes.scatter(
+                found.displacement[chosen], found.shift[chosen], s=9, alpha=0.6, color=colour
+            )
+        axes.axhline(0, color="0.5", linewidth=0.8)
+        axes.axvline(0, color="0.5", linewidth=0.8)
+        axes.set(
+            xlabel=f"drift of {baseline}: log(p / p of {junior})",
+            ylabel=f"shift of {senior}: log(p / p of {baseline})",
+        )
+        axes.grid(alpha=0.25)
+        legend(axes, ["moved back", "not moved back"], [COLOURS[2], COLOURS[1]])
+
+    return draw
+
+
+def token_clouds(label: str, runs: Runs, pieces: Sequence[bytes] | None) -> Iterator[ReportFigure]:
+    """The tokens that each senior over-emits most, sized by log-ratio. Source: appendix B.1."""
+    for senior, run in runs.items():
+        listed = run.content["metrics"]["over_emitted"][:40]
+        if not listed:
+            continue
+        rows = tuple(
+            (
+                one["token"],
+                str(one["piece"]) if pieces is None else _text(pieces, int(one["token"])),
+                one["log_ratio"],
+                one["senior"],
+                one["junior"],
+            )
+            for one in listed
+        )
+        words = [(shown_token(str(row[1])) or "(empty)", float(row[2])) for row in rows]
+        yield ReportFigure(
+            f"over-emitted-{label.replace(' ', '-')}-{senior}",
+            f"Tokens that {senior} over-emits",
+            f"Relative to {run.junior}, sized by log-ratio; ␣ is a space.",
+            ("token_id", "token", "log_ratio", "count_senior", "count_junior"),
+            rows,
+            _cloud(words),
+            (8.0, 3.6),
+        )
+
+
+def _cloud(words: Sequence[tuple[str, float]]) -> Any:
+    """Words in lines, each as wide as it is drawn."""
+
+    def draw(figure: Figure) -> None:
+        from matplotlib.textpath import TextPath
+
+        axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+        axes.set_axis_off()
+        width, height = 8.0 * 72, 3.6 * 72
+        largest = max(size for _, size in words)
+        placed: list[tuple[float, float, str, float]] = []
+        x = y = line = 0.0
+        for text, size in words:
+            points = 9 + 21 * size / largest
+            extent = TextPath((0, 0), text, size=points, usetex=False).get_extents()
+            taken = max(float(extent.width), 0.4 * points) + 12
+            if x + taken > width and x:
+                x, y, line = 0.0, y + line, 0.0
+            placed.append((x, y, text, points))
+            x, line = x + taken, max(line, 1.35 * points)
+        scale = min(1.0, height / (y + line))
+        for left, down, text, points in placed:
+            axes.text(
+                left * scale / width, 1 - down * scale / height, text, fontsize=points * scale,
+                va="top", ha="left", color=COLOURS[int(points) % 4], transform=axes.transAxes,
+            )  # fmt: skip
+
+    return draw
+
+
+def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
+    """Reward, length, time and accuracy over training steps. Source: section 5.1."""
+    titles = {
+        "reward": "mean reward",
+        "length": "tokens a response",
+        "seconds": "seconds a step",
+        "accumulated_hours": "hours so far",
+        "accuracy": "evaluation accuracy",
+    }
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {name: {} for name in titles}
+    for log in logs:
+        for quantity, points in log.curves.items():
+            curves[quantity][log.name] = list(points)
+        seconds = log.curves.get("seconds", ())
+        if seconds:
+            hours = accumulate(value / 3600 for _, value in seconds)
+            curves["accumulated_hours"][log.name] = list(
+                zip((step for step, _ in seconds), hours, strict=True)
+            )
+    shown = {name: by_log for name, by_log in curves.items() if by_log}
+    colours = {log.name: COLOURS[i % len(COLOURS)] for i, log in enumerate(logs)}
+    rows = tuple(
+        (quantity, name, step, value)
+        for quantity, by_log in shown.items()
+        for name, points in by_log.items()
+        for step, value in points
+    )
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, len(shown), squeeze=False)[0]
+        for axes, (quantity, by_log) in zip(panels, shown.items(), strict=True):
+            for name, points in by_log.items():
+                axes.plot(*zip(*points, strict=True), color=colours[name])
+            axes.set(xlabel="step", title=titles[quantity])
+            axes.grid(alpha=0.25)
+        legend(panels[0], list(colours), list(colours.values()))
+
+    return ReportFigure(
+        "training-dynamics",
+        "Training dynamics",
+        "From the trainers' logs. Accuracy is each run's own evaluation, which may differ in who "
+        "answers.",
+        ("quantity", "run", "step", "value"),
+        rows,
+        draw,
+        (2.9 * len(shown) + 0.6, 3.2),
+    )
+
+
+def _value(measured: Measured, benchmark: str) -> tuple[float, float]:
+    if benchmark == _MACRO and benchmark not in measured.means:
+        return measured.macro, measured.macro_error
+    return measured.means[benchmark], measured.errors[benchmark]
+
+
+def _text(pieces: Sequence[bytes], token: int) -> str:
+    return pieces[token].decode("utf-8", "backslashreplace")
