@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import members
 
 PROBLEMS, SAMPLES, TOKENS = 30, 2, 60
 TANDEM = "from tandem_plugin.cli import main; main()"
@@ -93,19 +94,6 @@ def stopped(command: list[str], file: Path, at: int, how: signal.Signals) -> tup
         for member in members(process.pid):
             os.kill(member, signal.SIGKILL)
     return process.returncode, log.read_text(errors="replace")
-
-
-def members(session: int) -> list[int]:
-    """The processes of a session that still run."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, of_session = stat.read_text().rpartition(") ")[2].split()[:4]
-        except OSError:
-            continue  # it ended just now
-        if int(of_session) == session and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,15 @@ from tandem_plugin.evaluation.bootstrap import RESAMPLES, bootstrap_errors
 from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 
-__all__ = ["Comparison", "Measure", "Measured", "compare", "measures"]
+__all__ = [
+    "Comparison",
+    "Measure",
+    "Measured",
+    "check_problems",
+    "compare",
+    "measure",
+    "measures",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +163,7 @@ def _joined(
             continue
         side_by_side = {name: found[label] for name, found in by_senior.items()}
         check_comparable(list(side_by_side.values()), despite)
-        _check_problems(label, list(side_by_side.values()))
+        check_problems(label, list(side_by_side.values()))
         runs[label] = side_by_side
         missing += _differing_versions(label, side_by_side)
     if not runs:
@@ -165,7 +173,8 @@ def _joined(
     return Comparison(tuple(by_senior), runs, tuple(dict.fromkeys(missing)), resamples)
 
 
-def _check_problems(label: str, summaries: Sequence[Summary]) -> None:
+def check_problems(label: str, summaries: Sequence[Summary]) -> None:
+    """Raise :class:`EvaluationError` unless all are about the same problems of each benchmark."""
     first = summaries[0]
     for other in summaries[1:]:
         same = first.problems.keys() == other.problems.keys() and all(

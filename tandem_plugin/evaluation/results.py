@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -36,6 +37,7 @@ __all__ = [
 
 SUMMARY = "summary.json"
 KINDS = ("solo", "handoff", "legibility", "drift")
+_PART = re.compile(r"[^/\\\x00-\x1f]+")
 FORMAT = 1
 """The form of a summary; another one is refused."""
 
@@ -125,6 +127,7 @@ def read_summary(path: Path) -> Summary:
             {str(name): list(rows) for name, rows in content["benchmarks"].items()},
             content,
         )
+        _check_names(path, summary)
         _check_rows(path, summary)
     except (KeyError, TypeError, AttributeError) as error:
         raise EvaluationError(
@@ -172,6 +175,15 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_names(path: Path, summary: Summary) -> None:
+    """Names become parts of paths, and a result may come from anywhere."""
+    for name in (summary.senior, summary.junior or "-", *summary.problems):
+        if not name or len(name) > 200 or name.startswith(".") or not _PART.fullmatch(name):
+            raise EvaluationError(
+                f"{str(path)!r} has the name {_short(name)}, which cannot be part of a path."
+            )
 
 
 def _check_rows(path: Path, summary: Summary) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.cli.viewer.token_bytes import TokenBytes
 from tandem_plugin.errors import EvaluationError, TokenizerError
-from tandem_plugin.evaluation.comparison import compare
+from tandem_plugin.evaluation.comparison import check_problems, compare
 from tandem_plugin.evaluation.report import figures
 from tandem_plugin.evaluation.report.figure import COLOURS, ReportFigure
 from tandem_plugin.evaluation.report.page import Picture, make_page
@@ -134,8 +134,9 @@ def _runs(results: Path, order: Sequence[str]) -> dict[str, dict[str, Summary]]:
         label: dict(sorted(by_senior.items(), key=lambda item: (ranks.get(item[0], 0), item[0])))
         for label, by_senior in found.items()
     }
-    for by_senior in ordered.values():
+    for label, by_senior in ordered.items():
         check_comparable(list(by_senior.values()))
+        check_problems(label, list(by_senior.values()))
     return dict(sorted(ordered.items(), key=lambda item: _rank(*item)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "ReportFigure", "as_cell", "shown_token"]
+__all__ = ["COLOURS", "ReportFigure", "as_cell", "file_name", "legend", "shown_token"]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 """Okabe and Ito's, which people who see colours otherwise can tell apart."""
@@ -61,6 +62,11 @@ class ReportFigure:
             data = io.BytesIO()
             figure.savefig(data, format="png", dpi=120, metadata={"Software": None})
         return data.getvalue()
+
+
+def file_name(*parts: str) -> str:
+    """A name that can be a file's, whatever the parts hold."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(parts)).strip(".-") or "figure"
 
 
 def as_cell(value: object) -> object:

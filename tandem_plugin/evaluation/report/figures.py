@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,13 @@ import numpy as np
 from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.comparison import Measured, measure, measures
 from tandem_plugin.evaluation.read_runs import read_counts
-from tandem_plugin.evaluation.report.figure import COLOURS, ReportFigure, legend, shown_token
+from tandem_plugin.evaluation.report.figure import (
+    COLOURS,
+    ReportFigure,
+    file_name,
+    legend,
+    shown_token,
+)
 from tandem_plugin.evaluation.report.training_log import TrainingLog
 from tandem_plugin.evaluation.results import Summary
 
@@ -57,6 +64,8 @@ def pass_at_k_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repo
             axes.set_xscale("log", base=2)
             ks = sorted({r[2] for r in rows})
             axes.set_xticks(ks, [str(k) for k in ks])
+            low, high = axes.get_ylim()
+            axes.set_ylim(max(0.0, low), min(101.0, high))
             axes.set(xlabel="k", title=benchmark)
             axes.grid(alpha=0.25)
         panels[0].set_ylabel("pass@k (%)")
@@ -64,7 +73,7 @@ def pass_at_k_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repo
 
     kind = "alone" if first.kind == "solo" else "as a team"
     return ReportFigure(
-        f"pass-at-k-{label.replace(' ', '-')}",
+        file_name("pass-at-k", label),
         f"pass@k: {label}",
         f"Seniors {kind}; bands are one bootstrap standard error over problems.",
         ("benchmark", "senior", "k", "pass_at_k", "standard_error"),
@@ -104,7 +113,7 @@ def legibility_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Rep
         legend(panels[-1], list(runs), [colours[s] for s in runs])
 
     return ReportFigure(
-        label.replace(" ", "-"),
+        file_name(label),
         f"Legibility to {first.junior}",
         "The junior's mean cross-entropy on the seniors' own responses, and the overlap of both "
         "models' distributions; bars are one bootstrap standard error over problems.",
@@ -136,7 +145,7 @@ def survival_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repor
         legend(axes, names, [colours[s] for s in runs])
 
     return ReportFigure(
-        f"survival-{label.replace(' ', '-')}",
+        file_name("survival", label),
         f"Drift from {first.junior}",
         f"Tokens that {first.junior} wrote at least {first.settings['frequent']} times; counts are "
         f"smoothed by {first.settings['smoothing']:g}.",
@@ -171,7 +180,7 @@ def recovery_figures(
             for token, text, x, y in zip(top, texts, found.displacement, found.shift, strict=True)
         )
         yield ReportFigure(
-            f"recovery-{label.replace(' ', '-')}-{senior}",
+            file_name("recovery", label, senior),
             f"Recovery: {senior} against {baseline}",
             f"The {len(top)} tokens that {baseline} displaced most from {run.junior}: "
             f"{100 * found.share_moved_back:.1f} % are moved back by {senior}; Spearman's ρ is "
@@ -220,42 +229,58 @@ def token_clouds(label: str, runs: Runs, pieces: Sequence[bytes] | None) -> Iter
             for one in listed
         )
         words = [(shown_token(str(row[1])) or "(empty)", float(row[2])) for row in rows]
+        placed, height = _placed(words)
         yield ReportFigure(
-            f"over-emitted-{label.replace(' ', '-')}-{senior}",
+            file_name("over-emitted", label, senior),
             f"Tokens that {senior} over-emits",
             f"Relative to {run.junior}, sized by log-ratio; ␣ is a space.",
             ("token_id", "token", "log_ratio", "count_senior", "count_junior"),
             rows,
-            _cloud(words),
-            (8.0, 3.6),
+            _cloud(placed, height),
+            (8.2, height / 72 + 0.2),
         )
 
 
-def _cloud(words: Sequence[tuple[str, float]]) -> Any:
-    """Words in lines, each as wide as it is drawn."""
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word of a cloud, in points from the left and the top."""
 
+    text: str
+    left: float
+    top: float
+    size: float
+
+
+_CLOUD_WIDTH = 8.0 * 72
+
+
+def _placed(words: Sequence[tuple[str, float]]) -> tuple[list[_Word], float]:
+    """Words in lines, each as wide as it is drawn, and the height that they take."""
+    from matplotlib.textpath import TextPath
+
+    largest = max(size for _, size in words)
+    placed: list[_Word] = []
+    left = top = line = 0.0
+    for text, size in words:
+        points = 9 + 21 * size / largest
+        extent = TextPath((0, 0), text, size=points, usetex=False).get_extents()
+        taken = max(float(extent.width), 0.4 * points) + 12
+        if left + taken > _CLOUD_WIDTH and left:
+            left, top, line = 0.0, top + line, 0.0
+        placed.append(_Word(text, left, top, points))
+        left, line = left + taken, max(line, 1.35 * points)
+    return placed, top + line
+
+
+def _cloud(placed: Sequence[_Word], height: float) -> Any:
     def draw(figure: Figure) -> None:
-        from matplotlib.textpath import TextPath
-
+        figure.set_layout_engine("none")
         axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
         axes.set_axis_off()
-        width, height = 8.0 * 72, 3.6 * 72
-        largest = max(size for _, size in words)
-        placed: list[tuple[float, float, str, float]] = []
-        x = y = line = 0.0
-        for text, size in words:
-            points = 9 + 21 * size / largest
-            extent = TextPath((0, 0), text, size=points, usetex=False).get_extents()
-            taken = max(float(extent.width), 0.4 * points) + 12
-            if x + taken > width and x:
-                x, y, line = 0.0, y + line, 0.0
-            placed.append((x, y, text, points))
-            x, line = x + taken, max(line, 1.35 * points)
-        scale = min(1.0, height / (y + line))
-        for left, down, text, points in placed:
+        for word in placed:
             axes.text(
-                left * scale / width, 1 - down * scale / height, text, fontsize=points * scale,
-                va="top", ha="left", color=COLOURS[int(points) % 4], transform=axes.transAxes,
+                word.left / _CLOUD_WIDTH, 1 - word.top / height, word.text, fontsize=word.size,
+                va="top", ha="left", color=COLOURS[int(word.size) % 4], transform=axes.transAxes,
             )  # fmt: skip
 
     return draw
@@ -290,11 +315,14 @@ def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
     )
 
     def draw(figure: Figure) -> None:
+        from matplotlib.ticker import MaxNLocator
+
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
         for axes, (quantity, by_log) in zip(panels, shown.items(), strict=True):
             for name, points in by_log.items():
-                axes.plot(*zip(*points, strict=True), color=colours[name])
+                axes.plot(*zip(*points, strict=True), color=colours[name], marker=".")
             axes.set(xlabel="step", title=titles[quantity])
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
             axes.grid(alpha=0.25)
         legend(panels[0], list(colours), list(colours.values()))
 

@@ -1,0 +1,259 @@
+"""``tandem eval`` as a user runs it: all axes, killed and gone on with, read again by others."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.processes import members
+
+TANDEM = "from tandem_plugin.cli import main; main()"
+SAMPLES = 4
+SIZES = {"sums": 6, "more": 4}
+KILLS = 5
+
+Command = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def command(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Command:
+    folder = tmp_path_factory.mktemp("benchmarks")
+    for name, size in SIZES.items():
+        rows = [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(size)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    engine = {
+        "dtype": "float32",
+        "enforce_eager": "true",
+        "max_model_len": "256",
+        "max_num_seqs": "4",
+        "gpu_memory_utilization": "0.1",
+    }
+
+    def made(out: Path, *more: str) -> list[str]:
+        return [
+            *(sys.executable, "-c", TANDEM, "eval", "all", "--out", str(out)),
+            *("--senior", f"trained={checkpoints['senior']}"),
+            *("--junior", f"base={checkpoints['junior']}"),
+            *(p for name in SIZES for p in ("--benchmark", f"{name}={folder / name}.jsonl")),
+            *("--n", str(SAMPLES), "--team-n", str(SAMPLES), "--max-tokens", "60"),
+            *("--schedule", "step", "--schedule", "step-bernoulli", "--frequent", "2"),
+            *(part for k, v in engine.items() for part in ("--engine", f"{k}={v}")),
+            *more,
+        ]
+
+    return made
+
+
+def run(command: list[str]) -> Any:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def written(out: Path) -> int:
+    return sum(file.read_bytes().count(b"\n") for file in out.rglob("*.jsonl"))
+
+
+def killed(command: list[str], out: Path, at: int, delay: float) -> int:
+    """Kill the command when ``at`` lines are there, and a moment later; how many there are then."""
+    with out.with_name("stderr").open("wb") as stderr:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + 400
+        while written(out) < at and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(60) == -signal.SIGKILL, out.with_name("stderr").read_text()[-3000:]
+        while members(process.pid) and time.monotonic() < deadline + 60:
+            time.sleep(0.05)
+        assert members(process.pid) == [], "the engine outlived the command"
+    finally:
+        for member in members(process.pid):
+            os.kill(member, signal.SIGKILL)
+    return written(out)
+
+
+def rows(out: Path) -> dict[tuple[str, int, int], dict[str, Any]]:
+    """Every line of every file; none may be there twice."""
+    found: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for file in sorted(out.rglob("*.jsonl")):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            key = str(file.relative_to(out)), row["problem"], row["sample"]
+            assert key not in found
+            found[key] = row
+    return found
+
+
+def summary(out: Path, *place: str) -> dict[str, Any]:
+    return json.loads(Path(out, *place, "summary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a run that nothing interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "results"
+    found = json.loads(run(command(out, "--json")).stdout)
+    assert [(one["kind"], one["senior"]) for one in found["runs"]] == [
+        ("solo", "base"),
+        ("solo", "trained"),
+        ("handoff", "trained"),
+        ("handoff", "trained"),
+        ("legibility", "trained"),
+        ("drift", "trained"),
+    ]
+    return out
+
+
+def test_every_response_is_there_with_its_grade_and_its_score(whole: Path):
+    found = rows(whole)
+    responses = SAMPLES * sum(SIZES.values())
+    # Two solo runs and two handoff runs, each with grades; and one reading.
+    assert len(found) == responses * (2 * 2 + 2 * 2 + 1)
+    for name, size in SIZES.items():
+        listed = summary(whole, "trained", "solo")["benchmarks"][name]
+        assert [row["problem"] for row in listed] == list(range(size))
+        assert all(row["samples"] == SAMPLES for row in listed)
+    assert len({tuple(r["response_ids"]) for k, r in found.items() if "trained/solo" in k[0]
+                and "grades" not in k[0]}) > 0.9 * responses  # fmt: skip
+
+
+def test_result_says_what_it_was_made_with(whole: Path):
+    content = summary(whole, "trained", "handoff", "step", "base")
+    assert content["settings"]["sampling"] == {
+        "samples": SAMPLES, "temperature": 0.6, "top_p": 0.95, "max_tokens": 60, "seed": 0,
+    }  # fmt: skip
+    assert content["settings"]["schedule"] == {"schedule": "step", "first": "senior"}
+    assert content["settings"]["junior"] == content["junior"]["fingerprint"]
+    assert len(content["senior"]["fingerprint"]) == 16
+    assert content["senior"]["fingerprint"] != content["junior"]["fingerprint"]
+    assert content["versions"]["vllm"]
+    assert content["versions"]["torch"]
+
+
+def test_team_alternates_at_steps_and_every_response_replays(whole: Path):
+    handoffs = 0
+    for schedule in ("step", "step-bernoulli"):
+        folder = whole / "trained" / "handoff" / schedule / "base"
+        for name in SIZES:
+            done = run([sys.executable, "-c", TANDEM, "replay", f"{folder / name}.jsonl", "--json"])
+            assert json.loads(done.stdout)["differing_rows"] == 0
+        if schedule == "step":
+            for row in (json.loads(x) for x in (folder / "sums.jsonl").read_text().splitlines()):
+                assert row["authorship"][0] == 1
+                handoffs += sum(
+                    a != b for a, b in zip(row["authorship"], row["authorship"][1:], strict=False)
+                )
+    assert handoffs > 0
+    share = summary(whole, "trained", "handoff", "step", "base")["metrics"]["sums"]["senior_share"]
+    assert 0.3 < share["mean"] <= 1
+    assert share["standard_deviation"] > 0
+
+
+def test_scores_are_those_of_whole_distributions_in_float64(
+    whole: Path, checkpoints: dict[str, Path]
+):
+    from transformers import AutoModelForCausalLM
+
+    models = [
+        AutoModelForCausalLM.from_pretrained(checkpoints[name], dtype=torch.float32).eval()
+        for name in ("senior", "junior")
+    ]
+    found = rows(whole)
+    for key, score in found.items():
+        if "legibility" not in key[0] or key[2]:
+            continue
+        name = Path(key[0]).name.removesuffix(".scores.jsonl")
+        row = found[f"trained/solo/{name}.jsonl", key[1], key[2]]
+        ids = torch.tensor([row["prompt_ids"] + row["response_ids"]])
+        length = len(row["response_ids"])
+        with torch.inference_mode():
+            p, q = (
+                torch.softmax(model(ids).logits[0, -length - 1 : -1].double(), -1)
+                for model in models
+            )
+        nats = -q[torch.arange(length), ids[0, -length:]].log()
+        assert score["tokens"] == length
+        assert abs(score["cross_entropy"] - float(nats.sum())) / length < 1e-5
+        assert abs(score["overlap"] - float(torch.minimum(p, q).sum())) / length < 1e-5
+
+
+def test_model_reads_itself_without_loss_and_has_not_drifted_from_itself(
+    whole: Path, checkpoints: dict[str, Path]
+):
+    base = f"base={checkpoints['junior']}"
+    arguments = ["legibility", "--senior", base, "--junior", base, "--out", str(whole)]
+    run([sys.executable, "-c", TANDEM, "eval", *arguments])
+    read = summary(whole, "base", "legibility", "base")["benchmarks"]["sums"]
+    assert all(row["overlap"] == pytest.approx(1, abs=1e-9) for row in read)
+    assert all(0 < row["cross_entropy"] < math.log(1024) for row in read)
+    arguments = ["drift", "--senior", "base", "--junior", "base", "--out", str(whole)]
+    run([sys.executable, "-c", TANDEM, "eval", *arguments, "--frequent", "2"])
+    measured = summary(whole, "base", "drift", "base")["metrics"]
+    assert measured["kl"] == 0
+    assert measured["over_emitted"] == []
+    assert set(measured["survival"]["shares"]) == {0.0}
+
+
+def test_tables_and_report_are_made_of_it(whole: Path, tmp_path: Path):
+    done = run(
+        [sys.executable, "-c", TANDEM, "compare", str(whole / "base"), str(whole / "trained")]
+    )
+    assert "Solo reasoning capability" in done.stdout
+    done = run([sys.executable, "-c", TANDEM, "report", str(whole), "--out", str(tmp_path / "r")])
+    page = (tmp_path / "r" / "index.html").read_text()
+    assert "<span class=junior>" in page
+    assert "<script" not in page
+    assert len(list((tmp_path / "r" / "figures").glob("*.png"))) >= 6
+
+
+def test_killed_five_times_it_ends_with_the_same_result(
+    command: Command, whole: Path, tmp_path: Path
+):
+    out = tmp_path / "results"
+    out.mkdir()
+    whole_lines = SAMPLES * sum(SIZES.values()) * 9
+    moments = random.Random(11)
+    targets = sorted(moments.sample(range(3, whole_lines - 3), KILLS))
+    for target in targets:
+        before = {file: file.read_bytes() for file in out.rglob("*.jsonl")}
+        assert target <= killed(command(out), out, target, moments.uniform(0, 0.3)) + 1
+        for file, content in before.items():  # nothing that was whole is lost or changed
+            assert file.read_bytes().startswith(content[: content.rfind(b"\n") + 1])
+    run(command(out))
+    ours = {key: row for key, row in rows(out).items() if not key[0].startswith("base/leg")}
+    theirs = {key: row for key, row in rows(whole).items() if not key[0].startswith("base/leg")}
+    assert ours == theirs
+    for path in sorted(out.rglob("summary.json")):
+        assert json.loads(path.read_text()) == json.loads(
+            (whole / path.relative_to(out)).read_text()
+        )
+
+
+def test_finished_run_starts_no_engine_and_other_settings_are_refused(
+    command: Command, whole: Path
+):
+    environment = os.environ | {"VLLM_TARGET_DEVICE": "no engine must start"}
+    done = subprocess.run(
+        command(whole), capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    refused = subprocess.run(
+        command(whole, "--temperature", "0.5"), capture_output=True, text=True, timeout=300
+    )
+    assert refused.returncode == 1
+    assert "was made with temperature=0.6; now it is 0.5." in refused.stderr

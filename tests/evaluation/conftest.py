@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem_plugin.evaluation.drift import log_ratio, token_counts
+from tandem_plugin.evaluation.read_runs import DriftSettings, _drift_numbers
+from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
+
+SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}
+PIECES = ["a", "Ġb", "Ċ", "$x$", "=1", "Ã", "©", "<b>"]
+
+
+@pytest.fixture
+def make_results(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the results of a senior as ``tandem eval`` leaves them, from little."""
+
+    def make(
+        senior: str,
+        right: list[int],
+        *,
+        response: str = "text",
+        response_ids: tuple[int, ...] = (0, 1, 2),
+        authorship: tuple[int, ...] = (1, 0, 0),
+        out: Path = tmp_path / "results",
+        junior: str = "base",
+        benchmark: str = "sums",
+        tokenizer: Path | None = None,
+        kinds: tuple[str, ...] = ("solo", "handoff", "legibility", "drift"),
+    ) -> Path:
+        rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
+        models: dict[str, Any] = {
+            "senior": {"name": senior, "path": str(tokenizer or ""), "fingerprint": "00"},
+            "junior": {"name": junior, "fingerprint": "11"},
+        }
+        solo: dict[str, Any] = {"sampling": SAMPLING}
+        team = {**solo, "schedule": {"schedule": "step", "first": "senior"}, "junior": "11"}
+        for kind, settings, extra in (("solo", solo, ()), ("handoff", team, (junior, "step"))):
+            if kind not in kinds:
+                continue
+            folder = run_folder(out, kind, senior, *extra)
+            content = {**models, "settings": settings, "benchmarks": {benchmark: rows}}
+            write_summary(
+                folder, kind, content if kind == "handoff" else content | {"junior": None}
+            )
+            for i in range(len(right)):
+                row = {
+                    "problem": i, "sample": 0, "prompt": [{"role": "user", "content": response}],
+                    "response": response, "response_ids": list(response_ids),
+                }  # fmt: skip
+                if kind == "handoff":
+                    row["authorship"] = list(authorship)
+                _append(folder / f"{benchmark}.jsonl", row)
+                grade = {"problem": i, "sample": 0, "outcome": "incorrect"}
+                _append(folder / f"{benchmark}.grades.jsonl", grade)
+        read = [
+            {"problem": i, "tokens": 9, "cross_entropy": 0.1 + 0.01 * c, "overlap": 0.9 + 0.01 * c}
+            for i, c in enumerate(right)
+        ]
+        content = {**models, "settings": {"samples": 1}, "benchmarks": {benchmark: read}}
+        if "legibility" in kinds:
+            write_summary(run_folder(out, "legibility", senior, junior), "legibility", content)
+        if "drift" in kinds:
+            _write_drift(out, senior, junior, models, right)
+        return out
+
+    return make
+
+
+def _write_drift(
+    out: Path, senior: str, junior: str, models: dict[str, Any], right: list[int]
+) -> None:
+    folder = run_folder(out, "drift", senior, junior)
+    ours = token_counts([[i % 8 for i in range(40 + 3 * sum(right))], [2] * sum(right)], 8)
+    theirs = token_counts([[i % 8 for i in range(80)]], 8)
+    assert log_ratio(ours, theirs).any()
+    listed = {
+        name: [[i, int(c)] for i, c in enumerate(found) if c]
+        for name, found in (("senior", ours), ("junior", theirs))
+    }
+    write_json(folder / "counts.json", {"vocabulary": 8, **listed})
+    chosen = DriftSettings(frequent=2)
+    content = {
+        **models,
+        "settings": chosen.settings(),
+        "metrics": _drift_numbers(ours, theirs, PIECES, chosen),
+        "benchmarks": {},
+    }
+    write_summary(folder, "drift", content)
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")

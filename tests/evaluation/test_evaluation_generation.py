@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem_plugin.cli.rollout_file import RolloutFile
+from tandem_plugin.evaluation import EvaluationError
+from tandem_plugin.evaluation.benchmark import Benchmark, read_benchmark
+from tandem_plugin.evaluation.checkpoint import Checkpoint
+from tandem_plugin.evaluation.generated_runs import run_handoff, run_solo
+from tandem_plugin.evaluation.generation import GenerationFile, generate, read_generations
+from tandem_plugin.evaluation.grades import grades_file
+from tandem_plugin.evaluation.results import read_summary
+from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.request import OFF
+
+SAMPLING = Sampling(2, max_tokens=9)
+SENIOR, JUNIOR = Checkpoint("s", "/models/s", "aa"), Checkpoint("j", "/models/j", "bb")
+STEP = {"schedule": "step", "first": "senior"}
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Benchmark:
+    file = tmp_path / "sums.jsonl"
+    rows = [{"problem": f"What is {i} + 1?", "answer": i + 1} for i in range(3)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return read_benchmark(str(file))
+
+
+def write(
+    file: GenerationFile,
+    sampling: Sampling,
+    boxes: dict[tuple[int, int], str],
+    engine: dict[str, Any] | None = None,
+) -> None:
+    """Responses as the engine's process would leave them."""
+    with RolloutFile(file.path, file.settings(sampling, engine or {})) as written:
+        for (problem, sample), box in boxes.items():
+            question = file.benchmark.questions()[problem]
+            row: dict[str, Any] = {
+                "prompt": question["messages"],
+                "answer": question["golds"],
+                "response": f"So \\boxed{{{box}}}.",
+                "finish_reason": "stop" if sample == 0 else "length",
+                "prompt_ids": [1, problem],
+                "response_ids": [1, 2, 3, 4],
+                "tandem_seed": None,
+            }
+            if file.schedule is not None:
+                row |= {"authorship": [1, 1, 1, 0] if sample == 0 else [1, 0, 1, 0]}
+            written.append(problem, sample, row)
+
+
+PLACES = [(i, j) for j in range(2) for i in (2, 0, 1)]
+
+
+def test_solo_run_grades_and_counts(tmp_path: Path, benchmark: Benchmark):
+    pytest.importorskip("math_verify")
+    out = tmp_path / "out"
+    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
+    # Problem 0 is right twice, 1 once, 2 never.
+    right = {(0, 0), (0, 1), (1, 1)}
+    write(file, SAMPLING, {p: str(p[0] + 1) if p in right else "-7" for p in PLACES})
+    summary = read_summary(run_solo(out, SENIOR, [benchmark], SAMPLING, {}))
+    assert summary.problems["sums"] == [
+        {"problem": 0, "samples": 2, "correct": 2, "tokens": 8, "truncated": 1},
+        {"problem": 1, "samples": 2, "correct": 1, "tokens": 8, "truncated": 1},
+        {"problem": 2, "samples": 2, "correct": 0, "tokens": 8, "truncated": 1},
+    ]
+    metrics = summary.content["metrics"]["sums"]
+    assert metrics["pass_at_k"] == {"1": 0.5, "2": pytest.approx(2 / 3)}
+    assert metrics["outcomes"] == {"correct": 3, "incorrect": 3}
+    assert metrics["truncated"] == 0.5
+    assert summary.content["senior"] == {"name": "s", "path": "/models/s", "fingerprint": "aa"}
+    assert summary.settings["sampling"] == SAMPLING.settings()
+
+
+def test_grading_goes_on_where_it_was(tmp_path: Path, benchmark: Benchmark):
+    pytest.importorskip("math_verify")
+    out = tmp_path / "out"
+    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
+    write(file, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
+    path = run_solo(out, SENIOR, [benchmark], SAMPLING, {})
+    first = path.read_text()
+    grades = grades_file(file)
+    whole = grades.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    path.unlink()
+    grades.write_bytes(b"".join(lines[:2]) + lines[2][:11])  # killed within the third line
+    assert run_solo(out, SENIOR, [benchmark], SAMPLING, {}).read_text() == first
+    assert grades.read_bytes() == whole
+
+
+def test_team_run_has_senior_shares(tmp_path: Path, benchmark: Benchmark):
+    pytest.importorskip("math_verify")
+    out = tmp_path / "out"
+    file = GenerationFile(out / "s/handoff/step/j", benchmark, SENIOR, JUNIOR, STEP)
+    write(file, SAMPLING, dict.fromkeys(PLACES, "1"))
+    (path,) = run_handoff(out, SENIOR, JUNIOR, [STEP], [benchmark], SAMPLING, {})
+    summary = read_summary(path)
+    assert summary.settings["schedule"] == STEP
+    assert summary.settings["junior"] == "bb"
+    share = summary.content["metrics"]["sums"]["senior_share"]
+    assert share["mean"] == pytest.approx((0.75 + 0.5) / 2)
+    # Three of each: the sample variance is 6 (1/8)^2 / 5.
+    assert share["standard_deviation"] == pytest.approx((6 / 64 / 5) ** 0.5)
+    assert summary.content["metrics"]["sums"]["spans_per_response"] == 3
+
+
+def test_more_samples_keep_those_that_are_there(tmp_path: Path, benchmark: Benchmark):
+    pytest.importorskip("math_verify")
+    out = tmp_path / "out"
+    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
+    write(file, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
+    fewer = Sampling(1, max_tokens=9)
+    summary = read_summary(run_solo(out, SENIOR, [benchmark], fewer, {}))
+    assert [row["samples"] for row in summary.problems["sums"]] == [1, 1, 1]
+    assert summary.settings["sampling"]["samples"] == 1
+
+
+def test_other_settings_are_refused_before_anything_starts(tmp_path: Path, benchmark: Benchmark):
+    file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
+    write(file, SAMPLING, {(0, 0): "1"})
+    with pytest.raises(ValueError, match=r"made with temperature=0\.6; now it is 1\.0"):
+        generate([file], Sampling(2, temperature=1.0, max_tokens=9), {})
+    retrained = Checkpoint("s", "/models/s", "cc")
+    with pytest.raises(ValueError, match="senior_fingerprint='aa'; now it is 'cc'"):
+        generate([GenerationFile(tmp_path / "out", benchmark, retrained, None, None)], SAMPLING, {})
+
+
+def test_missing_responses_are_not_passed_over(tmp_path: Path, benchmark: Benchmark):
+    file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
+    write(file, SAMPLING, {(0, 0): "1", (0, 1): "1"})
+    with pytest.raises(EvaluationError, match="holds 2 of 6 responses"):
+        list(read_generations(file.path, 3, 2))
+    assert len(list(read_generations(file.path, 1, 2))) == 2
+    with pytest.raises(EvaluationError, match="generate them first"):
+        list(read_generations(tmp_path / "none.jsonl", 3, 2))
+
+
+def test_engine_that_fails_says_why(
+    tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+):
+    program = tmp_path / "python"
+    said = 'noise\ntandem-evaluation:{"error": "The engine did not start: no memory."}\n'
+    for name, text, code, expected in (
+        ("told", said, 3, "no memory"),
+        ("lost", "noise\n", 9, "ended with code 9"),
+    ):
+        program.write_text(f"#!/bin/sh\ncat > {tmp_path}/job\nprintf '%s' '{text}'\nexit {code}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        file = GenerationFile(tmp_path / name, benchmark, SENIOR, JUNIOR, STEP)
+        with pytest.raises(EvaluationError, match=expected):
+            generate([file], SAMPLING, {"max_num_seqs": 4})
+    job = json.loads((tmp_path / "job").read_text())
+    assert (job["senior"], job["junior"]) == ("/models/s", "/models/j")
+    assert job["engine"] == {"max_num_seqs": 4}
+    assert job["files"][0]["schedule"] == STEP
+    assert job["files"][0]["questions"][2]["golds"] == ["3"]
+    assert OFF not in json.dumps(job["files"][0]["schedule"])
+
+
+def test_interrupted_engine_interrupts(
+    tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\ncat > /dev/null\nexit 130\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(KeyboardInterrupt):
+        generate([GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)], SAMPLING, {})
+
+
+def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmark):
+    file = GenerationFile(Path("x"), benchmark, SENIOR, None, None)
+    one = file.settings(Sampling(1), {"max_num_seqs": 4, "dtype": "float32"})
+    assert one == file.settings(Sampling(2), {"max_num_seqs": 8, "dtype": "float32"})
+    assert one != file.settings(Sampling(1), {"max_num_seqs": 4, "dtype": "bfloat16"})
+    assert one != file.settings(Sampling(1, seed=1), {"dtype": "float32"})

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem_plugin.evaluation import EvaluationError
+from tandem_plugin.evaluation.benchmark import read_benchmark
+from tandem_plugin.evaluation.checkpoint import find_checkpoint, fingerprint_folder
+from tandem_plugin.evaluation.results import read_summary, run_folder, versions, write_summary
+from tandem_plugin.evaluation.sampling import Sampling
+
+
+def test_defaults_are_the_papers():
+    assert Sampling(32).settings() == {
+        "samples": 32, "temperature": 0.6, "top_p": 0.95, "max_tokens": 3000, "seed": 0,
+    }  # fmt: skip
+    assert "samples" not in Sampling(32).of_response()
+
+
+def test_every_response_has_seeds_of_its_own_that_follow_from_its_place():
+    sampling = Sampling(4, seed=7)
+    places = [(b, i, j) for b in ("a", "b") for i in range(5) for j in range(4)]
+    seeds = [seed for place in places for seed in sampling.seeds(*place)]
+    assert len(set(seeds)) == 2 * len(places)
+    assert Sampling(8, temperature=1, seed=7).seeds("a", 1, 2) == sampling.seeds("a", 1, 2)
+    assert Sampling(4, seed=8).seeds("a", 1, 2) != sampling.seeds("a", 1, 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"samples": 0}, {"temperature": -1}, {"top_p": 0}, {"top_p": 1.1}, {"max_tokens": 0}],
+)
+def test_what_cannot_be_sampled_is_refused(wrong: dict[str, float]):
+    with pytest.raises(EvaluationError, match=next(iter(wrong))):
+        Sampling(**{"samples": 1, **wrong})  # type: ignore[arg-type]
+
+
+def write_problems(path: Path, answers: list[int]) -> Path:
+    rows = [{"problem": f"What is {a}?", "answer": a} for a in answers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_benchmark_has_its_own_name_and_asks_for_a_box(tmp_path: Path):
+    file = write_problems(tmp_path / "sums.jsonl", [1, 2])
+    assert read_benchmark(str(file)).name == "sums"
+    named = read_benchmark(f"AIME={file}")
+    assert named.name == "AIME"
+    question, _ = named.questions()
+    assert question["golds"] == ["1"]
+    assert "\\boxed{}" in question["messages"][0]["content"]
+    assert named.settings()["problems"] == 2
+    other = read_benchmark(str(write_problems(tmp_path / "other.jsonl", [1, 3])))
+    assert other.settings()["sha256"] != named.settings()["sha256"]
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".x", "a b", "x" * 200])
+def test_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, name: str):
+    file = write_problems(tmp_path / "sums.jsonl", [1])
+    with pytest.raises(EvaluationError, match="name of a benchmark"):
+        read_benchmark(f"{name}={file}")
+
+
+def write_checkpoint(folder: Path, weights: bytes = b"w") -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(weights)
+    return folder
+
+
+def test_fingerprint_is_of_what_a_model_is_and_not_of_where_it_lies(tmp_path: Path):
+    one = write_checkpoint(tmp_path / "one")
+    same = write_checkpoint(tmp_path / "same")
+    other = write_checkpoint(tmp_path / "other", b"W")
+    (same / "README.md").write_text("not a part of it")
+    assert fingerprint_folder(one) == fingerprint_folder(same) != fingerprint_folder(other)
+    (same / "tokenizer.json").write_text("{}")
+    assert fingerprint_folder(one) != fingerprint_folder(same)
+    assert find_checkpoint(f"base={one}").name == "base"
+    assert find_checkpoint(str(one)).name == "one"
+
+
+def test_folder_without_a_model_is_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(EvaluationError, match="no checkpoint"):
+        find_checkpoint(f"x={tmp_path}")
+
+
+def test_versions_name_what_is_installed():
+    found = versions()
+    assert found["numpy"]
+    assert found["tandem-plugin"]
+    assert set(found) >= {"vllm", "torch", "transformers", "math-verify"}
+
+
+def test_summary_is_read_as_written(tmp_path: Path):
+    folder = run_folder(tmp_path, "handoff", "s", "j", "step")
+    assert folder == tmp_path / "s/handoff/step/j"
+    rows = [{"problem": 0, "samples": 2, "correct": 1}]
+    content = {
+        "senior": {"name": "s"},
+        "junior": {"name": "j"},
+        "settings": {"schedule": {"schedule": "step"}},
+        "benchmarks": {"a": rows},
+    }
+    found = read_summary(write_summary(folder, "handoff", content))
+    assert (found.senior, found.junior, found.label) == ("s", "j", "handoff step j")
+    assert found.problems == {"a": rows}
+    assert found.content["versions"] == versions()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ".hidden", "", "a\nb"])
+def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str):
+    content = {
+        "senior": {"name": "s"},
+        "junior": None,
+        "settings": {},
+        "benchmarks": {name: [{"problem": 0, "samples": 2, "correct": 1}]},
+    }
+    path = write_summary(tmp_path, "solo", content)
+    with pytest.raises(EvaluationError, match="part of a path"):
+        read_summary(path)
