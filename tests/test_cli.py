@@ -11,6 +11,7 @@ from tandem_plugin import __version__
 from tandem_plugin.cli import app
 
 COMMANDS = ["doctor", "boundaries", "replay", "plugins", "view", "rollout", "grade", "path"]
+COMMANDS += ["compare", "report"]
 
 
 def test_version_is_printed():
