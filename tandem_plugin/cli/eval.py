@@ -247,6 +247,7 @@ def everything(
     chosen = DriftSettings(smoothing, frequent)
     benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
+    _check_same(seniors, juniors)
     base = juniors[0]
     written: list[Path] = []
     with _Interruptible():
@@ -318,6 +319,19 @@ def _check_names(names: Sequence[str], option: str) -> None:
             raise EvaluationError(
                 f"{option} has the name {name!r} twice: give each one a name of its own, as in "
                 "NAME=PATH."
+            )
+
+
+def _check_same(seniors: Sequence[Checkpoint], juniors: Sequence[Checkpoint]) -> None:
+    from tandem_plugin.errors import EvaluationError
+
+    known = {one.name: one for one in juniors}
+    for one in seniors:
+        other = known.get(one.name, one)
+        if other.fingerprint != one.fingerprint:
+            raise EvaluationError(
+                f"The senior {one.name!r} ({one.path}) and the junior of that name ({other.path}) "
+                "are different models: give them different names."
             )
 
 

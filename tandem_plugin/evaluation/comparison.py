@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ __all__ = [
     "Measured",
     "check_problems",
     "compare",
-    "measure",
+    "measured",
     "measures",
 ]
 
@@ -71,6 +71,15 @@ class Comparison:
     missing: tuple[str, ...]
     """Sentences about runs that some of the seniors lack, and what else a reader should know."""
     resamples: int = RESAMPLES
+    known: dict[int, dict[Measure, Measured]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def measured(self, run: Summary) -> dict[Measure, Measured]:
+        """All measures of one of the runs, resampled once."""
+        if id(run) not in self.known:  # the comparison holds its runs: ids stay theirs
+            self.known[id(run)] = measured(run, self.resamples)
+        return self.known[id(run)]
 
     def of_kind(self, kind: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
         """(label, runs by senior) of one kind."""
@@ -121,22 +130,30 @@ def measures(summary: Summary) -> list[Measure]:
     return []
 
 
-def measure(summary: Summary, chosen: Measure, resamples: int = RESAMPLES) -> Measured:
-    """A measure of a run, with bootstrap standard errors.
+def measured(summary: Summary, resamples: int = RESAMPLES) -> dict[Measure, Measured]:
+    """All measures of a run, with bootstrap standard errors from the same resamples.
 
     A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
     Source: sections 4.1 and 4.5 of the paper.
     """
-    values = {name: _values(rows, chosen) for name, rows in summary.problems.items()}
-    errors = bootstrap_errors({name: v[:, None] for name, v in values.items()}, resamples)
-    means = {name: float(v.mean()) for name, v in values.items()}
-    return Measured(
-        values,
-        means,
-        {name: float(error[0]) for name, error in errors.benchmarks.items()},
-        float(np.mean(list(means.values()))),
-        float(errors.macro[0]),
-    )
+    chosen = measures(summary)
+    tables = {
+        name: np.stack([_values(rows, one) for one in chosen], axis=1)
+        for name, rows in summary.problems.items()
+    }
+    errors = bootstrap_errors(tables, resamples)
+    means = {name: table.mean(axis=0) for name, table in tables.items()}
+    macro = np.mean(list(means.values()), axis=0)
+    return {
+        one: Measured(
+            {name: table[:, i] for name, table in tables.items()},
+            {name: float(mean[i]) for name, mean in means.items()},
+            {name: float(error[i]) for name, error in errors.benchmarks.items()},
+            float(macro[i]),
+            float(errors.macro[i]),
+        )
+        for i, one in enumerate(chosen)
+    }
 
 
 def _values(rows: Sequence[Mapping[str, float]], chosen: Measure) -> NDArray[np.float64]:

@@ -181,20 +181,20 @@ def _engine(job: Mapping[str, Any]) -> Any:
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
-        from vllm import LLM
-
-        from tandem_plugin.engine.llm import TandemLLM
+        if job["junior"] is None:
+            from vllm import LLM as Engine  # noqa: N811  # as LLM or TandemLLM, whichever it is
+        else:
+            from tandem_plugin.engine.llm import TandemLLM as Engine
     except ImportError as error:
         raise EvaluationError(
             f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
             "'tandem-plugin[vllm]'\"."
         ) from error
     arguments = dict(job["engine"])
+    if job["junior"] is not None:
+        arguments["tandem"] = {**job["files"][0]["schedule"], "junior": job["junior"]}
     try:
-        if job["junior"] is None:
-            return LLM(job["senior"], **arguments)
-        settings = {**job["files"][0]["schedule"], "junior": job["junior"]}
-        return TandemLLM(job["senior"], tandem=settings, **arguments)
+        return Engine(job["senior"], **arguments)
     except TandemError:
         raise
     except Exception as error:

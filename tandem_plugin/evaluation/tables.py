@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from tandem_plugin.evaluation import drift
-from tandem_plugin.evaluation.comparison import Comparison, Measure, Measured, measure, measures
+from tandem_plugin.evaluation.comparison import Comparison, Measure, Measured, measured, measures
 from tandem_plugin.evaluation.read_runs import read_counts
 from tandem_plugin.evaluation.results import Summary
 from tandem_plugin.evaluation.significance import PairedTest, paired_test
@@ -70,11 +70,10 @@ def headline(summary: Summary) -> dict[str, float]:
     """The macro averages of a run, in the units of tables, for people who wait for it."""
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
-    found = {}
-    for chosen in measures(summary):
-        values = measure(summary, chosen, resamples=2)
-        found[chosen.name.lower().replace(" ", "_")] = chosen.scale * values.macro
-    return found
+    return {
+        chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
+        for chosen, found in measured(summary, resamples=2).items()
+    }
 
 
 def _axis_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) -> PaperTable:
@@ -84,7 +83,7 @@ def _axis_table(comparison: Comparison, label: str, runs: Mapping[str, Summary])
     rows: list[tuple[Cell, ...]] = []
     rules: list[int] = []
     for chosen in measures(first):
-        found = {s: measure(run, chosen, comparison.resamples) for s, run in runs.items()}
+        found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
         if rows:
             rules.append(len(rows))
         columns = [_column(found, chosen, benchmark) for benchmark in [*benchmarks, None]]
@@ -166,7 +165,7 @@ def _junior_table(
     chosen = _at_k(first, k)
     benchmarks = list(first.problems)
     found = {
-        junior: {s: measure(run, chosen, comparison.resamples) for s, run in runs.items()}
+        junior: {s: comparison.measured(run)[chosen] for s, run in runs.items()}
         for junior, runs in juniors.items()
     }
     columns = ["Junior"]
@@ -205,7 +204,7 @@ def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
             first = next(iter(runs.values()))
             wanted = measures(first) if kind == "legibility" else [_at_k(first, k)]
             for chosen in wanted:
-                found = {s: measure(run, chosen, comparison.resamples) for s, run in runs.items()}
+                found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
                 columns.append((f"{label}: {chosen.heading}", _column(found, chosen, None)))
     for label, runs in comparison.of_kind("drift"):
         texts = [_number(run.content["metrics"]["kl"], 4) for run in runs.values()]
@@ -284,7 +283,7 @@ def _significance_table(comparison: Comparison) -> PaperTable:
             for chosen in measures(runs[claimed]):
                 if rows and (kind == "legibility" or chosen.k == 1):
                     rules.append(len(rows))
-                values = {s: measure(run, chosen, resamples=2) for s, run in runs.items()}
+                values = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
                 for other in others:
                     test = _test(values[claimed], values[other], chosen)
                     rows.append(_test_row(label, chosen, claimed, other, test))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tandem_plugin.evaluation import drift
-from tandem_plugin.evaluation.comparison import Measured, measure, measures
+from tandem_plugin.evaluation.comparison import Measured, measured, measures
 from tandem_plugin.evaluation.read_runs import read_counts
 from tandem_plugin.evaluation.report.figure import (
     COLOURS,
@@ -42,12 +42,12 @@ def pass_at_k_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repo
     """pass@k curves by benchmark, with bands of one standard error. Source: sections 4.2, 4.3."""
     first = next(iter(runs.values()))
     benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
-    found = {s: [(m.k or 0, measure(run, m)) for m in measures(run)] for s, run in runs.items()}
+    found = {s: [(m.k or 0, one) for m, one in measured(run).items()] for s, run in runs.items()}
     rows = [
-        (benchmark, senior, k, *_value(measured, benchmark))
+        (benchmark, senior, k, *_value(one, benchmark))
         for benchmark in benchmarks
         for senior, curve in found.items()
-        for k, measured in curve
+        for k, one in curve
     ]
 
     def draw(figure: Figure) -> None:
@@ -88,12 +88,13 @@ def legibility_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Rep
     first = next(iter(runs.values()))
     benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
     chosen = measures(first)
-    found = {m.name: {s: measure(run, m) for s, run in runs.items()} for m in chosen}
+    each = {senior: measured(run) for senior, run in runs.items()}
+    found = {m.name: {senior: each[senior][m] for senior in runs} for m in chosen}
     rows = [
-        (name, benchmark, senior, *_value(measured, benchmark))
+        (name, benchmark, senior, *_value(one, benchmark))
         for name, by_senior in found.items()
         for benchmark in benchmarks
-        for senior, measured in by_senior.items()
+        for senior, one in by_senior.items()
     ]
 
     def draw(figure: Figure) -> None:
@@ -338,10 +339,10 @@ def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
     )
 
 
-def _value(measured: Measured, benchmark: str) -> tuple[float, float]:
-    if benchmark == _MACRO and benchmark not in measured.means:
-        return measured.macro, measured.macro_error
-    return measured.means[benchmark], measured.errors[benchmark]
+def _value(found: Measured, benchmark: str) -> tuple[float, float]:
+    if benchmark == _MACRO and benchmark not in found.means:
+        return found.macro, found.macro_error
+    return found.means[benchmark], found.errors[benchmark]
 
 
 def _text(pieces: Sequence[bytes], token: int) -> str:
