@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tandem_plugin.cli.rollout_file import RolloutFile
+from tandem_plugin.evaluation import EvaluationError
+from tandem_plugin.evaluation.checkpoint import Checkpoint
+from tandem_plugin.evaluation.read_runs import (
+    DriftSettings,
+    _noted,
+    read_counts,
+    run_drift,
+    run_legibility,
+    solo_summary,
+)
+from tandem_plugin.evaluation.results import read_summary
+
+MakeResults = Callable[..., Path]
+SENIOR, JUNIOR = Checkpoint("s", "", "00"), Checkpoint("base", "", "11")
+
+
+@pytest.fixture
+def solo(make_results: MakeResults) -> Path:
+    out = make_results("s", [0, 1], kinds=("solo",))
+    path = out / "s/solo/summary.json"
+    content = json.loads(path.read_text())
+    content["settings"]["benchmarks"] = {"sums": {"prompt_ids": "00"}}
+    path.write_text(json.dumps(content))
+    return out
+
+
+def test_model_without_a_solo_run_is_refused(tmp_path: Path):
+    with pytest.raises(EvaluationError, match="no finished solo run of 'x'"):
+        solo_summary(tmp_path, "x")
+
+
+def test_reading_other_weights_than_those_that_wrote_is_refused(solo: Path):
+    with pytest.raises(EvaluationError, match="has ff: evaluate it under another name"):
+        run_legibility(solo, Checkpoint("s", "", "ff"), [JUNIOR])
+
+
+@pytest.mark.parametrize("samples", [0, 5])
+def test_reading_more_samples_than_there_are_is_refused(solo: Path, samples: int):
+    with pytest.raises(EvaluationError, match=f"samples={samples}"):
+        run_legibility(solo, SENIOR, [JUNIOR], samples=samples)
+
+
+def test_finished_scores_are_pooled_by_problem_without_reading_again(solo: Path):
+    """Scores of two samples: tokens of all of a problem's responses count alike."""
+    summary = solo_summary(solo, "s")
+    settings = {"junior": "11", "dtype": "auto"}
+    file = solo / "s/legibility/base/sums.scores.jsonl"
+    sums = {(1, 0): (10, 1.0, 9.0), (0, 1): (1, 2.0, 0.5), (0, 0): (3, 2.0, 2.5), (1, 1): (0, 0, 0)}
+    with RolloutFile(file, _noted("sums", summary, SENIOR, settings)) as written:
+        for (problem, sample), (tokens, nats, overlap) in sums.items():
+            row = {"tokens": tokens, "cross_entropy": nats, "overlap": overlap}
+            written.append(problem, sample, row)
+    (path,) = run_legibility(solo, SENIOR, [JUNIOR], samples=2)
+    assert read_summary(path).problems["sums"] == [
+        {"problem": 0, "tokens": 4, "cross_entropy": 1.0, "overlap": 0.75},
+        {"problem": 1, "tokens": 10, "cross_entropy": 0.1, "overlap": 0.9},
+    ]
+
+
+def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResults):
+    make_results("s", [0, 1], kinds=("solo",))
+    out = make_results("base", [0, 1], kinds=("solo",))
+    path = out / "base/solo/summary.json"
+    path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
+    with pytest.raises(EvaluationError, match=r"sampling\.top_p"):
+        run_drift(out, "s", "base", DriftSettings())
+
+
+def test_counts_are_read_as_written(make_results: MakeResults):
+    out = make_results("s", [1, 2], kinds=("drift",))
+    summary = read_summary(out / "s/drift/base/summary.json")
+    senior, junior = read_counts(summary)
+    assert senior.sum() == 40 + 3 * 3 + 3
+    np.testing.assert_array_equal(junior, np.full(8, 10))
+    (out / "s/drift/base/counts.json").write_text("{}")
+    with pytest.raises(EvaluationError, match="cannot be read"):
+        read_counts(summary)
