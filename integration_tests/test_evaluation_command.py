@@ -18,6 +18,8 @@ import pytest
 import torch
 from support.processes import members
 
+pytestmark = pytest.mark.timeout(3600)
+
 TANDEM = "from tandem_plugin.cli import main; main()"
 SAMPLES = 4
 SIZES = {"sums": 6, "more": 4}
