@@ -8,7 +8,7 @@ STEPS ?=
 BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(wildcard integration_tests/test_verl_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
-  evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py)
+  evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py)
 # What runs on every vLLM: all of it by `make test-vllm`, the first line by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_weights.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
