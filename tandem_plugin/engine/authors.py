@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.draws import draws
-from tandem_plugin.errors import EngineError
+from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.rules import Rule
 
 __all__ = ["BatchAuthors", "Passage"]
@@ -128,13 +128,14 @@ class BatchAuthors:
         for rule, group in self._groups.items():
             if group.index is None:
                 group.index = np.array(group.slots, dtype=np.int64)
+            self._take_in_tokens(rule, group.index, group.outputs)
             where = self._row[group.index]
-            if int(where.max()) >= rows:
+            try:
+                authors[where] = self._author[group.index]
+            except IndexError as error:
                 raise EngineError(
                     f"Row {int(where.max())} is in tandem, but the batch has {rows} rows."
-                )
-            self._take_in_tokens(rule, group.index, group.outputs)
-            authors[where] = self._author[group.index]
+                ) from error
         return authors
 
     def _place(self, slot: int, row: int) -> None:
@@ -165,17 +166,19 @@ class BatchAuthors:
     ) -> None:
         """One step of a schedule for slots that got one token each, on to ``position``."""
         tokens = np.fromiter(map(_last, outputs), np.int64, len(outputs))
-        if int(tokens.min()) < 0:
+        try:
+            is_boundary = rule.boundaries.contains(tokens)
+        except AuthorshipError as error:  # vLLM's place-holder for a token to come is negative
             raise EngineError(
                 "The engine has not yet said which token it sampled last, so the next author "
                 "cannot be chosen. Asynchronous scheduling does not go with tandem here."
-            )
+            ) from error
         if (position >= self._limit[slots]).any():
             raise EngineError("A request in tandem grew longer than its own limit of tokens.")
         author, run = rule.schedule.advance(
             self._author[slots],
             self._run[slots],
-            rule.boundaries.contains(tokens),
+            is_boundary,
             self._draws[slots, position],
         )
         self._author[slots], self._run[slots], self._position[slots] = author, run, position

@@ -1,7 +1,8 @@
 """The authors of a running batch on the device: state per slot in tensors, no host synchronisation.
 
 The host knows which rule each slot follows, and writes a slot's state when a request enters it;
-from then on every step is tensor operations over all slots of a rule.
+from then on every step is tensor operations over all slots, and a choice between rules by masks:
+elementwise operations over a few hundred slots cost less than gathering a rule's own.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class _Group:
     is_boundary: torch.Tensor
     """bool ``[vocabulary]``"""
     members: set[int] = field(default_factory=set)
-    slots: torch.Tensor | None = None
-    """int64 ``[members]``; None when the members changed since it was written."""
+    mask: torch.Tensor | None = None
+    """bool ``[size]``, true for members; None when these changed since it was written."""
 
 
 class DeviceAuthors:
@@ -58,17 +59,17 @@ class DeviceAuthors:
         record: bool,
     ) -> None:
         size, self._positions = draws_host.shape
-        self._draws_host, self._draws = draws_host, draws_view
+        self._draws_host, self._draws = draws_host, draws_view.view(-1)
         self._vocabulary = vocabulary
         self._device = device
         self._author = torch.ones(size, dtype=torch.bool, device=device)
         self._run = torch.zeros(size, dtype=torch.int64, device=device)
-        self._position = torch.zeros(size, dtype=torch.int64, device=device)
-        self._sampled = torch.zeros(size, dtype=torch.int32, device=device)
+        first = np.arange(size) * self._positions
+        self._place = self._to_device(first)
+        self._last_place = self._to_device(first + self._positions - 1)
+        self._fresh = torch.zeros(size, dtype=torch.bool, device=device)
         self._record = (
-            torch.zeros((size, self._positions), dtype=torch.bool, device=device)
-            if record
-            else None
+            torch.zeros(size * self._positions, dtype=torch.bool, device=device) if record else None
         )
         self._groups: dict[Rule, _Group] = {}
         self._staged: dict[int, tuple[bool, int, int]] = {}
@@ -90,23 +91,25 @@ class DeviceAuthors:
             )
         self._draws_host[slot, :limit] = draws(seed, limit)
         cursor = rule.cursor(output, seed)
-        self._staged[slot] = (cursor.author, cursor.run, cursor.position)
+        first = slot * self._positions
+        self._staged[slot] = (cursor.author, cursor.run, first + cursor.position)
         if self._record is not None and output:
             written = torch.tensor(rule.replay(output, seed).senior)
-            self._record[slot, : len(output)] = written.to(self._device)
+            self._record[first : first + len(output)] = written.to(self._device)
         group = self._groups.get(rule)
         if group is None:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
         group.members.add(slot)
-        group.slots = None
+        group.mask = None
         return Residence(rule, seed, slot)
 
     def remove(self, residence: Residence) -> None:
         """Let a request leave its slot."""
-        self._staged[residence.slot] = (True, 0, 0)  # the senior's, unless another one enters
+        # The senior's, unless another one enters.
+        self._staged[residence.slot] = (True, 0, residence.slot * self._positions)
         group = self._groups[residence.rule]
         group.members.discard(residence.slot)
-        group.slots = None
+        group.mask = None
         if not group.members:
             del self._groups[residence.rule]
 
@@ -118,7 +121,7 @@ class DeviceAuthors:
         state = self._to_device(np.array(list(self._staged.values()), dtype=np.int64))
         self._author[slots] = state[:, 0] != 0
         self._run[slots] = state[:, 1]
-        self._position[slots] = state[:, 2]
+        self._place[slots] = state[:, 2]
         self._staged.clear()
 
     def of(self, slots: torch.Tensor) -> torch.Tensor:
@@ -126,7 +129,7 @@ class DeviceAuthors:
 
         slots: int ``[slots]`` on the device. Those without a request in tandem are the senior's.
         """
-        return self._author[slots]
+        return self._author.index_select(0, slots)
 
     def advance(
         self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
@@ -139,12 +142,25 @@ class DeviceAuthors:
         """
         if not self._groups:
             return
-        self._sampled.zero_()
-        self._sampled[slots] = num_sampled.to(self._sampled.dtype)
+        # index_select and scatter_: half the time of indexing on a CPU.
+        fresh = self._fresh.zero_().scatter_(0, slots.long(), num_sampled > 0)
+        if self._record is not None:
+            kept = self._record.index_select(0, self._place)
+            self._record.scatter_(0, self._place, torch.where(fresh, self._author, kept))
+        self._place = torch.minimum(self._place + fresh, self._last_place)
+        u = self._draws.index_select(0, self._place)
+        tokens = last_tokens * fresh  # where there is no fresh one, whatever is in the table
+        author, run = self._author, self._run
         for rule, group in self._groups.items():
-            if group.slots is None:
-                group.slots = self._to_device(np.array(sorted(group.members), dtype=np.int64))
-            self._advance_group(rule, group.is_boundary, group.slots, last_tokens)
+            if group.mask is None:
+                group.mask = self._mask(group.members)
+            next_author, next_run = rule.schedule.advance(
+                self._author, self._run, group.is_boundary.index_select(0, tokens), u
+            )
+            ours = fresh & group.mask
+            author = torch.where(ours, next_author, author)
+            run = torch.where(ours, next_run, run)
+        self._author, self._run = author, run
 
     def recorded(self, residence: Residence, length: int) -> list[bool]:
         """Who wrote the first ``length`` tokens of a request, from the engine's own state.
@@ -152,23 +168,13 @@ class DeviceAuthors:
         Waits for the device. Only where ``record`` was asked for.
         """
         assert self._record is not None
-        return [bool(author) for author in self._record[residence.slot, :length].tolist()]
+        first = residence.slot * self._positions
+        return [bool(author) for author in self._record[first : first + length].tolist()]
 
-    def _advance_group(
-        self, rule: Rule, is_boundary: torch.Tensor, slots: torch.Tensor, last_tokens: torch.Tensor
-    ) -> None:
-        author, run, position = self._author[slots], self._run[slots], self._position[slots]
-        fresh = self._sampled[slots] > 0
-        if self._record is not None:
-            kept = self._record[slots, position]
-            self._record[slots, position] = torch.where(fresh, author, kept)
-        position = torch.clamp(position + 1, max=self._positions - 1)
-        next_author, next_run = rule.schedule.advance(
-            author, run, is_boundary[last_tokens[slots]], self._draws[slots, position]
-        )
-        self._author[slots] = torch.where(fresh, next_author, author)
-        self._run[slots] = torch.where(fresh, next_run, run)
-        self._position[slots] = torch.where(fresh, position, self._position[slots])
+    def _mask(self, members: set[int]) -> torch.Tensor:
+        mask = np.zeros(len(self._draws_host), dtype=np.bool_)
+        mask[list(members)] = True
+        return self._to_device(mask)
 
     def _boundary_table(self, rule: Rule) -> torch.Tensor:
         table = np.zeros(self._vocabulary, dtype=np.bool_)

@@ -33,34 +33,38 @@ class Heads:
         (NumPy), only the author's head runs for a row; on the device both run and a tensor
         operation selects, so that the host never waits.
         """
-        senior, junior = hidden[:, : self._width], hidden[:, self._width :]
-        if authors is None:
-            return self._of_senior(senior)
         if isinstance(authors, torch.Tensor):
-            return self._select(senior, junior, authors)
-        seniors = np.count_nonzero(authors)
-        if seniors == len(authors):
-            return self._of_senior(senior)
+            return self._select(hidden, authors)
+        seniors = None if authors is None else np.count_nonzero(authors)
+        if authors is None or seniors == len(authors):
+            return self._of_senior(hidden[:, : self._width])
         if seniors == 0:
-            return self._of_junior(junior)
-        return self._scatter(senior, junior, authors)
+            return self._of_junior(hidden[:, self._width :])
+        return self._scatter(hidden, authors)
 
-    def _select(
-        self, senior: torch.Tensor, junior: torch.Tensor, authors: torch.Tensor
-    ) -> torch.Tensor | None:
-        of_senior, of_junior = self._of_senior(senior), self._of_junior(junior)
+    def _select(self, hidden: torch.Tensor, authors: torch.Tensor) -> torch.Tensor | None:
+        of_senior = self._of_senior(hidden[:, : self._width])
+        of_junior = self._of_junior(hidden[:, self._width :])
         if of_senior is None or of_junior is None:
             return None
         return torch.where(authors[:, None], of_senior, of_junior.to(of_senior.dtype))
 
-    def _scatter(
-        self, senior: torch.Tensor, junior: torch.Tensor, authors: NDArray[np.bool_]
-    ) -> torch.Tensor | None:
-        senior_rows = _rows(authors, senior.device)
-        junior_rows = _rows(~authors, senior.device)
+    def _scatter(self, hidden: torch.Tensor, authors: NDArray[np.bool_]) -> torch.Tensor | None:
+        """Each head over its own rows: these are gathered, and their logits put back in order."""
+        of_author = authors.nonzero()[0], (~authors).nonzero()[0]
+        rows = _to_device(np.concatenate(of_author), hidden.device)
+        count = len(of_author[0])
+        senior_rows, junior_rows = rows[:count], rows[count:]
         # index_select and index_copy_: a fraction of the time that indexing takes on a CPU.
-        of_senior = self._of_senior(senior.index_select(0, senior_rows))
-        of_junior = self._of_junior(junior.index_select(0, junior_rows))
+        if hidden.shape[1] == 2 * self._width and hidden.is_contiguous():
+            # Equal widths: each row is two rows of one matrix, and one operation gathers all.
+            halves = np.concatenate([2 * of_author[0], 2 * of_author[1] + 1])
+            states = hidden.view(-1, self._width).index_select(0, _to_device(halves, hidden.device))
+            senior, junior = states[:count], states[count:]
+        else:
+            senior = hidden[:, : self._width].index_select(0, senior_rows)
+            junior = hidden[:, self._width :].index_select(0, junior_rows)
+        of_senior, of_junior = self._of_senior(senior), self._of_junior(junior)
         if of_senior is None or of_junior is None:
             return None
         logits = of_senior.new_empty((len(authors), self._vocabulary))
@@ -85,5 +89,5 @@ class Heads:
         return fitted
 
 
-def _rows(mask: NDArray[np.bool_], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(mask.nonzero()[0]).to(device, non_blocking=True)
+def _to_device(rows: NDArray[np.int64], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(rows).to(device, non_blocking=True)

@@ -35,4 +35,4 @@ class BernoulliSchedule:
         self, redraw: Tensor, author: Tensor, run: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
         """A new author and run 0 where ``redraw``; elsewhere the author stays and the run grows."""
-        return (redraw & (u < self.p)) | (~redraw & author), (run + 1) * ~redraw
+        return author ^ (redraw & (author ^ (u < self.p))), (run + 1) * ~redraw
