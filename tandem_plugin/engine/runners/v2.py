@@ -56,7 +56,7 @@ class _Authors:
         if chosen is None:
             return
         rule, seed = chosen
-        prompt_length = new_req_data.prompt_len
+        prompt_length = len(new_req_data.prompt_token_ids)  # NewRequestData.prompt_len: from 0.29
         output = list(new_req_data.prefill_token_ids[prompt_length:])
         positions = self.max_model_len - prompt_length
         if params.max_tokens is not None:
