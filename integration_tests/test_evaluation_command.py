@@ -8,19 +8,16 @@ import os
 import random
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.processes import members
+from support.commands import ENGINE, TANDEM, run, stopped
 
 pytestmark = pytest.mark.timeout(3600)
 
-TANDEM = "from tandem_plugin.cli import main; main()"
 SAMPLES = 4
 SIZES = {"sums": 6, "more": 4}
 KILLS = 5
@@ -34,33 +31,20 @@ def command(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
     for name, size in SIZES.items():
         rows = [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(size)]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    engine = {
-        "dtype": "float32",
-        "enforce_eager": "true",
-        "max_model_len": "256",
-        "max_num_seqs": "4",
-        "gpu_memory_utilization": "0.1",
-    }
 
     def made(out: Path, *more: str) -> list[str]:
         return [
-            *(sys.executable, "-c", TANDEM, "eval", "all", "--out", str(out)),
+            *(*TANDEM, "eval", "all", "--out", str(out)),
             *("--senior", f"trained={checkpoints['senior']}"),
             *("--junior", f"base={checkpoints['junior']}"),
             *(p for name in SIZES for p in ("--benchmark", f"{name}={folder / name}.jsonl")),
             *("--n", str(SAMPLES), "--team-n", str(SAMPLES), "--max-tokens", "60"),
             *("--schedule", "step", "--schedule", "step-bernoulli", "--frequent", "2"),
-            *(part for k, v in engine.items() for part in ("--engine", f"{k}={v}")),
+            *ENGINE,
             *more,
         ]
 
     return made
-
-
-def run(command: list[str]) -> Any:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
 
 
 def written(out: Path) -> int:
@@ -69,23 +53,9 @@ def written(out: Path) -> int:
 
 def killed(command: list[str], out: Path, at: int, delay: float) -> int:
     """Kill the command when ``at`` lines are there, and a moment later; how many there are then."""
-    with out.with_name("stderr").open("wb") as stderr:
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
-        )
-    try:
-        deadline = time.monotonic() + 1200
-        while written(out) < at and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(60) == -signal.SIGKILL, out.with_name("stderr").read_text()[-3000:]
-        while members(process.pid) and time.monotonic() < deadline + 60:
-            time.sleep(0.05)
-        assert members(process.pid) == [], "the engine outlived the command"
-    finally:
-        for member in members(process.pid):
-            os.kill(member, signal.SIGKILL)
+    stderr = out.with_name("stderr")
+    code = stopped(command, stderr, lambda: written(out) >= at, signal.SIGKILL, delay=delay)
+    assert code == -signal.SIGKILL, stderr.read_text()[-3000:]
     return written(out)
 
 
@@ -152,7 +122,7 @@ def test_team_alternates_at_steps_and_every_response_replays(whole: Path):
     for schedule in ("step", "step-bernoulli"):
         folder = whole / "trained" / "handoff" / schedule / "base"
         for name in SIZES:
-            done = run([sys.executable, "-c", TANDEM, "replay", f"{folder / name}.jsonl", "--json"])
+            done = run([*TANDEM, "replay", f"{folder / name}.jsonl", "--json"])
             assert json.loads(done.stdout)["differing_rows"] == 0
         if schedule == "step":
             for row in (json.loads(x) for x in (folder / "sums.jsonl").read_text().splitlines()):
@@ -199,12 +169,12 @@ def test_model_reads_itself_without_loss_and_has_not_drifted_from_itself(
 ):
     base = f"base={checkpoints['junior']}"
     arguments = ["legibility", "--senior", base, "--junior", base, "--out", str(whole)]
-    run([sys.executable, "-c", TANDEM, "eval", *arguments])
+    run([*TANDEM, "eval", *arguments])
     read = summary(whole, "base", "legibility", "base")["benchmarks"]["sums"]
     assert all(row["overlap"] == pytest.approx(1, abs=1e-9) for row in read)
     assert all(0 < row["cross_entropy"] < math.log(1024) for row in read)
     arguments = ["drift", "--senior", "base", "--junior", "base", "--out", str(whole)]
-    run([sys.executable, "-c", TANDEM, "eval", *arguments, "--frequent", "2"])
+    run([*TANDEM, "eval", *arguments, "--frequent", "2"])
     measured = summary(whole, "base", "drift", "base")["metrics"]
     assert measured["kl"] == 0
     assert measured["over_emitted"] == []
@@ -212,11 +182,9 @@ def test_model_reads_itself_without_loss_and_has_not_drifted_from_itself(
 
 
 def test_tables_and_report_are_made_of_it(whole: Path, tmp_path: Path):
-    done = run(
-        [sys.executable, "-c", TANDEM, "compare", str(whole / "base"), str(whole / "trained")]
-    )
+    done = run([*TANDEM, "compare", str(whole / "base"), str(whole / "trained")])
     assert "Solo reasoning capability" in done.stdout
-    done = run([sys.executable, "-c", TANDEM, "report", str(whole), "--out", str(tmp_path / "r")])
+    done = run([*TANDEM, "report", str(whole), "--out", str(tmp_path / "r")])
     page = (tmp_path / "r" / "index.html").read_text()
     assert "<span class=junior>" in page
     assert "<script" not in page

@@ -6,17 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import members
+from support.commands import ENGINE, TANDEM, run, stopped
 
 PROBLEMS, SAMPLES, TOKENS = 30, 2, 60
-TANDEM = "from tandem_plugin.cli import main; main()"
 
 Command = Callable[..., list[str]]
 
@@ -32,19 +29,12 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def command(checkpoints: dict[str, Path], problems: Path) -> Command:
     def made(out: Path, *more: str) -> list[str]:
-        engine = {
-            "dtype": "float32",
-            "enforce_eager": "true",
-            "max_model_len": "256",
-            "max_num_seqs": "4",
-            "gpu_memory_utilization": "0.1",
-        }
         return [
-            *(sys.executable, "-c", TANDEM, "rollout", "--out", str(out)),
+            *(*TANDEM, "rollout", "--out", str(out)),
             *("--senior", str(checkpoints["senior"]), "--junior", str(checkpoints["other"])),
             *("--problems", str(problems), "--n", str(SAMPLES), "--set", "cap=4"),
             *("--max-tokens", str(TOKENS), "--seed", "5"),
-            *(part for k, v in engine.items() for part in ("--engine", f"{k}={v}")),
+            *ENGINE,
             *more,
         ]
 
@@ -60,40 +50,6 @@ def rows(file: Path) -> dict[tuple[int, int], dict[str, Any]]:
     by_place = {(row["problem"], row["sample"]): row for row in found}
     assert len(by_place) == len(found)
     return by_place
-
-
-def run(command: list[str]) -> Any:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
-
-
-def stopped(command: list[str], file: Path, at: int, how: signal.Signals) -> tuple[int, str]:
-    """Run until ``at`` lines are there, then send a signal; the exit code and stderr.
-
-    A kill meets the command alone; an interrupt meets all of its processes, as in a terminal.
-    """
-    log = file.with_name("stderr")
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
-        )
-    try:
-        deadline = time.monotonic() + 200
-        while lines(file) < at and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if how == signal.SIGINT:
-            os.killpg(process.pid, how)
-        else:
-            process.send_signal(how)
-        process.wait(60)
-        while members(process.pid) and time.monotonic() < deadline + 60:
-            time.sleep(0.1)
-        assert members(process.pid) == [], "processes outlived the command"
-    finally:
-        for member in members(process.pid):
-            os.kill(member, signal.SIGKILL)
-    return process.returncode, log.read_text(errors="replace")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +71,7 @@ def test_every_line_is_a_rollout_that_replays(whole: Path):
     assert len(row["response_ids"]) == len(row["authorship"])
     assert len({row["tandem_seed"] for row in found.values()}) == 60
     assert len({tuple(row["response_ids"]) for row in found.values()}) == 60
-    done = run([sys.executable, "-c", TANDEM, "replay", str(whole), "--json"])
+    done = run([*TANDEM, "replay", str(whole), "--json"])
     result = json.loads(done.stdout)
     assert (result["rows"], result["differing_rows"]) == (60, 0)
     assert 0.3 < result["senior_share"] < 0.7
@@ -123,7 +79,7 @@ def test_every_line_is_a_rollout_that_replays(whole: Path):
 
 def test_page_of_the_file_is_made_without_naming_a_tokenizer(whole: Path, tmp_path: Path):
     page = tmp_path / "page.html"
-    run([sys.executable, "-c", TANDEM, "view", str(whole), "-o", str(page)])
+    run([*TANDEM, "view", str(whole), "-o", str(page)])
     assert page.stat().st_size > 20_000
 
 
@@ -131,13 +87,16 @@ def test_killed_and_interrupted_run_ends_with_the_same_responses(
     command: Command, whole: Path, tmp_path: Path
 ):
     out = tmp_path / "rollouts.jsonl"
-    code, _ = stopped(command(out), out, 10, signal.SIGKILL)
+    stderr = tmp_path / "stderr"
+    code = stopped(command(out), stderr, lambda: lines(out) >= 10, signal.SIGKILL)
     assert code == -signal.SIGKILL
     killed = out.read_bytes()
     assert 10 <= killed.count(b"\n") < 60
     with out.open("ab") as file:  # as if the kill had come in the middle of a line
         file.write(b'{"problem": 29, "sample": 1, "prompt": "What')
-    code, said = stopped(command(out), out, killed.count(b"\n") + 10, signal.SIGINT)
+    more = killed.count(b"\n") + 10
+    code = stopped(command(out), stderr, lambda: lines(out) >= more, signal.SIGINT)
+    said = stderr.read_text(errors="replace")
     assert code == 130, said[-3000:]
     assert "The same command goes on from there." in said
     interrupted = out.read_bytes()

@@ -14,7 +14,7 @@ from support.browser import chromium
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.cli.viewer.token_bytes import _byte_alphabet
+from tandem_plugin.viewer.token_bytes import _byte_alphabet
 
 HOSTILE = [
     "</script><script>window.pwned = 1</script>",

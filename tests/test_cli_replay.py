@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.cli import app, audit, rollouts
+from tandem_plugin.cli import app, audit
+from tandem_plugin.rollouts import rollout
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
@@ -324,8 +325,8 @@ def test_batches_of_any_size_find_the_same(
 
 
 def test_padded_size_of_a_batch_is_bounded():
-    def row(length: int) -> rollouts.Rollout:
-        return rollouts.Rollout(1, [0] * length, None, None, [], None, {})
+    def row(length: int) -> rollout.Rollout:
+        return rollout.Rollout(1, [0] * length, None, None, [], None, {})
 
     lengths = [1] * 100 + [60_000] + [1] * 100
     groups = list(audit.batches((row(length) for length in lengths), audit.row_length))
@@ -338,7 +339,7 @@ def test_padded_size_of_a_batch_is_bounded():
 def test_line_too_long_for_a_response_is_an_error(
     replay: Replay, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rollouts, "MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr(rollout, "MAX_LINE_BYTES", 2000)
     code, found = replay([make_row(), b"[" * 5000])
     assert code == 1
     assert "line 2 is longer than" in found["error"]

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from tandem_plugin.cli import app
 from tandem_plugin.cli.problems import answer, chat, digest, prompt, read_prompts
 from tandem_plugin.cli.rollout import _Run
-from tandem_plugin.cli.rollout_file import RolloutFile, run_file
-from tandem_plugin.cli.rollouts import RolloutError
 from tandem_plugin.data import DataError, Problem
+from tandem_plugin.rollouts.rollout import RolloutError
+from tandem_plugin.rollouts.rollout_file import RolloutFile, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]

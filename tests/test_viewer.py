@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from tandem_plugin import Vocabulary
 from tandem_plugin.cli import app
-from tandem_plugin.cli.viewer.page import make_page
-from tandem_plugin.cli.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
-from tandem_plugin.cli.viewer.token_bytes import TokenBytes
+from tandem_plugin.viewer.page import make_page
+from tandem_plugin.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
+from tandem_plugin.viewer.token_bytes import TokenBytes
 
 PIECE = st.one_of(
     st.binary(max_size=4),

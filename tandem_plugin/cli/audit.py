@@ -11,10 +11,10 @@ import numpy as np
 
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
-from tandem_plugin.cli.rollouts import MalformedRow, Passage, Rollout, short
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.rollouts.rollout import MalformedRow, Passage, Rollout, short
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
 
 from tandem_plugin.cli.assignments import assignments
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["deciding", "engine_arguments"]
+__all__ = ["EngineOption", "engine_arguments"]
 
 _REFUSED = ("model", "additional_config", "tandem")
-_NEUTRAL = {
-    "disable_log_stats",
-    "enable_prefix_caching",
-    "enforce_eager",
-    "gpu_memory_utilization",
-    "kv_cache_memory_bytes",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "tensor_parallel_size",
-}
-"""Engine arguments that say how to compute, and not what: a resumed run may change them."""
+
+EngineOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An argument of vLLM's engine, such as max_model_len=4096. May be given several "
+        "times.",
+    ),
+]
 
 
 def engine_arguments(given: Sequence[str]) -> dict[str, Any]:
@@ -34,8 +34,3 @@ def engine_arguments(given: Sequence[str]) -> dict[str, Any]:
                 "--schedule and --set say it."
             )
     return arguments
-
-
-def deciding(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that decide the responses."""
-    return {k: v for k, v in arguments.items() if k not in _NEUTRAL}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.engine_arguments import EngineOption
+from tandem_plugin.cli.output import INTERRUPTED, JsonOption, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.evaluation.benchmark import Benchmark
@@ -23,8 +24,6 @@ evaluate = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-_INTERRUPTED = 130
 
 
 class EvaluatedSchedule(str, Enum):
@@ -66,14 +65,6 @@ ScheduleOption = Annotated[
     typer.Option(
         "--schedule",
         help="step (strict alternation), step-bernoulli (p = 0.5), or both. Default: step.",
-    ),
-]
-EngineOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="An argument of vLLM's engine, such as max_model_len=4096. May be given several "
-        "times.",
     ),
 ]
 ReadOption = Annotated[
@@ -270,7 +261,7 @@ class _Interruptible:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             typer.echo("Stopped. The same command goes on from what is written.", err=True)
-            raise typer.Exit(_INTERRUPTED)
+            raise typer.Exit(INTERRUPTED)
 
 
 def _handoffs(

@@ -7,7 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["JsonOption", "print_error", "print_json"]
+__all__ = ["INTERRUPTED", "JsonOption", "print_error", "print_json"]
+
+INTERRUPTED = 130
+"""The exit code of a command that was interrupted, as shells have it."""
 
 JsonOption = Annotated[
     bool,

@@ -47,8 +47,8 @@ def replay(
     difference or malformed row.
     """
     from tandem_plugin.cli.audit import RuleBook
-    from tandem_plugin.cli.rollouts import RolloutError
     from tandem_plugin.cli.tokenizers import find_tokenizer, read_vocabulary
+    from tandem_plugin.rollouts.rollout import RolloutError
 
     if not rollouts.is_file():
         raise RolloutError(f"There is no file {str(rollouts)!r}.")
@@ -80,7 +80,7 @@ def _audit(path: Path, rules: RuleBook, keep: int) -> Audit:
     from rich.progress import Progress
 
     from tandem_plugin.cli.audit import Audit, batches, row_length
-    from tandem_plugin.cli.rollouts import read_rollouts
+    from tandem_plugin.rollouts.rollout import read_rollouts
 
     audit = Audit(rules, keep)
     console = Console(stderr=True)

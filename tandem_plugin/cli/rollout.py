@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem_plugin.cli.assignments import SettingsOption, assignments
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.engine_arguments import EngineOption
+from tandem_plugin.cli.output import INTERRUPTED, JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.cli.rollout_file import RolloutFile
     from tandem_plugin.data import Problem
     from tandem_plugin.engine.llm import TandemLLM
+    from tandem_plugin.rollouts.rollout_file import RolloutFile
 
 __all__ = ["rollout"]
-
-_INTERRUPTED = 130
 
 
 def rollout(
@@ -54,14 +52,7 @@ def rollout(
             help="Send each problem's text as it is, without the tokenizer's chat template.",
         ),
     ] = False,
-    engine: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="An argument of vLLM's engine, such as max_model_len=4096. May be given several "
-            "times.",
-        ),
-    ] = None,
+    engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let a senior and a junior answer every problem n times, one line of JSON a response.
@@ -72,11 +63,12 @@ def rollout(
     was made with other settings is refused. `tandem replay` and `tandem view` read the file. Exit
     code 1 when a prompt is too long for the model, 130 when interrupted.
     """
-    from tandem_plugin.cli.engine_arguments import deciding, engine_arguments
+    from tandem_plugin.cli.engine_arguments import engine_arguments
     from tandem_plugin.cli.problems import digest, read_prompts
-    from tandem_plugin.cli.rollout_file import RolloutFile
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
+    from tandem_plugin.rollouts.engine import deciding, start_engine
+    from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     check_seed(seed)
     asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
@@ -104,7 +96,7 @@ def rollout(
         skipped: dict[int, str] = {}
         if todo:
             try:
-                llm = _engine(senior, config, arguments)
+                llm = start_engine(senior, arguments, config.settings())
                 _write(_Run(llm, listed, seed, sampling, raw, skipped), file, todo, len(places))
             except KeyboardInterrupt:
                 done = len(file.done & set(places))
@@ -113,7 +105,7 @@ def rollout(
                     "command goes on from there.",
                     err=True,
                 )
-                raise typer.Exit(_INTERRUPTED) from None
+                raise typer.Exit(INTERRUPTED) from None
         written = len(file.done & set(places)) - before
     result = {
         "rollouts": str(out),
@@ -188,7 +180,7 @@ class _Run:
 
     def _prompt_ids(self, problem: Problem) -> list[int]:
         from tandem_plugin.cli.problems import chat
-        from tandem_plugin.cli.rollouts import RolloutError
+        from tandem_plugin.rollouts.rollout import RolloutError
 
         if self._chat:
             ids = self._tokenizer.apply_chat_template(
@@ -206,61 +198,13 @@ class _Run:
 
 def _write(run: _Run, file: RolloutFile, todo: Sequence[tuple[int, int]], responses: int) -> None:
     """Generate what is to do, a line for each finished response, with a progress bar."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from tandem_plugin.rollouts.progress import response_progress
 
     most = 2 * run.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[tokens]:,} tokens"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(
-            "rollout", total=responses, completed=responses - len(todo), tokens=0
-        )
-        tokens = 0
+    with response_progress("rollout", responses, responses - len(todo)) as advance:
         for (problem, sample), output in run.llm.stream(run.requests(todo), most):
             file.append(problem, sample, run.row(problem, output))
-            tokens += len(output.outputs[0].token_ids)
-            progress.update(task, advance=1, tokens=tokens)
-
-
-def _engine(senior: str, config: Any, arguments: dict[str, Any]) -> TandemLLM:
-    from tandem_plugin.cli.rollouts import RolloutError
-    from tandem_plugin.errors import TandemError
-
-    # The engine runs in this process: vLLM's own engine process would outlive a killed command, and
-    # keep its memory, so that the command could not go on.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    # stdout is for the result: vLLM logs to stderr, and only what is wrong.
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    try:
-        from tandem_plugin.engine.llm import TandemLLM
-    except ImportError as error:
-        raise RolloutError(
-            f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
-            "'tandem-plugin[vllm]'\"."
-        ) from error
-    settings = config.settings()
-    try:
-        return TandemLLM(senior, tandem=settings, **arguments)
-    except TandemError:
-        raise
-    except Exception as error:
-        raise RolloutError(f"The engine did not start: {type(error).__name__}: {error}") from error
+            advance(len(output.outputs[0].token_ids))
 
 
 def _parameters(config: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def find_tokenizer(rollouts: Path) -> str:
 
 def _noted_senior(rollouts: Path) -> str | None:
     """The senior that ``tandem rollout`` noted, unless its folder is gone."""
-    from tandem_plugin.cli.rollout_file import run_file
+    from tandem_plugin.rollouts.rollout_file import run_file
 
     try:
         senior = json.loads(run_file(rollouts).read_text(encoding="utf-8"))["senior"]

@@ -10,7 +10,7 @@ import typer
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.cli.viewer.responses import ViewedResponses
+    from tandem_plugin.viewer.responses import ViewedResponses
 
 __all__ = ["view"]
 
@@ -47,11 +47,11 @@ def view(
     no request of any network, and text of a response cannot run in it. A line that cannot be read
     is listed on the page; exit code 1 when no line can.
     """
-    from tandem_plugin.cli.rollouts import RolloutError
     from tandem_plugin.cli.tokenizers import find_tokenizer, read_vocabulary
-    from tandem_plugin.cli.viewer.page import make_page
-    from tandem_plugin.cli.viewer.responses import ViewedResponses
-    from tandem_plugin.cli.viewer.token_bytes import TokenBytes
+    from tandem_plugin.rollouts.rollout import RolloutError
+    from tandem_plugin.viewer.page import make_page
+    from tandem_plugin.viewer.responses import ViewedResponses
+    from tandem_plugin.viewer.token_bytes import TokenBytes
 
     if not rollouts.is_file():
         raise RolloutError(f"There is no file {str(rollouts)!r}.")
@@ -93,7 +93,7 @@ def _read(path: Path, viewed: ViewedResponses) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from tandem_plugin.cli.rollouts import read_rollouts
+    from tandem_plugin.rollouts.rollout import read_rollouts
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

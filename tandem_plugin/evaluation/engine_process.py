@@ -14,16 +14,18 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem_plugin.cli.rollout_file import RolloutFile
 from tandem_plugin.errors import EvaluationError, TandemError
 from tandem_plugin.evaluation.generation import MARKER
 from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.rollouts.engine import start_engine
+from tandem_plugin.rollouts.progress import response_progress
+from tandem_plugin.rollouts.rollout_file import RolloutFile
 
 __all__ = ["answer", "main"]
 
@@ -46,6 +48,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except TandemError as error:
+        if error.__cause__ is not None:
+            traceback.print_exc()
         return _failed(str(error))
     except Exception as error:
         traceback.print_exc()
@@ -73,7 +77,7 @@ def answer(job: Mapping[str, Any]) -> None:
         engine = _engine(job)
         prompts = _Prompts(engine, job, sampling)
         all_of_them = sum(len(file["questions"]) * sampling.samples for file in job["files"])
-        with _progress(job, all_of_them, len(todo)) as advance:
+        with response_progress(_names(job), all_of_them, all_of_them - len(todo)) as advance:
             for place, output in _answers(engine, prompts, todo, job["junior"] is not None):
                 row = prompts.row(place, output)
                 files[place.file].append(place.problem, place.sample, row)
@@ -176,76 +180,15 @@ def _answers(
 
 
 def _engine(job: Mapping[str, Any]) -> Any:
-    """The senior alone in vLLM's own ``LLM``, or senior and junior in a :class:`TandemLLM`."""
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    try:
-        if job["junior"] is None:
-            from vllm import LLM as Engine  # noqa: N811  # as LLM or TandemLLM, whichever it is
-        else:
-            from tandem_plugin.engine.llm import TandemLLM as Engine
-    except ImportError as error:
-        raise EvaluationError(
-            f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
-            "'tandem-plugin[vllm]'\"."
-        ) from error
-    arguments = dict(job["engine"])
+    """The senior alone, or senior and junior."""
+    together = None
     if job["junior"] is not None:
-        arguments["tandem"] = {**job["files"][0]["schedule"], "junior": job["junior"]}
-    try:
-        return Engine(job["senior"], **arguments)
-    except TandemError:
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        raise EvaluationError(
-            f"The engine did not start: {type(error).__name__}: {error}"
-        ) from error
+        together = {**job["files"][0]["schedule"], "junior": job["junior"]}
+    return start_engine(job["senior"], job["engine"], together)
 
 
-class _progress:  # noqa: N801  # reads as the function it is used as
-    """A bar on a terminal's stderr; entered, it gives what to call with a response's length."""
-
-    def __init__(self, job: Mapping[str, Any], responses: int, todo: int) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[tokens]:,} tokens"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        models = [job["senior"], job["junior"]]
-        names = " and ".join(Path(model).name for model in models if model)
-        self._tokens = 0
-        self._task = self._bar.add_task(
-            names.replace("[", "("), total=responses, completed=responses - todo, tokens=0
-        )
-
-    def __enter__(self) -> Callable[[int], None]:
-        self._bar.start()
-        return self._advance
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def _advance(self, tokens: int) -> None:
-        self._tokens += tokens
-        self._bar.update(self._task, advance=1, tokens=self._tokens)
+def _names(job: Mapping[str, Any]) -> str:
+    return " and ".join(Path(one).name for one in (job["senior"], job["junior"]) if one)
 
 
 def _failed(message: str) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.cli.engine_arguments import deciding
 from tandem_plugin.evaluation.benchmark import Benchmark
 from tandem_plugin.evaluation.checkpoint import Checkpoint
 from tandem_plugin.evaluation.generation import GenerationFile, generate
@@ -19,6 +18,7 @@ from tandem_plugin.evaluation.grades import GradedProblem, grade_generations, ta
 from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.evaluation.results import run_folder, write_summary
 from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.rollouts.engine import deciding
 
 __all__ = ["generation_settings", "run_handoff", "run_solo", "solo_files"]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.cli.engine_arguments import deciding
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.benchmark import Benchmark
 from tandem_plugin.evaluation.checkpoint import Checkpoint
 from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.rollouts.engine import deciding
 
 __all__ = ["MARKER", "GenerationFile", "generate", "read_generations"]
 
@@ -68,7 +68,7 @@ def generate(
     process ends with this one. Raises :class:`EvaluationError` with what went wrong there, and
     KeyboardInterrupt where it was interrupted.
     """
-    from tandem_plugin.cli.rollout_file import RolloutFile
+    from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     missing = 0
     for file in files:

@@ -61,8 +61,8 @@ def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from tandem_plugin.cli.rollout_file import RolloutFile
     from tandem_plugin.grading import Grader
+    from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     noted = {
         "generations": file.path.name,

@@ -243,7 +243,7 @@ def _noted(
 def _is_unfinished(
     folder: Path, solo: Summary, senior: Checkpoint, settings: Mapping[str, Any], samples: int
 ) -> bool:
-    from tandem_plugin.cli.rollout_file import RolloutFile
+    from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     for name, rows in solo.problems.items():
         noted = _noted(name, solo, senior, settings)
@@ -268,8 +268,8 @@ def _score(
     from rich.console import Console
     from rich.progress import Progress
 
-    from tandem_plugin.cli.rollout_file import RolloutFile
     from tandem_plugin.evaluation.legibility import chunk_length, score_response
+    from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     problems = len(solo.problems[name])
     chunk = chunk_length(max(writer.vocabulary, reader.vocabulary))

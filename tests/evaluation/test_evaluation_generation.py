@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.cli.rollout_file import RolloutFile
 from tandem_plugin.evaluation import EvaluationError
 from tandem_plugin.evaluation.benchmark import Benchmark, read_benchmark
 from tandem_plugin.evaluation.checkpoint import Checkpoint
@@ -17,6 +16,7 @@ from tandem_plugin.evaluation.grades import grades_file
 from tandem_plugin.evaluation.results import read_summary
 from tandem_plugin.evaluation.sampling import Sampling
 from tandem_plugin.request import OFF
+from tandem_plugin.rollouts.rollout_file import RolloutFile
 
 SAMPLING = Sampling(2, max_tokens=9)
 SENIOR, JUNIOR = Checkpoint("s", "/models/s", "aa"), Checkpoint("j", "/models/j", "bb")

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tandem_plugin.cli.rollout_file import RolloutFile
 from tandem_plugin.evaluation import EvaluationError
 from tandem_plugin.evaluation.checkpoint import Checkpoint
 from tandem_plugin.evaluation.read_runs import (
@@ -19,6 +18,7 @@ from tandem_plugin.evaluation.read_runs import (
     solo_summary,
 )
 from tandem_plugin.evaluation.results import read_summary
+from tandem_plugin.rollouts.rollout_file import RolloutFile
 
 MakeResults = Callable[..., Path]
 SENIOR, JUNIOR = Checkpoint("s", "", "00"), Checkpoint("base", "", "11")

@@ -89,7 +89,7 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
         interpreter.ReduceOps.min_max = min_max
 
     def without_pinned_memory(outputs: ModuleType) -> None:
-        """vLLM 0.27 pins a tensor here on every machine; later ones ask whether that is possible."""
+        """vLLM 0.27 pins a tensor here on every machine; later ones ask whether they can."""
         torch = outputs.torch
 
         class Torch:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.cli.viewer.token_bytes import TokenBytes
 from tandem_plugin.errors import EvaluationError, TokenizerError
 from tandem_plugin.evaluation.comparison import check_problems, compare
 from tandem_plugin.evaluation.report import figures
@@ -19,6 +18,7 @@ from tandem_plugin.evaluation.report.samples import SampleResponse, sample_respo
 from tandem_plugin.evaluation.report.training_log import TrainingLog
 from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 from tandem_plugin.evaluation.tables import PaperTable, paper_tables
+from tandem_plugin.viewer.token_bytes import TokenBytes
 
 __all__ = ["Report", "build_report"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tandem_plugin.cli.viewer.passages import JUNIOR, SENIOR, AuthoredText, authored_text
-from tandem_plugin.cli.viewer.token_bytes import TokenBytes
 from tandem_plugin.evaluation.results import Summary
+from tandem_plugin.viewer.passages import JUNIOR, SENIOR, AuthoredText, authored_text
+from tandem_plugin.viewer.token_bytes import TokenBytes
 
 __all__ = ["SampleResponse", "sample_responses"]
 

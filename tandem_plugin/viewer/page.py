@@ -25,7 +25,7 @@ def make_page(title: str, payload: Mapping[str, Any]) -> str:
     for markup escaped. The Content Security Policy lets only this page's own script and style run,
     by their hashes, and forbids every request.
     """
-    assets = files("tandem_plugin.cli.viewer")
+    assets = files("tandem_plugin.viewer")
     script = assets.joinpath("page.js").read_text(encoding="utf-8")
     style = assets.joinpath("page.css").read_text(encoding="utf-8")
     policy = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tandem_plugin.cli.rollouts import RolloutError, short
+from tandem_plugin.rollouts.rollout import RolloutError, short
 
 __all__ = ["RolloutFile", "run_file"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tandem_plugin.cli.rollouts import MalformedRow, Rollout, short
-from tandem_plugin.cli.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
-from tandem_plugin.cli.viewer.token_bytes import TokenBytes
+from tandem_plugin.rollouts.rollout import MalformedRow, Rollout, short
+from tandem_plugin.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
+from tandem_plugin.viewer.token_bytes import TokenBytes
 
 __all__ = ["ViewedResponses"]
 
