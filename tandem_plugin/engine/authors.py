@@ -29,24 +29,31 @@ class Passage:
     """Who wrote each token, as it was decided then; known once the request has left the batch."""
 
 
-@dataclass(slots=True)
 class _Group:
-    """The requests of the batch that follow one rule, so that one step advances them all."""
+    """The requests of the batch that follow one rule, so that one step advances them all.
 
-    slots: list[int] = field(default_factory=list)
-    outputs: list[list[int]] = field(default_factory=list)
-    index: NDArray[np.int64] | None = None
-    """``slots`` as an array; None after a change."""
+    While the group stays as it is, its state stands in arrays of its own, in the order of its
+    slots, so that a step neither gathers nor scatters: see :meth:`BatchAuthors._gather`.
+    """
 
-    def add(self, slot: int, output: list[int]) -> None:
-        self.slots.append(slot)
-        self.outputs.append(output)
-        self.index = None
+    __slots__ = (
+        *("slots", "outputs", "rows"),
+        *("is_gathered", "author", "run", "position", "place", "room"),
+    )
 
-    def remove(self, slot: int) -> None:
-        place = self.slots.index(slot)
-        del self.slots[place], self.outputs[place]
-        self.index = None
+    def __init__(self) -> None:
+        self.slots: list[int] = []
+        self.outputs: list[list[int]] = []
+        self.is_gathered = False
+        self.rows: NDArray[np.int64] | None = None
+        """The row of each request; None after one moved."""
+        self.author: NDArray[np.bool_]
+        self.run: NDArray[np.int64]
+        self.position: NDArray[np.int64]
+        self.place: NDArray[np.int64]
+        """Where ``position`` lies in the flat arrays of draws and of what was written."""
+        self.room: int
+        """So many tokens every request may get at least before it must be checked again."""
 
 
 class BatchAuthors:
@@ -59,6 +66,7 @@ class BatchAuthors:
     def __init__(self, size: int, max_positions: int) -> None:
         self._draws = np.empty((size, max_positions), dtype=np.float64)
         self._written = np.empty((size, max_positions), dtype=np.bool_)
+        self._flat_draws, self._flat_written = self._draws.ravel(), self._written.ravel()
         self._limit = np.zeros(size, dtype=np.int64)
         self._author = np.ones(size, dtype=np.bool_)
         self._run = np.zeros(size, dtype=np.int64)
@@ -78,7 +86,10 @@ class BatchAuthors:
         slot = self._free.pop()
         self._place(slot, row)
         self._passages[slot] = passage
-        self._groups.setdefault(passage.rule, _Group()).add(slot, passage.output)
+        group = self._groups.setdefault(passage.rule, _Group())
+        self._scatter(group)
+        group.slots.append(slot)
+        group.outputs.append(passage.output)
         limit = min(positions + 1, self._draws.shape[1])
         self._limit[slot] = limit
         self._draws[slot, :limit] = draws(passage.seed, limit)
@@ -90,10 +101,12 @@ class BatchAuthors:
         if slot is None:
             return None
         passage = self._passage(slot)
+        group = self._groups[passage.rule]
+        self._scatter(group)
         self._passages[slot] = None
         self._free.append(slot)
-        group = self._groups[passage.rule]
-        group.remove(slot)
+        place = group.slots.index(slot)
+        del group.slots[place], group.outputs[place]
         if not group.slots:
             del self._groups[passage.rule]
         missing = len(passage.output) - int(self._position[slot])
@@ -126,45 +139,69 @@ class BatchAuthors:
         """
         authors = np.ones(rows, dtype=np.bool_)
         for rule, group in self._groups.items():
-            if group.index is None:
-                group.index = np.array(group.slots, dtype=np.int64)
-            self._take_in_tokens(rule, group.index, group.outputs)
-            where = self._row[group.index]
+            self._take_in_tokens(rule, group)
+            if group.rows is None:
+                group.rows = self._row[group.slots]
             try:
-                authors[where] = self._author[group.index]
+                authors[group.rows] = group.author
             except IndexError as error:
                 raise EngineError(
-                    f"Row {int(where.max())} is in tandem, but the batch has {rows} rows."
+                    f"Row {int(group.rows.max())} is in tandem, but the batch has {rows} rows."
                 ) from error
         return authors
 
     def _place(self, slot: int, row: int) -> None:
         self._slot_of_row[row] = slot
         self._row[slot] = row
+        passage = self._passages[slot]
+        if passage is not None:
+            self._groups[passage.rule].rows = None
 
-    def _take_in_tokens(
-        self, rule: Rule, slots: NDArray[np.int64], outputs: list[list[int]]
-    ) -> None:
+    def _gather(self, group: _Group) -> None:
+        """Let a group's state stand in its own arrays."""
+        slots = np.array(group.slots, dtype=np.int64)
+        group.author, group.run = self._author[slots], self._run[slots]
+        group.position = self._position[slots]
+        group.place = slots * self._draws.shape[1] + group.position
+        group.room = int((self._limit[slots] - 1 - group.position).min())
+        group.is_gathered = True
+
+    def _scatter(self, group: _Group) -> None:
+        """Write a group's state back to its slots, for its members change now."""
+        if group.is_gathered:
+            self._author[group.slots] = group.author
+            self._run[group.slots] = group.run
+            self._position[group.slots] = group.position
+        group.is_gathered = False
+        group.rows = None
+
+    def _take_in_tokens(self, rule: Rule, group: _Group) -> None:
+        if not group.is_gathered:
+            self._gather(group)
+        outputs = group.outputs
         lengths = np.fromiter(map(len, outputs), np.int64, len(outputs))
-        behind = lengths - self._position[slots]
+        behind = lengths - group.position
         if (behind == 1).all():  # an ordinary step
-            self._advance(rule, slots, outputs, lengths)
+            self._advance(rule, group, slice(None), outputs)
             return
-        for slot in slots[(behind < 0) | (behind > 1)].tolist():
-            self._rebuild(slot)
+        odd = np.flatnonzero((behind < 0) | (behind > 1)).tolist()
+        if odd:
+            self._scatter(group)
+            for place in odd:
+                self._rebuild(group.slots[place])
+            self._gather(group)
         fresh = np.flatnonzero(behind == 1)
         if fresh.size:
-            outputs = [outputs[i] for i in fresh.tolist()]
-            self._advance(rule, slots[fresh], outputs, lengths[fresh])
+            self._advance(rule, group, fresh, [outputs[place] for place in fresh.tolist()])
 
     def _advance(
         self,
         rule: Rule,
-        slots: NDArray[np.int64],
+        group: _Group,
+        which: slice | NDArray[np.int64],
         outputs: list[list[int]],
-        position: NDArray[np.int64],
     ) -> None:
-        """One step of a schedule for slots that got one token each, on to ``position``."""
+        """One step of a schedule for those requests of a group that got one token each."""
         tokens = np.fromiter(map(_last, outputs), np.int64, len(outputs))
         try:
             is_boundary = rule.boundaries.contains(tokens)
@@ -173,16 +210,22 @@ class BatchAuthors:
                 "The engine has not yet said which token it sampled last, so the next author "
                 "cannot be chosen. Asynchronous scheduling does not go with tandem here."
             ) from error
-        if (position >= self._limit[slots]).any():
-            raise EngineError("A request in tandem grew longer than its own limit of tokens.")
+        if group.room < 1:
+            self._check_room(group, which)
+        place = group.place[which] + 1
         author, run = rule.schedule.advance(
-            self._author[slots],
-            self._run[slots],
-            is_boundary,
-            self._draws[slots, position],
+            group.author[which], group.run[which], is_boundary, self._flat_draws.take(place)
         )
-        self._author[slots], self._run[slots], self._position[slots] = author, run, position
-        self._written[slots, position] = author
+        self._flat_written[place] = author
+        group.author[which], group.run[which], group.place[which] = author, run, place
+        group.position[which] += 1
+        group.room -= 1
+
+    def _check_room(self, group: _Group, which: slice | NDArray[np.int64]) -> None:
+        room = self._limit[group.slots] - 1 - group.position
+        if int(room[which].min()) < 1:
+            raise EngineError("A request in tandem grew longer than its own limit of tokens.")
+        group.room = int(room.min())
 
     def _rebuild(self, slot: int) -> None:
         """Derive a slot's state from the tokens that its request has."""

@@ -67,7 +67,9 @@ class Heads:
         of_senior, of_junior = self._of_senior(senior), self._of_junior(junior)
         if of_senior is None or of_junior is None:
             return None
-        logits = of_senior.new_empty((len(authors), self._vocabulary))
+        logits = torch.empty(
+            (len(authors), self._vocabulary), dtype=of_senior.dtype, device=of_senior.device
+        )
         logits.index_copy_(0, senior_rows, of_senior)
         logits.index_copy_(0, junior_rows, of_junior.to(of_senior.dtype))
         return logits
@@ -90,4 +92,5 @@ class Heads:
 
 
 def _to_device(rows: NDArray[np.int64], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(rows).to(device, non_blocking=True)
+    tensor = torch.from_numpy(rows)
+    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
