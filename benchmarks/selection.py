@@ -250,8 +250,8 @@ def table(content: Mapping[str, Any]) -> Table:
             f"Hidden size {HIDDEN} each, bfloat16. Selection is measured with a vocabulary of 1; "
             f"with logits, with {VOCABULARY:,} ids: what is more is the time to write the logits "
             "to a new tensor row by row, as long as the memory takes. On V1 a head runs for its "
-            "author's rows alone; on V2 both run for all rows, which is not in these figures. The best "
-            "rounds are those that other work on the machine disturbed least.",
+            "author's rows alone; on V2 both run for all rows, which is not in these figures. The "
+            "best rounds are those that other work on the machine disturbed least.",
         ),
     )
 
