@@ -10,8 +10,8 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed
-from tandem_verl.authored import Call, author_response
-from tandem_verl.fields import AUTHORSHIP, FINGERPRINT, PASSAGES, SCHEDULE, SEED
+from tandem_plugin.training.authored import Call, author_response
+from tandem_plugin.training.fields import AUTHORSHIP, FINGERPRINT, PASSAGES, SCHEDULE, SEED
 
 __all__ = ["ROW", "TandemClient", "Trajectory", "make_trajectory"]
 

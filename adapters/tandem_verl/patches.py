@@ -16,10 +16,7 @@ from typing import Any
 import numpy as np
 
 from tandem_plugin.errors import AuthorshipError, EngineError, TandemError
-from tandem_plugin.wrapping import wrap_once
-from tandem_verl.after_import import after_import
-from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
-from tandem_verl.fields import (
+from tandem_plugin.training.fields import (
     AUTHORSHIP,
     COLUMNS,
     ERROR,
@@ -29,8 +26,11 @@ from tandem_verl.fields import (
     SCHEDULE,
     SEED,
 )
+from tandem_plugin.training.rows import Row
+from tandem_plugin.wrapping import wrap_once
+from tandem_verl.after_import import after_import
+from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
 from tandem_verl.refusals import check_run, check_version
-from tandem_verl.rows import Row
 from tandem_verl.settings import tandem_config, tandem_rules
 from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import TandemTrainer

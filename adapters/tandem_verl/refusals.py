@@ -7,12 +7,11 @@ listed with the reason; what is neither was not looked at, and is refused as unp
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.schedules import TRAINING_STEP
+from tandem_plugin.training.settings import check_settings
 
 __all__ = [
     "BROKEN_ESTIMATORS",
@@ -90,8 +89,7 @@ def check_run(config: Any, tandem: TandemConfig) -> None:
     _check_estimator(str(_plain(config.algorithm.adv_estimator)))
     _check_actor(config.actor_rollout_ref.actor)
     _check_trainer(config)
-    _check_junior(tandem)
-    _check_training_step(tandem)
+    check_settings(tandem)
 
 
 def _check_rollout(rollout: Any, model: Any) -> None:
@@ -177,28 +175,6 @@ def _check_trainer(config: Any) -> None:
             f"trainer.v1.trainer_mode={mode}: a response that is interrupted and resumed would be "
             "begun anew by its schedule, so that its authorship could not be replayed. Set "
             "trainer.v1.trainer_mode=sync."
-        )
-
-
-def _check_junior(tandem: TandemConfig) -> None:
-    junior = tandem.junior
-    if junior is None:
-        return
-    path = os.path.expanduser(junior)
-    is_local = os.path.isabs(path) or junior.startswith((".", "~"))
-    if is_local and not os.path.isdir(path):
-        raise ConfigError(
-            f"tandem.junior={junior!r} does not exist. Give the folder of a Hugging Face "
-            "checkpoint, a name on the Hub, or leave junior out for the checkpoint that the senior "
-            "starts from."
-        )
-
-
-def _check_training_step(tandem: TandemConfig) -> None:
-    if TRAINING_STEP in tandem.parameters:
-        raise ConfigError(
-            f"tandem.{TRAINING_STEP}={tandem.parameters[TRAINING_STEP]!r}: the trainer fills this "
-            "in with its own step. Leave it out."
         )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
-from tandem_verl.checks import check_no_errors, check_rows
-from tandem_verl.metrics import grading_metrics, tandem_metrics
+from tandem_plugin.training.checks import check_no_errors, check_rows
+from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
+from tandem_plugin.training.rows import Row
 from tandem_verl.refusals import check_run
-from tandem_verl.rows import Row
 from tandem_verl.settings import tandem_config, tandem_rules
 
 __all__ = ["TandemTrainer"]

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tandem_verl.agent_loop import Trajectory
-from tandem_verl.fields import AUTHORSHIP
+
+from tandem_plugin.training.fields import AUTHORSHIP
 
 _narrow = Trajectory.narrow
 

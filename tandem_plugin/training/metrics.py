@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_verl.fields import GRADED
-from tandem_verl.rows import Row
+from tandem_plugin.training.fields import GRADED
+from tandem_plugin.training.rows import Row
 
 __all__ = ["grading_metrics", "tandem_metrics"]
 

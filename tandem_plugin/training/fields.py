@@ -1,4 +1,4 @@
-"""The names under which tandem's facts travel through verl's batches and into its rollout dump."""
+"""The names under which tandem's facts travel through batches and into rollout dumps."""
 
 __all__ = [
     "AUTHORSHIP",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
-from tandem_verl.rows import Row
+from tandem_plugin.training.rows import Row
 
 __all__ = ["check_no_errors", "check_rows"]
 
@@ -22,7 +22,7 @@ def check_rows(rows: Sequence[Row], fingerprint_of: Callable[[Row], str]) -> Non
     if not rows:
         raise AuthorshipError(
             "The batch is empty: every rollout of this step failed. The first error is above, in "
-            "the log of an agent loop worker."
+            "the log of a process that generates."
         )
     for row in rows:
         _check_row(row, fingerprint_of(row))
@@ -40,9 +40,9 @@ def _check_row(row: Row, fingerprint: str) -> None:
     length = len(row.response_ids)
     if row.authorship is None:
         raise AuthorshipError(
-            f"{row.name} has no authorship: tandem is asked for, but the process that ran its "
-            "agent loop had no active tandem adapter. Check that tandem-plugin is installed on "
-            "every node and that VERL_USE_EXTERNAL_PLUGINS, if set, allows it."
+            f"{row.name} has no authorship: tandem is asked for, but the process that generated it "
+            "had no active tandem adapter. Check that tandem-plugin is installed on every node and "
+            "that no setting turns its adapter off; 'tandem doctor' says which do."
         )
     for name, mask in (
         ("authorship", row.authorship),
@@ -82,6 +82,6 @@ def _check_groups(rows: Sequence[Row]) -> None:
         raise AuthorshipError(
             f"{len(without)} of {len(has_senior)} prompts have no response with a token of the "
             f"senior's (the first is {without[0]}): there is nothing to learn from them. Raise p, "
-            "rollout.n or data.max_response_length, or choose a schedule in which the senior "
-            "writes."
+            "the number of responses to a prompt or their length, or choose a schedule in which "
+            "the senior writes."
         )

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tandem_verl.checks import check_no_errors, check_rows
-from tandem_verl.rows import Row
 
 from tandem_plugin import AuthorshipError, EngineError, FingerprintError
+from tandem_plugin.training.checks import check_no_errors, check_rows
+from tandem_plugin.training.rows import Row
 
 
 def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tandem_verl.authored import Call, author_response
 
 from tandem_plugin import AuthorshipError, Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.training.authored import Call, author_response
 
 PROMPT = [1, 2, 3]
 
