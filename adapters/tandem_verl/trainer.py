@@ -7,7 +7,8 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import Rule, TandemRules
-from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
+from tandem_plugin.schedules import TRAINING_STEP
+from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
@@ -48,18 +49,7 @@ class TandemTrainer:
 
     def describe(self) -> str:
         """One line that says what is on."""
-        settings = {
-            "schedule": self.rule.schedule.name,
-            **schedule_parameters(self.rule.schedule),
-            "boundaries": self.rule.boundaries.resolver,
-            "junior": self.config.junior or "(the checkpoint the senior starts from)",
-            "validation": self.config.validation,
-            "seed": self.config.seed,
-            "fingerprint": self.rule.fingerprint,
-        }
-        if TRAINING_STEP in settings:
-            settings[TRAINING_STEP] = "(the trainer's)"
-        return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())
+        return announcement(self.config, self.rule)
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise when it must not be trained on."""

@@ -19,7 +19,7 @@ ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
 TANDEM = f"+{ENGINE}.additional_config.tandem"
 """The one flag: the node under which tandem's settings stand."""
 
-_MARKER = "TANDEM_TEST_RUN"
+MARKER = "TANDEM_TEST_RUN"
 _RAY_TOO_SLOW = "The current node timed out during startup"
 
 _REWARD = '''
@@ -139,12 +139,12 @@ class VerlBench:
                 start_new_session=True,
             )
             try:
-                seen = _follow(process, out / "log.txt", watch, timeout)
+                seen = follow_run(process, out / "log.txt", watch, timeout)
                 ended = process.poll() is not None
             finally:
                 process.kill()
                 process.wait()
-                _end(out)
+                end_run(out)
         lingered = None if seen is None else time.monotonic() - seen
         shutil.rmtree(ray, ignore_errors=True)
         text = (out / "log.txt").read_text(errors="replace")
@@ -155,7 +155,7 @@ class VerlBench:
         paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
-            _MARKER: str(out),
+            MARKER: str(out),
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "VERL_USE_EXTERNAL_MODULES": ",".join(modules),
             "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
@@ -233,7 +233,7 @@ class VerlBench:
         ]
 
 
-def _follow(
+def follow_run(
     process: subprocess.Popen[bytes], log: Path, watch: str | None, timeout: float
 ) -> float | None:
     """Wait for the end; return when the watched sentence was first seen in the log."""
@@ -252,7 +252,7 @@ def _follow(
 
 def _leftovers(out: Path) -> list[int]:
     """The processes of a run, by the marker that they inherited in their environment."""
-    marker = f"{_MARKER}={out}".encode()
+    marker = f"{MARKER}={out}".encode()
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -262,7 +262,7 @@ def _leftovers(out: Path) -> list[int]:
     return found
 
 
-def _end(out: Path) -> None:
+def end_run(out: Path) -> None:
     """End whatever is left of a run; a run that ended well takes a moment for it by itself."""
     deadline = time.monotonic() + 10
     while _leftovers(out) and time.monotonic() < deadline:

@@ -18,8 +18,17 @@ __all__ = ["create_tandem_config"]
 
 logger = logging.getLogger(__name__)
 
-_ADAPTER_OF = {"verl.workers.rollout.vllm_rollout": "tandem_verl.patches"}
+_ADAPTER_OF = {
+    "verl.workers.rollout.vllm_rollout": "tandem_verl.patches",
+    "openrlhf.utils.agent": "tandem_openrlhf.patches",
+}
 """A module that a trainer's engine process has loaded, and its adapter's, once that is active."""
+
+_MEND = {
+    "tandem_verl.patches": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it",
+    "tandem_openrlhf.patches": "that RAY_RUNTIME_ENV_HOOK was tandem_openrlhf.ray_hook.amend when "
+    "the driver started",
+}
 
 
 def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
@@ -117,6 +126,5 @@ def _check_adapter(trainer: str) -> None:
             f"This engine belongs to a trainer ({trainer}) and is asked for tandem, but the "
             f"trainer's tandem adapter is not active in this process ({adapter} was not imported): "
             "the trainer would learn from the junior's tokens as well. Check that tandem-plugin is "
-            "installed there and that VERL_USE_EXTERNAL_PLUGINS, if set, allows it; 'tandem "
-            "doctor' shows both."
+            f"installed there and {_MEND[adapter]}; 'tandem doctor' shows what is there."
         )

@@ -1,0 +1,360 @@
+"""Every touch on OpenRLHF's internals, each with what, which versions, why and when it can go.
+
+A patch waits for its module to be imported, so that it costs a process that never imports it
+nothing. Patches are put in place only in the processes of a run in tandem, by Ray's hooks
+(:mod:`~tandem_openrlhf.ray_hook`); one that fails there fails the import, and with it the run. All
+were written against OpenRLHF 0.11.2. :data:`PATCHES` lists them; a test holds the list against it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+from tandem_verl.after_import import after_import
+
+from tandem_openrlhf.places import Numbering, placed, taken_place, without_place
+from tandem_openrlhf.refusals import check_openrlhf, check_run
+from tandem_openrlhf.settings import VARIABLE, tandem_config
+from tandem_openrlhf.trainer import TandemTrainer
+from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.wrapping import wrap_once
+
+__all__ = ["PATCHES", "apply"]
+
+_NO_TOKENS = 1e-30
+"""Stands for no trained token where OpenRLHF divides by their number: it changes no other sum."""
+
+_in_trajectory: ContextVar[bool] = ContextVar("in_trajectory", default=False)
+
+
+def apply() -> None:
+    """Put every patch in place, now or when its module is imported; repeatable.
+
+    Raises :class:`ConfigError` for an OpenRLHF that the adapter was not tested with.
+    """
+    check_openrlhf()
+    for module, patch in PATCHES:
+        after_import(module, patch)
+
+
+def _config() -> TandemConfig:
+    config = tandem_config()
+    if config is None:
+        raise EngineError(
+            f"{VARIABLE} is not set in this process, though the job runs in tandem: something "
+            "removed it from the job's runtime environment."
+        )
+    return config
+
+
+def refuse_at_the_driver(module: ModuleType) -> None:
+    """Check a run's arguments before any model is loaded.
+
+    Touches: ``DeepspeedStrategy.__init__``, which the driver calls first with the parsed arguments.
+    Goes when: OpenRLHF lets plugins validate arguments.
+    """
+
+    def init(original: Callable[..., Any], strategy: Any, *rest: Any, **more: Any) -> None:
+        original(strategy, *rest, **more)
+        check_run(strategy.args, _config())
+
+    wrap_once(module.DeepspeedStrategy, "__init__", init)
+
+
+def ask_the_engines_for_tandem(module: ModuleType) -> None:
+    """Give every engine tandem's settings among its arguments.
+
+    Touches: ``RolloutRayActor`` as ``create_vllm_engines`` finds it in its module; the actor hands
+    its keywords to vLLM's ``AsyncEngineArgs``. Goes when: OpenRLHF passes engine arguments on.
+    """
+    if not isinstance(module.RolloutRayActor, _AskingActor):
+        module.RolloutRayActor = _AskingActor(module.RolloutRayActor)  # type: ignore[attr-defined]
+
+
+class _AskingActor:
+    """Stands before a Ray actor class: what it starts is asked for tandem."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._actor, name)
+
+    def options(self, **options: Any) -> _AskingActor:
+        return _AskingActor(self._actor.options(**options))
+
+    def remote(self, **arguments: Any) -> Any:
+        additional = {**(arguments.get("additional_config") or {})}
+        additional["tandem"] = _config().settings()
+        return self._actor.remote(**{**arguments, "additional_config": additional})
+
+
+def run_executors_in_tandem(module: ModuleType) -> None:
+    """Send every trajectory's calls out with tandem requests; bring its response back narrowed.
+
+    Touches: ``execute`` of ``SingleTurnAgentExecutor``, ``MultiTurnAgentExecutor`` and of every
+    executor that a user's agent file derives, through ``AgentExecutorBase.__init_subclass__``. Why:
+    whatever an agent does, it does with the engine it is given there and says in what it returns.
+    Goes when: OpenRLHF lets plugins wrap the engine and the response of executors.
+    """
+    base = module.AgentExecutorBase
+
+    def init_subclass(kind: type[Any], **options: Any) -> None:
+        super(base, kind).__init_subclass__(**options)
+        _wrap_execute(kind)
+
+    for kind in (module.SingleTurnAgentExecutor, module.MultiTurnAgentExecutor):
+        _wrap_execute(kind)
+    base.__init_subclass__ = classmethod(init_subclass)
+
+
+def _wrap_execute(kind: type[Any]) -> None:
+    execute = kind.__dict__.get("execute")
+    if execute is not None and not getattr(execute, "__isabstractmethod__", False):
+        wrap_once(kind, "execute", _execute)
+
+
+async def _execute(original: Callable[..., Any], executor: Any, *args: Any, **call: Any) -> Any:
+    if _in_trajectory.get():  # an executor that calls another's, or its parent's
+        return await original(executor, *args, **call)
+    engine, sampling_params = call["llm_engine"], call["sampling_params"]
+    config, rules = _engines_rules(engine, call["hf_tokenizer"])
+    trajectory = start_trajectory(engine, config, rules, taken_place(sampling_params))
+    own = copy.deepcopy(sampling_params)  # one object serves all samples of a prompt
+    own.extra_args = without_place(own.extra_args) or None
+    token = _in_trajectory.set(True)
+    try:
+        response = await original(
+            executor, *args, **{**call, "llm_engine": trajectory, "sampling_params": own}
+        )
+    finally:
+        _in_trajectory.reset(token)
+    return narrowed(response, trajectory)
+
+
+def _engines_rules(engine: Any, tokenizer: Any) -> tuple[TandemConfig, TandemRules]:
+    """The settings and rules of the process of an engine, which runs in tandem."""
+    if "_tandem" not in engine.__dict__:
+        from tandem_plugin.engine.status import check_engine
+
+        check_engine(engine.llm.vllm_config)
+        config = _config()
+        engine._tandem = config, TandemRules(config, Vocabulary.from_tokenizer(tokenizer))
+    found: tuple[TandemConfig, TandemRules] = engine._tandem
+    return found
+
+
+def place_prompts(module: ModuleType) -> None:
+    """Number prompts on their way to the engines; keep what their responses say about authorship.
+
+    Touches: ``SamplesGenerator._dispatch_prompts_to_vllm`` (in which the engines' handles are
+    replaced), ``generate_eval_samples`` (which alone knows that it validates) and
+    ``_process_response_into_experience``. Why: seeds must be unique and the same in every run, and
+    OpenRLHF numbers no prompts; an experience has no field for a plugin, and OpenRLHF takes the
+    response's length from its mask. Goes when: OpenRLHF does the first two and measures lengths
+    without the mask.
+    """
+
+    def dispatch(
+        original: Callable[..., Any],
+        generator: Any,
+        prompts: Any,
+        labels: Any,
+        *rest: Any,
+        **more: Any,
+    ) -> Any:
+        engines = generator.vllm_engines
+        generator.vllm_engines = placed(engines, _numbering(generator).take(len(prompts)))
+        try:
+            return original(generator, prompts, labels, *rest, **more)
+        finally:
+            generator.vllm_engines = engines
+
+    def evaluate(original: Callable[..., Any], generator: Any, **more: Any) -> Any:
+        numbering = _numbering(generator)
+        numbering.validates, numbering.next_validation = True, 0
+        try:
+            return original(generator, **more)
+        finally:
+            numbering.validates = False
+
+    def process(original: Callable[..., Any], generator: Any, response: Any, **more: Any) -> Any:
+        import torch
+
+        experience = original(generator, response, **more)
+        facts = response.get(FACTS)
+        if facts is not None:
+            setattr(experience, FACTS, facts)
+            length = facts.response_length(experience.sequences.shape[1])
+            experience.response_length = torch.tensor([length])
+        return experience
+
+    generator = module.SamplesGenerator
+    wrap_once(generator, "_dispatch_prompts_to_vllm", dispatch)
+    wrap_once(generator, "generate_eval_samples", evaluate)
+    wrap_once(generator, "_process_response_into_experience", process)
+
+
+def _numbering(generator: Any) -> Numbering:
+    if "_tandem" not in generator.__dict__:
+        generator._tandem = Numbering()
+    found: Numbering = generator._tandem
+    return found
+
+
+def admit_batches(module: ModuleType) -> None:
+    """Check every batch before anything is computed from it.
+
+    Touches: ``RemoteExperienceMaker.__init__`` and ``make_experience_batch``, through which both
+    trainers take their samples. Goes when: OpenRLHF offers plugins a hook on batches.
+    """
+
+    def init(original: Callable[..., Any], maker: Any, *rest: Any, **more: Any) -> None:
+        original(maker, *rest, **more)
+        maker._tandem = TandemTrainer.start(_config(), maker.tokenizer, maker.args)
+
+    def make_experience_batch(original: Callable[..., Any], maker: Any, samples: Any) -> Any:
+        maker._tandem.admit(samples)
+        return original(maker, samples)
+
+    wrap_once(module.RemoteExperienceMaker, "__init__", init)
+    wrap_once(module.RemoteExperienceMaker, "make_experience_batch", make_experience_batch)
+
+
+def watch_trainer(module: ModuleType) -> None:
+    """Log tandem's metrics with a step's; go on numbering where a checkpoint or a step ended.
+
+    Touches: ``BasePPOTrainer._compute_rollout_stats``, ``init_checkpoint_states`` and
+    ``train_step``. Goes when: OpenRLHF offers plugins hooks on metrics and steps.
+    """
+
+    def stats(original: Callable[..., Any], trainer: Any, experiences: Any) -> Any:
+        return {**original(trainer, experiences), **trainer.experience_maker._tandem.metrics}
+
+    def init_checkpoint_states(original: Callable[..., Any], trainer: Any) -> Any:
+        states = original(trainer)
+        generator = trainer.__dict__.get("samples_generator")
+        if generator is not None:
+            numbering = _numbering(generator)
+            numbering.next_prompt = int(states["total_consumed_prompts"])
+            numbering.step = int(states["global_step"])
+        return states
+
+    def train_step(original: Callable[..., Any], trainer: Any, *rest: Any, **more: Any) -> Any:
+        status, step = original(trainer, *rest, **more)
+        generator = trainer.__dict__.get("samples_generator")
+        if generator is not None:
+            _numbering(generator).step = int(step)
+        return status, step
+
+    wrap_once(module.BasePPOTrainer, "_compute_rollout_stats", stats)
+    wrap_once(module.BasePPOTrainer, "init_checkpoint_states", init_checkpoint_states)
+    wrap_once(module.BasePPOTrainer, "train_step", train_step)
+
+
+def number_prompts_of_resumed_generators(module: ModuleType) -> None:
+    """Go on numbering where the checkpoint of an asynchronous run ended.
+
+    Touches: ``GenerateSamplesActor.fit``, in the class behind Ray's actor class: the driver sends
+    it to the worker as it is here. Why: only there does a generator learn how many prompts were
+    consumed before. Goes when: OpenRLHF numbers prompts.
+    """
+    kind = module.GenerateSamplesActor.__ray_metadata__.modified_class
+    wrap_once(kind, "fit", _number_and_fit)
+
+
+def _number_and_fit(
+    original: Callable[..., Any], actor: Any, episode: int, total_consumed_prompts: int
+) -> Any:
+    _numbering(actor.samples_generator).next_prompt = int(total_consumed_prompts)
+    return original(actor, episode, total_consumed_prompts)
+
+
+def average_over_no_tokens(module: ModuleType) -> None:
+    """Let the mean over no token be 0, not "not a number".
+
+    Touches: ``masked_mean``, before other modules take it from here. Why: a response that the
+    junior wrote alone has an empty mask, which OpenRLHF never has. Means over any token are as they
+    were. Goes when: OpenRLHF takes empty masks.
+    """
+
+    def masked_mean(original: Callable[..., Any], tensor: Any, mask: Any, dim: Any = None) -> Any:
+        if mask is None:
+            return original(tensor, mask, dim)
+        return (tensor * mask).sum(dim=dim) / mask.sum(dim=dim).clamp(min=1)
+
+    wrap_once(module, "masked_mean", masked_mean)
+
+
+def lose_nothing_over_no_tokens(module: ModuleType) -> None:
+    """Let the loss of an optimizer step without a trained token be 0.
+
+    Touches: ``aggregate_loss``, before other modules take it from here. Why: OpenRLHF divides by
+    the step's number of trained tokens or responses. Goes when: OpenRLHF takes empty masks.
+    """
+
+    def aggregate_loss(
+        original: Callable[..., Any],
+        loss: Any,
+        loss_mask: Any,
+        token_level_loss: bool = True,
+        dp_size: int = 1,
+        batch_num_tokens: Any = None,
+        global_batch_size: Any = None,
+    ) -> Any:
+        return original(
+            loss,
+            loss_mask,
+            token_level_loss,
+            dp_size,
+            _one_for_zero(batch_num_tokens),
+            _one_for_zero(global_batch_size),
+        )
+
+    wrap_once(module, "aggregate_loss", aggregate_loss)
+
+
+def _one_for_zero(count: Any) -> Any:
+    """A number, or a tensor of one, of which nothing is divided by zero."""
+    if count is None:
+        return None
+    return count + (count == 0)
+
+
+def count_no_tokens(module: ModuleType) -> None:
+    """Let a micro-batch without a trained token weigh nothing in the step's metrics.
+
+    Touches: ``ActorPPOTrainer.training_step``. Why: ``ppo_train`` divides by the number of trained
+    tokens of every micro-batch. Goes when: OpenRLHF takes empty masks.
+    """
+
+    def training_step(original: Callable[..., Any], trainer: Any, *rest: Any, **more: Any) -> Any:
+        status = original(trainer, *rest, **more)
+        if status["num_action_tokens"] == 0:
+            status["num_action_tokens"] = _NO_TOKENS
+        return status
+
+    wrap_once(module.ActorPPOTrainer, "training_step", training_step)
+
+
+PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
+    ("openrlhf.utils.deepspeed.deepspeed", refuse_at_the_driver),
+    ("openrlhf.trainer.ray.vllm_engine", ask_the_engines_for_tandem),
+    ("openrlhf.utils.agent", run_executors_in_tandem),
+    ("openrlhf.trainer.ppo_utils.samples_generator", place_prompts),
+    ("openrlhf.trainer.ppo_utils.experience_maker", admit_batches),
+    ("openrlhf.trainer.ppo_trainer", watch_trainer),
+    ("openrlhf.trainer.ppo_trainer_async", number_prompts_of_resumed_generators),
+    ("openrlhf.models.utils", average_over_no_tokens),
+    ("openrlhf.models.loss", lose_nothing_over_no_tokens),
+    ("openrlhf.trainer.ray.ppo_actor", count_no_tokens),
+)
+"""(module of OpenRLHF, patch that is applied once it is imported)."""

@@ -1,0 +1,117 @@
+"""Where each prompt stands in a run: what its responses' tandem seeds are derived from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tandem_plugin.errors import EngineError
+from tandem_plugin.seeds import derive_seed
+
+__all__ = ["PLACE", "Numbering", "Place", "PlacingEngine", "placed", "taken_place", "without_place"]
+
+PLACE = "tandem_place"
+"""The key of ``SamplingParams.extra_args`` under which a prompt's place travels to the engine."""
+
+Phase = Literal["training", "validation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One response's place: the phase, the prompt's number in it, and the sample's in the prompt.
+
+    step: the trainer's step for schedules that depend on it.
+    """
+
+    phase: Phase
+    prompt: int
+    sample: int
+    step: int
+
+    def seed(self, base: int, call: int) -> int:
+        """The tandem seed of generate call number ``call``; base: the run's seed."""
+        return derive_seed(base, self.phase, self.prompt, self.sample, call)
+
+
+@dataclass(slots=True)
+class Numbering:
+    """Numbers a run's prompts in the order in which its data loader gives them."""
+
+    next_prompt: int = 0
+    """How many training prompts were drawn; a resumed run goes on from its checkpoint's number."""
+    step: int = 0
+    """The trainer's step that the next batch is for, from 0."""
+    validates: bool = False
+    next_validation: int = 0
+
+    def take(self, count: int) -> Iterator[dict[str, Any]]:
+        """The places of the next ``count`` prompts, as they travel."""
+        if self.validates:
+            phase, first = "validation", self.next_validation
+            self.next_validation += count
+        else:
+            phase, first = "training", self.next_prompt
+            self.next_prompt += count
+        for prompt in range(first, first + count):
+            yield {"phase": phase, "prompt": prompt, "step": self.step, "taken": 0}
+
+
+class PlacingEngine:
+    """Stands before an OpenRLHF rollout actor's handle: adds the next place to every prompt's call.
+
+    places: shared by the engines of one dispatch, which calls them in the order of its prompts.
+    """
+
+    def __init__(self, engine: Any, places: Iterator[dict[str, Any]]) -> None:
+        self._engine = engine
+        self._places = places
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    @property
+    def generate_responses(self) -> Any:
+        """The method's handle, whose ``remote`` takes a place on its way."""
+        return _Placing(self._engine.generate_responses, self._places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    method: Any
+    places: Iterator[dict[str, Any]]
+
+    def remote(self, *, sampling_params: Any, **arguments: Any) -> Any:
+        own = copy.copy(sampling_params)  # one object serves all prompts of a dispatch
+        own.extra_args = {**(sampling_params.extra_args or {}), PLACE: next(self.places)}
+        return self.method.remote(sampling_params=own, **arguments)
+
+
+def taken_place(sampling_params: Any) -> Place:
+    """The place of the next response to the prompt that these sampling parameters came with.
+
+    Every call takes another sample of the prompt. Raises :class:`EngineError` where the prompt came
+    without a place: the process that sent it had no active adapter.
+    """
+    extra: Mapping[str, Any] = sampling_params.extra_args or {}
+    travelled = extra.get(PLACE)
+    if travelled is None:
+        raise EngineError(
+            "A prompt arrived that says nothing about tandem: the adapter is active in the process "
+            "that generates, but not in the trainer's process that sent it. Check that "
+            "tandem-plugin is installed on every node, in the same version."
+        )
+    sample = travelled["taken"]
+    travelled["taken"] = sample + 1
+    return Place(travelled["phase"], travelled["prompt"], sample, travelled["step"])
+
+
+def without_place(extra_args: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The extra arguments that are left for the engine."""
+    return {name: value for name, value in (extra_args or {}).items() if name != PLACE}
+
+
+def placed(engines: Sequence[Any], places: Iterator[dict[str, Any]]) -> list[PlacingEngine]:
+    """The engines of a dispatch, sharing its places."""
+    return [PlacingEngine(engine, places) for engine in engines]

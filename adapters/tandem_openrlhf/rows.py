@@ -1,0 +1,98 @@
+"""From OpenRLHF's rollout samples to rows that can be checked: authorship is replayed here anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tandem_openrlhf.trajectory import FACTS, Facts
+from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.schedules import TRAINING_STEP
+from tandem_plugin.training.rows import Row
+
+__all__ = ["check_sample", "groups_of", "row_of", "rule_of"]
+
+
+def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
+    """One sample as a row that begins with its response; without facts it has no authorship.
+
+    sample: OpenRLHF's ``Experience`` of one response. rules: the trainer's own.
+    """
+    tokens = sample.sequences[0].numpy()
+    # The mask says of every token but the first whether it is trained on.
+    mask = np.concatenate(([False], sample.action_mask[0].numpy().astype(np.bool_)))
+    facts: Facts | None = getattr(sample, FACTS, None)
+    if facts is None:
+        return Row(name, group, tokens, mask, None, None, None)
+    rule = rule_of(facts, rules)
+    start = facts.response_start()
+    senior = np.zeros(len(tokens), dtype=np.bool_)
+    passages = []
+    for seed, first, stop in facts.passages:
+        last = min(stop, len(tokens))
+        if last > first:
+            senior[first:last] = rule.replay(tokens[first:last].tolist(), seed).senior
+            passages.append([seed, first - start, last - start])
+    return Row(
+        name=name,
+        group=group,
+        response_ids=tokens[start:],
+        response_mask=mask[start:],
+        authorship=senior[start:],
+        seed=facts.passages[0][0] if facts.passages else None,
+        fingerprint=facts.fingerprint,
+        passages=passages,
+        settings=dict(facts.settings),
+    )
+
+
+def rule_of(facts: Facts, rules: TandemRules) -> Rule:
+    """The trainer's own rule for a response, at the step that it was generated in."""
+    step = facts.settings.get(TRAINING_STEP)
+    return rules.default if step is None else rules.at(step)
+
+
+def check_sample(sample: Any, row: Row) -> None:
+    """Raise :class:`AuthorshipError` unless the mask is the whole of what the senior wrote.
+
+    Called after the checks of :mod:`tandem_plugin.training.checks`, by which the mask holds no
+    other token of the response: here it must hold none before it and miss none within it, and
+    rollout log-probabilities must be zero where it is not.
+    """
+    facts: Facts = getattr(sample, FACTS)
+    mask = sample.action_mask[0].numpy().astype(np.bool_)
+    trained = np.zeros(len(mask) + 1, dtype=np.bool_)
+    for start, stop in facts.trained:
+        trained[start:stop] = True
+    start = facts.response_start()
+    assert row.authorship is not None
+    expected = trained.copy()
+    expected[:start] = False
+    expected[start:] &= row.authorship
+    differing = np.flatnonzero(mask != expected[1:])
+    if differing.size:
+        raise AuthorshipError(
+            f"The mask of {row.name} is not what the senior wrote: it differs at "
+            f"{differing.size} tokens, the first at position {int(differing[0]) + 1}. Something "
+            "between the agent executor and the trainer changed it."
+        )
+    if sample.rollout_log_probs is None:
+        return
+    log_probs = sample.rollout_log_probs[0].numpy()
+    if len(log_probs) != len(mask):
+        raise AuthorshipError(
+            f"{row.name} has {len(log_probs)} rollout log-probabilities for a mask of {len(mask)}."
+        )
+    if log_probs[~mask].any():
+        raise AuthorshipError(
+            f"{row.name} has rollout log-probabilities of tokens that are not trained on: they "
+            "must be zero outside the senior's tokens."
+        )
+
+
+def groups_of(count: int, size: int, compared: bool) -> Sequence[str]:
+    """The name of each response's group; one group where responses are not compared by prompt."""
+    return [f"prompt {i // size}" if compared else "the batch" for i in range(count)]

@@ -1,0 +1,70 @@
+"""The command ``python -m tandem_openrlhf.train_ppo_ray``: OpenRLHF's own, in tandem.
+
+::
+
+    python -m tandem_openrlhf.train_ppo_ray --tandem.schedule word <OpenRLHF's arguments>
+
+It puts tandem's settings and Ray's hook into the environment and then runs OpenRLHF's
+``openrlhf.cli.train_ppo_ray`` with every other argument as it was given. Setting the two variables
+yourself does the same, for a launcher whose command cannot change: see
+:mod:`tandem_openrlhf.ray_hook`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+
+from tandem_openrlhf.ray_hook import HOOK, HOOK_VARIABLE
+from tandem_openrlhf.refusals import check_openrlhf
+from tandem_openrlhf.settings import PREFIX, VARIABLE, environment_settings, split_arguments
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.training.settings import check_settings
+
+__all__ = ["main", "prepare"]
+
+_OPENRLHF = "openrlhf.cli.train_ppo_ray"
+
+
+def prepare(arguments: Sequence[str]) -> list[str]:
+    """Turn tandem on for this process and those it starts; return OpenRLHF's arguments.
+
+    Raises :class:`ConfigError` for settings that are wrong, or where there are none.
+    """
+    check_openrlhf()
+    flags, others = split_arguments(arguments)
+    given = environment_settings()
+    if given is None and not flags:
+        raise ConfigError(
+            f"Nothing says how to train in tandem. Give {PREFIX}schedule word, or set {VARIABLE}; "
+            f"for a run without tandem use python -m {_OPENRLHF}."
+        )
+    config = TandemConfig.from_mapping({**(given or {}), **flags})
+    check_settings(config)
+    os.environ[VARIABLE] = json.dumps(config.settings())
+    other = os.environ.get(HOOK_VARIABLE)
+    if other not in (None, HOOK):
+        raise ConfigError(
+            f"{HOOK_VARIABLE}={other} is set, and tandem needs that hook: it can be only one. Make "
+            f"one that calls {HOOK} as well, and run python -m {_OPENRLHF} with {VARIABLE} set."
+        )
+    os.environ[HOOK_VARIABLE] = HOOK
+    return others
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run OpenRLHF's trainer in tandem."""
+    try:
+        others = prepare(arguments)
+    except TandemError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    sys.argv = [_OPENRLHF, *others]
+    runpy.run_module(_OPENRLHF, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

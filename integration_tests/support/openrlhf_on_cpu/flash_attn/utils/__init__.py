@@ -1,0 +1,1 @@
+"""See :mod:`flash_attn`."""

@@ -1,0 +1,181 @@
+"""Runs OpenRLHF's own trainer on a tiny model, on a CPU, and reads back what it left."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.verl_run import MARKER, end_run, follow_run
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = re.compile(r"Global step (\d+): (\{.*\})")
+EVALUATION = re.compile(r"eval_metrics: (\{.*\})")
+
+_REWARD = '''
+import torch
+
+def reward_func(queries, prompts, labels, **_):
+    """How often the letter e is there: differs between siblings, so advantages are not zero."""
+    rewards = torch.tensor([q[len(p):].count("e") / 100.0 for q, p in zip(queries, prompts)])
+    return {"rewards": rewards, "scores": rewards, "extra_logs": {"letters": rewards}}
+'''
+
+
+@dataclass(frozen=True)
+class OpenRLHFRun:
+    """What one run of the trainer left."""
+
+    exit_code: int
+    ended: bool
+    """Whether the main process ended by itself; otherwise it was killed after its time."""
+    lingered: float | None
+    """Seconds from the watched sentence's appearance in the log to the end; None: never seen."""
+    log: str
+    folder: Path
+
+    @property
+    def steps(self) -> list[dict[str, float]]:
+        """The metrics of training steps, as the trainer logged them."""
+        return [ast.literal_eval(_plain(found[2])) for found in STEP.finditer(self.log)]
+
+    @property
+    def evaluations(self) -> list[dict[str, float]]:
+        """The metrics of evaluations."""
+        return [ast.literal_eval(_plain(found[1])) for found in EVALUATION.finditer(self.log)]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\bnan\b", "'nan'", re.sub(r"\x1b\[[0-9;]*m", "", text))
+
+
+@dataclass(frozen=True)
+class OpenRLHFBench:
+    """A tiny model with prompts and a reward, on which runs are made."""
+
+    folder: Path
+    model: Path
+
+    @classmethod
+    def make(cls, folder: Path, model: Path) -> OpenRLHFBench:
+        """Write prompts and a reward for ``model``, a checkpoint with a chat template."""
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [{"input": f"Say the letter e {i} times", "label": "e"} for i in range(8)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "prompts.jsonl").write_text(text)
+        (folder / "reward.py").write_text(_REWARD)
+        return cls(folder, model)
+
+    def run(
+        self,
+        *arguments: str,
+        command: str = "tandem_openrlhf.train_ppo_ray",
+        environment: dict[str, str] | None = None,
+        hooks: str = "",
+        watch: str | None = None,
+        timeout: float = 480,
+        name: str = "run",
+    ) -> OpenRLHFRun:
+        """Run ``python -m command`` with small settings and these arguments.
+
+        hooks: modules of ``support`` that every process imports first. watch: a sentence of the
+        log from whose first appearance to measure the end.
+        """
+        out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        # Ray puts sockets there, whose paths must be short.
+        ray = Path(tempfile.mkdtemp(prefix="to", dir="/tmp"))
+        variables = self._environment(out, ray, hooks) | (environment or {})
+        with (out / "log.txt").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", command, *self._settings(out, arguments), *arguments],
+                cwd=out,
+                env={key: value for key, value in variables.items() if value != ""},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                seen = follow_run(process, out / "log.txt", watch, timeout)
+                ended = process.poll() is not None
+            finally:
+                process.kill()
+                process.wait()
+                end_run(out)
+        lingered = None if seen is None else time.monotonic() - seen
+        shutil.rmtree(ray, ignore_errors=True)
+        text = (out / "log.txt").read_text(errors="replace")
+        return OpenRLHFRun(process.returncode, ended, lingered, text, out)
+
+    def _environment(self, out: Path, ray: Path, hooks: str) -> dict[str, str]:
+        on_cpu = Path(__file__).parent / "openrlhf_on_cpu"
+        paths = [str(on_cpu), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        return {
+            **os.environ,
+            MARKER: str(out),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "TANDEM_TEST_HOOKS": " ".join(f"support.{hook}" for hook in hooks.split()),
+            "RAY_ADDRESS": "local",
+            "RAY_TMPDIR": str(ray),
+            "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_DEDUP_LOGS": "0",
+            "RAY_memory_monitor_refresh_ms": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+            "HF_DATASETS_OFFLINE": "1",
+            "PYTHONWARNINGS": "ignore",
+            "DS_ACCELERATOR": "cpu",
+        }
+
+    def _settings(self, out: Path, arguments: tuple[str, ...]) -> list[str]:
+        settings = {
+            "--actor.model_name_or_path": str(self.model),
+            "--actor.num_nodes": "1",
+            "--actor.num_gpus_per_node": "1",
+            "--ref.num_gpus_per_node": "1",
+            "--vllm.num_engines": "1",
+            "--vllm.tensor_parallel_size": "1",
+            "--vllm.gpu_memory_utilization": "0.05",
+            "--vllm.sync_backend": "gloo",
+            "--ds.attn_implementation": "eager",
+            "--ds.zero_stage": "2",
+            "--algo.advantage.estimator": "group_norm",
+            "--algo.advantage.is_correction_level": "token",
+            "--algo.kl.init_coef": "0",
+            "--reward.remote_url": str(self.folder / "reward.py"),
+            "--data.prompt_dataset": str(self.folder / "prompts.jsonl"),
+            "--data.input_key": "input",
+            "--data.label_key": "label",
+            "--data.max_len": "128",
+            "--data.max_samples": "8",
+            "--rollout.max_new_tokens": "24",
+            "--rollout.batch_size": "4",
+            "--rollout.n_samples_per_prompt": "4",
+            "--rollout.micro_batch_size": "4",
+            "--train.batch_size": "16",
+            "--train.micro_batch_size": "4",
+            "--actor.adam.lr": "1e-3",
+            "--actor.lr_warmup_ratio": "0",
+            "--actor.entropy_coef": "0",
+            "--ckpt.path": str(out / "checkpoints"),
+            "--ckpt.output_dir": str(out / "model"),
+        }
+        given = {argument.partition("=")[0] for argument in arguments}
+        flags = ["--data.apply_chat_template", "--vllm.enforce_eager"]
+        return [
+            *flags,
+            *(part for name, value in settings.items() if name not in given
+              for part in (name, value)),
+        ]
