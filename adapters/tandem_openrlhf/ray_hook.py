@@ -2,8 +2,8 @@
 
 ``RAY_RUNTIME_ENV_HOOK`` names a function that ``ray.init`` calls in the driver, :func:`amend`; it
 adds tandem's settings and a ``worker_process_setup_hook`` to the job's runtime environment, so that
-Ray calls :func:`activate` in each of the job's worker processes, on a local Ray or a cluster, before
-anything else runs there. A worker in which that fails does not start.
+Ray calls :func:`activate` in each of the job's worker processes before anything else runs there, on
+a local Ray or a cluster. A worker in which that fails does not start.
 """
 
 from __future__ import annotations

@@ -1,0 +1,167 @@
+"""What the trainer checks of every batch: it replays authorship and holds it against the mask."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tandem_openrlhf.places import Place
+from tandem_openrlhf.trainer import TandemTrainer
+from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
+
+from tandem_plugin import (
+    AuthorshipError,
+    FingerprintError,
+    TandemConfig,
+    TandemRules,
+    Vocabulary,
+)
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
+PROMPT, LENGTH, SAMPLES = [1, 2, 3], 30, 4
+
+
+def trainer(estimator: str = "group_norm", samples: int = SAMPLES, **settings: Any) -> Any:
+    config = TandemConfig.from_mapping(settings or {"schedule": "word", "cap": 4})
+    args = SimpleNamespace(
+        rollout=SimpleNamespace(n_samples_per_prompt=samples),
+        algo=SimpleNamespace(advantage=SimpleNamespace(estimator=estimator)),
+    )
+    return TandemTrainer(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
+
+
+def sample(made: Any, place: Place, length: int = LENGTH, most: int = 1000) -> Any:
+    """One response, generated and narrowed, as OpenRLHF makes an experience of it."""
+    response = np.random.default_rng(place.sample).integers(0, 24, length).tolist()
+
+    class Engine:
+        async def generate(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=response)])
+
+    trajectory = start_trajectory(Engine(), made.config, made.rules, place)
+    asyncio.run(trajectory.generate(PROMPT, SimpleNamespace(extra_args=None)))
+    tokens = PROMPT + response
+    whole = {
+        "observation_tokens": tokens,
+        "action_ranges": [(3, len(tokens))],
+        "rollout_log_probs": [0.0] * 3 + [-1.0] * length,
+    }
+    result = narrowed(whole, trajectory)
+    mask = torch.zeros(len(tokens), dtype=torch.long)
+    for start, stop in result["action_ranges"]:
+        mask[start:stop] = 1
+    made_of = SimpleNamespace(
+        sequences=torch.tensor(tokens[:most]).unsqueeze(0),
+        action_mask=mask[1:most].unsqueeze(0),
+        rollout_log_probs=torch.tensor(result["rollout_log_probs"][1:most]).unsqueeze(0),
+    )
+    setattr(made_of, FACTS, result[FACTS])
+    return made_of
+
+
+def batch(made: Any, **options: Any) -> list[Any]:
+    places = [Place("training", i // SAMPLES, i % SAMPLES, 0) for i in range(2 * SAMPLES)]
+    return [sample(made, place, **options) for place in places]
+
+
+def test_batch_of_narrowed_responses_is_admitted_and_measured() -> None:
+    made = trainer()
+    samples = batch(made)
+    made.admit(samples)
+    masks = [np.asarray(s.action_mask[0][2:]) for s in samples]
+    senior, tokens = sum(mask.sum() for mask in masks), len(samples) * LENGTH
+    handoffs = sum(np.count_nonzero(mask[1:] != mask[:-1]) for mask in masks)
+    assert made.metrics == {
+        "tandem/senior_share": pytest.approx(senior / tokens),
+        "tandem/spans_per_response": pytest.approx(handoffs / len(samples) + 1),
+        "tandem/handoffs_per_response": pytest.approx(handoffs / len(samples)),
+        "tandem/responses_without_senior": sum(not mask.any() for mask in masks),
+    }
+
+
+def test_response_cut_off_by_the_trainer_is_admitted() -> None:
+    made = trainer()
+    made.admit(batch(made, most=12))
+
+
+def test_response_of_the_junior_alone_is_counted_beside_others() -> None:
+    made = trainer(p=0.5)
+    samples = batch(made, length=2)
+    without = [not bool(s.action_mask.any()) for s in samples]
+    assert 0 < sum(without[:SAMPLES]) < SAMPLES
+    assert sum(without[SAMPLES:]) < SAMPLES
+    made.admit(samples)
+    assert made.metrics["tandem/responses_without_senior"] == sum(without)
+
+
+def test_prompt_without_any_token_of_the_seniors_stops_the_run() -> None:
+    made = trainer(schedule="junior")
+    with pytest.raises(AuthorshipError, match="2 of 2 prompts have no response with a token"):
+        made.admit(batch(made))
+
+
+def _forget(made: Any) -> None:
+    delattr(made, FACTS)
+
+
+def _shorten(made: Any) -> None:
+    made.action_mask = made.action_mask[:, :-1]
+
+
+def _reveal(made: Any) -> None:
+    made.rollout_log_probs[0, made.action_mask[0] == 0] = -1.0
+
+
+def _drop(made: Any) -> None:
+    made.action_mask[0, torch.where(made.action_mask[0] == 1)[0][0]] = 0
+
+
+def _prompt(made: Any) -> None:
+    made.action_mask[0, 0] = 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (_forget, "has no authorship"),
+        (_shorten, "30 response tokens but 29 entries of response_mask"),
+        (_drop, "is not what the senior wrote: it differs at 1 tokens"),
+        (_prompt, "is not what the senior wrote: it differs at 1 tokens, the first at position 1"),
+        (_reveal, "rollout log-probabilities of tokens that are not trained on"),
+    ],
+)
+def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, sentence: str) -> None:
+    made = trainer()
+    samples = batch(made)
+    spoil(samples[3])
+    with pytest.raises(AuthorshipError, match=sentence):
+        made.admit(samples)
+    assert made.metrics == {}
+
+
+def test_mask_with_a_juniors_token_stops_before_the_update() -> None:
+    made = trainer()
+    samples = batch(made)
+    holes = torch.where(samples[0].action_mask[0][2:] == 0)[0]
+    samples[0].action_mask[0, 2 + int(holes[0])] = 1
+    with pytest.raises(AuthorshipError, match="tokens that the senior did not write"):
+        made.admit(samples)
+
+
+def test_responses_generated_under_other_rules_stop_before_the_update() -> None:
+    with pytest.raises(FingerprintError, match="generated under the rules"):
+        trainer(schedule="word", cap=5).admit(batch(trainer()))
+
+
+def test_estimators_without_groups_need_a_senior_only_somewhere_in_the_batch() -> None:
+    made = trainer("flash_reinforce", samples=1, p=0.05)
+    samples = [sample(made, Place("training", i, i, 0), length=6) for i in range(24)]
+    without = sum(not bool(s.action_mask.any()) for s in samples)
+    assert 0 < without < 24
+    made.admit(samples)
+    assert made.metrics["tandem/responses_without_senior"] == without

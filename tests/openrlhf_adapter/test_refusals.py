@@ -1,0 +1,87 @@
+"""What an OpenRLHF run may not combine with tandem: each is refused by the name of its argument."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tandem_openrlhf.refusals import (
+    BROKEN_ESTIMATORS,
+    SOUND_ESTIMATORS,
+    check_run,
+    check_version,
+)
+
+from tandem_plugin import ConfigError, TandemConfig
+
+
+def arguments(**changes: Any) -> Any:
+    """OpenRLHF's arguments, as far as they are looked at; dots in names are double underscores."""
+    given = {
+        "algo.advantage.estimator": "group_norm",
+        "algo.advantage.gamma": 1,
+        "algo.kl.target": None,
+        "actor.policy_loss_type": "ppo",
+        "vllm.num_engines": 1,
+        "data.max_images_per_prompt": 0,
+        "train.async_enable": False,
+        **{name.replace("__", "."): value for name, value in changes.items()},
+    }
+    root = SimpleNamespace()
+    for name, value in given.items():
+        *parents, last = name.split(".")
+        node = root
+        for parent in parents:
+            if not hasattr(node, parent):
+                setattr(node, parent, SimpleNamespace())
+            node = getattr(node, parent)
+        setattr(node, last, value)
+    return root
+
+
+WORD = TandemConfig.from_mapping({"schedule": "word"})
+
+
+@pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
+def test_sound_estimators_pass(estimator: str) -> None:
+    check_run(arguments(algo__advantage__estimator=estimator), WORD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"algo__advantage__estimator": "gae"}, "estimator gae does not work with tandem"),
+        ({"algo__advantage__estimator": "newer"}, "estimator newer was not tested"),
+        (
+            {"algo__advantage__estimator": "reinforce", "algo__advantage__gamma": 0.9},
+            r"reinforce with --algo.advantage.gamma 0.9 does not work",
+        ),
+        ({"algo__kl__target": 6.0}, r"--algo.kl.target 6.0 does not go with tandem"),
+        ({"actor__policy_loss_type": "newer"}, "--actor.policy_loss_type newer was not tested"),
+        ({"vllm__num_engines": None}, "--vllm.num_engines is not set"),
+        ({"data__max_images_per_prompt": 2}, "--data.max_images_per_prompt 2"),
+    ],
+)
+def test_what_does_not_go_with_tandem_is_refused_by_name(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_run(arguments(**changes), WORD)
+
+
+def test_junior_that_is_not_there_is_refused() -> None:
+    config = TandemConfig.from_mapping({"schedule": "word", "junior": "/nowhere"})
+    with pytest.raises(ConfigError, match=r"tandem\.junior='/nowhere' does not exist"):
+        check_run(arguments(), config)
+
+
+def test_no_estimator_is_both_sound_and_broken() -> None:
+    assert not set(SOUND_ESTIMATORS) & set(BROKEN_ESTIMATORS)
+
+
+@pytest.mark.parametrize("version", ["0.10.4", "0.12.0", "0.110.0"])
+def test_other_versions_are_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match=f"OpenRLHF {version} is installed"):
+        check_version(version)
+    check_version("0.11.2")

@@ -1,0 +1,246 @@
+"""What is asked of the engine in one trajectory, and what is made of the response."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tandem_openrlhf.places import PLACE, Numbering, Place, placed, taken_place
+from tandem_openrlhf.trajectory import FACTS, Facts, narrowed, spans_of, start_trajectory
+
+from tandem_plugin import (
+    AuthorshipError,
+    EngineError,
+    TandemConfig,
+    TandemRules,
+    Vocabulary,
+)
+
+PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
+PROMPT = [1, 2, 3]
+
+
+def rules(**settings: Any) -> TandemRules:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 4, "seed": 9, **settings})
+    return TandemRules(config, Vocabulary(PIECES, "a test"))
+
+
+def parameters(**fields: Any) -> Any:
+    return SimpleNamespace(**{"extra_args": None, "max_tokens": 8, **fields})
+
+
+class Engine:
+    """Answers with given tokens and remembers what it was asked."""
+
+    def __init__(self, *answers: list[int]) -> None:
+        self.answers = list(answers)
+        self.asked: list[Any] = []
+        self.llm = "the engine's own"
+
+    async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        self.asked.append(params.extra_args)
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=self.answers.pop(0))])
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 24, count).tolist()
+
+
+def test_every_call_of_every_sample_has_a_seed_of_its_own_and_the_engines_fingerprint() -> None:
+    made, engine = rules(), Engine([4], [5], [6], [7])
+    seeds = set()
+    for sample in range(2):
+        trajectory = start_trajectory(engine, made.config, made, Place("training", 5, sample, 0))
+        for _ in range(2):
+            asyncio.run(trajectory.generate(PROMPT, parameters(extra_args={"other": 1})))
+    for asked in engine.asked:
+        assert asked["other"] == 1
+        assert asked["tandem"]["fingerprint"] == made.fingerprint
+        seeds.add(asked["tandem"]["seed"])
+    assert len(seeds) == 4
+    assert seeds == {
+        Place("training", 5, s, 0).seed(9, call) for s in range(2) for call in range(2)
+    }
+
+
+def test_callers_parameters_stay_as_they_were() -> None:
+    made, shared = rules(), parameters()
+    trajectory = start_trajectory(Engine([4]), made.config, made, Place("training", 0, 0, 0))
+    asyncio.run(trajectory.generate(PROMPT, shared))
+    assert shared == parameters()
+    assert trajectory.llm == "the engine's own"
+
+
+@pytest.mark.parametrize(("validation", "tandem"), [("senior", False), ("team", True)])
+def test_validation_is_the_seniors_alone_unless_it_is_asked_for(
+    validation: str, tandem: bool
+) -> None:
+    made, engine = rules(validation=validation), Engine(tokens(6))
+    trajectory = start_trajectory(engine, made.config, made, Place("validation", 0, 0, 0))
+    output = asyncio.run(trajectory.generate(PROMPT, parameters()))
+    assert (engine.asked[0]["tandem"] != "off") is tandem
+    whole = single(PROMPT, output.outputs[0].token_ids)
+    assert (narrowed(whole, trajectory) == whole) is not tandem
+
+
+def single(prompt: list[int], response: list[int], log_probs: bool = True) -> dict[str, Any]:
+    both = prompt + response
+    return {
+        "observation_tokens": both,
+        "action_ranges": [(len(prompt), len(both))],
+        "rollout_log_probs": [0.0] * len(prompt) + [-1.0] * len(response) if log_probs else None,
+        "reward": 1.0,
+    }
+
+
+@given(st.integers(0, 40), st.integers(0, 50))
+def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: int) -> None:
+    made, response = rules(), tokens(length, prompt)
+    trajectory = start_trajectory(
+        Engine(response), made.config, made, Place("training", prompt, 0, 0)
+    )
+    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    result = narrowed(single(PROMPT, response), trajectory)
+    senior = made.default.replay(response, trajectory.calls[0].seed).senior
+    bits = np.zeros(len(PROMPT) + length, dtype=bool)
+    for start, stop in result["action_ranges"]:
+        assert not bits[start:stop].any()
+        bits[start:stop] = True
+    assert bits.tolist() == [False] * 3 + senior.tolist()
+    assert result["rollout_log_probs"] == np.where(bits, -1.0, 0.0).tolist()
+    assert result["reward"] == 1.0
+    facts = result[FACTS]
+    assert facts.fingerprint == made.fingerprint
+    assert facts.response_length(1000) == length
+    assert facts.response_length(len(PROMPT) + 2) == min(length, 2)
+
+
+def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
+    made, first, second, feedback = rules(), tokens(9, 1), tokens(7, 2), tokens(5, 3)
+    engine = Engine(first, second)
+    trajectory = start_trajectory(engine, made.config, made, Place("training", 0, 0, 0))
+    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    turn = PROMPT + first + feedback
+    asyncio.run(trajectory.generate(turn, parameters()))
+    response = {
+        "observation_tokens": [*turn, *second, *feedback],
+        "action_ranges": [(3, 12), (17, 24)],
+        "rollout_log_probs": None,
+    }
+    result = narrowed(response, trajectory)
+    replay = made.default.replay
+    seeds = [call.seed for call in trajectory.calls]
+    expected = [0] * 3 + replay(first, seeds[0]).tolist() + [0] * 5
+    expected += replay(second, seeds[1]).tolist() + [0] * 5
+    bits = np.zeros(29, dtype=int)
+    for start, stop in result["action_ranges"]:
+        bits[start:stop] = 1
+    assert bits.tolist() == expected
+    assert result["rollout_log_probs"] is None
+    assert result[FACTS].passages == ((seeds[0], 3, 12), (seeds[1], 17, 24))
+    assert result[FACTS].response_length(1000) == 21
+
+
+def test_response_of_the_junior_alone_keeps_no_range_and_its_length() -> None:
+    config = TandemConfig.from_mapping({"schedule": "junior"})
+    made, response = TandemRules(config, Vocabulary(PIECES, "a test")), tokens(6)
+    trajectory = start_trajectory(Engine(response), made.config, made, Place("training", 0, 0, 0))
+    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    result = narrowed(single(PROMPT, response), trajectory)
+    assert result["action_ranges"] == []
+    assert result["rollout_log_probs"] == [0.0] * 9
+    assert result[FACTS].response_length(1000) == 6
+
+
+def generated(response: list[int]) -> Any:
+    made = rules()
+    trajectory = start_trajectory(Engine(response), made.config, made, Place("training", 0, 0, 0))
+    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    return trajectory
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"action_ranges": [(3, 20)]}, r"action range \(3, 20\) of a response with 9 tokens"),
+        ({"action_ranges": [(5, 4)]}, "do not run backwards"),
+        ({"action_ranges": [(0, 9)]}, "none of the 1 generate calls of its trajectory wrote it"),
+        ({"observation_tokens": [1, 2, 3, 0, 0, 0, 0, 0, 0]}, "changed the tokens"),
+        ({"rollout_log_probs": [0.0] * 6}, "6 rollout log-probabilities for 9 tokens"),
+    ],
+)
+def test_response_that_calls_do_not_explain_is_refused(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    response = [4, 5, 6, 7, 8, 9]
+    with pytest.raises(AuthorshipError, match=sentence):
+        narrowed({**single(PROMPT, response), **changes}, generated(response))
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_spans_are_the_runs_of_true(bits: list[bool]) -> None:
+    spans = spans_of(np.array(bits, dtype=bool))
+    assert [any(a <= i < b for a, b in spans) for i in range(len(bits))] == bits
+    assert all(a < b for a, b in spans)
+    assert all(b < c for (_, b), (c, _) in pairwise(spans))
+
+
+def test_length_is_openrlhfs_own_of_the_whole_mask() -> None:
+    """First to last trained token, the sequence's first token being no action."""
+    for trained in (((3, 9),), ((3, 5), (7, 12)), ((0, 4),), ((9, 9),), ()):
+        for most in (4, 8, 20):
+            mask = np.zeros(20, dtype=bool)
+            for start, stop in trained:
+                mask[start:stop] = True
+            ones = np.flatnonzero(mask[1:most])
+            expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
+            assert Facts("", {}, (), trained).response_length(most) == expected
+
+
+class Handle:
+    """A rollout actor's handle."""
+
+    def __init__(self) -> None:
+        self.received: list[Any] = []
+        self.generate_responses = SimpleNamespace(remote=self._remote)
+        self.get_num_unfinished_requests = "its own"
+
+    def _remote(self, *, sampling_params: Any, **arguments: Any) -> int:
+        self.received.append((arguments["prompt"], sampling_params))
+        return len(self.received)
+
+
+def test_prompts_are_numbered_across_engines_and_dispatches() -> None:
+    numbering, handles = Numbering(next_prompt=10, step=2), [Handle(), Handle()]
+    shared = parameters()
+    for prompts in (["a", "b", "c"], ["d"]):
+        engines = placed(handles, numbering.take(len(prompts)))
+        assert engines[0].get_num_unfinished_requests == "its own"
+        for i, prompt in enumerate(prompts):
+            engines[i % 2].generate_responses.remote(prompt=prompt, sampling_params=shared)
+    received = dict(handles[0].received + handles[1].received)
+    assert shared.extra_args is None
+    numbers = {prompt: taken_place(params) for prompt, params in received.items()}
+    assert numbers == {p: Place("training", 10 + i, 0, 2) for i, p in enumerate("abcd")}
+    assert taken_place(received["b"]) == Place("training", 11, 1, 2)
+
+
+def test_validation_numbers_do_not_move_those_of_training() -> None:
+    numbering = Numbering()
+    list(numbering.take(3))
+    numbering.validates = True
+    assert [place["phase"] for place in numbering.take(2)] == ["validation"] * 2
+    numbering.validates = False
+    assert [place["prompt"] for place in numbering.take(1)] == [3]
+
+
+def test_prompt_without_a_place_is_refused() -> None:
+    with pytest.raises(EngineError, match="not in the trainer's process"):
+        taken_place(parameters(extra_args={"other": 1}))
+    assert PLACE == "tandem_place"
