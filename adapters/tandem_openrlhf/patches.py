@@ -211,10 +211,11 @@ def _numbering(generator: Any) -> Numbering:
 
 
 def admit_batches(module: ModuleType) -> None:
-    """Check every batch before anything is computed from it.
+    """Check every batch before anything is computed from it, and log its metrics with the step's.
 
     Touches: ``RemoteExperienceMaker.__init__`` and ``make_experience_batch``, through which both
-    trainers take their samples. Goes when: OpenRLHF offers plugins a hook on batches.
+    trainers take their samples. OpenRLHF logs the mean over responses of every number in an
+    experience's ``info``. Goes when: OpenRLHF offers plugins a hook on batches and metrics.
     """
 
     def init(original: Callable[..., Any], maker: Any, *rest: Any, **more: Any) -> None:
@@ -222,22 +223,26 @@ def admit_batches(module: ModuleType) -> None:
         maker._tandem = TandemTrainer.start(_config(), maker.tokenizer, maker.args)
 
     def make_experience_batch(original: Callable[..., Any], maker: Any, samples: Any) -> Any:
+        import torch
+
         maker._tandem.admit(samples)
-        return original(maker, samples)
+        experiences = original(maker, samples)
+        for experience in experiences:
+            for name, value in maker._tandem.metrics.items():
+                # The same for every response, so that their mean is the batch's value.
+                experience.info[name] = torch.full((len(experience.sequences),), value)
+        return experiences
 
     wrap_once(module.RemoteExperienceMaker, "__init__", init)
     wrap_once(module.RemoteExperienceMaker, "make_experience_batch", make_experience_batch)
 
 
 def watch_trainer(module: ModuleType) -> None:
-    """Log tandem's metrics with a step's; go on numbering where a checkpoint or a step ended.
+    """Go on numbering where a checkpoint or a step ended.
 
-    Touches: ``BasePPOTrainer._compute_rollout_stats``, ``init_checkpoint_states`` and
-    ``train_step``. Goes when: OpenRLHF offers plugins hooks on metrics and steps.
+    Touches: ``BasePPOTrainer.init_checkpoint_states`` and ``train_step``. Goes when: OpenRLHF
+    offers plugins hooks on steps.
     """
-
-    def stats(original: Callable[..., Any], trainer: Any, experiences: Any) -> Any:
-        return {**original(trainer, experiences), **trainer.experience_maker._tandem.metrics}
 
     def init_checkpoint_states(original: Callable[..., Any], trainer: Any) -> Any:
         states = original(trainer)
@@ -255,7 +260,6 @@ def watch_trainer(module: ModuleType) -> None:
             _numbering(generator).step = int(step)
         return status, step
 
-    wrap_once(module.BasePPOTrainer, "_compute_rollout_stats", stats)
     wrap_once(module.BasePPOTrainer, "init_checkpoint_states", init_checkpoint_states)
     wrap_once(module.BasePPOTrainer, "train_step", train_step)
 

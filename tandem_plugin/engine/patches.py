@@ -6,6 +6,7 @@ Nothing here changes an engine that does not ask for tandem.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,10 @@ def wrap_engine_config() -> None:
     def wrapper(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
         additional = args.additional_config
         if not isinstance(additional, dict) or "tandem" not in additional:
+            if "TANDEM_CONFIG" in os.environ:
+                from tandem_plugin.engine.configure import check_nobody_asked
+
+                check_nobody_asked()
             return create(args, *rest, **options)
         from tandem_plugin.engine.configure import create_tandem_config
 

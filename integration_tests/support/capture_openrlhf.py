@@ -1,0 +1,63 @@
+"""Test hook: saves the masks that reach OpenRLHF's policy loss, and what the trainer replayed.
+
+Under ``$TANDEM_TEST_CAPTURE``: ``loss-<n>.pt`` with each micro-batch's mask, advantages, rollout
+log-probabilities and the gradient of its loss by each token's log-probability; ``rows-<n>.json``
+with the token ids, seeds and fingerprint of every admitted batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tandem_verl.after_import import after_import
+
+FOLDER = Path(os.environ.get("TANDEM_TEST_CAPTURE", "."))
+
+
+def _next(kind: str, ending: str) -> Path:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    return FOLDER / f"{kind}-{len(list(FOLDER.glob(f'{kind}-*')))}.{ending}"
+
+
+def _capture_losses(module: ModuleType) -> None:
+    import torch
+
+    forward = module.PolicyLoss.forward
+
+    def captured(self: Any, log_probs: Any, *rest: Any, **arguments: Any) -> Any:
+        with torch.enable_grad():
+            leaf = log_probs.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(forward(self, leaf, *rest, **arguments)[0], leaf)
+        content = {"gradient": gradient, "mask": arguments["action_mask"], "advantages": rest[1]}
+        content["rollout_log_probs"] = arguments.get("rollout_log_probs")
+        torch.save(content, _next("loss", "pt"))
+        return forward(self, log_probs, *rest, **arguments)
+
+    module.PolicyLoss.forward = captured
+
+
+def _capture_rows(module: ModuleType) -> None:
+    admit = module.TandemTrainer.admit
+
+    def admitted(self: Any, samples: Any) -> None:
+        admit(self, samples)
+        rows = [
+            {
+                "tokens": sample.sequences[0].tolist(),
+                "fingerprint": sample.tandem.fingerprint,
+                "passages": sample.tandem.passages,
+                "length": int(sample.response_length),
+            }
+            for sample in samples
+        ]
+        _next("rows", "json").write_text(json.dumps(rows))
+
+    module.TandemTrainer.admit = admitted
+
+
+after_import("openrlhf.models.loss", _capture_losses)
+after_import("tandem_openrlhf.trainer", _capture_rows)

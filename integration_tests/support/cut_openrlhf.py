@@ -1,0 +1,18 @@
+"""Test hook: masks lose their last entry on their way from the engine to the trainer."""
+
+from typing import Any
+
+from tandem_verl.after_import import after_import
+
+
+def _change(module: Any) -> None:
+    admit = module.TandemTrainer.admit
+
+    def cut(self: Any, samples: Any) -> None:
+        samples[0].action_mask = samples[0].action_mask[:, :-1]
+        admit(self, samples)
+
+    module.TandemTrainer.admit = cut
+
+
+after_import("tandem_openrlhf.trainer", _change)

@@ -1,0 +1,19 @@
+"""Test hook: the adapter's requests were made for other rules than the engine's."""
+
+from typing import Any
+
+from tandem_verl.after_import import after_import
+
+
+def _change(module: Any) -> None:
+    request = module.Rule.request
+
+    def foreign(self: Any, seed: int) -> Any:
+        import dataclasses
+
+        return dataclasses.replace(request(self, seed), fingerprint="0" * 16)
+
+    module.Rule.request = foreign
+
+
+after_import("tandem_plugin.rules", _change)

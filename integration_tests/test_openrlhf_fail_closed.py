@@ -1,0 +1,75 @@
+"""An OpenRLHF run that asks for tandem and cannot have it stops, says why, updates nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+
+from support.openrlhf_run import OpenRLHFBench, OpenRLHFRun
+
+pytestmark = pytest.mark.timeout(700)
+FLAGS = ["--tandem.schedule", "word"]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> OpenRLHFBench:
+    return OpenRLHFBench.make(tmp_path_factory.mktemp("openrlhf"), checkpoints["senior"])
+
+
+def assert_stopped(run: OpenRLHFRun, sentence: str) -> None:
+    assert run.ended, run.log[-3000:]
+    assert run.exit_code not in (0, None)
+    assert sentence in run.log, run.log[-3000:]
+    assert run.lingered is not None
+    assert run.lingered <= 120
+    assert run.steps == []
+    assert "Train epoch" not in run.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--algo.advantage.estimator", "gae"], "estimator gae does not work with tandem"),
+        (["--algo.kl.target", "6"], "--algo.kl.target 6.0 does not go with tandem"),
+        (["--tandem.p", "1.5"], "p=1.5"),
+    ],
+)
+def test_setting_that_does_not_go_with_tandem(
+    bench: OpenRLHFBench, arguments: list[str], sentence: str
+) -> None:
+    run = bench.run(*FLAGS, *arguments, watch=sentence, name="setting")
+    assert_stopped(run, sentence)
+    assert "RolloutRayActor" not in run.log
+
+
+def test_engine_plugin_disabled(bench: OpenRLHFBench) -> None:
+    sentence = "the vLLM engine does not run in tandem"
+    run = bench.run(*FLAGS, environment={"VLLM_PLUGINS": "none"}, watch=sentence, name="engine")
+    assert_stopped(run, sentence)
+
+
+def test_requests_that_the_engine_refuses(bench: OpenRLHFBench) -> None:
+    sentence = "The request was made for the rules"
+    run = bench.run(*FLAGS, hooks="foreign_openrlhf", watch=sentence, name="refused")
+    assert_stopped(run, sentence)
+
+
+def test_mask_cut_short_on_its_way(bench: OpenRLHFBench) -> None:
+    sentence = "entries of response_mask"
+    run = bench.run(*FLAGS, hooks="cut_openrlhf", watch=sentence, name="short")
+    assert_stopped(run, sentence)
+
+
+def test_settings_without_the_hook_that_brings_the_adapter(bench: OpenRLHFBench) -> None:
+    """Whoever sets only one of the two variables is told of the other."""
+    sentence = "RAY_RUNTIME_ENV_HOOK"
+    run = bench.run(
+        command="openrlhf.cli.train_ppo_ray",
+        environment={"TANDEM_CONFIG": '{"schedule": "word"}'},
+        watch=sentence,
+        name="hook",
+    )
+    assert_stopped(run, sentence)
