@@ -176,6 +176,10 @@ class OpenRLHFBench:
         flags = ["--data.apply_chat_template", "--vllm.enforce_eager"]
         return [
             *flags,
-            *(part for name, value in settings.items() if name not in given
-              for part in (name, value)),
+            *(
+                part
+                for name, value in settings.items()
+                if name not in given
+                for part in (name, value)
+            ),
         ]

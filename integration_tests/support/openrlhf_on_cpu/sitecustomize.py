@@ -61,19 +61,8 @@ def broadcast_by_the_store(pynccl: ModuleType) -> None:
     pynccl.PyNcclCommunicator = Communicator  # type: ignore[attr-defined]
 
 
-def keep_linear_weights(utils: ModuleType) -> None:
-    """vLLM's CPU build packs a weight away that is synced later; a tandem engine keeps it itself."""
-    from tandem_plugin.wrapping import wrap_once
-
-    def dispatch(original: Any, layer: Any, remove_weight: bool) -> Any:
-        return original(layer, remove_weight=False)
-
-    wrap_once(utils, "dispatch_cpu_unquantized_gemm", dispatch)
-
-
 after_import("torch", answer_for_cuda)
 after_import("vllm.distributed.device_communicators.pynccl", broadcast_by_the_store)
-after_import("vllm.model_executor.layers.utils", keep_linear_weights)
 
 for _hook in os.environ.get("TANDEM_TEST_HOOKS", "").split():
     __import__(_hook)
