@@ -1,0 +1,128 @@
+"""OpenRLHF's adapter, advantages and loss, held to the shared rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+
+# OpenRLHF imports flash_attn, which needs a GPU to be built: a stand-in, where there is none.
+sys.path.append(str(Path(__file__).parents[2] / "integration_tests/support/openrlhf_on_cpu"))
+
+from shared_rollouts import (  # noqa: E402
+    CLIP,
+    DUAL_CLIP,
+    LONGEST,
+    Rollout,
+    old_log_probs,
+    reference_gradients,
+    relative_error,
+    response_log_probs,
+    rollouts,
+    rule,
+    tiny_model,
+)
+from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
+
+
+def experience(rollout: Rollout) -> Any:
+    """What OpenRLHF makes of the response that the adapter hands on."""
+    from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+
+    answers = iter(rollout.turns)
+
+    async def generate(prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=list(next(answers).tokens))])
+
+    place = SimpleNamespace(seed=lambda seed, call: rollout.turns[call].seed)
+    engine = TandemEngine(SimpleNamespace(generate=generate), rule(), place, 0)  # type: ignore[arg-type]
+    sent, ranges = list(rollout.prompt), []
+    for turn in rollout.turns:
+        asyncio.run(engine.generate(sent, SimpleNamespace(extra_args=None)))
+        ranges.append((len(sent), len(sent) + len(turn.tokens)))
+        sent = [*sent, *turn.tokens, *turn.feedback]
+    response = {
+        "prompt": "",
+        "label": "",
+        "observation_tokens": sent,
+        "action_ranges": ranges,
+        "rollout_log_probs": None,
+        "reward": rollout.reward,
+        "scores": rollout.reward,
+    }
+    longest = len(rollout.prompt) + LONGEST
+    return SamplesGenerator._process_response_into_experience(
+        SimpleNamespace(), narrowed(response, engine), max_len=longest
+    )
+
+
+@pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
+def test_mask_bits_are_algorithm_1s(rollout: Rollout) -> None:
+    mask = experience(rollout).action_mask[0].int().tolist()
+    assert mask == [0] * (len(rollout.prompt) - 1) + rollout.mask(LONGEST)
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
+    from openrlhf.models import loss as losses
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+    from openrlhf.utils.loss_utils import get_loss_batch_info
+
+    # In order of their groups, as OpenRLHF has the responses of a prompt side by side.
+    every = sorted(enumerate(rollouts()), key=lambda one: one[1].group)
+    width = max(len(one.prompt) + len(one.response[:LONGEST]) for _, one in every) - 1
+    made = [experience(one) for _, one in every]
+    for i, one in enumerate(made):
+        one.index = [i]
+        one.kl = torch.zeros_like(one.action_mask, dtype=torch.float32)
+    args = SimpleNamespace(
+        algo=SimpleNamespace(
+            advantage=SimpleNamespace(
+                estimator="group_norm", gamma=1.0, lambd=1.0, no_std_norm=False
+            )
+        ),
+        reward=SimpleNamespace(
+            clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None
+        ),
+        rollout=SimpleNamespace(n_samples_per_prompt=6, max_new_tokens=LONGEST),
+    )
+    maker = SimpleNamespace(
+        strategy=SimpleNamespace(args=args),
+        args=args,
+        kl_ctl=SimpleNamespace(value=0.0),
+        advantage_estimator="group_norm",
+    )
+    maker.get_cumulative_returns = RemoteExperienceMaker.get_cumulative_returns.__get__(maker)
+    made = RemoteExperienceMaker.compute_advantages_and_returns(maker, made)
+
+    def padded(rows: list[Any]) -> Any:
+        return torch.stack(
+            [torch.cat([r, torch.zeros(width - len(r), dtype=r.dtype)]) for r in rows]
+        )
+
+    model = tiny_model()
+    now, old = [], []
+    for number, one in every:
+        prompt = torch.zeros(len(one.prompt) - 1)
+        now.append(torch.cat([prompt, response_log_probs(model, one)]))
+        old.append(torch.cat([prompt, old_log_probs(one, number).float()]))
+    mask = padded([one.action_mask[0].float() for one in made])
+    policy = losses.PolicyLoss(CLIP, CLIP, DUAL_CLIP, token_level_loss=mode == "token-mean")
+    strategy = SimpleNamespace(args=args)
+    loss, *_ = policy(
+        padded(now),
+        padded(old),
+        padded([one.advantages[0] for one in made]),
+        action_mask=mask,
+        **get_loss_batch_info(strategy, mask),
+    )
+    loss.backward()
+    reference = reference_gradients(rollouts(), mode, 1e-9)
+    assert relative_error(model, reference) <= 1e-5
