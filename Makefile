@@ -8,6 +8,9 @@ PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(wildcard integration_tests/test_verl_*.py)
+# In an environment of their own: `make test` runs the first line, `make test-openrlhf` all.
+OPENRLHF_CORE_TESTS = tests/openrlhf_adapter tests/conformance \
+  integration_tests/test_openrlhf_training.py
 OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py)
@@ -17,8 +20,8 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusal
   engine_variants.py serving_conditions.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-fast test-integration \
-  test-trainers test-engines test-long browser lint format clean
+.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-openrlhf-core test-fast \
+  test-integration test-trainers test-engines test-long browser lint format clean
 
 # Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
 # minutes longer to resolve this many packages than a new one. PyPI's torchvision, torchaudio and
@@ -88,8 +91,10 @@ $(OPENRLHF_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest tests/openrlhf_adapter
-	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_TESTS)
+	$(OPENRLHF_VENV)/bin/python -m pytest $(sort $(OPENRLHF_CORE_TESTS) $(OPENRLHF_TESTS))
+
+test-openrlhf-core: $(OPENRLHF_VENV)/.ready
+	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE_TESTS)
 
 # A long soak on each runner: reports under runs/.
 soak: $(VENV)/.test-ready
@@ -100,7 +105,7 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-trainers test-engines test-newest-vllm
+	$(MAKE) --jobs 2 test-trainers test-engines test-newest-vllm test-openrlhf-core
 
 # Each keeps one core busy most of the time: they are tested two at a time.
 test-trainers: $(VENV)/.test-ready

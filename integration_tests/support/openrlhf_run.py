@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,19 @@ class AgentExecutor(MultiTurnAgentExecutor):
     def __init__(self):
         super().__init__(Instance)
 '''
+
+
+_HYPERPARAMETERS = (
+    "--actor.adam.lr",
+    "--actor.entropy_coef",
+    "--actor.lr_warmup_ratio",
+    "--algo.advantage.estimator",
+    "--algo.advantage.is_correction_level",
+    "--algo.kl.init_coef",
+    "--ds.zero_stage",
+    "--reward.remote_url",
+)
+"""What a recipe says itself; the rest is the machine and the sizes."""
 
 
 @dataclass(frozen=True)
@@ -109,19 +123,23 @@ class OpenRLHFBench:
         watch: str | None = None,
         timeout: float = 480,
         name: str = "run",
+        recipe: Sequence[str] = (),
     ) -> OpenRLHFRun:
         """Run ``python -m command`` with small settings and these arguments.
 
-        hooks: modules of ``support`` that every process imports first. watch: a sentence of the
-        log from whose first appearance to measure the end.
+        recipe: a script and its method, run in its place with the machine and the sizes overridden,
+        and nothing else. hooks: modules of ``support`` that every process imports first. watch: a
+        sentence of the log from whose first appearance to measure the end.
         """
         out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         # Ray puts sockets there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="to", dir="/tmp"))
         variables = self._environment(out, ray, hooks) | (environment or {})
+        started = [*(recipe or [sys.executable, "-m", command])]
+        settings = self._settings(out, (*arguments, *(_HYPERPARAMETERS if recipe else ())))
         with (out / "log.txt").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", command, *self._settings(out, arguments), *arguments],
+                [*started, *settings, *arguments],
                 cwd=out,
                 env={key: value for key, value in variables.items() if value != ""},
                 stdout=log,
@@ -188,13 +206,13 @@ class OpenRLHFBench:
             "--data.label_key": "label",
             "--data.max_len": "128",
             "--data.max_samples": "8",
-            "--rollout.max_new_tokens": "24",
+            "--rollout.max_new_tokens": "48",
             "--rollout.batch_size": "4",
             "--rollout.n_samples_per_prompt": "4",
             "--rollout.micro_batch_size": "4",
             "--train.batch_size": "16",
             "--train.micro_batch_size": "4",
-            "--actor.adam.lr": "1e-3",
+            "--actor.adam.lr": "3e-4",
             "--actor.lr_warmup_ratio": "0",
             "--actor.entropy_coef": "0",
             "--ckpt.path": str(out / "checkpoints"),

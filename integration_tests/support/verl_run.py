@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,16 @@ TANDEM = f"+{ENGINE}.additional_config.tandem"
 """The one flag: the node under which tandem's settings stand."""
 
 MARKER = "TANDEM_TEST_RUN"
+_HYPERPARAMETERS = (
+    "actor_rollout_ref.actor.optim",
+    "actor_rollout_ref.actor.use_kl_loss",
+    "actor_rollout_ref.actor.strategy",
+    "actor_rollout_ref.rollout.name",
+    "algorithm.",
+    "reward.custom_reward_function",
+)
+"""What a recipe says itself; the rest is the machine and the sizes."""
+
 _RAY_TOO_SLOW = "The current node timed out during startup"
 
 _REWARD = '''
@@ -101,15 +112,19 @@ class VerlBench:
         watch: str | None = None,
         timeout: float = 600,
         name: str = "run",
+        recipe: Sequence[str] = (),
     ) -> VerlRun:
         """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s.
 
-        hook: a module of ``support`` that verl loads in each of its processes, before plugins.
-        watch: a sentence of the log from whose first appearance to measure the end. Ray gives
-        itself 30 s to start, fixed: on a busy machine that may take another attempt.
+        recipe: a script and its method, run in its place with the machine and the sizes overridden,
+        and nothing else. hook: a module of ``support`` that verl loads in each of its processes,
+        before plugins. watch: a sentence of the log from whose first appearance to measure the end.
+        Ray gives itself 30 s to start, fixed: on a busy machine that may take another attempt.
         """
         for _ in range(3):
-            run = self._attempt(list(overrides), environment or {}, hook, watch, timeout, name)
+            run = self._attempt(
+                list(overrides), environment or {}, hook, watch, timeout, name, list(recipe)
+            )
             if _RAY_TOO_SLOW not in run.log:
                 break
         return run
@@ -122,12 +137,16 @@ class VerlBench:
         watch: str | None,
         timeout: float,
         name: str,
+        recipe: list[str],
     ) -> VerlRun:
         out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         # Ray puts sockets there, whose paths must be short.
         ray = Path(tempfile.mkdtemp(prefix="tv", dir="/tmp"))
-        command = [self.python, "-m", "verl.trainer.main_ppo"]
-        command += [*self._settings(out, ray), *overrides]
+        settings = self._settings(out, ray)
+        if recipe:
+            settings = [one for one in settings if not one.startswith(_HYPERPARAMETERS)]
+        command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
+        command = [*command, *settings, *overrides]
         variables = self._environment(out, hook) | environment
         with (out / "log.txt").open("wb") as log:
             process = subprocess.Popen(
@@ -157,6 +176,7 @@ class VerlBench:
             **os.environ,
             MARKER: str(out),
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "PATH": os.pathsep.join([str(Path(self.python).parent), os.environ["PATH"]]),
             "VERL_USE_EXTERNAL_MODULES": ",".join(modules),
             "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
             "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# The paper's three runs with OpenRLHF, with the hyperparameters of its appendix A:
+#
+#   examples/openrlhf/train.sh trl|grpo|kl-reg [OpenRLHF's own arguments ...]
+#
+# trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
+# starts from (the paper gives no coefficient; this one is verl's default). OpenRLHF evaluates with
+# the training's top-p, which the paper leaves at 1.
+#
+#   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, Adam's states wait in host memory.
+#   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
+#   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
+#                     (data/train.jsonl, data/heldout.jsonl)
+set -euo pipefail
+
+method=${1:-}
+shift || true
+model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
+gpus=${GPUS:-2}
+command=openrlhf.cli.train_ppo_ray
+
+case $method in
+  trl)
+    command=tandem_openrlhf.train_ppo_ray
+    # The best checkpoint is chosen by the team's accuracy, so the team answers in evaluations.
+    settings=(--tandem.schedule word --tandem.p 0.5 --tandem.cap 32 --tandem.validation team
+      --algo.kl.init_coef 0)
+    ;;
+  grpo) settings=(--algo.kl.init_coef 0) ;;
+  kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef 0.001) ;;
+  *)
+    echo "usage: $0 trl|grpo|kl-reg [OpenRLHF's own arguments ...]" >&2
+    exit 2
+    ;;
+esac
+
+# Where there is no GPU (a trial of this script), nothing sleeps or is packed for flash attention.
+placement=(--train.colocate_all --vllm.enable_sleep --ds.enable_sleep --ds.packing_samples)
+if [ "${TRIAL:-}" = 1 ]; then placement=(); fi
+if [ "$gpus" = 1 ]; then placement+=(--ds.adam_offload); fi
+
+exec python -m "$command" \
+  --actor.model_name_or_path "$model" \
+  --actor.num_nodes 1 \
+  --actor.num_gpus_per_node "$gpus" \
+  --ref.num_nodes 1 \
+  --ref.num_gpus_per_node "$gpus" \
+  --vllm.num_engines "$gpus" \
+  --vllm.tensor_parallel_size 1 \
+  --vllm.gpu_memory_utilization 0.5 \
+  --ds.zero_stage 3 \
+  --actor.gradient_checkpointing_enable \
+  --data.prompt_dataset "${TRAIN:-data/train.jsonl}" \
+  --eval.dataset "${VALIDATION:-data/heldout.jsonl}" \
+  --eval.steps 10 \
+  --eval.n_samples_per_prompt 4 \
+  --eval.temperature 0.6 \
+  --data.input_key input \
+  --data.label_key label \
+  --data.apply_chat_template \
+  --data.max_len 4024 \
+  --rollout.max_new_tokens 3000 \
+  --rollout.batch_size 16 \
+  --rollout.n_samples_per_prompt 8 \
+  --rollout.temperature 0.6 \
+  --train.batch_size 64 \
+  --train.micro_batch_size 2 \
+  --rollout.micro_batch_size 4 \
+  --actor.adam.lr 1e-6 \
+  --actor.lr_warmup_ratio 0 \
+  --actor.lr_scheduler constant \
+  --actor.eps_clip 0.2 \
+  --actor.entropy_coef 0 \
+  --algo.advantage.estimator group_norm \
+  --reward.remote_url "$(tandem path reward-openrlhf)" \
+  --ckpt.save_steps 10 \
+  --ckpt.output_dir "runs/$method" \
+  --ckpt.path "runs/$method/checkpoints" \
+  "${settings[@]}" \
+  ${placement[@]+"${placement[@]}"} \
+  "$@"

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# The paper's three runs with verl, with the hyperparameters of its appendix A:
+#
+#   examples/verl/train.sh trl|grpo|kl-reg [verl's own overrides ...]
+#
+# trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
+# starts from (the paper gives no coefficient; this one is verl's default).
+#
+#   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, FSDP's states wait in host memory.
+#   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
+#   TRAIN, VALIDATION what `tandem data prepare SOURCE --to verl` wrote
+#                     (data/train.parquet, data/heldout.parquet)
+set -euo pipefail
+
+method=${1:-}
+shift || true
+model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
+gpus=${GPUS:-2}
+tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
+
+case $method in
+  trl)
+    # The best checkpoint is chosen by the team's accuracy, so the team answers validation prompts.
+    settings=(+$tandem.schedule=word +$tandem.p=0.5 +$tandem.cap=32 +$tandem.validation=team)
+    ;;
+  grpo) settings=() ;;
+  kl-reg)
+    settings=(
+      actor_rollout_ref.actor.use_kl_loss=True
+      actor_rollout_ref.actor.kl_loss_coef=0.001
+      actor_rollout_ref.actor.kl_loss_type=low_var_kl
+    )
+    ;;
+  *)
+    echo "usage: $0 trl|grpo|kl-reg [verl's own overrides ...]" >&2
+    exit 2
+    ;;
+esac
+
+offload=False
+if [ "$gpus" = 1 ]; then offload=True; fi
+
+exec python -m verl.trainer.main_ppo \
+  algorithm.adv_estimator=grpo \
+  algorithm.norm_adv_by_std_in_grpo=True \
+  algorithm.use_kl_in_reward=False \
+  data.train_files="${TRAIN:-data/train.parquet}" \
+  data.val_files="${VALIDATION:-data/heldout.parquet}" \
+  data.train_batch_size=16 \
+  data.max_prompt_length=1024 \
+  data.filter_overlong_prompts=True \
+  data.max_response_length=3000 \
+  actor_rollout_ref.model.path="$model" \
+  actor_rollout_ref.actor.strategy=fsdp2 \
+  actor_rollout_ref.actor.optim.lr=1e-6 \
+  actor_rollout_ref.actor.clip_ratio=0.2 \
+  actor_rollout_ref.actor.ppo_mini_batch_size=8 \
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \
+  actor_rollout_ref.actor.entropy_coeff=0 \
+  actor_rollout_ref.actor.use_kl_loss=False \
+  actor_rollout_ref.actor.fsdp_config.param_offload=$offload \
+  actor_rollout_ref.actor.fsdp_config.optimizer_offload=$offload \
+  actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=2 \
+  actor_rollout_ref.rollout.name=vllm \
+  actor_rollout_ref.rollout.n=8 \
+  actor_rollout_ref.rollout.temperature=0.6 \
+  actor_rollout_ref.rollout.tensor_model_parallel_size=1 \
+  actor_rollout_ref.rollout.gpu_memory_utilization=0.5 \
+  actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2 \
+  actor_rollout_ref.rollout.val_kwargs.do_sample=True \
+  actor_rollout_ref.rollout.val_kwargs.n=4 \
+  actor_rollout_ref.rollout.val_kwargs.temperature=0.6 \
+  actor_rollout_ref.rollout.val_kwargs.top_p=0.95 \
+  reward.custom_reward_function.path="$(tandem path reward-verl)" \
+  trainer.nnodes=1 \
+  trainer.n_gpus_per_node="$gpus" \
+  trainer.project_name=tandem \
+  trainer.experiment_name="$method" \
+  trainer.test_freq=10 \
+  trainer.save_freq=10 \
+  ${settings[@]+"${settings[@]}"} \
+  "$@"
