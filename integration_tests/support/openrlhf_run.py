@@ -32,27 +32,41 @@ def reward_func(queries, prompts, labels, **_):
 
 
 _AGENT = '''
-import torch
-from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
+import copy
 
-class Instance(AgentInstanceBase):
+from openrlhf.utils.agent import AgentExecutorBase
+
+class AgentExecutor(AgentExecutorBase):
     """Two turns: the second is asked for with a sentence that no model wrote."""
 
-    def __init__(self, *args, **kwargs):
-        self.turns = 0
-
-    async def step(self, states, **kwargs):
-        self.turns += 1
-        states["sampling_params"].max_tokens = 12
+    async def execute(
+        self, prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images=None
+    ):
+        tokens = hf_tokenizer(text=prompt, add_special_tokens=False)["input_ids"]
+        log_probs, ranges, text = [0.0] * len(tokens), [], ""
+        for feedback in (" Again, please: ", ""):
+            params = copy.deepcopy(sampling_params)
+            params.max_tokens = 24
+            output = (await llm_engine.generate(tokens, params)).outputs[0]
+            said = list(output.token_ids)
+            ranges.append((len(tokens), len(tokens) + len(said)))
+            log_probs += [at[token].logprob for at, token in zip(output.logprobs, said)]
+            added = hf_tokenizer(text=feedback, add_special_tokens=False)["input_ids"]
+            tokens = tokens + said + list(added)
+            log_probs += [0.0] * len(added)
+            text += output.text
+        reward = text.count("e") / 100.0
         return {
-            "rewards": torch.tensor(states["action_text"].count("e") / 100.0),
-            "environment_feedback": " Again, please: " if self.turns == 1 else "",
-            "done": self.turns == 2,
+            "prompt": prompt,
+            "label": label,
+            "observation_tokens": tokens,
+            "action_ranges": ranges,
+            "rollout_log_probs": log_probs,
+            "reward": reward,
+            "scores": reward,
+            "truncated": False,
+            "extra_logs": {},
         }
-
-class AgentExecutor(MultiTurnAgentExecutor):
-    def __init__(self):
-        super().__init__(Instance)
 '''
 
 

@@ -5,7 +5,8 @@
     --reward.remote_url $(tandem path reward-openrlhf)
 
 OpenRLHF 0.11 calls it once a response, in threads, and logs the mean of every number in
-``extra_logs``. What it raises OpenRLHF swallows, so nothing is raised for what a row says.
+``extra_logs``. What it raises OpenRLHF swallows, so nothing is raised for what a row says; loading
+this file without Math-Verify raises, and stops the run at its start.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem_plugin.grading import Grade, default_grader
+from tandem_plugin.grading.pool import check_installed
 from tandem_plugin.grading.rewards import outcome_flags
 
 __all__ = ["reward_func"]
 
 _TAIL = 48
+
+check_installed()
 
 
 def reward_func(

@@ -7,6 +7,7 @@
 (in verl's own default of ``name``, ``compute_score``). verl 0.9 calls it once a response, in
 threads of its reward workers, and averages every number in the result over validation problems:
 ``val-aux/SOURCE/outcome_timeout/mean@N`` and so on. ``acc`` is verl's name for what it puts first.
+Loading this file without Math-Verify raises, and stops the run at its start.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from __future__ import annotations
 from typing import Any
 
 from tandem_plugin.grading import default_grader
+from tandem_plugin.grading.pool import check_installed
 from tandem_plugin.grading.rewards import outcome_flags
 
 __all__ = ["compute_score"]
+
+check_installed()
 
 
 def compute_score(
