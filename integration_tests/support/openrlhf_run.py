@@ -6,16 +6,12 @@ import ast
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.verl_run import MARKER, end_run, follow_run
+from support.trainer_run import TrainerRun, run_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
@@ -83,17 +79,8 @@ _HYPERPARAMETERS = (
 """What a recipe says itself; the rest is the machine and the sizes."""
 
 
-@dataclass(frozen=True)
-class OpenRLHFRun:
-    """What one run of the trainer left."""
-
-    exit_code: int
-    ended: bool
-    """Whether the main process ended by itself; otherwise it was killed after its time."""
-    lingered: float | None
-    """Seconds from the watched sentence's appearance in the log to the end; None: never seen."""
-    log: str
-    folder: Path
+class OpenRLHFRun(TrainerRun):
+    """What one run of OpenRLHF left."""
 
     @property
     def steps(self) -> list[dict[str, float]]:
@@ -145,39 +132,23 @@ class OpenRLHFBench:
         and nothing else. hooks: modules of ``support`` that every process imports first. watch: a
         sentence of the log from whose first appearance to measure the end.
         """
-        out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
-        # Ray puts sockets there, whose paths must be short.
-        ray = Path(tempfile.mkdtemp(prefix="to", dir="/tmp"))
-        variables = self._environment(out, ray, hooks) | (environment or {})
-        started = [*(recipe or [sys.executable, "-m", command])]
-        settings = self._settings(out, (*arguments, *(_HYPERPARAMETERS if recipe else ())))
-        with (out / "log.txt").open("wb") as log:
-            process = subprocess.Popen(
-                [*started, *settings, *arguments],
-                cwd=out,
-                env={key: value for key, value in variables.items() if value != ""},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+
+        def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
+            settings = self._settings(out, (*arguments, *(_HYPERPARAMETERS if recipe else ())))
+            variables = self._environment(out, ray, hooks) | (environment or {})
+            return (
+                [*(recipe or [sys.executable, "-m", command]), *settings, *arguments],
+                {key: value for key, value in variables.items() if value != ""},
             )
-            try:
-                seen = follow_run(process, out / "log.txt", watch, timeout)
-                ended = process.poll() is not None
-            finally:
-                process.kill()
-                process.wait()
-                end_run(out)
-        lingered = None if seen is None else time.monotonic() - seen
-        shutil.rmtree(ray, ignore_errors=True)
-        text = (out / "log.txt").read_text(errors="replace")
-        return OpenRLHFRun(process.returncode, ended, lingered, text, out)
+
+        run = run_trainer(self.folder, name, started, watch, timeout)
+        return OpenRLHFRun(**vars(run))
 
     def _environment(self, out: Path, ray: Path, hooks: str) -> dict[str, str]:
         on_cpu = Path(__file__).parent / "openrlhf_on_cpu"
         paths = [str(on_cpu), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
-            MARKER: str(out),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "TANDEM_TEST_HOOKS": " ".join(f"support.{hook}" for hook in hooks.split()),

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.trainer_run import TrainerRun, run_trainer
+
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
 TANDEM = f"+{ENGINE}.additional_config.tandem"
 """The one flag: the node under which tandem's settings stand."""
 
-MARKER = "TANDEM_TEST_RUN"
 _HYPERPARAMETERS = (
     "actor_rollout_ref.actor.optim",
     "actor_rollout_ref.actor.use_kl_loss",
@@ -40,17 +35,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 '''
 
 
-@dataclass(frozen=True)
-class VerlRun:
-    """What one run of the trainer left."""
-
-    exit_code: int
-    ended: bool
-    """Whether the main process ended by itself; otherwise it was killed after its time."""
-    lingered: float | None
-    """Seconds from the watched sentence's appearance in the log to the end; None: never seen."""
-    log: str
-    folder: Path
+class VerlRun(TrainerRun):
+    """What one run of verl left."""
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -139,42 +125,21 @@ class VerlBench:
         name: str,
         recipe: list[str],
     ) -> VerlRun:
-        out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
-        # Ray puts sockets there, whose paths must be short.
-        ray = Path(tempfile.mkdtemp(prefix="tv", dir="/tmp"))
-        settings = self._settings(out, ray)
-        if recipe:
-            settings = [one for one in settings if not one.startswith(_HYPERPARAMETERS)]
-        command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
-        command = [*command, *settings, *overrides]
-        variables = self._environment(out, hook) | environment
-        with (out / "log.txt").open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=out,
-                env=variables,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                seen = follow_run(process, out / "log.txt", watch, timeout)
-                ended = process.poll() is not None
-            finally:
-                process.kill()
-                process.wait()
-                end_run(out)
-        lingered = None if seen is None else time.monotonic() - seen
-        shutil.rmtree(ray, ignore_errors=True)
-        text = (out / "log.txt").read_text(errors="replace")
-        return VerlRun(process.returncode, ended, lingered, text, out)
+        def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
+            settings = self._settings(out, ray)
+            if recipe:
+                settings = [one for one in settings if not one.startswith(_HYPERPARAMETERS)]
+            command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
+            return [*command, *settings, *overrides], self._environment(out, hook) | environment
+
+        run = run_trainer(self.folder, name, started, watch, timeout)
+        return VerlRun(**vars(run))
 
     def _environment(self, out: Path, hook: str | None) -> dict[str, str]:
         modules = ["tandem_verl.cpu"] if hook is None else ["tandem_verl.cpu", f"support.{hook}"]
         paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
-            MARKER: str(out),
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "PATH": os.pathsep.join([str(Path(self.python).parent), os.environ["PATH"]]),
             "VERL_USE_EXTERNAL_MODULES": ",".join(modules),
@@ -251,42 +216,3 @@ class VerlBench:
             f"trainer.rollout_data_dir={out}/rollouts",
             f"trainer.validation_data_dir={out}/validation",
         ]
-
-
-def follow_run(
-    process: subprocess.Popen[bytes], log: Path, watch: str | None, timeout: float
-) -> float | None:
-    """Wait for the end; return when the watched sentence was first seen in the log."""
-    deadline = time.monotonic() + timeout
-    seen = None
-    while time.monotonic() < deadline:
-        if watch is not None and seen is None and watch in log.read_text(errors="replace"):
-            seen = time.monotonic()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.5)
-            break
-    if watch is not None and seen is None and watch in log.read_text(errors="replace"):
-        seen = time.monotonic()
-    return seen
-
-
-def _leftovers(out: Path) -> list[int]:
-    """The processes of a run, by the marker that they inherited in their environment."""
-    marker = f"{MARKER}={out}".encode()
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            with contextlib.suppress(OSError):
-                if marker in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-    return found
-
-
-def end_run(out: Path) -> None:
-    """End whatever is left of a run; a run that ended well takes a moment for it by itself."""
-    deadline = time.monotonic() + 10
-    while _leftovers(out) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    for pid in _leftovers(out):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)

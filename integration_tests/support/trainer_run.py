@@ -1,0 +1,110 @@
+"""One run of a trainer: started, watched in its log, and ended with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["TrainerRun", "run_trainer"]
+
+_MARKER = "TANDEM_TEST_RUN"
+"""The environment variable by which every process of a run is known."""
+
+
+@dataclass(frozen=True)
+class TrainerRun:
+    """What one run of a trainer left."""
+
+    exit_code: int
+    ended: bool
+    """Whether the main process ended by itself; otherwise it was killed after its time."""
+    lingered: float | None
+    """Seconds from the watched sentence's appearance in the log to the end; None: never seen."""
+    log: str
+    folder: Path
+
+
+def run_trainer(
+    folder: Path,
+    name: str,
+    started: Callable[[Path, Path], tuple[Sequence[str], Mapping[str, str]]],
+    watch: str | None,
+    timeout: float,
+) -> TrainerRun:
+    """Run a trainer in a new folder of ``folder``, for at most ``timeout`` seconds.
+
+    started: given that folder and one for Ray, the command and its environment. watch: a sentence
+    of the log from whose first appearance to measure the end.
+    """
+    out = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
+    # Ray puts sockets there, whose paths must be short.
+    ray = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
+    command, environment = started(out, ray)
+    log_file = out / "log.txt"
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=out,
+            env={**environment, _MARKER: str(out)},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            seen = _follow(process, log_file, watch, timeout)
+            ended = process.poll() is not None
+        finally:
+            process.kill()
+            process.wait()
+            _end(out)
+    lingered = None if seen is None else time.monotonic() - seen
+    shutil.rmtree(ray, ignore_errors=True)
+    said = log_file.read_text(errors="replace")
+    return TrainerRun(process.returncode, ended, lingered, said, out)
+
+
+def _follow(
+    process: subprocess.Popen[bytes], log: Path, watch: str | None, timeout: float
+) -> float | None:
+    """Wait for the end; return when the watched sentence was first seen in the log."""
+    deadline = time.monotonic() + timeout
+    seen = None
+    while time.monotonic() < deadline:
+        if watch is not None and seen is None and watch in log.read_text(errors="replace"):
+            seen = time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+            break
+    if watch is not None and seen is None and watch in log.read_text(errors="replace"):
+        seen = time.monotonic()
+    return seen
+
+
+def _leftovers(out: Path) -> list[int]:
+    """The processes of a run, by the marker that they inherited in their environment."""
+    marker = f"{_MARKER}={out}".encode()
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if marker in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+    return found
+
+
+def _end(out: Path) -> None:
+    """End whatever is left of a run; a run that ended well takes a moment for it by itself."""
+    deadline = time.monotonic() + 10
+    while _leftovers(out) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for pid in _leftovers(out):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
