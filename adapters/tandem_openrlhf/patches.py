@@ -240,28 +240,28 @@ def admit_batches(module: ModuleType) -> None:
 def watch_trainer(module: ModuleType) -> None:
     """Go on numbering where a checkpoint or a step ended.
 
-    Touches: ``BasePPOTrainer.init_checkpoint_states`` and ``train_step``. Goes when: OpenRLHF
-    offers plugins hooks on steps.
+    Touches: ``PPOTrainer.init_checkpoint_states`` and ``train_step``, in the class behind Ray's
+    actor class: Ray copies inherited methods there when the module is imported, so that patches of
+    ``BasePPOTrainer`` come too late, and the driver sends it to the worker as it is here. Goes
+    when: OpenRLHF offers plugins hooks on steps.
     """
+    kind = module.PPOTrainer.__ray_metadata__.modified_class
+    wrap_once(kind, "init_checkpoint_states", _number_from_checkpoint)
+    wrap_once(kind, "train_step", _number_step)
 
-    def init_checkpoint_states(original: Callable[..., Any], trainer: Any) -> Any:
-        states = original(trainer)
-        generator = trainer.__dict__.get("samples_generator")
-        if generator is not None:
-            numbering = _numbering(generator)
-            numbering.next_prompt = int(states["total_consumed_prompts"])
-            numbering.step = int(states["global_step"])
-        return states
 
-    def train_step(original: Callable[..., Any], trainer: Any, *rest: Any, **more: Any) -> Any:
-        status, step = original(trainer, *rest, **more)
-        generator = trainer.__dict__.get("samples_generator")
-        if generator is not None:
-            _numbering(generator).step = int(step)
-        return status, step
+def _number_from_checkpoint(original: Callable[..., Any], trainer: Any) -> Any:
+    states = original(trainer)
+    numbering = _numbering(trainer.samples_generator)
+    numbering.next_prompt = int(states["total_consumed_prompts"])
+    numbering.step = int(states["global_step"])
+    return states
 
-    wrap_once(module.BasePPOTrainer, "init_checkpoint_states", init_checkpoint_states)
-    wrap_once(module.BasePPOTrainer, "train_step", train_step)
+
+def _number_step(original: Callable[..., Any], trainer: Any, *rest: Any, **more: Any) -> Any:
+    status, step = original(trainer, *rest, **more)
+    _numbering(trainer.samples_generator).step = int(step)
+    return status, step
 
 
 def number_prompts_of_resumed_generators(module: ModuleType) -> None:

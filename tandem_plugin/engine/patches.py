@@ -29,7 +29,7 @@ def register_architectures() -> None:
     """Register a tandem architecture, by string, for every architecture that vLLM knows.
 
     Touches: ``ModelRegistry.register_model`` (public) and ``MODELS_CONFIG_MAP``, vLLM's table of
-    per-architecture settings, mirrored so that a senior keeps its own. Versions: tested with 0.29.
+    per-architecture settings, mirrored so that a senior keeps its own. Versions: 0.27 to 0.32.
     Why: worker processes look the architecture up by name and do not know which one will come.
     Goes when: vLLM lets a plugin name the model class of one engine (``model_class_overrides``
     reaches the oldest supported version).
@@ -49,7 +49,7 @@ def register_architectures() -> None:
 def wrap_engine_config() -> None:
     """Let engine arguments that ask for tandem pass through :mod:`~tandem_plugin.engine.configure`.
 
-    Touches: ``EngineArgs.create_engine_config``. Versions: tested with 0.29. Why: the one place
+    Touches: ``EngineArgs.create_engine_config``. Versions: 0.27 to 0.32. Why: the one place
     that every way into vLLM passes (Python, ``vllm serve``, verl, OpenRLHF), before the model
     configuration is made. Goes when: vLLM offers a hook that amends engine arguments.
     """
@@ -73,7 +73,7 @@ def wrap_engine_config() -> None:
 def wrap_request_admission() -> None:
     """Check what a request says about tandem before it enters a tandem engine.
 
-    Touches: ``InputProcessor.process_inputs`` in the front-end process. Versions: tested with 0.29.
+    Touches: ``InputProcessor.process_inputs`` in the front-end process. Versions: 0.27 to 0.32.
     Why: a bad request must fail alone, with a sentence, and not in the worker, where an error ends
     the engine. Logits processors could validate on the V1 runner, but V2 does not have them.
     Goes when: vLLM offers request validation to plugins on both runners.
@@ -105,7 +105,7 @@ def wrap_samples() -> None:
     """Give each sample of a request with n > 1 a tandem seed of its own.
 
     Touches: ``ParentRequest.get_child_info``, where vLLM makes n requests of one, in the front-end
-    process. Versions: tested with 0.29. Why: samples of one seed would share their authors. Goes
+    process. Versions: 0.27 to 0.32. Why: samples of one seed would share their authors. Goes
     when: vLLM lets a plugin amend the parameters of a request's samples.
     """
     from vllm.v1.engine.parallel_sampling import ParentRequest
@@ -125,7 +125,7 @@ def keep_cpu_linear_weights() -> None:
     """Keep a linear layer's weight after vLLM's CPU build has packed it.
 
     Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers.
-    Versions: tested with 0.29, CPU builds only. Why: the packed copy replaces the weight, so that a
+    Versions: 0.27 to 0.32, CPU builds only. Why: the packed copy replaces the weight, so that a
     weight sync finds nothing to load into and fails. Costs the memory of one copy. Goes when: the
     CPU build can reload weights.
     """
