@@ -8,20 +8,18 @@ PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(filter-out %_recipes.py,$(wildcard integration_tests/test_verl_*.py))
-# In an environment of their own: `make test` runs the first line, `make test-openrlhf` all.
-OPENRLHF_CORE_TESTS = tests/openrlhf_adapter tests/conformance \
-  integration_tests/test_openrlhf_training.py
+# In an environment of their own: `make test-openrlhf`.
 OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
   verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`, the first line by `make test` on the newest.
-CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_weights.py vllm_hooks.py)
+CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
-  engine_variants.py serving_conditions.py)
+  engine_variants.py engine_weights.py serving_conditions.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-openrlhf-core test-fast \
+.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
 # Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
@@ -92,10 +90,7 @@ $(OPENRLHF_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest $(sort $(OPENRLHF_CORE_TESTS) $(OPENRLHF_TESTS))
-
-test-openrlhf-core: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE_TESTS)
+	$(OPENRLHF_VENV)/bin/python -m pytest tests/openrlhf_adapter tests/conformance $(OPENRLHF_TESTS)
 
 # A long soak on each runner: reports under runs/.
 soak: $(VENV)/.test-ready
@@ -106,7 +101,7 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-trainers test-engines test-newest-vllm test-openrlhf-core
+	$(MAKE) --jobs 2 test-trainers test-engines test-newest-vllm
 
 # Each keeps one core busy most of the time: they are tested two at a time.
 test-trainers: $(VENV)/.test-ready
