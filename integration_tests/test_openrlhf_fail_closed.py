@@ -10,7 +10,7 @@ pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-ope
 
 from support.openrlhf_run import OpenRLHFBench, OpenRLHFRun
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = pytest.mark.timeout(1200)
 FLAGS = ["--tandem.schedule", "word"]
 
 

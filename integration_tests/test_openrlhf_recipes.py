@@ -13,7 +13,7 @@ from support.openrlhf_run import OpenRLHFBench
 
 SCRIPT = str(Path(__file__).parents[1] / "examples" / "openrlhf" / "train.sh")
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

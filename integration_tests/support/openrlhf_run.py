@@ -122,7 +122,7 @@ class OpenRLHFBench:
         environment: dict[str, str] | None = None,
         hooks: str = "",
         watch: str | None = None,
-        timeout: float = 480,
+        timeout: float = 900,
         name: str = "run",
         recipe: Sequence[str] = (),
     ) -> OpenRLHFRun:
