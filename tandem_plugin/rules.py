@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -107,6 +107,14 @@ class TandemRules:
             return self.default
         parameters = {**schedule_parameters(schedule), TRAINING_STEP: training_step}
         return self.rule(make_schedule(schedule.name, parameters))
+
+    def of(self, settings: Mapping[str, Any] | None) -> Rule:
+        """The configured rule at the step that a response's recorded settings name, if they do.
+
+        settings: what :meth:`Rule.settings` said where the response was generated.
+        """
+        step = (settings or {}).get(TRAINING_STEP)
+        return self.default if step is None else self.at(step)
 
     def for_request(self, value: object) -> tuple[Rule, int] | None:
         """The rule and the seed of a request's wire form; None when the senior answers alone.

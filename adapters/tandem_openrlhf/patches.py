@@ -14,8 +14,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.after_import import after_import
-
+from tandem_adapters.after_import import after_import
 from tandem_openrlhf.places import Numbering, placed, taken_place, without_place
 from tandem_openrlhf.refusals import check_openrlhf, check_run
 from tandem_openrlhf.settings import VARIABLE, tandem_config

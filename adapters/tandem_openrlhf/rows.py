@@ -9,11 +9,10 @@ import numpy as np
 
 from tandem_openrlhf.trajectory import FACTS, Facts
 from tandem_plugin.errors import AuthorshipError
-from tandem_plugin.rules import Rule, TandemRules
-from tandem_plugin.schedules import TRAINING_STEP
+from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.rows import Row
 
-__all__ = ["check_sample", "groups_of", "row_of", "rule_of"]
+__all__ = ["check_sample", "groups_of", "row_of"]
 
 
 def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
@@ -27,7 +26,7 @@ def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
     facts: Facts | None = getattr(sample, FACTS, None)
     if facts is None:
         return Row(name, group, tokens, mask, None, None, None)
-    rule = rule_of(facts, rules)
+    rule = rules.of(facts.settings)
     start = facts.response_start()
     senior = np.zeros(len(tokens), dtype=np.bool_)
     passages = []
@@ -47,12 +46,6 @@ def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
         passages=passages,
         settings=dict(facts.settings),
     )
-
-
-def rule_of(facts: Facts, rules: TandemRules) -> Rule:
-    """The trainer's own rule for a response, at the step that it was generated in."""
-    step = facts.settings.get(TRAINING_STEP)
-    return rules.default if step is None else rules.at(step)
 
 
 def check_sample(sample: Any, row: Row) -> None:

@@ -10,11 +10,9 @@ from tandem_openrlhf.rows import check_sample, groups_of, row_of
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.schedules import TRAINING_STEP
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.metrics import tandem_metrics
-from tandem_plugin.training.rows import Row
 
 __all__ = ["TandemTrainer"]
 
@@ -51,12 +49,7 @@ class TandemTrainer:
             row_of(sample, f"Response {i} ({group})", group, self.rules)
             for i, (sample, group) in enumerate(zip(samples, groups, strict=True))
         ]
-        check_rows(rows, self._fingerprint)
+        check_rows(rows, self.rules)
         for sample, row in zip(samples, rows, strict=True):
             check_sample(sample, row)
         self.metrics = tandem_metrics(rows)
-
-    def _fingerprint(self, row: Row) -> str:
-        """The fingerprint of this run's rule at the step that a row was generated in."""
-        step = (row.settings or {}).get(TRAINING_STEP)
-        return (self.rules.default if step is None else self.rules.at(step)).fingerprint

@@ -1,7 +1,7 @@
 """Every touch on verl's internals, each with what, which versions, why and when it can go.
 
-A patch waits for its module to be imported (:mod:`~tandem_verl.after_import`), so that it costs a
-process that never imports it nothing, and does nothing in a run that does not ask for tandem. All
+A patch waits for its module to be imported (:mod:`~tandem_adapters.after_import`), so that it costs
+a process that never imports it nothing, and does nothing in a run that does not ask for tandem. All
 were written against verl 0.9.1. :data:`PATCHES` lists them; a test holds the list against verl.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem_adapters.after_import import after_import
 from tandem_plugin.errors import AuthorshipError, EngineError, TandemError
 from tandem_plugin.training.fields import (
     AUTHORSHIP,
@@ -28,7 +29,6 @@ from tandem_plugin.training.fields import (
 )
 from tandem_plugin.training.rows import Row
 from tandem_plugin.wrapping import wrap_once
-from tandem_verl.after_import import after_import
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
 from tandem_verl.refusals import check_run, check_version
 from tandem_verl.settings import tandem_config, tandem_rules

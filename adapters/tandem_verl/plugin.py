@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.after_import import after_import
+from tandem_adapters.after_import import after_import
 from tandem_verl.switch import FLAG, tandem_node
 
 __all__ = ["activate", "refuse"]

@@ -7,7 +7,6 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import Rule, TandemRules
-from tandem_plugin.schedules import TRAINING_STEP
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
@@ -53,13 +52,8 @@ class TandemTrainer:
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise when it must not be trained on."""
-        check_rows(rows, self._fingerprint)
+        check_rows(rows, self.rules)
         return {**tandem_metrics(rows), **grading_metrics(rows)}
-
-    def _fingerprint(self, row: Row) -> str:
-        """The fingerprint of this run's rule at the step that a row was generated in."""
-        step = (row.settings or {}).get(TRAINING_STEP)
-        return (self.rule if step is None else self.rules.at(step)).fingerprint
 
     def admit_validation(self, rows: Sequence[Row]) -> None:
         """Raise when a validation trajectory failed in tandem."""

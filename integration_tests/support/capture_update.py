@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from tandem_verl.after_import import after_import
 
 from support.worker import digest
+from tandem_adapters.after_import import after_import
 
 FOLDER = Path(os.environ.get("TANDEM_TEST_CAPTURE", "."))
 

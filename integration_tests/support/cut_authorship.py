@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from tandem_verl.agent_loop import Trajectory
-
 from tandem_plugin.training.fields import AUTHORSHIP
+from tandem_verl.agent_loop import Trajectory
 
 _narrow = Trajectory.narrow
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+
 from tandem_verl import agent_loop
 
 _author_response = agent_loop.author_response

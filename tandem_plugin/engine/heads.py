@@ -35,10 +35,9 @@ class Heads:
         """
         if isinstance(authors, torch.Tensor):
             return self._select(hidden, authors)
-        seniors = None if authors is None else np.count_nonzero(authors)
-        if authors is None or seniors == len(authors):
+        if authors is None or authors.all():
             return self._of_senior(hidden[:, : self._width])
-        if seniors == 0:
+        if not authors.any():
             return self._of_junior(hidden[:, self._width :])
         return self._scatter(hidden, authors)
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
+from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.rows import Row
 
 __all__ = ["check_no_errors", "check_rows"]
 
 
-def check_rows(rows: Sequence[Row], fingerprint_of: Callable[[Row], str]) -> None:
+def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     """Raise unless every row's authorship is whole, the run's own, and the only tokens trained on.
 
-    fingerprint_of: that of the run's own rule for a row. Raises :class:`AuthorshipError`,
+    rules: the trainer's own. Raises :class:`AuthorshipError`,
     :class:`FingerprintError`, or :class:`EngineError` for a trajectory that the engine refused.
     """
     check_no_errors(rows)
@@ -25,7 +26,7 @@ def check_rows(rows: Sequence[Row], fingerprint_of: Callable[[Row], str]) -> Non
             "the log of a process that generates."
         )
     for row in rows:
-        _check_row(row, fingerprint_of(row))
+        _check_row(row, rules.of(row.settings).fingerprint)
     _check_groups(rows)
 
 

@@ -29,6 +29,7 @@ from shared_rollouts import (  # noqa: E402
     rule,
     tiny_model,
 )
+
 from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
 
 

@@ -25,6 +25,7 @@ from shared_rollouts import (  # noqa: E402
     rule,
     tiny_model,
 )
+
 from tandem_verl.agent_loop import TandemClient, Trajectory  # noqa: E402
 
 MODES = [

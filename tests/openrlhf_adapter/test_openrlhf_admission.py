@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tandem_openrlhf.places import Place
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
-
 from tandem_plugin import (
     AuthorshipError,
     FingerprintError,

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from tandem_openrlhf.refusals import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
     check_run,
     check_version,
 )
-
 from tandem_plugin import ConfigError, TandemConfig
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tandem_openrlhf import train_ppo_ray
 from tandem_openrlhf.ray_hook import HOOK, HOOK_VARIABLE, amend
 from tandem_openrlhf.settings import VARIABLE, split_arguments, tandem_config
-
 from tandem_plugin import ConfigError
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tandem_openrlhf.places import PLACE, Numbering, Place, placed, taken_place
 from tandem_openrlhf.trajectory import FACTS, Facts, narrowed, spans_of, start_trajectory
-
 from tandem_plugin import (
     AuthorshipError,
     EngineError,

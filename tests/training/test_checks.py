@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,20 @@ def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:
 
 
 GOOD = row([1, 0, 0, 1])
+RULES: Any = SimpleNamespace(of=lambda settings: SimpleNamespace(fingerprint="f"))
 
 
 def test_whole_batch_passes() -> None:
-    check_rows([GOOD, row([0, 1, 1])], lambda row: "f")
+    check_rows([GOOD, row([0, 1, 1])], RULES)
 
 
 def test_response_without_senior_passes_beside_one_that_has() -> None:
-    check_rows([row([0, 0, 0]), GOOD], lambda row: "f")
+    check_rows([row([0, 0, 0]), GOOD], RULES)
 
 
 def test_mask_may_be_narrower_than_the_authorship() -> None:
     check_rows(
-        [replace(GOOD, response_mask=np.array([False, False, False, True]))], lambda row: "f"
+        [replace(GOOD, response_mask=np.array([False, False, False, True]))], RULES
     )
 
 
@@ -62,18 +64,18 @@ def test_mask_may_be_narrower_than_the_authorship() -> None:
 )
 def test_row_that_must_not_be_trained_on(bad: Row, error: type[Exception], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
-        check_rows([GOOD, bad], lambda row: "f")
+        check_rows([GOOD, bad], RULES)
 
 
 def test_group_without_any_token_of_the_seniors_stops_training() -> None:
     rows = [GOOD, row([0, 0], group="h"), row([0], group="h")]
     with pytest.raises(AuthorshipError, match=r"1 of 2 prompts .* \(the first is h\)"):
-        check_rows(rows, lambda row: "f")
+        check_rows(rows, RULES)
 
 
 def test_empty_batch_stops_training() -> None:
     with pytest.raises(AuthorshipError, match="every rollout of this step failed"):
-        check_rows([], lambda row: "f")
+        check_rows([], RULES)
 
 
 def test_validation_stops_on_errors_only() -> None:

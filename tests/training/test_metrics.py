@@ -8,11 +8,11 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tandem_verl.patches import _graded
 
 from tandem_plugin.grading.rewards.verl_reward import compute_score
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
+from tandem_verl.patches import _graded
 
 BITS = st.lists(st.booleans(), min_size=1, max_size=12)
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory
 
 from tandem_plugin import Rule, TandemConfig, TandemRequest, TandemRules, Vocabulary
+from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 

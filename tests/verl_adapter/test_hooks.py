@@ -11,6 +11,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+
 from tandem_verl.patches import PATCHES
 from tandem_verl.plugin import _ENTRANCES
 from tandem_verl.refusals import check_version

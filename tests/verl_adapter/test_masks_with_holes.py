@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tandem_verl.refusals import BROKEN_ESTIMATORS, SOUND_ESTIMATORS, SOUND_LOSSES
 
 pytest.importorskip("verl", reason="verl is not installed")

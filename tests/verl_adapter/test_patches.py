@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tandem_verl import patches
-from tandem_verl.trainer import TandemTrainer
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError, RequestError, TandemRequest
+from tandem_verl import patches
+from tandem_verl.trainer import TandemTrainer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tandem_verl.after_import import _finder, after_import
+
+from tandem_adapters.after_import import _finder, after_import
 from tandem_verl.switch import FLAG, tandem_node
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tandem_plugin import ConfigError, TandemConfig
 from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
@@ -13,8 +15,6 @@ from tandem_verl.refusals import (
     check_run,
     check_version,
 )
-
-from tandem_plugin import ConfigError, TandemConfig
 
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
 

@@ -9,10 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tandem_verl import patches
-from tandem_verl.agent_loop import ROW, make_trajectory
-from tandem_verl.refusals import check_run
-from tandem_verl.trainer import TandemTrainer
 
 from tandem_plugin import (
     ConfigError,
@@ -26,6 +22,10 @@ from tandem_plugin import (
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.schedules.parameters import check_index
 from tandem_plugin.training.rows import Row
+from tandem_verl import patches
+from tandem_verl.agent_loop import ROW, make_trajectory
+from tandem_verl.refusals import check_run
+from tandem_verl.trainer import TandemTrainer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
