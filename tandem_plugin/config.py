@@ -37,6 +37,13 @@ class TandemConfig(BaseModel):
     validation: Literal["senior", "team"] = Field(
         "senior", description="Who answers validation prompts in a trainer."
     )
+    lambda_jun: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="The weight of the junior-imitation term in a trainer's loss: the mean of the "
+        "senior's -log p over the tokens that the junior wrote. 0, as in the paper, leaves it out.",
+    )
     seed: int = Field(
         0, ge=0, le=MAX_SEED, description="The seed that a trainer derives every tandem seed from."
     )

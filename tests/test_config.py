@@ -25,6 +25,7 @@ def test_defaults_are_the_papers():
         {"schedule": "step", "first": "junior"},
         {"schedule": "solo", "junior": "some/path", "seed": MAX_SEED, "validation": "team"},
         {"record": "a/folder", "require": True},
+        {"lambda_jun": 0.2},
     ],
 )
 def test_settings_survive_a_round_trip_through_json(settings: dict[str, object]):
@@ -52,6 +53,9 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"mode": "fast"}, "tandem.mode='fast': Input should be 'lockstep'"),
         ({"mode": "speculative"}, "mode='speculative' is not available yet: use mode=lockstep"),
         ({"validation": "both"}, "tandem.validation='both': Input should be 'senior' or 'team'"),
+        ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1: Input should be greater than or equal"),
+        ({"lambda_jun": float("nan")}, "tandem.lambda_jun=nan: Input should be"),
+        ({"lambda_jun": "0.2"}, "tandem.lambda_jun='0.2': Input should be a valid number"),
         ({"seed": -1}, "tandem.seed=-1: Input should be greater than or equal to 0"),
         ({"seed": MAX_SEED + 1}, f"tandem.seed={MAX_SEED + 1}: Input should be less than or equal"),
         ({"seed": 1.5}, "tandem.seed=1.5: Input should be a valid integer"),

@@ -9,12 +9,15 @@ were written against OpenRLHF 0.11.2. :data:`PATCHES` lists them; a test holds t
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import make_dataclass
 from types import ModuleType
 from typing import Any
 
 from tandem_adapters.after_import import after_import
+from tandem_openrlhf.imitation import TOKENS, Imitation, counted_windows, dynamic_counts
 from tandem_openrlhf.places import Numbering, placed, taken_place, without_place
 from tandem_openrlhf.refusals import check_openrlhf, check_run
 from tandem_openrlhf.settings import VARIABLE, tandem_config
@@ -24,6 +27,8 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.fields import JUNIOR_MASK
+from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.wrapping import wrap_once
 
 __all__ = ["PATCHES", "apply"]
@@ -66,6 +71,23 @@ def refuse_at_the_driver(module: ModuleType) -> None:
         check_run(strategy.args, _config())
 
     wrap_once(module.DeepspeedStrategy, "__init__", init)
+
+
+def add_the_imitation_term(module: ModuleType) -> None:
+    """Add the junior-imitation term to the loss that a micro-batch is about to spend.
+
+    Touches: ``DeepspeedStrategy.backward``. Goes when: :func:`count_the_juniors_tokens` does.
+    """
+
+    def backward(
+        original: Callable[..., Any], strategy: Any, loss: Any, *rest: Any, **more: Any
+    ) -> Any:
+        imitation = Imitation.current()
+        if imitation is not None:
+            loss = imitation.added_to(loss)
+        return original(strategy, loss, *rest, **more)
+
+    wrap_once(module.DeepspeedStrategy, "backward", backward)
 
 
 def ask_the_engines_for_tandem(module: ModuleType) -> None:
@@ -194,6 +216,9 @@ def place_prompts(module: ModuleType) -> None:
             setattr(experience, FACTS, facts)
             length = facts.response_length(experience.sequences.shape[1])
             experience.response_length = torch.tensor([length])
+            if _config().lambda_jun:
+                junior = facts.junior_mask(experience.action_mask[0].bool().numpy())
+                setattr(experience, JUNIOR_MASK, torch.from_numpy(junior).long().unsqueeze(0))
         return experience
 
     generator = module.SamplesGenerator
@@ -281,6 +306,77 @@ def _number_and_fit(
     return original(actor, episode, total_consumed_prompts)
 
 
+def give_experiences_a_junior_mask(module: ModuleType) -> None:
+    """Let experiences carry the tokens to imitate, in a run with ``lambda_jun`` above 0.
+
+    Touches: ``Experience``, before other modules take it from here: a subclass with one field more,
+    which OpenRLHF splits, pads and batches like its own masks. Goes when: experiences take fields
+    of plugins.
+    """
+    if not _config().lambda_jun or hasattr(module.Experience, JUNIOR_MASK):
+        return
+    import torch
+
+    field = module.tensor_field("step", default=None)
+    module.Experience = make_dataclass(  # type: ignore[attr-defined]
+        "Experience",
+        [(JUNIOR_MASK, torch.Tensor, field)],
+        bases=(module.Experience,),
+        namespace={"__module__": module.__name__, "__doc__": module.Experience.__doc__},
+    )
+
+
+def count_the_juniors_tokens(module: ModuleType) -> None:
+    """Count the tokens to imitate of every optimizer step, in a run with ``lambda_jun`` above 0.
+
+    Touches: ``iter_grad_accum_global_norm`` as this module has it, and
+    ``NaiveReplayBuffer.setup_dynamic_batch``, in which OpenRLHF counts those of its own losses.
+    Goes when: OpenRLHF lets plugins add a loss.
+    """
+    if not _config().lambda_jun:
+        return
+
+    def setup_dynamic_batch(original: Callable[..., Any], buffer: Any, strategy: Any) -> Any:
+        import torch
+
+        def summed(numbers: list[float]) -> Any:
+            if not numbers:
+                return []
+            group = strategy.ds_device_mesh["dp"].get_group()
+            counts = torch.tensor(numbers, device=torch.cuda.current_device())
+            torch.distributed.all_reduce(counts, group=group)
+            return counts.tolist()
+
+        result = original(buffer, strategy)
+        buffer.tandem_junior_tokens = dynamic_counts(buffer, summed)
+        return result
+
+    wrap_once(module, "iter_grad_accum_global_norm", counted_windows)
+    wrap_once(module.NaiveReplayBuffer, "setup_dynamic_batch", setup_dynamic_batch)
+
+
+def keep_the_juniors_log_probabilities(module: ModuleType) -> None:
+    """Let the actor compute the log-probabilities of the tokens to imitate beside the senior's.
+
+    Touches: ``Actor.forward``, which sets those outside its mask to zero. Goes when:
+    :func:`count_the_juniors_tokens` does.
+    """
+
+    def forward(
+        original: Callable[..., Any],
+        actor: Any,
+        sequences: Any,
+        action_mask: Any = None,
+        **more: Any,
+    ) -> Any:
+        imitation = Imitation.current()
+        if imitation is None or action_mask is None:
+            return original(actor, sequences, action_mask, **more)
+        return imitation.widened(lambda mask: original(actor, sequences, mask, **more), action_mask)
+
+    wrap_once(module.Actor, "forward", forward)
+
+
 def average_over_no_tokens(module: ModuleType) -> None:
     """Let the mean over no token be 0, not "not a number".
 
@@ -332,15 +428,18 @@ def _one_for_zero(count: Any) -> Any:
     return count + (count == 0)
 
 
-def count_no_tokens(module: ModuleType) -> None:
-    """Let a micro-batch without a trained token weigh nothing in the step's metrics.
+def train_on_masks_with_holes(module: ModuleType) -> None:
+    """Let a micro-batch without a trained token weigh nothing in the metrics; imitate the junior.
 
     Touches: ``ActorPPOTrainer.training_step``. Why: ``ppo_train`` divides by the number of trained
-    tokens of every micro-batch. Goes when: OpenRLHF takes empty masks.
+    tokens of every micro-batch; and the junior-imitation term must enter the loss in there. Goes
+    when: OpenRLHF takes empty masks and lets plugins add a loss.
     """
 
-    def training_step(original: Callable[..., Any], trainer: Any, *rest: Any, **more: Any) -> Any:
-        status = original(trainer, *rest, **more)
+    def training_step(original: Callable[..., Any], trainer: Any, *args: Any) -> Any:
+        weight = _config().lambda_jun
+        step = functools.partial(original, trainer)
+        status = _imitating(step, weight, trainer, *args) if weight else step(*args)
         if status["num_action_tokens"] == 0:
             status["num_action_tokens"] = _NO_TOKENS
         return status
@@ -348,8 +447,43 @@ def count_no_tokens(module: ModuleType) -> None:
     wrap_once(module.ActorPPOTrainer, "training_step", training_step)
 
 
+def _imitating(
+    training_step: Callable[..., Any],
+    weight: float,
+    trainer: Any,
+    experience: Any,
+    kl_ctl: float,
+    step: int,
+    *rest: Any,
+) -> Any:
+    """One micro-batch with the junior-imitation term in its loss and in its metrics."""
+    from openrlhf.utils.loss_utils import get_loss_batch_info
+
+    mask = getattr(experience, JUNIOR_MASK)
+    if trainer.args.train.dynamic_batch_enable:
+        tokens = trainer.replay_buffer.tandem_junior_tokens[step]
+    else:
+        tokens = getattr(experience, TOKENS)
+    ranks = get_loss_batch_info(trainer.strategy, mask, batch_num_tokens=1, global_batch_size=1)
+    imitation = Imitation(weight, mask, tokens, ranks["dp_size"])
+    with imitation.accompany():
+        status = training_step(experience, kl_ctl, step, *rest)
+    if imitation.loss is None:
+        raise EngineError(
+            "lambda_jun is above 0, but this optimizer step left the junior-imitation term out: "
+            "OpenRLHF's trainer is not what the adapter was tested with."
+        )
+    status["metrics"][IMITATION_METRIC] = imitation.loss.detach()
+    status["weights"][IMITATION_METRIC] = "sample"
+    return status
+
+
 PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("openrlhf.utils.deepspeed.deepspeed", refuse_at_the_driver),
+    ("openrlhf.utils.deepspeed.deepspeed", add_the_imitation_term),
+    ("openrlhf.trainer.ppo_utils.experience", give_experiences_a_junior_mask),
+    ("openrlhf.models.actor", keep_the_juniors_log_probabilities),
+    ("openrlhf.trainer.ray.ppo_actor", count_the_juniors_tokens),
     ("openrlhf.trainer.ray.vllm_engine", ask_the_engines_for_tandem),
     ("openrlhf.utils.agent", run_executors_in_tandem),
     ("openrlhf.trainer.ppo_utils.samples_generator", place_prompts),
@@ -358,6 +492,6 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("openrlhf.trainer.ppo_trainer_async", number_prompts_of_resumed_generators),
     ("openrlhf.models.utils", average_over_no_tokens),
     ("openrlhf.models.loss", lose_nothing_over_no_tokens),
-    ("openrlhf.trainer.ray.ppo_actor", count_no_tokens),
+    ("openrlhf.trainer.ray.ppo_actor", train_on_masks_with_holes),
 )
 """(module of OpenRLHF, patch that is applied once it is imported)."""

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_openrlhf.trajectory import FACTS, Facts
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.fields import JUNIOR_MASK
 from tandem_plugin.training.rows import Row
 
 __all__ = ["check_sample", "groups_of", "row_of"]
@@ -21,11 +23,12 @@ def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
     sample: OpenRLHF's ``Experience`` of one response. rules: the trainer's own.
     """
     tokens = sample.sequences[0].numpy()
-    # The mask says of every token but the first whether it is trained on.
-    mask = np.concatenate(([False], sample.action_mask[0].numpy().astype(np.bool_)))
+    mask = _bits_after_first(sample.action_mask)
     facts: Facts | None = getattr(sample, FACTS, None)
     if facts is None:
         return Row(name, group, tokens, mask, None, None, None)
+    imitated = getattr(sample, JUNIOR_MASK, None)
+    junior_mask = None if imitated is None else _bits_after_first(imitated)
     rule = rules.of(facts.settings)
     start = facts.response_start()
     senior = np.zeros(len(tokens), dtype=np.bool_)
@@ -45,7 +48,13 @@ def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
         fingerprint=facts.fingerprint,
         passages=passages,
         settings=dict(facts.settings),
+        junior_mask=None if junior_mask is None else junior_mask[start:],
     )
+
+
+def _bits_after_first(mask: Any) -> NDArray[np.bool_]:
+    """OpenRLHF's masks say something of every token but the first: bool, one for each token."""
+    return np.concatenate(([False], mask[0].numpy().astype(np.bool_)))
 
 
 def check_sample(sample: Any, row: Row) -> None:
@@ -57,12 +66,9 @@ def check_sample(sample: Any, row: Row) -> None:
     """
     facts: Facts = getattr(sample, FACTS)
     mask = sample.action_mask[0].numpy().astype(np.bool_)
-    trained = np.zeros(len(mask) + 1, dtype=np.bool_)
-    for start, stop in facts.trained:
-        trained[start:stop] = True
     start = facts.response_start()
     assert row.authorship is not None
-    expected = trained.copy()
+    expected = facts.trained_mask(len(mask) + 1)
     expected[:start] = False
     expected[start:] &= row.authorship
     differing = np.flatnonzero(mask != expected[1:])

@@ -46,6 +46,17 @@ class Facts:
         ranges = [(start, stop) for start, stop in self._clipped(most) if stop > start]
         return ranges[-1][1] - ranges[0][0] if ranges else 0
 
+    def trained_mask(self, length: int) -> NDArray[np.bool_]:
+        """Bool ``[length]`` over the sequence's first tokens: what the agent would have trained."""
+        mask = np.zeros(length, dtype=np.bool_)
+        for start, stop in self.trained:
+            mask[start:stop] = True
+        return mask
+
+    def junior_mask(self, action_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Bool, of the shape of OpenRLHF's mask: trained by the agent, but not the senior's."""
+        return self.trained_mask(len(action_mask) + 1)[1:] & ~action_mask
+
     def response_start(self) -> int:
         """Where the response begins; nothing before it was written in this trajectory."""
         return min((start for start, _ in self.trained), default=0)

@@ -11,7 +11,14 @@ from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authored import Call, author_response
-from tandem_plugin.training.fields import AUTHORSHIP, FINGERPRINT, PASSAGES, SCHEDULE, SEED
+from tandem_plugin.training.fields import (
+    AUTHORSHIP,
+    FINGERPRINT,
+    JUNIOR_MASK,
+    PASSAGES,
+    SCHEDULE,
+    SEED,
+)
 
 __all__ = ["ROW", "TandemClient", "Trajectory", "make_trajectory"]
 
@@ -25,6 +32,8 @@ class Trajectory:
 
     rule: Rule | None
     seed_of_call: Callable[[int], int]
+    imitates: bool = False
+    """Whether the senior also learns from the junior's tokens (``lambda_jun``)."""
 
     def request(self, call: int) -> dict[str, Any] | str:
         """What generate call number ``call`` says about tandem."""
@@ -42,6 +51,13 @@ class Trajectory:
         authored = author_response(
             self.rule, calls, output.prompt_ids, output.response_ids, output.response_mask
         )
+        if self.imitates:
+            output.extra_fields[JUNIOR_MASK] = [
+                int(bool(trained) and not senior)
+                for trained, senior in zip(
+                    output.response_mask, authored.senior.tolist(), strict=True
+                )
+            ]
         output.response_mask = [
             int(bool(trained) and senior)
             for trained, senior in zip(output.response_mask, authored.senior.tolist(), strict=True)
@@ -117,7 +133,8 @@ def make_trajectory(
     def seed_of_call(call: int) -> int:
         return derive_seed(config.seed, phase, step, *place, call)
 
-    return Trajectory(rules.at(step) if team else None, seed_of_call)
+    imitates = bool(config.lambda_jun) and not validate
+    return Trajectory(rules.at(step) if team else None, seed_of_call, imitates)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:

@@ -23,10 +23,12 @@ from tandem_plugin.training.fields import (
     ERROR,
     FINGERPRINT,
     GRADED,
+    JUNIOR_MASK,
     PASSAGES,
     SCHEDULE,
     SEED,
 )
+from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
 from tandem_plugin.wrapping import wrap_once
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
@@ -35,7 +37,13 @@ from tandem_verl.settings import tandem_config, tandem_rules
 from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import TandemTrainer
 
-__all__ = ["PATCHES", "apply"]
+__all__ = ["JUNIOR_TOKENS", "LAMBDA_JUN", "PATCHES", "apply"]
+
+LAMBDA_JUN = "tandem_lambda_jun"
+"""The weight of the junior-imitation term, among a batch's settings on its way to the workers."""
+
+JUNIOR_TOKENS = "tandem_junior_tokens"
+"""The number of tokens to imitate in a mini-batch, over all ranks."""
 
 
 def apply() -> None:
@@ -159,6 +167,7 @@ def _failed_output(module: ModuleType, error: TandemError) -> Any:
             FINGERPRINT: "",
             SCHEDULE: {},
             PASSAGES: [],
+            JUNIOR_MASK: [0],
             "reward_extra_info": {},
             "turn_scores": [],
             "tool_rewards": [],
@@ -174,7 +183,7 @@ def _sentence(error: TandemError) -> str:
 
 
 def carry_authorship_through_transfer_queue(module: ModuleType) -> None:
-    """Give authorship, seed and fingerprint columns of their own in trainer V1's TransferQueue.
+    """Give authorship, seed, fingerprint (and the tokens to imitate) columns in V1's TransferQueue.
 
     Touches: ``AgentLoopOutput.as_dict``. Why: it names the columns; what stays in ``extra_fields``
     travels as one untyped dictionary a row. Trainer V0 makes columns of ``extra_fields`` itself.
@@ -189,6 +198,8 @@ def carry_authorship_through_transfer_queue(module: ModuleType) -> None:
             fields[AUTHORSHIP] = torch.tensor(extra[AUTHORSHIP], dtype=torch.int64)
             fields[SEED] = extra[SEED]
             fields[FINGERPRINT] = extra[FINGERPRINT]
+        if JUNIOR_MASK in extra:
+            fields[JUNIOR_MASK] = torch.tensor(extra[JUNIOR_MASK], dtype=torch.int64)
         return fields
 
     wrap_once(module.AgentLoopOutput, "as_dict", as_dict)
@@ -220,9 +231,9 @@ def watch_trainer_v1(module: ModuleType) -> None:
     """Check a run at its start and every batch before anything is learned from it; dump authorship.
 
     Touches: ``PPOTrainer._init_tokenizer`` (the first thing that a trainer does, before workers),
-    ``_build_replay_buffer`` (whose ``sample`` gives the trainer every batch, and metrics with it)
-    and ``_dump_generations``. Goes when: verl offers plugins hooks on a trainer's start and
-    batches.
+    ``_build_replay_buffer`` (whose ``sample`` gives the trainer every batch, and metrics with it),
+    ``_update_actor`` (whose batch carries settings to the workers) and ``_dump_generations``. Goes
+    when: verl offers plugins hooks on a trainer's start and batches.
     """
 
     def _init_tokenizer(original: Callable[..., Any], trainer: Any) -> Any:
@@ -243,6 +254,17 @@ def watch_trainer_v1(module: ModuleType) -> None:
             buffer.sample = watched
         return buffer
 
+    def _update_actor(
+        original: Callable[..., Any], trainer: Any, batch: Any, metrics: dict[str, Any]
+    ) -> Any:
+        tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
+        if tandem is None or not tandem.imitates:
+            return original(trainer, batch, metrics)
+        batch.extra_info[LAMBDA_JUN] = tandem.config.lambda_jun
+        result = original(trainer, batch, metrics)
+        tandem.check_imitation(metrics)
+        return result
+
     def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
         if getattr(trainer, "_tandem", None) is not None:
             dump = _with_rows(trainer._tandem, dump)
@@ -250,6 +272,7 @@ def watch_trainer_v1(module: ModuleType) -> None:
 
     wrap_once(module.PPOTrainer, "_init_tokenizer", _init_tokenizer)
     wrap_once(module.PPOTrainer, "_build_replay_buffer", _build_replay_buffer)
+    wrap_once(module.PPOTrainer, "_update_actor", _update_actor)
     wrap_once(module.PPOTrainer, "_dump_generations", _dump_generations)
 
 
@@ -261,8 +284,8 @@ def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
             f"{type(trainer).__name__} did not start through PPOTrainer._init_tokenizer, so that "
             "tandem could not be checked. Use one of verl's own trainers."
         )
-    rows = _rows_of_keys(batch, tq)
     validates = batch.partition_id != "train"
+    rows = _rows_of_keys(batch, tq, tandem.imitates and not validates)
     if validates:
         tandem.admit_validation(rows)
         metrics = {}
@@ -274,8 +297,11 @@ def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
     return metrics
 
 
-def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
-    """The rows of a V1 batch, which holds keys of TransferQueue."""
+def _rows_of_keys(batch: Any, tq: Any, imitates: bool) -> list[Row]:
+    """The rows of a V1 batch, which holds keys of TransferQueue.
+
+    imitates: whether they have a column of tokens to imitate.
+    """
     if not batch.keys:
         return []
     fields = ["responses", "response_mask", "loss_mask", "extra_fields", AUTHORSHIP, SEED]
@@ -283,7 +309,7 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
         data = tq.kv_batch_get(
             keys=batch.keys,
             partition_id=batch.partition_id,
-            select_fields=[*fields, FINGERPRINT],
+            select_fields=[*fields, FINGERPRINT, *([JUNIOR_MASK] if imitates else [])],
         )
     except ValueError as error:
         raise AuthorshipError(
@@ -303,6 +329,9 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
     def listed(name: str) -> Sequence[Any]:
         return data.get(name).tolist() if name in names else [None] * count
 
+    def bits(values: Any) -> Any:
+        return None if values is None else values.numpy().astype(np.bool_)
+
     extras = [extra if isinstance(extra, dict) else {} for extra in listed("extra_fields")]
     parts = zip(
         batch.keys,
@@ -310,6 +339,7 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
         column("response_mask"),
         column("loss_mask"),
         column(AUTHORSHIP),
+        column(JUNIOR_MASK),
         listed(SEED),
         listed(FINGERPRINT),
         extras,
@@ -320,9 +350,10 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
             name=f"Row {key}",
             group=str(key).rsplit("_", 2)[0],
             response_ids=responses.numpy(),
-            response_mask=response_mask.numpy().astype(np.bool_),
-            loss_mask=None if loss_mask is None else loss_mask.numpy().astype(np.bool_),
-            authorship=None if authorship is None else authorship.numpy().astype(np.bool_),
+            response_mask=bits(response_mask),
+            loss_mask=bits(loss_mask),
+            authorship=bits(authorship),
+            junior_mask=bits(junior_mask),
             seed=seed,
             fingerprint=fingerprint,
             settings=extra.get(SCHEDULE),
@@ -336,6 +367,7 @@ def _rows_of_keys(batch: Any, tq: Any) -> list[Row]:
             response_mask,
             loss_mask,
             authorship,
+            junior_mask,
             seed,
             fingerprint,
             extra,
@@ -393,8 +425,15 @@ def watch_trainer_v0(module: ModuleType) -> None:
     def _update_actor(original: Callable[..., Any], trainer: Any, batch: Any) -> Any:
         if trainer._tandem is None:
             return original(trainer, batch)
-        metrics = trainer._tandem.admit(_rows_of_batch(batch))
+        tandem: TandemTrainer = trainer._tandem
+        metrics = tandem.admit(_rows_of_batch(batch))
+        if tandem.imitates:
+            batch.batch[JUNIOR_MASK] = _padded_junior_mask(batch)
+            batch.meta_info[LAMBDA_JUN] = tandem.config.lambda_jun
         output = original(trainer, batch)
+        if tandem.imitates:
+            batch.batch.pop(JUNIOR_MASK)
+            tandem.check_imitation(output.meta_info["metrics"])
         output.meta_info["metrics"].update(metrics)
         return output
 
@@ -408,6 +447,16 @@ def watch_trainer_v0(module: ModuleType) -> None:
     wrap_once(module.RayPPOTrainer, "__init__", start)
     wrap_once(module.RayPPOTrainer, "_update_actor", _update_actor)
     wrap_once(module.RayPPOTrainer, "_log_rollout_data", _log_rollout_data)
+
+
+def _padded_junior_mask(batch: Any) -> Any:
+    """The tokens to imitate of a V0 batch, int64 of the shape of its ``response_mask``."""
+    import torch
+
+    mask = torch.zeros_like(batch.batch["response_mask"], dtype=torch.int64)
+    for row, bits in enumerate(batch.non_tensor_batch[JUNIOR_MASK]):
+        mask[row, : len(bits)] = torch.as_tensor(list(bits), dtype=torch.int64)
+    return mask
 
 
 def _rows_of_batch(batch: Any) -> list[Row]:
@@ -431,19 +480,87 @@ def _rows_of_batch(batch: Any) -> list[Row]:
             response_ids=responses[i, : lengths[i]],
             response_mask=trimmed(i),
             authorship=None if authorship is None else np.asarray(authorship, dtype=np.bool_),
+            junior_mask=None if junior is None else np.asarray(junior, dtype=np.bool_),
             seed=seed,
             fingerprint=fingerprint,
             settings=settings,
             passages=passages or [],
             graded=_graded({name: columns[name][i] for name in columns}),
         )
-        for i, (authorship, seed, fingerprint, settings, passages) in enumerate(
+        for i, (authorship, seed, fingerprint, settings, passages, junior) in enumerate(
             zip(
-                *(columns.get(name, empty) for name in COLUMNS),
+                *(columns.get(name, empty) for name in (*COLUMNS, JUNIOR_MASK)),
                 strict=True,
             )
         )
     ]
+
+
+def imitate_the_junior(module: ModuleType) -> None:
+    """Add the junior-imitation term to the loss of a run that asks for it.
+
+    Touches: ``ppo_loss``, before the workers take it from here. Why: the actor's loss has no place
+    for another term. Goes when: verl lets plugins register additional losses.
+    """
+
+    def ppo_loss(
+        original: Callable[..., Any], config: Any, model_output: Any, data: Any, **more: Any
+    ) -> Any:
+        from verl.utils import tensordict_utils
+        from verl.utils.metric import AggregationType, Metric
+
+        loss, metrics = original(config, model_output, data, **more)
+        weight = tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0)
+        if not weight:
+            return loss, metrics
+        log_probs = module.no_padding_2_padding(model_output["log_probs"], data)
+        mask = data[JUNIOR_MASK]
+        if mask.is_nested:
+            mask = mask.to_padded_tensor(0, (len(log_probs), log_probs.shape[1]))
+        term = imitation_loss(log_probs, mask, data[JUNIOR_TOKENS], data["dp_size"])
+        metrics[IMITATION_METRIC] = Metric(value=term.detach(), aggregation=AggregationType.SUM)
+        return loss + weight * term, metrics
+
+    wrap_once(module, "ppo_loss", ppo_loss)
+
+
+def count_the_juniors_tokens(module: ModuleType) -> None:
+    """Count the tokens to imitate of a mini-batch, over all ranks, before it is split.
+
+    Touches: ``FSDPEngine.forward_backward_batch``, where verl counts those of its own losses. Goes
+    when: :func:`imitate_the_junior` does.
+    """
+    import torch
+
+    def forward_backward_batch(
+        original: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more: Any
+    ) -> Any:
+        from verl.utils import tensordict_utils
+
+        if tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0):
+            mask = data[JUNIOR_MASK]
+            count = (mask.values() if mask.is_nested else mask).sum().to(module.get_device_id())
+            torch.distributed.all_reduce(count, group=engine.get_data_parallel_group())
+            tensordict_utils.assign_non_tensor(data, **{JUNIOR_TOKENS: count.item()})
+        return original(engine, data, *rest, **more)
+
+    wrap_once(module.FSDPEngine, "forward_backward_batch", forward_backward_batch)
+
+
+def imitate_nothing_in_padding(module: ModuleType) -> None:
+    """Leave the rows that verl makes up to fill a batch without tokens to imitate.
+
+    Touches: ``construct_minimal_padding_template``. Why: it copies the first row and then clears
+    the masks that it knows. Goes when: verl makes padding of nothing.
+    """
+
+    def construct(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        sample, tag = original(*args, **more)
+        if JUNIOR_MASK in sample:
+            sample[JUNIOR_MASK] = sample["response_mask"].clone()
+        return sample, tag
+
+    wrap_once(module, "construct_minimal_padding_template", construct)
 
 
 def check_running_engine(module: ModuleType) -> None:
@@ -497,6 +614,9 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("verl.trainer.ppo.v1.agent_loop_tq", number_prompts),
     ("verl.trainer.ppo.v1.trainer_base", watch_trainer_v1),
     ("verl.trainer.ppo.ray_trainer", watch_trainer_v0),
+    ("verl.workers.utils.losses", imitate_the_junior),
+    ("verl.workers.engine.fsdp.transformer_impl", count_the_juniors_tokens),
+    ("verl.trainer.ppo.padding_utils", imitate_nothing_in_padding),
     ("verl.workers.rollout.vllm_rollout.vllm_async_server", check_running_engine),
     ("verl.workers.rollout.vllm_rollout.vllm_async_server", pass_on_refusals),
 )

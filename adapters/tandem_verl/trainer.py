@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows
+from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
 from tandem_verl.refusals import check_run
@@ -45,6 +47,20 @@ class TandemTrainer:
     def rule(self) -> Rule:
         """The configured rule; see :meth:`TandemRules.at` for that of a step."""
         return self.rules.default
+
+    @property
+    def imitates(self) -> bool:
+        """Whether the senior also learns from the junior's tokens (``lambda_jun``)."""
+        return self.config.lambda_jun > 0
+
+    def check_imitation(self, metrics: Mapping[str, Any]) -> None:
+        """Raise :class:`EngineError` when an update's metrics say nothing of the term."""
+        if f"actor/{IMITATION_METRIC}" not in metrics:
+            raise EngineError(
+                f"lambda_jun={self.config.lambda_jun}, but the workers that train left the "
+                "junior-imitation term out: they have no active tandem adapter. Check that "
+                "tandem-plugin is installed on every node; nothing was saved of this step."
+            )
 
     def describe(self) -> str:
         """One line that says what is on."""

@@ -23,6 +23,8 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
         "seed": config.seed,
         "fingerprint": rule.fingerprint,
     }
+    if config.lambda_jun:
+        settings["lambda_jun"] = config.lambda_jun
     if TRAINING_STEP in settings:
         settings[TRAINING_STEP] = "(the trainer's)"
     return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())

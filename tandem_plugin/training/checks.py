@@ -27,6 +27,8 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
         )
     for row in rows:
         _check_row(row, rules.of(row.settings).fingerprint)
+        if rules.config.lambda_jun:
+            _check_junior_mask(row)
     _check_groups(rows)
 
 
@@ -71,6 +73,28 @@ def _check_row(row: Row, fingerprint: str) -> None:
                 f"write, the first at position {int(foreign[0])}: it was not narrowed to the "
                 "senior's tokens, or was replaced afterwards."
             )
+
+
+def _check_junior_mask(row: Row) -> None:
+    """Raise unless what is to be imitated are tokens that the junior wrote."""
+    assert row.authorship is not None
+    mask = row.junior_mask
+    if mask is None or len(mask) != len(row.response_ids):
+        entries = "no" if mask is None else str(len(mask))
+        raise AuthorshipError(
+            f"{row.name} has {len(row.response_ids)} response tokens but {entries} entries that "
+            "say which are the junior's, and lambda_jun is above 0: something between the agent "
+            "loop and the trainer cut or dropped them."
+        )
+    written = np.zeros(len(mask), dtype=np.bool_)
+    for _, start, stop in row.passages:
+        written[start:stop] = True
+    foreign = np.flatnonzero(mask & (row.authorship | ~written))
+    if foreign.size:
+        raise AuthorshipError(
+            f"{row.name} would have the senior imitate {foreign.size} tokens that the junior did "
+            f"not write, the first at position {int(foreign[0])}."
+        )
 
 
 def _check_groups(rows: Sequence[Row]) -> None:

@@ -6,6 +6,7 @@ __all__ = [
     "ERROR",
     "FINGERPRINT",
     "GRADED",
+    "JUNIOR_MASK",
     "PASSAGES",
     "SCHEDULE",
     "SEED",
@@ -14,6 +15,10 @@ __all__ = [
 AUTHORSHIP = "authorship"
 """One 0 or 1 a response token: 1 where the senior is the author; 0 for the junior's tokens and for
 those that no model wrote, such as tool outputs."""
+
+JUNIOR_MASK = "junior_mask"
+"""One 0 or 1 a response token: 1 where the loop would train on a token that is the junior's. Only
+in runs with the junior-imitation term (:mod:`tandem_plugin.training.imitation`)."""
 
 SEED = "tandem_seed"
 """The tandem seed of the first generate call whose tokens are in the response."""

@@ -32,6 +32,8 @@ class Row:
     passages: list[list[int]] = field(default_factory=list)
     loss_mask: NDArray[np.bool_] | None = None
     """The mask that the loss takes its denominator from, where verl keeps one of its own."""
+    junior_mask: NDArray[np.bool_] | None = None
+    """The junior's tokens that the senior is to imitate, in a run with ``lambda_jun`` above 0."""
     error: str | None = None
     settings: dict[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""

@@ -62,6 +62,11 @@ class Rollout:
         bits = [b for t in self.turns for b in (*t.senior, *[0] * len(t.feedback))]
         return bits[:longest]
 
+    def junior_mask(self, longest: int) -> list[int]:
+        """1 for the junior's tokens, likewise."""
+        bits = zip(self.generated[:longest], self.mask(longest), strict=True)
+        return [int(generated and not senior) for generated, senior in bits]
+
 
 def rule() -> Rule:
     """The rule that the rollouts follow."""
@@ -163,12 +168,12 @@ def advantages(all_of_them: Sequence[Rollout], epsilon: float) -> list[float]:
 
 
 def reference_gradients(
-    all_of_them: Sequence[Rollout], mode: str, epsilon: float
+    all_of_them: Sequence[Rollout], mode: str, epsilon: float, lambda_jun: float = 0.0
 ) -> dict[str, torch.Tensor]:
     """The gradient of the masked, clipped GRPO loss; float64, one response at a time.
 
     mode: the name that verl gives the aggregation. Responses without a token of the senior count in
-    no mean over responses.
+    no mean over responses. lambda_jun: the weight of the mean of -log p over the junior's tokens.
     """
     model = tiny_model().double()
     losses = [
@@ -186,8 +191,23 @@ def reference_gradients(
         "seq-mean-token-sum-norm": lambda: sum(map(sum, trained)) / len(trained) / LONGEST,
         "seq-mean-token-mean": lambda: sum(sum(r) / len(r) for r in trained) / len(trained),
     }[mode]()
+    if lambda_jun:
+        total = total + lambda_jun * _imitation(model, all_of_them)
     total.backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def _imitation(model: torch.nn.Module, all_of_them: Sequence[Rollout]) -> torch.Tensor:
+    """The mean of -log p over the tokens that the junior wrote."""
+    written_by_junior = [
+        -log_prob
+        for rollout in all_of_them
+        for log_prob, junior in zip(
+            response_log_probs(model, rollout), rollout.junior_mask(LONGEST), strict=True
+        )
+        if junior
+    ]
+    return sum(written_by_junior) / len(written_by_junior)
 
 
 def _losses(

@@ -30,7 +30,10 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
+from tandem_openrlhf.imitation import Imitation, counted_windows  # noqa: E402
+from tandem_openrlhf.trajectory import FACTS, TandemEngine, narrowed  # noqa: E402
+
+LAMBDA_JUN = 0.2
 
 
 def experience(rollout: Rollout) -> Any:
@@ -59,9 +62,12 @@ def experience(rollout: Rollout) -> Any:
         "scores": rollout.reward,
     }
     longest = len(rollout.prompt) + LONGEST
-    return SamplesGenerator._process_response_into_experience(
-        SimpleNamespace(), narrowed(response, engine), max_len=longest
+    handed_on = narrowed(response, engine)
+    made = SamplesGenerator._process_response_into_experience(
+        SimpleNamespace(), handed_on, max_len=longest
     )
+    setattr(made, FACTS, handed_on[FACTS])
+    return made
 
 
 @pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
@@ -70,15 +76,12 @@ def test_mask_bits_are_algorithm_1s(rollout: Rollout) -> None:
     assert mask == [0] * (len(rollout.prompt) - 1) + rollout.mask(LONGEST)
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
-def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
-    from openrlhf.models import loss as losses
+def in_groups() -> tuple[list[tuple[int, Rollout]], list[Any]]:
+    """The shared rollouts with their numbers, and OpenRLHF's experiences with their advantages."""
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-    from openrlhf.utils.loss_utils import get_loss_batch_info
 
     # In order of their groups, as OpenRLHF has the responses of a prompt side by side.
     every = sorted(enumerate(rollouts()), key=lambda one: one[1].group)
-    width = max(len(one.prompt) + len(one.response[:LONGEST]) for _, one in every) - 1
     made = [experience(one) for _, one in every]
     for i, one in enumerate(made):
         one.index = [i]
@@ -101,29 +104,82 @@ def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
         advantage_estimator="group_norm",
     )
     maker.get_cumulative_returns = RemoteExperienceMaker.get_cumulative_returns.__get__(maker)
-    made = RemoteExperienceMaker.compute_advantages_and_returns(maker, made)
+    return every, RemoteExperienceMaker.compute_advantages_and_returns(maker, made)
 
-    def padded(rows: list[Any]) -> Any:
-        return torch.stack(
-            [torch.cat([r, torch.zeros(width - len(r), dtype=r.dtype)]) for r in rows]
-        )
 
-    model = tiny_model()
+def padded(every: list[tuple[int, Rollout]], rows: list[Any]) -> Any:
+    """``[rows, longest sequence - 1]``, zero where a row has ended."""
+    width = max(len(one.prompt) + len(one.response[:LONGEST]) for _, one in every) - 1
+    return torch.stack([torch.cat([r, torch.zeros(width - len(r), dtype=r.dtype)]) for r in rows])
+
+
+def policy_loss(
+    model: Any, every: list[tuple[int, Rollout]], made: list[Any], mode: str
+) -> tuple[Any, Any]:
+    """OpenRLHF's own loss of all rollouts as one optimizer step, and the log-probabilities."""
+    from openrlhf.models import loss as losses
+    from openrlhf.utils.loss_utils import get_loss_batch_info
+
     now, old = [], []
     for number, one in every:
         prompt = torch.zeros(len(one.prompt) - 1)
         now.append(torch.cat([prompt, response_log_probs(model, one)]))
         old.append(torch.cat([prompt, old_log_probs(one, number).float()]))
-    mask = padded([one.action_mask[0].float() for one in made])
+    mask = padded(every, [one.action_mask[0].float() for one in made])
     policy = losses.PolicyLoss(CLIP, CLIP, DUAL_CLIP, token_level_loss=mode == "token-mean")
-    strategy = SimpleNamespace(args=args)
+    strategy = SimpleNamespace(args=None)
+    log_probs = padded(every, now)
     loss, *_ = policy(
-        padded(now),
-        padded(old),
-        padded([one.advantages[0] for one in made]),
+        log_probs,
+        padded(every, old),
+        padded(every, [one.advantages[0] for one in made]),
         action_mask=mask,
         **get_loss_batch_info(strategy, mask),
     )
+    return loss, log_probs
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
+    every, made = in_groups()
+    model = tiny_model()
+    loss, _ = policy_loss(model, every, made, mode)
     loss.backward()
     reference = reference_gradients(rollouts(), mode, 1e-9)
     assert relative_error(model, reference) <= 1e-5
+
+
+def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradient() -> None:
+    """In micro-batches of one response, as OpenRLHF's optimizer step counts them."""
+    from openrlhf.utils.loss_utils import iter_grad_accum_global_norm
+
+    every, made = in_groups()
+    for (_, one), response in zip(every, made, strict=True):
+        facts = getattr(response, FACTS)
+        junior = torch.from_numpy(facts.junior_mask(response.action_mask[0].bool().numpy())).long()
+        prompt = [0] * (len(one.prompt) - 1)
+        assert junior.tolist() == prompt + one.junior_mask(LONGEST)
+        response.junior_mask = junior.unsqueeze(0)
+    model = tiny_model()
+    loss, log_probs = policy_loss(model, every, made, "token-mean")
+    windows = counted_windows(
+        iter_grad_accum_global_norm, made, SimpleNamespace(), len(made), lambda e: e.action_mask
+    )
+    for row, (response, _) in enumerate(windows):
+        length = response.junior_mask.shape[1]
+        # The count is divided by the number of micro-batches, since DeepSpeed divides losses by it.
+        tokens = response.tandem_junior_tokens * len(made)
+        imitation = Imitation(LAMBDA_JUN, response.junior_mask, tokens, 1)
+
+        def forward(mask: Any, row: int = row, length: int = length) -> Any:
+            return log_probs[row : row + 1, :length] * mask.float(), None
+
+        kept, _ = imitation.widened(forward, response.action_mask)
+        assert kept.equal(log_probs[row : row + 1, :length] * response.action_mask.float())
+        with imitation.accompany():
+            assert Imitation.current() is imitation
+        loss = imitation.added_to(loss)
+    loss.backward()
+    reference = reference_gradients(rollouts(), "token-mean", 1e-9, LAMBDA_JUN)
+    assert relative_error(model, reference) <= 1e-5
+    assert relative_error(model, reference_gradients(rollouts(), "token-mean", 1e-9)) > 1e-2

@@ -17,6 +17,7 @@ from shared_rollouts import (  # noqa: E402
     DUAL_CLIP,
     LONGEST,
     Rollout,
+    advantages,
     old_log_probs,
     reference_gradients,
     relative_error,
@@ -26,6 +27,7 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
+from tandem_verl import patches  # noqa: E402
 from tandem_verl.agent_loop import TandemClient, Trajectory  # noqa: E402
 
 MODES = [
@@ -37,9 +39,17 @@ MODES = [
 ]
 
 
+LAMBDA_JUN = 0.2
+
+
 def narrowed(rollout: Rollout) -> list[int]:
     """The response mask that the adapter makes of a trajectory, cut off as verl does."""
-    trajectory = Trajectory(rule(), lambda call: rollout.turns[call].seed)
+    return list(output_of(rollout).response_mask)
+
+
+def output_of(rollout: Rollout) -> Any:
+    """A trajectory's output as the adapter hands it on, with the tokens to imitate."""
+    trajectory = Trajectory(rule(), lambda call: rollout.turns[call].seed, imitates=True)
     answers = iter(rollout.turns)
 
     async def generate(request_id: str, **asked: Any) -> Any:
@@ -57,7 +67,7 @@ def narrowed(rollout: Rollout) -> list[int]:
         extra_fields={},
     )
     trajectory.narrow(output, client.calls)
-    return list(output.response_mask)
+    return output
 
 
 def padded(rows: list[Any], dtype: Any) -> Any:
@@ -68,6 +78,93 @@ def padded(rows: list[Any], dtype: Any) -> Any:
 @pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
 def test_mask_bits_are_algorithm_1s(rollout: Rollout) -> None:
     assert narrowed(rollout) == rollout.mask(LONGEST)
+
+
+@pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
+def test_tokens_to_imitate_are_the_juniors(rollout: Rollout) -> None:
+    imitated = output_of(rollout).extra_fields["junior_mask"]
+    assert imitated == rollout.junior_mask(LONGEST)
+
+
+def loss_of_micro_batches(model: Any, lambda_jun: float, patch: bool) -> Any:
+    """verl's own ``ppo_loss`` of the shared rollouts, summed over micro-batches of three rows."""
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils
+    from verl.workers.config import ActorConfig
+    from verl.workers.utils import losses
+
+    module = SimpleNamespace(**vars(losses))
+    if patch:
+        patches.imitate_the_junior(module)  # type: ignore[arg-type]
+    every = rollouts()
+    mask = padded([narrowed(one) for one in every], torch.int64)
+    junior = padded([output_of(one).extra_fields["junior_mask"] for one in every], torch.int64)
+    config = ActorConfig(
+        strategy="fsdp2",
+        rollout_n=6,
+        ppo_micro_batch_size_per_gpu=3,
+        clip_ratio=CLIP,
+        clip_ratio_low=CLIP,
+        clip_ratio_high=CLIP,
+        clip_ratio_c=DUAL_CLIP,
+    )
+    total = 0.0
+    for rows in torch.arange(len(every)).split(3):
+        some = [every[row] for row in rows]
+        lengths = torch.tensor([len(one.response[:LONGEST]) for one in some])
+        # What verl's engine gives: the log-probability of each next token, rows end to end.
+        flat = [torch.cat([response_log_probs(model, one), torch.zeros(1)]) for one in some]
+        data = TensorDict(
+            {
+                "prompts": torch.ones(len(some), 1, dtype=torch.int64),
+                "responses": torch.zeros(len(some), LONGEST, dtype=torch.int64),
+                "attention_mask": torch.cat(
+                    [torch.ones(len(some), 1), torch.arange(LONGEST) < lengths[:, None]], dim=1
+                ).long(),
+                "response_mask": mask[rows],
+                "junior_mask": junior[rows],
+                "old_log_probs": padded(
+                    [old_log_probs(one, int(row)) for row, one in zip(rows, some, strict=True)],
+                    torch.float32,
+                ),
+                "advantages": padded(
+                    [[a] * LONGEST for a in (advantages(every, 1e-6)[row] for row in rows)],
+                    torch.float32,
+                ),
+            },
+            batch_size=len(some),
+        )
+        settings = {
+            "dp_size": 1,
+            "batch_num_tokens": int(mask.sum()),
+            "global_batch_size": len(every),
+            "max_response_len": LONGEST,
+            patches.LAMBDA_JUN: lambda_jun,
+            patches.JUNIOR_TOKENS: int(junior.sum()),
+        }
+        tensordict_utils.assign_non_tensor(data, **settings)
+        output = {"log_probs": torch.cat(flat)}
+        loss, metrics = module.ppo_loss(config=config, model_output=output, data=data)
+        assert ("junior_imitation_loss" in metrics) is bool(lambda_jun)
+        total = total + loss
+    return total
+
+
+def test_gradient_with_the_imitation_term_is_the_references() -> None:
+    model = tiny_model()
+    loss_of_micro_batches(model, LAMBDA_JUN, patch=True).backward()
+    reference = reference_gradients(rollouts(), "token-mean", 1e-6, LAMBDA_JUN)
+    assert relative_error(model, reference) <= 1e-5
+    assert relative_error(model, reference_gradients(rollouts(), "token-mean", 1e-6)) > 1e-2
+
+
+def test_weight_of_0_changes_no_bit_of_the_gradient() -> None:
+    gradients = []
+    for patch in (False, True):
+        model = tiny_model()
+        loss_of_micro_batches(model, 0.0, patch).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(map(torch.equal, *gradients))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -81,7 +178,7 @@ def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
     for i, one in enumerate(every):
         rewards[i, max(len(one.response[:LONGEST]) - 1, 0)] = one.reward
     group = np.array([one.group for one in every], dtype=object)
-    advantages, _ = core_algos.compute_grpo_outcome_advantage(rewards, mask, group)
+    gains, _ = core_algos.compute_grpo_outcome_advantage(rewards, mask, group)
     model = tiny_model()
     now = padded([response_log_probs(model, one) for one in every], torch.float32)
     old = padded([old_log_probs(one, i) for i, one in enumerate(every)], torch.float32)
@@ -95,7 +192,7 @@ def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
         clip_ratio_c=DUAL_CLIP,
     )
     loss, _ = core_algos.compute_policy_loss_vanilla(
-        old, now, advantages, mask, loss_agg_mode=mode, config=config
+        old, now, gains, mask, loss_agg_mode=mode, config=config
     )
     loss.backward()
     assert relative_error(model, reference_gradients(every, mode, 1e-6)) <= 1e-5

@@ -31,7 +31,9 @@ def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:
 
 
 GOOD = row([1, 0, 0, 1])
-RULES: Any = SimpleNamespace(of=lambda settings: SimpleNamespace(fingerprint="f"))
+RULES: Any = SimpleNamespace(
+    of=lambda settings: SimpleNamespace(fingerprint="f"), config=SimpleNamespace(lambda_jun=0.0)
+)
 
 
 def test_whole_batch_passes() -> None:
@@ -43,9 +45,7 @@ def test_response_without_senior_passes_beside_one_that_has() -> None:
 
 
 def test_mask_may_be_narrower_than_the_authorship() -> None:
-    check_rows(
-        [replace(GOOD, response_mask=np.array([False, False, False, True]))], RULES
-    )
+    check_rows([replace(GOOD, response_mask=np.array([False, False, False, True]))], RULES)
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,13 @@ class TrainerV1:
     def _dump_generations(self, **dump: Any) -> None:
         self.dumped = dump
 
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if batch.extra_info.get(patches.LAMBDA_JUN) and self.workers_have_the_adapter:
+            metrics["actor/junior_imitation_loss"] = 2.0
+        return batch
+
+    workers_have_the_adapter = True
+
 
 def trainer_v1(config: Any, partition: str = "train") -> Any:
     base = module(PPOTrainer=TrainerV1, tq=Queue(""))
@@ -337,13 +344,64 @@ def test_v1_validation_is_not_measured() -> None:
     assert trainer.replay_buffer.sample()[1] == {"other": 1}
 
 
+IMITATING = configuration({"schedule": "word", "cap": 4, "lambda_jun": 0.2})
+
+
+def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not() -> None:
+    trainer, queue = trainer_v1(IMITATING)
+    queue.columns["junior_mask"] = nested([[0, 1, 0], [1, 0]])
+    trainer.replay_buffer.sample()
+    batch, metrics = SimpleNamespace(extra_info={}), {}
+    assert trainer._update_actor(batch, metrics) is batch
+    assert batch.extra_info == {patches.LAMBDA_JUN: 0.2}
+    assert metrics == {"actor/junior_imitation_loss": 2.0}
+    trainer.workers_have_the_adapter = False
+    with pytest.raises(EngineError, match="left the junior-imitation term out"):
+        trainer._update_actor(batch, {})
+    plain, _ = trainer_v1(ASKING)
+    batch = SimpleNamespace(extra_info={})
+    plain._update_actor(batch, {})
+    assert batch.extra_info == {}
+
+
+@pytest.mark.parametrize(
+    ("mask", "sentence"),
+    [
+        (None, "3 response tokens but no entries that say which are the junior's"),
+        ([[0, 1], [1, 0]], "3 response tokens but 2 entries that say which are the junior's"),
+        ([[1, 1, 0], [1, 0]], "imitate 1 tokens that the junior did not write, the first at .* 0"),
+    ],
+)
+def test_v1_stops_on_tokens_to_imitate_that_are_not_the_juniors(mask: Any, sentence: str) -> None:
+    trainer, queue = trainer_v1(IMITATING)
+    if mask is not None:
+        queue.columns["junior_mask"] = nested(mask)
+    with pytest.raises(AuthorshipError, match=sentence):
+        trainer.replay_buffer.sample()
+
+
+def test_rows_that_verl_makes_up_imitate_nothing() -> None:
+    def template(source: dict[str, Any], tag: Any, eos_token_id: int) -> Any:
+        return {**source, "response_mask": torch.zeros(1, dtype=torch.int64)}, tag
+
+    padding = module(construct_minimal_padding_template=template)
+    patches.imitate_nothing_in_padding(padding)
+    made, _ = padding.construct_minimal_padding_template({"junior_mask": torch.ones(3)}, {}, 0)
+    assert made["junior_mask"].tolist() == [0]
+    assert "junior_mask" not in padding.construct_minimal_padding_template({}, {}, 0)[0]
+
+
 class TrainerV0:
     def __init__(self, config: Any, tokenizer: Any) -> None:
         self.config = config
         self.logged: dict[str, Any] = {}
 
     def _update_actor(self, batch: Any) -> Any:
-        return SimpleNamespace(meta_info={"metrics": {"actor/loss": 1}})
+        metrics = {"actor/loss": 1}
+        if batch is not None and "junior_mask" in batch.batch:
+            metrics["actor/junior_imitation_loss"] = batch.batch["junior_mask"].tolist()
+            metrics["weight"] = batch.meta_info[patches.LAMBDA_JUN]
+        return SimpleNamespace(meta_info={"metrics": metrics})
 
     def _log_rollout_data(self, batch: Any, extra: Any, timing: Any, folder: str) -> None:
         self.logged = extra
@@ -388,6 +446,19 @@ def test_v0_checks_measures_and_dumps_the_same() -> None:
     assert trainer.logged["response_ids"] == [[5, 6, 7], [8, 9]]
     assert trainer.logged["authorship"] == [[1, 0, 1], [0, 1]]
     assert trainer.logged["tandem_seed"] == [11, 12]
+
+
+def test_v0_pads_what_is_to_be_imitated_like_its_own_masks() -> None:
+    trainer = trainer_v0(IMITATING)
+    batch = batch_v0(trainer._tandem.rule.fingerprint)
+    masks = np.empty(2, dtype=object)
+    masks[:] = [[0, 1, 0], [1, 0]]
+    batch.non_tensor_batch["junior_mask"] = masks
+    batch.meta_info = {}
+    metrics = trainer._update_actor(batch).meta_info["metrics"]
+    assert metrics["actor/junior_imitation_loss"] == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert metrics["weight"] == 0.2
+    assert "junior_mask" not in batch.batch  # the batch is dumped later
 
 
 def test_v0_stops_on_a_truncated_authorship_and_on_a_mask_that_trains_padding() -> None:
