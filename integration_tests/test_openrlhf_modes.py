@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
 
+import torch
 from support.openrlhf_setup import (
     NOISE,
     PROMPTS,
@@ -19,11 +20,14 @@ from support.openrlhf_setup import (
     OpenRLHFSetup,
     assert_masks_are_the_replay,
     batches,
+    imitations,
     losses,
+    replayed,
     seeds_of,
 )
 
 pytestmark = pytest.mark.timeout(1200)
+LAMBDA_JUN = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +50,11 @@ def test_all_models_in_one_place_with_zero_3(setup: OpenRLHFSetup, tmp_path: Pat
 
 
 def test_a_users_agent_of_two_turns_with_zero_0(setup: OpenRLHFSetup, tmp_path: Path) -> None:
-    """Each turn has a seed of its own; what the environment says is never trained on."""
+    """Each turn has a seed of its own; what the environment says is neither trained on nor
+    imitated; the junior's tokens are imitated with the asked weight."""
     run = setup.bench.run(
         *setup.flags,
+        *("--tandem.lambda_jun", str(LAMBDA_JUN)),
         *("--train.agent_func_path", str(setup.bench.folder / "agent.py")),
         *("--ds.zero_stage", "0", "--data.max_samples", "4", "--train.micro_batch_size", "1"),
         hooks="capture_openrlhf",
@@ -64,6 +70,22 @@ def test_a_users_agent_of_two_turns_with_zero_0(setup: OpenRLHFSetup, tmp_path: 
         assert first != second
         assert start > stop  # the environment's sentence lies between
     assert {row["passages"][0][0] for row in rows} == seeds_of(range(PROMPTS))
+
+    written = sum(stop - start for row in rows for _, start, stop in row["passages"])
+    masks = [replayed(row, setup.rule) for row in rows]
+    imitated = imitations(tmp_path)
+    assert len(imitated) == len(rows)
+    of_junior = sum(int(one["mask"].sum()) for one in imitated)
+    assert of_junior == written - sum(map(sum, masks)) > 0
+    for one, loss in zip(imitated, losses(tmp_path), strict=True):
+        assert not (one["mask"].bool() & loss["mask"].bool()).any()
+        # OpenRLHF divides both the count and, later, the loss by the number of micro-batches.
+        expected = -LAMBDA_JUN / of_junior * len(rows) * one["mask"]
+        torch.testing.assert_close(one["gradient"], expected.to(one["gradient"].dtype))
+    (step,) = run.steps
+    mean = sum(one["loss"] for one in imitated) / len(imitated)
+    assert step["junior_imitation_loss"] == pytest.approx(mean, rel=1e-3)
+    assert mean > 1  # nats: these models are far from each other
 
 
 def test_responses_of_the_junior_alone_neither_crash_nor_train(

@@ -19,7 +19,7 @@ from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
-STEPS, SEED, EPOCHS = 3, 7, 2
+STEPS, SEED, EPOCHS, LAMBDA_JUN = 3, 7, 2, 0.2
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,11 @@ def trained(
 def legacy(
     bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[VerlRun, Path]:
-    """Trainer V0, one step, sequence-mean, validation by the senior alone."""
+    """Trainer V0, one step, sequence-mean, the junior imitated; the senior alone validates."""
     captured = tmp_path_factory.mktemp("captured")
     run = bench.run(
         *flags,
+        f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
         "trainer.use_v1=False",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
         "trainer.total_training_steps=1",
@@ -158,15 +159,25 @@ def test_metrics_are_those_of_the_dump(either: Any) -> None:
 
 
 def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> None:
-    """Both epochs of the first step: at ratio 1, and where the ratio is clipped."""
+    """Both epochs of the first step: at ratio 1, and where the ratio is clipped.
+
+    In V0 with the junior imitated, which makes a difference of more than its error.
+    """
     run, captured, name = either
-    mode = "token-mean" if name == "trained" else "seq-mean-token-mean"
+    mode, imitated = (
+        ("token-mean", 0.0) if name == "trained" else ("seq-mean-token-mean", LAMBDA_JUN)
+    )
     reference = GRPOReference(bench.model, run.rollouts(1))
     for epoch in range(EPOCHS):
         step = torch.load(captured / f"step-{epoch}.pt")
-        expected = reference.gradients(mode, step["parameters"])
+        expected = reference.gradients(mode, step["parameters"], imitated)
         assert relative_error(step["gradients"], expected) <= 1e-5
         assert (0 < reference.clipped_share() < 1) is (epoch > 0)
+        if imitated:
+            without = reference.gradients(mode, step["parameters"])
+            assert relative_error(step["gradients"], without) > 1e-2
+    for logged in run.steps:
+        assert ("actor/junior_imitation_loss" in logged) is bool(imitated)
 
 
 def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:

@@ -2,7 +2,9 @@
 
 Under ``$TANDEM_TEST_CAPTURE``: ``loss-<n>.pt`` with each micro-batch's mask, advantages, rollout
 log-probabilities and the gradient of its loss by each token's log-probability; ``rows-<n>.json``
-with the token ids, seeds and fingerprint of every admitted batch.
+with the token ids, seeds and fingerprint of every admitted batch; ``imitation-<n>.pt`` with each
+micro-batch's tokens to imitate, their number in the optimizer step, and the gradient of the
+weighted term by each token's log-probability, in a run that has one.
 """
 
 from __future__ import annotations
@@ -40,6 +42,25 @@ def _capture_losses(module: ModuleType) -> None:
     module.PolicyLoss.forward = captured
 
 
+def _capture_imitation(module: ModuleType) -> None:
+    import torch
+
+    added_to = module.Imitation.added_to
+
+    def captured(self: Any, loss: Any) -> Any:
+        log_probs = self._log_probs
+        with torch.enable_grad():
+            self._log_probs = log_probs.detach().requires_grad_()
+            term = added_to(self, torch.zeros(()))
+            (gradient,) = torch.autograd.grad(term, self._log_probs)
+        self._log_probs = log_probs
+        content = {"mask": self.mask, "tokens": float(self._tokens), "gradient": gradient}
+        torch.save({**content, "loss": float(self.loss)}, _next("imitation", "pt"))
+        return added_to(self, loss)
+
+    module.Imitation.added_to = captured
+
+
 def _capture_rows(module: ModuleType) -> None:
     admit = module.TandemTrainer.admit
 
@@ -60,4 +81,5 @@ def _capture_rows(module: ModuleType) -> None:
 
 
 after_import("openrlhf.models.loss", _capture_losses)
+after_import("tandem_openrlhf.imitation", _capture_imitation)
 after_import("tandem_openrlhf.trainer", _capture_rows)

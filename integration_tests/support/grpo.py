@@ -39,9 +39,15 @@ class GRPOReference:
         return logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
 
     def gradients(
-        self, mode: str, parameters: dict[str, torch.Tensor] | None = None
+        self,
+        mode: str,
+        parameters: dict[str, torch.Tensor] | None = None,
+        lambda_jun: float = 0.0,
     ) -> dict[str, torch.Tensor]:
-        """The gradient at ``parameters`` (the checkpoint's by default), by name."""
+        """The gradient at ``parameters`` (the checkpoint's by default), by name.
+
+        lambda_jun: the weight of the mean of -log p over the junior's tokens.
+        """
         if parameters is not None:
             with torch.no_grad():
                 for name, parameter in self.model.named_parameters():
@@ -55,6 +61,14 @@ class GRPOReference:
                 loss = loss + sum(losses) / trained
             elif losses:
                 loss = loss + sum(losses) / len(losses) / len(self.rollouts)
+        if lambda_jun:
+            imitated = [
+                -log_prob
+                for row in self.rollouts
+                for log_prob, senior in zip(self.logprobs(row), row["authorship"], strict=True)
+                if not senior
+            ]
+            loss = loss + lambda_jun * sum(imitated) / len(imitated)
         loss.backward()
         return {
             name: parameter.grad.clone()

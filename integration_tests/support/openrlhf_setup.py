@@ -52,6 +52,12 @@ def batches(captured: Path) -> list[list[dict[str, Any]]]:
     return [json.loads((captured / f"rows-{step}.json").read_text()) for step in range(count)]
 
 
+def imitations(captured: Path) -> list[dict[str, torch.Tensor]]:
+    """What the term that imitates the junior was of each micro-batch."""
+    count = len(list(captured.glob("imitation-*.pt")))
+    return [torch.load(captured / f"imitation-{i}.pt") for i in range(count)]
+
+
 def losses(captured: Path) -> list[dict[str, torch.Tensor]]:
     """What reached the loss, one entry a micro-batch."""
     count = len(list(captured.glob("loss-*.pt")))
