@@ -450,11 +450,14 @@ def watch_trainer_v0(module: ModuleType) -> None:
 
 
 def _padded_junior_mask(batch: Any) -> Any:
-    """The tokens to imitate of a V0 batch, int64 of the shape of its ``response_mask``."""
+    """The tokens to imitate of a V0 batch, int64 of the shape of its ``response_mask``.
+
+    Their lists leave the batch: a column is a tensor or an array in it, never both.
+    """
     import torch
 
     mask = torch.zeros_like(batch.batch["response_mask"], dtype=torch.int64)
-    for row, bits in enumerate(batch.non_tensor_batch[JUNIOR_MASK]):
+    for row, bits in enumerate(batch.non_tensor_batch.pop(JUNIOR_MASK)):
         mask[row, : len(bits)] = torch.as_tensor(list(bits), dtype=torch.int64)
     return mask
 

@@ -399,6 +399,7 @@ class TrainerV0:
     def _update_actor(self, batch: Any) -> Any:
         metrics = {"actor/loss": 1}
         if batch is not None and "junior_mask" in batch.batch:
+            assert "junior_mask" not in batch.non_tensor_batch  # verl refuses both
             metrics["actor/junior_imitation_loss"] = batch.batch["junior_mask"].tolist()
             metrics["weight"] = batch.meta_info[patches.LAMBDA_JUN]
         return SimpleNamespace(meta_info={"metrics": metrics})
