@@ -7,12 +7,12 @@ OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
-TRAINER_TESTS = $(filter-out %_recipes.py,$(wildcard integration_tests/test_verl_*.py))
+TRAINER_TESTS = $(filter-out %_recipes.py %_page.py,$(wildcard integration_tests/test_verl_*.py))
 # In an environment of their own: `make test-openrlhf`.
 OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
-  verl_recipes.py)
+  verl_page.py verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`, the first line by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \

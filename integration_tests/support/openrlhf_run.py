@@ -125,16 +125,20 @@ class OpenRLHFBench:
         timeout: float = 900,
         name: str = "run",
         recipe: Sequence[str] = (),
+        keeps: Sequence[str] = (),
     ) -> OpenRLHFRun:
         """Run ``python -m command`` with small settings and these arguments.
 
         recipe: a script and its method, run in its place with the machine and the sizes overridden,
-        and nothing else. hooks: modules of ``support`` that every process imports first. watch: a
-        sentence of the log from whose first appearance to measure the end.
+        and nothing else. keeps: further settings that the recipe says itself. hooks: modules of
+        ``support`` that every process imports first. watch: a sentence of the log from whose first
+        appearance to measure the end.
         """
 
         def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
-            settings = self._settings(out, (*arguments, *(_HYPERPARAMETERS if recipe else ())))
+            settings = self._settings(
+                out, (*arguments, *(_HYPERPARAMETERS if recipe else ()), *keeps)
+            )
             variables = self._environment(out, ray, hooks) | (environment or {})
             return (
                 [*(recipe or [sys.executable, "-m", command]), *settings, *arguments],

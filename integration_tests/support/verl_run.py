@@ -99,17 +99,26 @@ class VerlBench:
         timeout: float = 600,
         name: str = "run",
         recipe: Sequence[str] = (),
+        keeps: Sequence[str] = (),
     ) -> VerlRun:
         """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s.
 
         recipe: a script and its method, run in its place with the machine and the sizes overridden,
-        and nothing else. hook: a module of ``support`` that verl loads in each of its processes,
-        before plugins. watch: a sentence of the log from whose first appearance to measure the end.
+        and nothing else. keeps: how further settings begin that the recipe says itself. hook: a
+        module of ``support`` that verl loads in each of its processes, before plugins. watch: a
+        sentence of the log from whose first appearance to measure the end.
         Ray gives itself 30 s to start, fixed: on a busy machine that may take another attempt.
         """
         for _ in range(3):
             run = self._attempt(
-                list(overrides), environment or {}, hook, watch, timeout, name, list(recipe)
+                list(overrides),
+                environment or {},
+                hook,
+                watch,
+                timeout,
+                name,
+                list(recipe),
+                (*_HYPERPARAMETERS, *keeps),
             )
             if _RAY_TOO_SLOW not in run.log:
                 break
@@ -124,11 +133,12 @@ class VerlBench:
         timeout: float,
         name: str,
         recipe: list[str],
+        kept: tuple[str, ...],
     ) -> VerlRun:
         def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
             settings = self._settings(out, ray)
             if recipe:
-                settings = [one for one in settings if not one.startswith(_HYPERPARAMETERS)]
+                settings = [one for one in settings if not one.startswith(kept)]
             command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
             return [*command, *settings, *overrides], self._environment(out, hook) | environment
 

@@ -1,0 +1,35 @@
+"""The commands of a page of the documentation, as a script that a reader would have typed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+__all__ = ["page_script", "write_problems"]
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def page_script(page: str, out: Path, problems: Path) -> Path:
+    """Write the page's shell commands up to its first trainer's, but not how to install.
+
+    "... # every other" in that command becomes the script's own arguments. problems: is copied to
+    where the script runs, under the name that the page uses.
+    """
+    blocks = re.findall(r"```\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    commands = [block for block in blocks if not block.startswith("pip install")]
+    first = next(i for i, block in enumerate(commands) if "... # every other" in block)
+    typed = re.sub(r"\.\.\. # every other.*", '"$@"', "\n".join(commands[: first + 1]))
+    assert '"$@"' in typed
+    script = out / f"{Path(page).stem}.sh"
+    script.write_text(f"#!/usr/bin/env bash\nset -e\ncp {problems} problems.jsonl\n{typed}")
+    script.chmod(0o755)
+    return script
+
+
+def write_problems(file: Path, count: int) -> Path:
+    """Sums, with their answers."""
+    rows = [{"problem": f"What is {i} + {2 * i}?", "answer": str(3 * i)} for i in range(count)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
