@@ -87,7 +87,8 @@ def add_the_imitation_term(module: ModuleType) -> None:
             loss = imitation.added_to(loss)
         return original(strategy, loss, *rest, **more)
 
-    wrap_once(module.DeepspeedStrategy, "backward", backward)
+    if _config().lambda_jun:
+        wrap_once(module.DeepspeedStrategy, "backward", backward)
 
 
 def ask_the_engines_for_tandem(module: ModuleType) -> None:
@@ -367,14 +368,18 @@ def keep_the_juniors_log_probabilities(module: ModuleType) -> None:
         actor: Any,
         sequences: Any,
         action_mask: Any = None,
+        *rest: Any,
         **more: Any,
     ) -> Any:
         imitation = Imitation.current()
         if imitation is None or action_mask is None:
-            return original(actor, sequences, action_mask, **more)
-        return imitation.widened(lambda mask: original(actor, sequences, mask, **more), action_mask)
+            return original(actor, sequences, action_mask, *rest, **more)
+        return imitation.widened(
+            lambda mask: original(actor, sequences, mask, *rest, **more), action_mask
+        )
 
-    wrap_once(module.Actor, "forward", forward)
+    if _config().lambda_jun:
+        wrap_once(module.Actor, "forward", forward)
 
 
 def average_over_no_tokens(module: ModuleType) -> None:
