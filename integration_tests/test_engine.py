@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from support.boundary_ids import word_boundaries
 from support.engine import RUNNERS, tandem_engine
-from support.records import recorded
+from support.records import all_records, recorded
 from support.reference import Reference, algorithm_1, always, every_token
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
@@ -207,6 +207,8 @@ def test_logprobs_are_those_of_the_author(
         ({"seed": 1, "p": 1.5}, "p=1.5 is not a probability"),
         ({"seed": 1, "cap": 0}, "cap=0 is not a count"),
         ({"seed": 1, "fingerprint": "0" * 16}, "was made for the rules 0000000000000000"),
+        ({"seed": 1, "prompt_length": -1}, "prompt_length=-1 is not a number of tokens"),
+        ({"seed": 1, "prompt_length": 400}, r"prompt_length=400, but only \d+ tokens came"),
         ("on", "is not a request"),
     ],
 )
@@ -216,6 +218,89 @@ def test_a_bad_request_is_refused_alone_and_the_engine_lives_on(
     with pytest.raises(ValueError, match=sentence):
         generate(engine, tokenizer, [(PROMPTS[0], tandem)], max_tokens=4)
     assert len(generate(engine, tokenizer, [(PROMPTS[0], {"seed": 1})], max_tokens=4)) == 1
+
+
+def go_on(engine: Any, asked: list[tuple[list[int], list[int], dict[str, Any]]], **sampling: Any):
+    """The rest of each response, given (prompt, response so far, tandem)."""
+    from vllm import SamplingParams
+
+    prompts = [{"prompt_token_ids": prompt + begun} for prompt, begun, _ in asked]
+    length = sampling.pop("length")
+    params = [
+        SamplingParams(
+            **sampling,
+            max_tokens=length - len(begun),
+            extra_args={"tandem": {**tandem, "prompt_length": len(prompt)}},
+        )
+        for prompt, begun, tandem in asked
+    ]
+    outputs = engine.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
+    engine: Any, runner: str, tokenizer: Any
+) -> None:
+    length = {"v1": 40, "v2": 20}[runner]
+    kinds: list[dict[str, Any]] = [
+        {"seed": 31},
+        {"seed": 32, "p": 0.3, "cap": 9},
+        {"seed": 33, "schedule": "token"},
+    ]
+    asked = [(tokenizer(prompt).input_ids, tandem) for prompt in PROMPTS[:2] for tandem in kinds]
+    sampling = {"temperature": 0, "ignore_eos": True, "length": length}
+    whole = go_on(engine, [(prompt, [], tandem) for prompt, tandem in asked], **sampling)
+    cuts = sorted({1, 2, CAP, length // 2, length - 1})
+    cut = [
+        (prompt, response[:stop], tandem)
+        for (prompt, tandem), response in zip(asked, whole, strict=True)
+        for stop in cuts
+    ]
+    rest = go_on(engine, cut, **sampling)
+    resumed = [begun + more for (_, begun, _), more in zip(cut, rest, strict=True)]
+    assert resumed == [response for response in whole for _ in cuts]
+
+
+def test_parts_of_a_sampled_response_are_recorded_with_the_authors_of_the_whole(
+    engine: Any, runner: str, rules: TandemRules, tokenizer: Any, record_folder: Path
+) -> None:
+    stops = {"v1": (1, 9, 30, 60), "v2": (1, 9, 20)}[runner]
+    seeds = range(7_000, 7_012)
+    prompts = [tokenizer(PROMPTS[seed % len(PROMPTS)]).input_ids for seed in seeds]
+    responses: list[list[int]] = [[] for _ in seeds]
+    for stop in stops:
+        asked = [
+            (prompt, response, {"seed": seed})
+            for prompt, response, seed in zip(prompts, responses, seeds, strict=True)
+        ]
+        parts = go_on(engine, asked, temperature=1.0, ignore_eos=True, length=stop)
+        responses = [begun + part for begun, part in zip(responses, parts, strict=True)]
+    # The engine tells its runner of finished requests at its next step.
+    generate(engine, tokenizer, [(PROMPTS[0], None)], max_tokens=2)
+    rows = [row for row in all_records(record_folder) if row["tandem_seed"] in seeds]
+    assert len(rows) == len(seeds) * len(stops)
+    for seed, response in zip(seeds, responses, strict=True):
+        ours = [row for row in rows if row["tandem_seed"] == seed]
+        authorship = rules.default.replay(response, seed).tolist()
+        assert [row.get("tandem_begun", 0) for row in ours] == [0, *stops[:-1]]
+        for row, stop in zip(ours, stops, strict=True):
+            assert row["response_ids"] == response[:stop]
+            assert row["authorship"] == authorship[:stop]
+
+
+def test_several_samples_of_a_response_that_began_are_refused(engine: Any) -> None:
+    from vllm import SamplingParams
+
+    for begun in ([], [3, 4]):
+        params = SamplingParams(
+            n=2, max_tokens=2, extra_args={"tandem": {"seed": 1, "prompt_length": 3}}
+        )
+        prompt = {"prompt_token_ids": [5, 6, 7, *begun]}
+        if begun:
+            with pytest.raises(ValueError, match="n=2, but the prompt ends with 2 tokens"):
+                engine.generate(prompt, params, use_tqdm=False)
+        else:
+            assert len(engine.generate(prompt, params, use_tqdm=False)[0].outputs) == 2
 
 
 @pytest.mark.parametrize("past", [0, 1])

@@ -107,6 +107,7 @@ BAD = [
     ('{"seed": 1, "schedule": "chess"}', "schedule='chess' does not exist"),
     ('{"seed": 1, "cap": 0}', "cap=0 is not a count"),
     ('{"seed": 1, "fingerprint": "0000"}', "was made for the rules 0000"),
+    ('{"seed": 1, "prompt_length": 1000}', "prompt_length=1000, but only"),
     ("[" * 4000, "is not a request"),
     ("x" * 100_000, "a text of 100000 characters"),
     (7, "is not a request"),
@@ -160,6 +161,29 @@ def test_example_of_the_documentation_runs_against_the_server(
     names = {"TOKENIZER": tokenizer, "MODEL": "team", "SERVER": server.url}
     exec(compile(example, "docs/serving.md", "exec"), names)
     assert re.match(r"(0\.\d+|1\.0) \(Span\(start=0", capsys.readouterr().out)
+
+
+def test_response_that_was_cut_goes_on(server: Server, reader: AuthorshipReader, record: Path):
+    """As the documentation's example does it."""
+    text = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (example,) = [
+        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "resume" in code
+    ]
+    greedy = {"model": "team", "temperature": 0, "ignore_eos": True}
+
+    def complete(body: dict[str, Any]) -> Any:
+        status, response = server.post("/v1/completions", greedy | body)
+        assert status == 200, response
+        return response
+
+    names: dict[str, Any] = {"reader": reader, "complete": complete, "prompt_ids": [5, 6, 7, 8]}
+    exec(compile(example, "docs/serving.md", "exec"), names)
+    whole = complete({"prompt": [5, 6, 7, 8], "max_tokens": 32, **reader.ask(7).fields()})
+    tokens = choices_of([whole])[0]["token_ids"]
+    assert [*names["written"], *choices_of([names["second"]])[0]["token_ids"]] == tokens
+    (authorship,) = reader.ask(7).read(whole)
+    assert names["authorship"].tolist() == authorship.tolist()[8:]
+    assert 0 < names["authorship"].senior_tokens < 24
 
 
 @pytest.fixture(scope="module")

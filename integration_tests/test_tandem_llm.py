@@ -195,6 +195,24 @@ def test_example_of_the_documentation_runs(llm: Any, capsys: pytest.CaptureFixtu
     assert [output.outputs[0].tandem_seed is None for output in names["mixed"]] == [0, 0, 1]
 
 
+def test_response_that_was_cut_goes_on(llm: Any) -> None:
+    from vllm import SamplingParams
+
+    def written(begun: list[int]) -> Any:
+        params = SamplingParams(temperature=0, max_tokens=20 - len(begun), ignore_eos=True)
+        prompt = {"prompt_token_ids": [5, 6, 7, *begun]}
+        asking = {"seed": 7, "prompt_length": 3}
+        (output,) = llm.generate(prompt, params, tandem=asking, use_tqdm=False)
+        return output.outputs[0]
+
+    whole = written([])
+    for cut in (1, 9):
+        rest = written(list(whole.token_ids[:cut]))
+        assert list(rest.token_ids) == list(whole.token_ids[cut:])
+        assert rest.authorship.tolist() == whole.authorship.tolist()[cut:]
+        assert rest.tandem_seed == 7
+
+
 def test_beam_search_is_refused(llm: Any) -> None:
     with pytest.raises(EngineError, match="Beam search does not go with tandem"):
         llm.beam_search([{"prompt": "x"}], None)

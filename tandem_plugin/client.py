@@ -7,8 +7,8 @@ settings refuses it: a response that comes back was written by the rules that re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,26 @@ class ServerRequest:
 
     rule: Rule
     seed: int
+    prompt_length: int | None = None
+    """The prompt's length in tokens, where a response that began goes on; else None."""
+    begun: tuple[int, ...] = ()
+    """How that response began."""
+
+    def resume(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> ServerRequest:
+        """The request that goes on with a response that was cut.
+
+        prompt_ids: the tokens of the prompt. token_ids: all that the response has so far. Send
+        both, one after the other, as the prompt of a completion with this request's :meth:`fields`;
+        it then reads the rest, and only the rest.
+        """
+        return replace(self, prompt_length=len(prompt_ids), begun=tuple(token_ids))
 
     def fields(self) -> dict[str, Any]:
         """What to put into the body of a completion or chat completion.
 
         With the openai client, give them as ``extra_body``.
         """
-        text = self.rule.request(self.seed).to_json()
+        text = self.rule.request(self.seed, self.prompt_length).to_json()
         return {"vllm_xargs": {"tandem": text}, "return_token_ids": True}
 
     def read(self, response: Any, n: int | None = None) -> list[Authorship]:
@@ -69,9 +82,14 @@ class ServerRequest:
                 f"The server counted {counted} response tokens, and {received} token ids came: "
                 "authorship cannot be read from a part of them."
             )
+        if self.begun and len(token_ids) > 1:
+            raise AuthorshipError(
+                f"{len(token_ids)} choices came, but one response was to go on: send one prompt "
+                "with n=1."
+            )
         samples = n or len(token_ids)
         return [
-            self.rule.replay(token_ids[i], sample_seed(self.seed, i % samples))
+            self.rule.replay_rest(self.begun, token_ids[i], sample_seed(self.seed, i % samples))
             for i in range(len(token_ids))
         ]
 
@@ -109,12 +127,17 @@ class AuthorshipReader:
         changes: a schedule and parameters where they differ from the server's. Raises
         :class:`RequestError` when the rules cannot honour it.
         """
+        if "prompt_length" in changes:
+            raise RequestError(
+                "prompt_length goes with the tokens of a response that began: ask for the response "
+                "and resume() that request."
+            )
         asked = self._rules.for_request({"seed": seed, **changes})
         if asked is None:
             raise RequestError(
                 "schedule='off' asks for the senior alone: leave tandem out of the request."
             )
-        return ServerRequest(*asked)
+        return ServerRequest(asked.rule, asked.seed)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

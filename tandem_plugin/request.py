@@ -10,6 +10,7 @@ from typing import Any
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import RequestError
+from tandem_plugin.schedules.parameters import shown
 
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest"]
 
@@ -20,6 +21,10 @@ MAX_WIRE_LENGTH = 4096
 """The longest text that is read as a request, in characters."""
 
 
+MAX_PROMPT_LENGTH = 2**31 - 1
+"""The longest prompt that a request may speak of, in tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class TandemRequest:
     """A request's tandem seed and, where they differ from the engine's, schedule and parameters.
@@ -27,12 +32,17 @@ class TandemRequest:
     The wire form is one flat mapping: ``{"seed": 7}``, or ``{"seed": 7, "schedule": "word",
     "p": 0.3, "fingerprint": "..."}``. The fingerprint, where there is one, must be the engine's.
     The same mapping as JSON in a string is read too: over HTTP, vLLM lets clients send no mappings.
+
+    ``prompt_length`` lets a client go on with a response that was cut: so many of the tokens that
+    are sent as the prompt are the prompt, and those after it are how the response began, under the
+    same seed.
     """
 
     seed: int
     schedule: str | None
     parameters: Mapping[str, Any]
     fingerprint: str | None
+    prompt_length: int | None = None
 
     @classmethod
     def parse(cls, value: object) -> TandemRequest | None:
@@ -58,7 +68,8 @@ class TandemRequest:
                 "The request asks for tandem without a seed. Give tandem={'seed': ...}: its "
                 "authorship could not be replayed otherwise."
             )
-        return cls(check_seed(fields.pop("seed")), schedule, fields, fingerprint)
+        prompt_length = _check_length(fields.pop("prompt_length", None))
+        return cls(check_seed(fields.pop("seed")), schedule, fields, fingerprint, prompt_length)
 
     def to_wire(self) -> dict[str, Any]:
         """The mapping that :meth:`parse` reads back."""
@@ -66,6 +77,8 @@ class TandemRequest:
         if self.schedule is not None:
             wire["schedule"] = self.schedule
         wire.update(self.parameters)
+        if self.prompt_length is not None:
+            wire["prompt_length"] = self.prompt_length
         if self.fingerprint is not None:
             wire["fingerprint"] = self.fingerprint
         return wire
@@ -73,6 +86,15 @@ class TandemRequest:
     def to_json(self) -> str:
         """The same as JSON, for the field ``vllm_xargs`` of vLLM's server."""
         return json.dumps(self.to_wire())
+
+
+def _check_length(value: object) -> int | None:
+    if value is None or (type(value) is int and 0 <= value <= MAX_PROMPT_LENGTH):
+        return value
+    raise RequestError(
+        f"prompt_length={shown(value)} is not a number of tokens: give an integer from 0 to "
+        f"{MAX_PROMPT_LENGTH}, how many of the tokens that are sent as the prompt are the prompt."
+    )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

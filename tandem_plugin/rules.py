@@ -23,7 +23,7 @@ from tandem_plugin.schedules import (
     takes_training_step,
 )
 
-__all__ = ["Rule", "TandemRules"]
+__all__ = ["Asked", "Rule", "TandemRules"]
 
 _MOST_RULES = 256
 
@@ -39,6 +39,10 @@ class Rule:
     def replay(self, token_ids: Sequence[int], seed: int) -> Authorship:
         """The authorship of one response: see :func:`tandem_plugin.replay`."""
         return replay(token_ids, seed, self.schedule, self.boundaries)
+
+    def replay_rest(self, begun: Sequence[int], token_ids: Sequence[int], seed: int) -> Authorship:
+        """The authorship of ``token_ids`` alone, in a response that began with ``begun``."""
+        return Authorship(self.replay([*begun, *token_ids], seed).senior[len(begun) :])
 
     def replay_batch(
         self, responses: Sequence[Sequence[int]], seeds: Sequence[int]
@@ -58,14 +62,46 @@ class Rule:
             "boundaries": self.boundaries.resolver,
         }
 
-    def request(self, seed: int) -> TandemRequest:
-        """A request for one response under this rule, fingerprint included."""
+    def request(self, seed: int, prompt_length: int | None = None) -> TandemRequest:
+        """A request for one response under this rule, fingerprint included.
+
+        prompt_length: see :class:`TandemRequest`.
+        """
         return TandemRequest(
             check_seed(seed),
             self.schedule.name,
             schedule_parameters(self.schedule),
             self.fingerprint,
+            prompt_length,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one request asks for: its rule and tandem seed, and how long its prompt is."""
+
+    rule: Rule
+    seed: int
+    prompt_length: int | None = None
+    """None: all that is sent as the prompt is the prompt."""
+
+    def request(self) -> TandemRequest:
+        """The request that asks for it, fingerprint included."""
+        return self.rule.request(self.seed, self.prompt_length)
+
+    def begun(self, sent_ids: Sequence[int]) -> list[int]:
+        """How the response began: of the tokens that are sent as the prompt, those after it.
+
+        Raises :class:`RequestError` when fewer tokens are sent than the prompt has.
+        """
+        if self.prompt_length is None:
+            return []
+        if self.prompt_length > len(sent_ids):
+            raise RequestError(
+                f"prompt_length={self.prompt_length}, but only {len(sent_ids)} tokens came. Send "
+                "the whole prompt and, after it, the response so far."
+            )
+        return list(sent_ids[self.prompt_length :])
 
 
 class TandemRules:
@@ -116,8 +152,8 @@ class TandemRules:
         step = (settings or {}).get(TRAINING_STEP)
         return self.default if step is None else self.at(step)
 
-    def for_request(self, value: object) -> tuple[Rule, int] | None:
-        """The rule and the seed of a request's wire form; None when the senior answers alone.
+    def for_request(self, value: object) -> Asked | None:
+        """What a request's wire form asks for; None when the senior answers alone.
 
         Raises :class:`RequestError` when the request cannot be honoured, :class:`FingerprintError`
         when it was made for other rules than these.
@@ -139,7 +175,7 @@ class TandemRules:
                 f"{rule.boundaries.resolver!r}). Use the same tandem-plugin version, settings and "
                 "tokenizer on both sides."
             )
-        return rule, request.seed
+        return Asked(rule, request.seed, request.prompt_length)
 
     def _schedule(self, request: TandemRequest) -> Schedule:
         configured = self.default.schedule

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, vocabularies
 from tandem_plugin.errors import RequestError
+from tandem_plugin.seeds import sample_seed
 
 
 @pytest.fixture
@@ -45,3 +47,37 @@ def test_ids_that_not_both_models_have_are_refused(engine: Any, senior: int, jun
     admission.check_prompt(config, None)
     with pytest.raises(RequestError, match=r"holds token id 90, .* share only the ids below 90\."):
         admission.check_prompt(config, [3, 90, 4])
+
+
+@pytest.fixture
+def rules(byte_level: Vocabulary) -> TandemRules:
+    return TandemRules(TandemConfig(), byte_level)
+
+
+def test_begun_response_may_go_on_alone(engine: Any, rules: TandemRules):
+    engine(90, 90)
+    asked = rules.for_request({"seed": 1, "prompt_length": 3})
+    admission.check_begun(None, 4, [1])
+    admission.check_begun(rules.for_request({"seed": 1}), 4, [1, 2, 3])
+    admission.check_begun(asked, 1, [1, 2, 3, 4])
+    admission.check_begun(asked, 4, [1, 2, 3])  # nothing has begun yet
+    with pytest.raises(RequestError, match=r"n=4, but the prompt ends with 1 tokens of a response"):
+        admission.check_begun(asked, 4, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("sent", [[1, 2], [], None])
+def test_prompt_shorter_than_it_says_is_refused_as_the_clients_error(
+    engine: Any, rules: TandemRules, sent: list[int] | None
+):
+    engine(90, 90)
+    asked = rules.for_request({"seed": 1, "prompt_length": 3})
+    with pytest.raises(RequestError, match=f"prompt_length=3, but only {len(sent or [])}") as error:
+        admission.check_begun(asked, 1, sent)
+    assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
+
+
+def test_samples_keep_the_length_of_the_prompt():
+    params = SimpleNamespace(extra_args={"tandem": {"seed": 1, "prompt_length": 3}, "other": 2})
+    sample = admission.sample_params(params, 1)
+    assert sample.extra_args["tandem"] == {"seed": sample_seed(1, 1), "prompt_length": 3}
+    assert sample.extra_args["other"] == 2

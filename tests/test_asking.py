@@ -15,7 +15,7 @@ def rules(byte_level: Vocabulary) -> TandemRules:
 
 
 def seeds_of(asked: list[Any]) -> list[int | None]:
-    return [None if one is None else one[1] for one in asked]
+    return [None if one is None else one.seed for one in asked]
 
 
 def test_requests_without_a_seed_get_fresh_ones(rules: TandemRules):
@@ -43,8 +43,14 @@ def test_each_may_ask_for_its_own_rule(rules: TandemRules):
     asked = ask(rules, [{"p": 0.9}, None, "off", {"schedule": "off"}], 4, SeedSource(1))
     assert asked[0] is not None
     assert asked[1] is not None
-    assert (asked[0][0].settings()["p"], asked[1][0].settings()["p"]) == (0.9, 0.4)
+    assert (asked[0].rule.settings()["p"], asked[1].rule.settings()["p"]) == (0.9, 0.4)
     assert asked[2:] == [None, None]
+
+
+def test_prompts_of_one_asking_share_the_length_of_the_prompt(rules: TandemRules):
+    asked = ask(rules, {"seed": 7, "prompt_length": 2}, 2, SeedSource(None))
+    assert seeds_of(asked) == [7, derive_seed(7, "prompt", 1)]
+    assert [one.begun([4, 5, 6]) for one in asked if one is not None] == [[6], [6]]
 
 
 @pytest.mark.parametrize(

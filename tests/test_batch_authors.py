@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from algorithm_1 import boundary_set
@@ -39,7 +41,8 @@ class Engine:
             row = int(self.random.choice(free))
             rule = RULES[self.random.integers(len(RULES))]
             resumed = [self.token() for _ in range(self.random.integers(0, 5))]
-            self.rows[row] = Passage(rule, int(self.random.integers(2**32)), resumed)
+            begun = [self.token() for _ in range(self.random.integers(0, 2) * 7)]
+            self.rows[row] = Passage(rule, int(self.random.integers(2**32)), resumed, begun=begun)
             self.batch.add(row, self.rows[row], LONGEST)
 
     def remove(self) -> None:
@@ -70,7 +73,7 @@ class Engine:
                 assert authors[row]
                 continue
             passage = self.rows[row]
-            expected = passage.rule.cursor(passage.output, passage.seed)
+            expected = passage.rule.cursor([*passage.begun, *passage.output], passage.seed)
             assert authors[row] == expected.author
             self.checked += 1
             if len(passage.output) < LONGEST and self.random.random() < 0.9:
@@ -93,8 +96,29 @@ def test_authors_and_records_of_a_changing_batch_equal_replay(seed: int) -> None
         engine.remove()
     assert engine.checked > 0
     for passage in engine.finished:
-        replayed = passage.rule.replay(passage.output, passage.seed)
-        assert passage.authors == replayed.senior.tolist()
+        replayed = passage.rule.replay([*passage.begun, *passage.output], passage.seed)
+        assert passage.authors == replayed.senior.tolist()[len(passage.begun) :]
+
+
+@given(
+    st.sampled_from(RULES),
+    st.integers(0, 2**63 - 1),
+    st.lists(st.integers(0, 11), min_size=1, max_size=20),
+    st.data(),
+)
+def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
+    rule: Rule, seed: int, tokens: list[int], data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(tokens)), max_size=3)))
+    whole, batch, room = rule.replay(tokens, seed).senior.tolist(), BatchAuthors(2, 21), len(tokens)
+    for start, stop in itertools.pairwise([0, *cuts, len(tokens)]):
+        passage = Passage(rule, seed, [], begun=tokens[:start])
+        batch.add(1, passage, room - start)
+        for position in range(start, stop):
+            assert batch.next_authors(2)[1] == whole[position]
+            passage.output.append(tokens[position])
+        assert batch.remove(1) is passage
+        assert passage.authors == whole[start:stop]
 
 
 def test_tokens_that_came_several_at_once_are_replayed() -> None:

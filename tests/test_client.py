@@ -54,8 +54,8 @@ def test_server_takes_what_the_reader_sends(reader: AuthorshipReader, rules: Tan
     sent = json.loads(json.dumps(fields["vllm_xargs"]["tandem"]))
     served = rules.for_request(sent)
     assert served is not None
-    assert (served[0].fingerprint, served[1]) == (reader.ask(7, p=0.3).rule.fingerprint, 7)
-    assert served[0].settings()["p"] == 0.3
+    assert (served.rule.fingerprint, served.seed) == (reader.ask(7, p=0.3).rule.fingerprint, 7)
+    assert served.rule.settings()["p"] == 0.3
     assert reader.fingerprint == rules.fingerprint
 
 
@@ -85,6 +85,28 @@ def test_choices_of_several_prompts_are_samples_of_each(
 ):
     read = reader.ask(7).read(completion(*[IDS] * 4), n=2)
     assert read == [rules.default.replay(IDS, sample_seed(7, i % 2)) for i in range(4)]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, len(IDS)])
+def test_cut_response_goes_on_under_the_same_draws(
+    reader: AuthorshipReader, rules: TandemRules, cut: int
+):
+    rest = reader.ask(7).resume([3, 3, 3], IDS[:cut])
+    served = rules.for_request(rest.fields()["vllm_xargs"]["tandem"])
+    assert served is not None
+    assert (served.seed, served.begun([3, 3, 3, *IDS[:cut]])) == (7, IDS[:cut])
+    (authorship,) = rest.read(completion([*IDS[cut:], 2]))
+    assert authorship.tolist() == rules.default.replay([*IDS, 2], 7).tolist()[cut:]
+
+
+def test_several_choices_of_a_response_that_goes_on_are_refused(reader: AuthorshipReader):
+    with pytest.raises(AuthorshipError, match="2 choices came, but one response was to go on"):
+        reader.ask(7).resume([3], IDS).read(completion(IDS, IDS))
+
+
+def test_response_goes_on_by_its_tokens_alone(reader: AuthorshipReader):
+    with pytest.raises(RequestError, match="resume"):
+        reader.ask(7, prompt_length=3)
 
 
 def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
@@ -17,14 +20,13 @@ from tandem_plugin.schedules import make_schedule
 
 SLOTS, POSITIONS = 5, 41
 PIECES = (*(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(30)), "ĊĊ", ".ĊĊ")
+VOCABULARY = Vocabulary(PIECES, "a test")
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def rules() -> list[Rule]:
-    made = TandemRules(
-        TandemConfig.from_mapping({"schedule": "word", "cap": 2}), Vocabulary(PIECES, "a test")
-    )
+    made = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 2}), VOCABULARY)
     other = [
         make_schedule("token", {"p": 0.3}),
         make_schedule("step", {}),
@@ -94,6 +96,34 @@ def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], see
                 if len(request.tokens) < POSITIONS - 1 and rng.random() < 0.5:
                     preempted.append(request)
     assert finished > 15
+
+
+@given(
+    st.sampled_from(["word", "token", "step"]),
+    st.integers(0, 2**63 - 1),
+    st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=20),
+    st.data(),
+)
+def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
+    schedule: str, seed: int, tokens: list[int], data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(tokens)), max_size=3)))
+    rules = TandemRules(TandemConfig.from_mapping({"schedule": schedule}), VOCABULARY)
+    rule, authors = rules.default, device_authors()
+    whole = rule.replay(tokens, seed).senior.tolist()
+    for start, stop in itertools.pairwise([0, *cuts, len(tokens)]):
+        half = (start + stop) // 2  # where the request is preempted
+        for first, last in ((start, half), (half, stop)):
+            residence = authors.add(
+                3, rule, seed, tokens[start:first], len(tokens) + 1 - start, tokens[:start]
+            )
+            authors.write_staged()
+            for position in range(first, last):
+                assert authors.of(torch.tensor([3])).tolist() == [whole[position]]
+                last_tokens = torch.tensor([0, 0, 0, tokens[position], 0])
+                authors.advance(torch.tensor([3]), torch.tensor([1]), last_tokens)
+            assert authors.recorded(residence, last - start) == whole[start:last]
+            authors.remove(residence)
 
 
 def test_nothing_is_in_tandem_once_every_request_left(rules: list[Rule]) -> None:

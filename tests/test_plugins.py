@@ -34,6 +34,7 @@ from tandem_plugin import (
 )
 from tandem_plugin.catalogue import Provider
 from tandem_plugin.plugins import Plugin, build_catalogue, catalogue, using_plugins
+from tandem_plugin.rules import Asked
 
 BUILT_IN = Provider("tandem-plugin", __version__)
 
@@ -122,7 +123,7 @@ def test_plugin_is_used_by_name_like_a_built_in_one() -> None:
         assert rules.default.replay([1, 2, 3], seed=4).tolist() == [1, 1, 1]
         assert rules.default.settings() == {"schedule": "coin", "p": 1.0, "boundaries": "odd-ids"}
         request = rules.default.request(5).to_wire()
-        assert rules.for_request({**request}) == (rules.default, 5)
+        assert rules.for_request({**request}) == Asked(rules.default, 5)
     assert "coin" not in schedules()
 
 

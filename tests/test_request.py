@@ -26,6 +26,8 @@ def test_nothing_or_off_means_that_the_senior_answers_alone(value: object):
         {"seed": MAX_SEED, "fingerprint": "0123456789abcdef"},
         {"seed": 7, "schedule": "word", "p": 0.3, "cap": 4},
         {"seed": 7, "p": 0.3},
+        {"seed": 7, "prompt_length": 0},
+        {"seed": 7, "p": 0.3, "prompt_length": 2**31 - 1, "fingerprint": "0"},
     ],
 )
 def test_wire_form_survives_a_round_trip(wire: dict[str, object]):
@@ -53,6 +55,13 @@ def test_parsing_leaves_the_callers_mapping_alone():
         ({"seed": True}, "seed=True is not an integer"),
         ({"seed": 1, "schedule": 3}, "schedule=3 is not the name of a schedule"),
         ({"seed": 1, "fingerprint": 3}, "fingerprint=3 is not a string of hexadecimal digits"),
+        ({"seed": 1, "prompt_length": -1}, "prompt_length=-1 is not a number of tokens: give an"),
+        ({"seed": 1, "prompt_length": 2**31}, "an integer from 0 to 2147483647, how many of"),
+        ({"seed": 1, "prompt_length": 10**5000}, "is not a number of tokens"),
+        ({"seed": 1, "prompt_length": 2.0}, "prompt_length=2.0 is not a number of tokens"),
+        ({"seed": 1, "prompt_length": True}, "prompt_length=True is not a number of tokens"),
+        ({"seed": 1, "prompt_length": "2"}, "prompt_length='2' is not a number of tokens"),
+        ({"seed": 1, "prompt_length": [2]}, "prompt_length=[2] is not a number of tokens"),
         ("on", "tandem='on' is not a request: give {'seed': 7}"),
         (7, "tandem=7 is not a request"),
         ([("seed", 7)], "is not a request"),
@@ -119,6 +128,9 @@ def test_any_text_is_read_or_refused(text: str):
 def test_rules_honour_or_refuse_whatever_a_client_sends(byte_level: Vocabulary, value: object):
     rules = TandemRules(TandemConfig(), byte_level)
     asked = {"seed": 1, "schedule": value, "p": value, "cap": value, "first": value}
-    for sent in (value, asked, json.dumps(value), {"seed": 1, "p": value}):
+    longer = {"seed": 1, "prompt_length": value}
+    for sent in (value, asked, json.dumps(value), {"seed": 1, "p": value}, longer):
         with contextlib.suppress(RequestError):
-            rules.for_request(sent)
+            found = rules.for_request(sent)
+            if found is not None:
+                found.begun([1, 2, 3])

@@ -12,6 +12,7 @@ from tandem_plugin import (
     make_schedule,
     replay,
 )
+from tandem_plugin.rules import Asked
 
 TOKENS = [0, 2, 1, 3, 0, 0, 6, 5, 2, 1] * 5
 
@@ -24,30 +25,30 @@ def test_request_of_a_rule_is_honoured_by_equal_rules(byte_level: Vocabulary):
     sender, engine = rules_of(byte_level, p=0.3), rules_of(byte_level, p=0.3)
     found = engine.for_request(sender.default.request(7).to_wire())
     assert found is not None
-    rule, seed = found
-    assert seed == 7
+    rule = found.rule
+    assert found.seed == 7
     assert rule.fingerprint == sender.fingerprint == engine.fingerprint
     assert rule.replay(TOKENS, 7) == sender.default.replay(TOKENS, 7)
 
 
 def test_seed_alone_asks_for_the_configured_rule(byte_level: Vocabulary):
     rules = rules_of(byte_level, cap=3)
-    assert rules.for_request({"seed": 1}) == (rules.default, 1)
+    assert rules.for_request({"seed": 1}) == Asked(rules.default, 1)
 
 
 def test_request_may_change_one_parameter_of_the_configured_schedule(byte_level: Vocabulary):
     rules = rules_of(byte_level, p=0.3, cap=3)
     found = rules.for_request({"seed": 1, "p": 0.9})
     assert found is not None
-    assert found[0].schedule == make_schedule("word", {"p": 0.9, "cap": 3})
+    assert found.rule.schedule == make_schedule("word", {"p": 0.9, "cap": 3})
 
 
 def test_request_for_another_schedule_starts_from_its_defaults(byte_level: Vocabulary):
     rules = rules_of(byte_level, p=0.3)
     found = rules.for_request({"seed": 1, "schedule": "token"})
     assert found is not None
-    assert found[0].schedule == make_schedule("token", {"p": 0.5})
-    assert found[0].boundaries.resolver == "every"
+    assert found.rule.schedule == make_schedule("token", {"p": 0.5})
+    assert found.rule.boundaries.resolver == "every"
 
 
 def test_configured_boundaries_hold_for_every_schedule(byte_level: Vocabulary):
@@ -123,3 +124,26 @@ def test_rule_replays_batches_and_cursors_as_the_package_does(byte_level: Vocabu
     expected = [replay(TOKENS, seed, rule.schedule, rule.boundaries) for seed in (1, 2)]
     assert rule.replay_batch([TOKENS, TOKENS], [1, 2]) == expected
     assert rule.cursor(TOKENS[:7], 1).author == bool(expected[0].senior[7])
+
+
+def test_tokens_after_the_prompt_are_how_the_response_began(byte_level: Vocabulary):
+    rules = rules_of(byte_level)
+    asked = rules.for_request(rules.default.request(7, prompt_length=2).to_wire())
+    assert asked == Asked(rules.default, 7, 2)
+    assert asked.begun([4, 5, 6, 7]) == [6, 7]
+    assert asked.begun([4, 5]) == []
+    assert asked.request() == rules.default.request(7, prompt_length=2)
+    with pytest.raises(RequestError, match=r"prompt_length=2, but only 1 tokens came\. Send the"):
+        asked.begun([4])
+    whole = rules.for_request({"seed": 7})
+    assert whole is not None
+    assert whole.begun([4, 5, 6]) == []
+
+
+@pytest.mark.parametrize("cut", range(len(TOKENS) + 1))
+def test_rest_of_a_response_has_the_authors_that_it_has_in_the_whole(
+    byte_level: Vocabulary, cut: int
+):
+    rule = rules_of(byte_level, cap=2).default
+    rest = rule.replay_rest(TOKENS[:cut], TOKENS[cut:], 7)
+    assert rest.tolist() == rule.replay(TOKENS, 7).tolist()[cut:]

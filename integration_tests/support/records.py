@@ -9,6 +9,16 @@ from pathlib import Path
 from typing import Any
 
 
+def all_records(folder: Path) -> list[dict[str, Any]]:
+    """All that an engine has recorded so far, in the order of its process's writing."""
+    return [
+        json.loads(line)
+        for file in sorted(folder.glob("*.jsonl"))
+        for line in file.read_text(encoding="utf-8").splitlines(keepends=True)
+        if line.endswith("\n")
+    ]
+
+
 def recorded(folder: Path, seeds: Iterable[int], patience: float = 60) -> dict[int, dict[str, Any]]:
     """The last record of each seed; a preempted request leaves one each time it is preempted.
 
@@ -18,12 +28,7 @@ def recorded(folder: Path, seeds: Iterable[int], patience: float = 60) -> dict[i
     wanted = set(seeds)
     end = time.monotonic() + patience
     while True:
-        rows: dict[int, dict[str, Any]] = {}
-        for file in folder.glob("*.jsonl"):
-            for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
-                if line.endswith("\n"):
-                    row = json.loads(line)
-                    rows[row["tandem_seed"]] = row
+        rows = {row["tandem_seed"]: row for row in all_records(folder)}
         if wanted <= set(rows) or time.monotonic() > end:
             return rows
         time.sleep(0.05)

@@ -221,7 +221,7 @@ def _compare(
         return "the engine left no record"
     chosen = rules.for_request({**response.job.tandem, "seed": seed})  # type: ignore[dict-item]
     assert chosen is not None
-    rule = chosen[0]
+    rule = chosen.rule
     ids = record["response_ids"]
     if record["tandem_fingerprint"] != rule.fingerprint:
         return "another fingerprint"

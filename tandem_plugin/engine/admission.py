@@ -11,9 +11,10 @@ from typing import Any
 from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
 from tandem_plugin.errors import RequestError, TandemError
 from tandem_plugin.request import TandemRequest
+from tandem_plugin.rules import Asked
 from tandem_plugin.seeds import sample_seed
 
-__all__ = ["check_prompt", "check_request", "sample_params", "tandem_argument"]
+__all__ = ["check_begun", "check_prompt", "check_request", "sample_params", "tandem_argument"]
 
 
 def tandem_argument(params: Any) -> object:
@@ -21,12 +22,12 @@ def tandem_argument(params: Any) -> object:
     return (params.extra_args or {}).get("tandem")
 
 
-def check_request(vllm_config: Any, params: Any) -> None:
-    """Raise :class:`RequestError` for a request that this engine cannot honour."""
+def check_request(vllm_config: Any, params: Any) -> Asked | None:
+    """What a request asks for; raise :class:`RequestError` where this engine cannot honour it."""
     if not hasattr(params, "extra_args"):
-        return
+        return None
     with _clients_error():
-        engine_rules(vllm_config).for_request(tandem_argument(params))
+        return engine_rules(vllm_config).for_request(tandem_argument(params))
 
 
 def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
@@ -37,6 +38,22 @@ def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
             raise RequestError(
                 f"The prompt holds token id {max(token_ids)}, but senior and junior share only the "
                 f"ids below {shared}."
+            )
+
+
+def check_begun(asked: Asked | None, samples: int, token_ids: Sequence[int] | None) -> None:
+    """Raise :class:`RequestError` for a response that cannot be gone on with.
+
+    token_ids: what was sent as the prompt.
+    """
+    if asked is None:
+        return
+    with _clients_error():
+        begun = asked.begun(token_ids or ())
+        if begun and samples > 1:
+            raise RequestError(
+                f"n={samples}, but the prompt ends with {len(begun)} tokens of a response, and a "
+                "response has one seed: send one request for each response that is to go on."
             )
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tandem_plugin.errors import RequestError
 from tandem_plugin.request import OFF
-from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.rules import Asked, TandemRules
 from tandem_plugin.seeds import derive_seed
 
-__all__ = ["Asked", "Asking", "SeedSource", "ask"]
+__all__ = ["Asking", "SeedSource", "ask"]
 
 Asking: TypeAlias = int | str | Mapping[str, Any] | None
 """A tandem seed; a mapping such as ``{"seed": 7, "p": 0.3}``; ``"off"``; None for the defaults."""
-
-Asked: TypeAlias = tuple[Rule, int] | None
-"""The rule and seed of a request; None where the senior answers alone."""
 
 
 class SeedSource:
@@ -40,8 +38,8 @@ class SeedSource:
 
 def ask(
     rules: TandemRules, asking: Asking | Sequence[Asking], prompts: int, seeds: SeedSource
-) -> list[Asked]:
-    """What each of ``prompts`` prompts asks for.
+) -> list[Asked | None]:
+    """What each of ``prompts`` prompts asks for; None where the senior answers alone.
 
     One asking is for all prompts. Its seed is that of the first one, and the others get seeds
     derived from it and their place, so that prompts do not share their draws. Raises
@@ -57,7 +55,7 @@ def ask(
     return [_asked(rules, asking, place, seeds) for place in range(prompts)]
 
 
-def _asked(rules: TandemRules, asking: Asking, place: int, seeds: SeedSource) -> Asked:
+def _asked(rules: TandemRules, asking: Asking, place: int, seeds: SeedSource) -> Asked | None:
     if asking == OFF:
         return rules.for_request(OFF)
     if asking is None:
@@ -70,5 +68,4 @@ def _asked(rules: TandemRules, asking: Asking, place: int, seeds: SeedSource) ->
     asked = rules.for_request(seeded)
     if asked is None or place == 0 or "seed" not in asking:
         return asked
-    rule, seed = asked
-    return rule, derive_seed(seed, "prompt", place)
+    return replace(asked, seed=derive_seed(asked.seed, "prompt", place))

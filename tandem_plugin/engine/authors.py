@@ -27,6 +27,8 @@ class Passage:
     """The engine's own list of response token ids; it grows as the engine generates."""
     authors: list[bool] = field(default_factory=list)
     """Who wrote each token, as it was decided then; known once the request has left the batch."""
+    begun: list[int] = field(default_factory=list)
+    """How the response began, in an earlier request under the same seed: not among ``output``."""
 
 
 class _Group:
@@ -80,7 +82,8 @@ class BatchAuthors:
     def add(self, row: int, passage: Passage, positions: int) -> None:
         """Begin or resume a request in a row: its state is replayed from the tokens it has.
 
-        positions: how many response positions it can reach; its draws are generated for these.
+        positions: how many tokens of output it can have; its draws are generated for these, from
+        the response position on at which its output begins.
         """
         self.remove(row)
         slot = self._free.pop()
@@ -92,7 +95,8 @@ class BatchAuthors:
         group.outputs.append(passage.output)
         limit = min(positions + 1, self._draws.shape[1])
         self._limit[slot] = limit
-        self._draws[slot, :limit] = draws(passage.seed, limit)
+        begun = len(passage.begun)
+        self._draws[slot, :limit] = draws(passage.seed, begun + limit)[begun:]
         self._rebuild(slot)
 
     def remove(self, row: int) -> Passage | None:
@@ -233,10 +237,12 @@ class BatchAuthors:
         length = len(passage.output)
         if length >= self._limit[slot]:
             raise EngineError("A request in tandem grew longer than its own limit of tokens.")
-        cursor = passage.rule.cursor(passage.output, passage.seed)
+        begun, output = passage.begun, passage.output
+        cursor = passage.rule.cursor([*begun, *output], passage.seed)
         self._author[slot], self._run[slot] = cursor.author, cursor.run
         self._position[slot] = length
-        self._written[slot, :length] = passage.rule.replay(passage.output, passage.seed).senior
+        replayed = passage.rule.replay_rest(begun, output, passage.seed)
+        self._written[slot, :length] = replayed.senior
         self._written[slot, length] = cursor.author
 
     def _passage(self, slot: int) -> Passage:

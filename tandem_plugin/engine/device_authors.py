@@ -7,6 +7,7 @@ elementwise operations over a few hundred slots cost less than gathering a rule'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,8 @@ class Residence:
     rule: Rule
     seed: int
     slot: int
+    begun: Sequence[int] = ()
+    """How the response began, in an earlier request under the same seed."""
 
 
 @dataclass(slots=True)
@@ -79,29 +82,40 @@ class DeviceAuthors:
         """Whether any slot holds a request in tandem."""
         return bool(self._groups)
 
-    def add(self, slot: int, rule: Rule, seed: int, output: list[int], positions: int) -> Residence:
+    def add(
+        self,
+        slot: int,
+        rule: Rule,
+        seed: int,
+        output: list[int],
+        positions: int,
+        begun: Sequence[int] = (),
+    ) -> Residence:
         """Let a request enter a slot, new or resumed: its state is replayed from its tokens.
 
-        output: the response so far. positions: how many response positions it can reach.
+        output: what the request has written so far. positions: how many tokens of output it can
+        have. begun: how the response began, in an earlier request under the same seed. Draws and
+        record of the slot begin where the output does.
         """
         limit = min(positions, self._positions - 1) + 1
         if len(output) >= limit:
             raise EngineError(
                 f"A request in tandem has {len(output)} tokens, but no room for another one."
             )
-        self._draws_host[slot, :limit] = draws(seed, limit)
-        cursor = rule.cursor(output, seed)
+        before = len(begun)
+        self._draws_host[slot, :limit] = draws(seed, before + limit)[before:]
+        cursor = rule.cursor([*begun, *output], seed)
         first = slot * self._positions
-        self._staged[slot] = (cursor.author, cursor.run, first + cursor.position)
+        self._staged[slot] = (cursor.author, cursor.run, first + len(output))
         if self._record is not None and output:
-            written = torch.tensor(rule.replay(output, seed).senior)
+            written = torch.tensor(rule.replay_rest(begun, output, seed).senior)
             self._record[first : first + len(output)] = written.to(self._device)
         group = self._groups.get(rule)
         if group is None:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
         group.members.add(slot)
         group.mask = None
-        return Residence(rule, seed, slot)
+        return Residence(rule, seed, slot, begun)
 
     def remove(self, residence: Residence) -> None:
         """Let a request leave its slot."""

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from vllm import LLM, RequestOutput, SamplingParams
 
-from tandem_plugin.engine.asking import Asked, Asking, SeedSource, ask
+from tandem_plugin.engine.asking import Asking, SeedSource, ask
 from tandem_plugin.engine.vocabularies import engine_rules
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
-from tandem_plugin.rules import TandemRules
+from tandem_plugin.rules import Asked, TandemRules
 from tandem_plugin.seeds import sample_seed
 
 __all__ = ["TandemLLM"]
@@ -50,7 +50,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         seed = settings.get("seed") if isinstance(settings, Mapping) else None
         super().__init__(model, additional_config=additional, **arguments)
         self._seeds = SeedSource(seed)
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, Asked | None] = {}
 
     @property
     def tandem_rules(self) -> TandemRules:
@@ -164,7 +164,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
 
     def _in_tandem(
         self, params: Any, asking: Asking | Sequence[Asking], prompts: int
-    ) -> tuple[list[SamplingParams], list[Asked]]:
+    ) -> tuple[list[SamplingParams], list[Asked | None]]:
         """Sampling parameters of each prompt with what it asks for, fingerprint included."""
         if params is None:
             params = self.get_default_sampling_params()
@@ -184,7 +184,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         asked = ask(self.tandem_rules, asking, prompts, self._seeds)
         return [_with_tandem(one, what) for one, what in zip(each, asked, strict=True)], asked
 
-    def _noted(self, names: list[str], asked: list[Asked]) -> list[str]:
+    def _noted(self, names: list[str], asked: list[Asked | None]) -> list[str]:
         self._asked.update(zip(map(_external, names), asked, strict=True))
         return names
 
@@ -195,15 +195,16 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
             completion.authorship = completion.tandem_seed = None
             completion.tandem_fingerprint = completion.tandem_schedule = None
             if asked is not None:
-                rule, seed = asked[0], sample_seed(asked[1], completion.index)
-                completion.authorship = rule.replay(completion.token_ids, seed)
+                rule, seed = asked.rule, sample_seed(asked.seed, completion.index)
+                begun = asked.begun(output.prompt_token_ids)
+                completion.authorship = rule.replay_rest(begun, completion.token_ids, seed)
                 completion.tandem_seed = seed
                 completion.tandem_fingerprint = rule.fingerprint
                 completion.tandem_schedule = rule.settings()
 
 
-def _with_tandem(params: SamplingParams, asked: Asked) -> SamplingParams:
-    wire = "off" if asked is None else asked[0].request(asked[1]).to_wire()
+def _with_tandem(params: SamplingParams, asked: Asked | None) -> SamplingParams:
+    wire = "off" if asked is None else asked.request().to_wire()
     params = params.clone()
     params.extra_args = {**(params.extra_args or {}), "tandem": wire}
     return params

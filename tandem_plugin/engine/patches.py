@@ -90,11 +90,12 @@ def wrap_request_admission() -> None:
         **options: Any,
     ) -> Any:
         if "tandem" in (processor.vllm_config.additional_config or {}):
-            from tandem_plugin.engine.admission import check_prompt, check_request
+            from tandem_plugin.engine.admission import check_begun, check_prompt, check_request
 
-            check_request(processor.vllm_config, params)
+            asked = check_request(processor.vllm_config, params)
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
+            check_begun(asked, getattr(params, "n", 1), request.prompt_token_ids)
             return request
         return process(processor, request_id, prompt, params, *rest, **options)
 

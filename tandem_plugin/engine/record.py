@@ -14,7 +14,9 @@ __all__ = ["AuthorshipRecord"]
 class AuthorshipRecord:
     """Appends finished requests to ``<folder>/authorship-<process id>.jsonl``.
 
-    A request that was preempted and resumed leaves a line each time; the last one is whole.
+    A request that was preempted and resumed leaves a line each time; the last one is whole. So does
+    a response that went on in another request: that one's line is the whole response too, and says
+    in ``tandem_begun`` how many of its tokens came before, whose authors it replayed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -24,12 +26,15 @@ class AuthorshipRecord:
 
     def write(self, passage: Passage) -> None:
         """Append one request; the line is on disk when this returns."""
+        before = passage.rule.replay(passage.begun, passage.seed)
         row = {
             "tandem_seed": passage.seed,
             "tandem_fingerprint": passage.rule.fingerprint,
             "tandem_schedule": passage.rule.settings(),
-            "response_ids": list(passage.output),
-            "authorship": [int(author) for author in passage.authors],
+            "response_ids": [*passage.begun, *passage.output],
+            "authorship": [int(author) for author in (*before, *passage.authors)],
         }
+        if passage.begun:
+            row["tandem_begun"] = len(passage.begun)
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()

@@ -74,7 +74,7 @@ def _check_name(schedule: type[Any]) -> None:
 def _check_parameters(schedule: type[Any]) -> None:
     from tandem_plugin.config import TandemConfig
 
-    reserved = {*TandemConfig.model_fields, "fingerprint", "name"}
+    reserved = {*TandemConfig.model_fields, "fingerprint", "prompt_length", "name"}
     for parameter in schedule_signature(schedule):
         if parameter.name in reserved or parameter.name.startswith("_"):
             raise _refusal(schedule, f"has a parameter {parameter.name!r}: that name is taken.")

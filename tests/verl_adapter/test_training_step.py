@@ -112,7 +112,7 @@ def test_request_and_record_carry_the_trainers_step(sample: Any, validate: bool)
         # The engine has the settings of the run, which do not know the step.
         chosen = rules(require=True).for_request(wire)
         assert chosen is not None
-        assert chosen[0].schedule == Warming(step)
+        assert chosen.rule.schedule == Warming(step)
         output = SimpleNamespace(prompt_ids=[1], response_ids=[], response_mask=[], extra_fields={})
         made.narrow(output, [])
         assert output.extra_fields["tandem_schedule"]["training_step"] == step

@@ -61,14 +61,14 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
 
     def _begin(self, row: int, params: Any, prompt: list[int] | None, output: list[int]) -> None:
         self._end(row)
-        chosen = self._rules.for_request(tandem_argument(params))
-        if chosen is None:
+        asked = self._rules.for_request(tandem_argument(params))
+        if asked is None:
             return
-        rule, seed = chosen
         positions = self._max_model_len - len(prompt or [])
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
-        self._authors.add(row, Passage(rule, seed, output), positions)
+        passage = Passage(asked.rule, asked.seed, output, begun=asked.begun(prompt or []))
+        self._authors.add(row, passage, positions)
 
     def _end(self, row: int) -> None:
         passage = self._authors.remove(row)

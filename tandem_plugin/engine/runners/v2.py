@@ -52,19 +52,18 @@ class _Authors:
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)  # type: ignore[misc]
         params = new_req_data.sampling_params
-        chosen = self._rules.for_request(tandem_argument(params)) if params else None
-        if chosen is None:
+        asked = self._rules.for_request(tandem_argument(params)) if params else None
+        if asked is None:
             return
-        rule, seed = chosen
-        prompt_length = len(new_req_data.prompt_token_ids)  # NewRequestData.prompt_len: from 0.29
-        output = list(new_req_data.prefill_token_ids[prompt_length:])
-        positions = self.max_model_len - prompt_length
+        prompt = new_req_data.prompt_token_ids  # NewRequestData.prompt_len: from 0.29
+        output = list(new_req_data.prefill_token_ids[len(prompt) :])
+        positions = self.max_model_len - len(prompt)
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
         self._residences[new_req_data.req_id] = self._authors.add(
-            req_index, rule, seed, output, positions
+            req_index, asked.rule, asked.seed, output, positions, asked.begun(prompt)
         )
-        self._prompt_lengths[new_req_data.req_id] = prompt_length
+        self._prompt_lengths[new_req_data.req_id] = len(prompt)
 
     def remove_request(self, req_id: str) -> None:
         super().remove_request(req_id)  # type: ignore[misc]
@@ -104,7 +103,9 @@ class _Authors:
         output = states.all_token_ids.gpu[slot, prompt_length:total].tolist()
         if output:
             authors = self._authors.recorded(residence, len(output))
-            self._record.write(Passage(residence.rule, residence.seed, output, authors))  # type: ignore[union-attr]
+            begun = list(residence.begun)
+            passage = Passage(residence.rule, residence.seed, output, authors, begun)
+            self._record.write(passage)  # type: ignore[union-attr]
 
 
 def _shared_memory(size: tuple[int, int], dtype: torch.dtype) -> tuple[Any, torch.Tensor]:

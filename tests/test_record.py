@@ -1,0 +1,58 @@
+"""The engine's own record: what it says of responses that were written in one or more requests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from algorithm_1 import boundary_set
+
+from tandem_plugin import make_schedule
+from tandem_plugin.engine.authors import BatchAuthors, Passage
+from tandem_plugin.engine.record import AuthorshipRecord
+from tandem_plugin.rules import Rule
+
+RULE = Rule(make_schedule("word", {"cap": 2}), boundary_set({1, 5}), "f" * 16)
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+
+
+def written(folder: Path, *cuts: int) -> list[dict[str, Any]]:
+    """The lines of a response that was cut there."""
+    record, batch = AuthorshipRecord(str(folder)), BatchAuthors(1, 20)
+    for start, stop in zip((0, *cuts), (*cuts, len(TOKENS)), strict=True):
+        passage = Passage(RULE, 7, [], begun=TOKENS[:start])
+        batch.add(0, passage, 19 - start)
+        for token in TOKENS[start:stop]:
+            batch.next_authors(1)
+            passage.output.append(token)
+        batch.remove(0)
+        record.write(passage)
+    (file,) = folder.iterdir()
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_response_of_one_request_is_one_line(tmp_path: Path):
+    assert written(tmp_path) == [
+        {
+            "tandem_seed": 7,
+            "tandem_fingerprint": "f" * 16,
+            "tandem_schedule": RULE.settings(),
+            "response_ids": TOKENS,
+            "authorship": RULE.replay(TOKENS, 7).tolist(),
+        }
+    ]
+
+
+@pytest.mark.parametrize("cuts", [(1,), (4, 7), (10,)])
+def test_every_line_of_a_cut_response_is_whole_and_says_what_came_before(
+    tmp_path: Path, cuts: tuple[int, ...]
+):
+    lines = written(tmp_path, *cuts)
+    assert [line.get("tandem_begun", 0) for line in lines] == [0, *cuts]
+    assert [len(line["response_ids"]) for line in lines] == [*cuts, len(TOKENS)]
+    for line in lines:
+        ids = line["response_ids"]
+        assert ids == TOKENS[: len(ids)]
+        assert line["authorship"] == RULE.replay(ids, 7).tolist()
