@@ -35,11 +35,15 @@ class Trajectory:
     imitates: bool = False
     """Whether the senior also learns from the junior's tokens (``lambda_jun``)."""
 
-    def request(self, call: int) -> dict[str, Any] | str:
-        """What generate call number ``call`` says about tandem."""
+    def request(self, call: int, prompt_length: int | None = None) -> dict[str, Any] | str:
+        """What generate call number ``call`` says about tandem.
+
+        prompt_length: the tokens of its prompt, so that a client may go on with a response that was
+        interrupted, by a new request that says the same and has the response so far in its prompt.
+        """
         if self.rule is None:
             return OFF
-        return self.rule.request(self.seed_of_call(call)).to_wire()
+        return self.rule.request(self.seed_of_call(call), prompt_length).to_wire()
 
     def narrow(self, output: Any, calls: list[Call]) -> None:
         """Let a response's mask keep the senior's tokens only, and put its authorship beside it.
@@ -98,7 +102,7 @@ class TandemClient:
         call, self._started = self._started, self._started + 1
         sent = tuple(prompt_ids)
         extra = {**(sampling_params.get("extra_args") or {})}
-        extra["tandem"] = self._trajectory.request(call)
+        extra["tandem"] = self._trajectory.request(call, len(sent))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
         output = await self._client.generate(
             request_id,

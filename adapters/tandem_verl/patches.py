@@ -32,7 +32,7 @@ from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
 from tandem_plugin.wrapping import wrap_once
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
-from tandem_verl.refusals import check_run, check_version
+from tandem_verl.refusals import check_policy, check_run, check_version
 from tandem_verl.settings import tandem_config, tandem_rules
 from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import TandemTrainer
@@ -117,7 +117,7 @@ def run_agent_loops_in_tandem(module: ModuleType) -> None:
         copied.llm_client = client
         copied._agent_loop_postprocess = narrow
         try:
-            _check_client(worker.llm_client)
+            check_policy(worker.config)
             return await original(copied, sampling_params, trajectory, **sample)
         except TandemError as error:
             if "session_id" not in sample:
@@ -141,16 +141,6 @@ def _trajectory(
     return make_trajectory(config, rules, trajectory, sample)
 
 
-def _check_client(client: Any) -> None:
-    """Raise :class:`EngineError` for verl's ``FullyAsyncLLMServerClient``, known by its name."""
-    if any(kind.__name__ == "FullyAsyncLLMServerClient" for kind in type(client).__mro__):
-        raise EngineError(
-            "This trainer resumes interrupted responses as new requests, whose schedules would "
-            "begin anew, so that their authorship could not be replayed. Use a trainer that waits "
-            "for whole responses: trainer.v1.trainer_mode=sync."
-        )
-
-
 def _failed_output(module: ModuleType, error: TandemError) -> Any:
     """A stand-in that carries an error to the trainer process, which raises it."""
     return module.AgentLoopOutput(
@@ -158,7 +148,8 @@ def _failed_output(module: ModuleType, error: TandemError) -> Any:
         response_ids=[0],
         response_mask=[0],
         response_logprobs=[0.0],
-        reward_score=0.0,
+        # Not a number: where all scores of a prompt are equal, verl may drop them unseen.
+        reward_score=float("nan"),
         metrics=module.AgentLoopMetrics(),
         extra_fields={
             ERROR: _sentence(error),
@@ -217,11 +208,13 @@ def number_prompts(module: ModuleType) -> None:
     def generate_sequences(original: Callable[..., Any], manager: Any, prompts: Any) -> Any:
         if tandem_node(manager.config) is not None:
             validate = "validate" in prompts and bool(prompts["validate"])
-            step = (validate, int(prompts["global_steps"]))
-            numbered, first = manager.__dict__.get("_tandem_numbered", (None, 0))
+            step = int(prompts["global_steps"])
+            # Apart, since prompts of a step may still come after a validation at the same step.
+            phases = manager.__dict__.setdefault("_tandem_numbered", {})
+            numbered, first = phases.get(validate, (None, 0))
             first = first if numbered == step else 0
             prompts[ROW] = torch.arange(first, first + len(prompts))
-            manager._tandem_numbered = step, first + len(prompts)
+            phases[validate] = step, first + len(prompts)
         return original(manager, prompts)
 
     wrap_once(module.AgentLoopManagerTQ, "generate_sequences", generate_sequences)
@@ -266,8 +259,9 @@ def watch_trainer_v1(module: ModuleType) -> None:
         return result
 
     def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
-        if getattr(trainer, "_tandem", None) is not None:
-            dump = _with_rows(trainer._tandem, dump)
+        tandem = _started(trainer)
+        if tandem is not None:
+            dump = _with_rows(tandem, dump)
         return original(trainer, **dump)
 
     wrap_once(module.PPOTrainer, "_init_tokenizer", _init_tokenizer)
@@ -278,12 +272,9 @@ def watch_trainer_v1(module: ModuleType) -> None:
 
 def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
     """Check a batch that trainer V1 has just been given; return its metrics."""
-    tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
+    tandem = _started(trainer)
     if tandem is None:
-        raise EngineError(
-            f"{type(trainer).__name__} did not start through PPOTrainer._init_tokenizer, so that "
-            "tandem could not be checked. Use one of verl's own trainers."
-        )
+        return {}
     validates = batch.partition_id != "train"
     rows = _rows_of_keys(batch, tq, tandem.imitates and not validates)
     if validates:
@@ -295,6 +286,20 @@ def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
     if trainer.config.trainer.get(folder) and all(row.authorship is not None for row in rows):
         tandem.remember(batch.keys, rows)
     return metrics
+
+
+def _started(trainer: Any) -> TandemTrainer | None:
+    """The checks that a trainer of verl's began with; None for a run that does not ask for tandem.
+
+    Raises :class:`EngineError` for a trainer that asks for tandem and did not begin with them.
+    """
+    tandem: TandemTrainer | None = vars(trainer).get("_tandem")
+    if tandem is None and tandem_node(trainer.config) is not None:
+        raise EngineError(
+            f"{type(trainer).__name__} did not start as verl's own trainers do, so that tandem "
+            "could not be checked. Use trainer V1 in one of its own modes."
+        )
+    return tandem
 
 
 def _rows_of_keys(batch: Any, tq: Any, imitates: bool) -> list[Row]:
@@ -423,9 +428,9 @@ def watch_trainer_v0(module: ModuleType) -> None:
         original(trainer, config, tokenizer, *rest, **more)
 
     def _update_actor(original: Callable[..., Any], trainer: Any, batch: Any) -> Any:
-        if trainer._tandem is None:
+        tandem = _started(trainer)
+        if tandem is None:
             return original(trainer, batch)
-        tandem: TandemTrainer = trainer._tandem
         metrics = tandem.admit(_rows_of_batch(batch))
         if tandem.imitates:
             batch.batch[JUNIOR_MASK] = _padded_junior_mask(batch)
@@ -440,7 +445,7 @@ def watch_trainer_v0(module: ModuleType) -> None:
     def _log_rollout_data(
         original: Callable[..., Any], trainer: Any, batch: Any, extra: Any, *rest: Any, **more: Any
     ) -> Any:
-        if trainer._tandem is not None:
+        if _started(trainer) is not None:
             extra = {**extra, **_columns(_rows_of_batch(batch))}
         return original(trainer, batch, extra, *rest, **more)
 

@@ -15,9 +15,11 @@ from tandem_plugin.training.settings import check_settings
 
 __all__ = [
     "BROKEN_ESTIMATORS",
+    "MODES",
     "SOUND_ESTIMATORS",
     "SOUND_LOSSES",
     "VERSIONS",
+    "check_policy",
     "check_run",
     "check_version",
 ]
@@ -66,6 +68,9 @@ SOUND_LOSSES = (
 )
 """Policy losses that neither see nor move a token outside the mask."""
 
+MODES = ("sync", "colocate_async", "separate_async")
+"""Modes of trainer V1: the last two interrupt responses to sync weights, and go on with them."""
+
 _SOUND_STRATEGIES = ("fsdp", "fsdp2")
 _SPECULATIVE = ("speculative_config", "speculative_model", "num_speculative_tokens")
 
@@ -84,12 +89,27 @@ def check_run(config: Any, tandem: TandemConfig) -> None:
 
     config: verl's whole configuration.
     """
+    check_policy(config)
     rollout = config.actor_rollout_ref.rollout
     _check_rollout(rollout, config.actor_rollout_ref.model)
     _check_estimator(str(_plain(config.algorithm.adv_estimator)))
     _check_actor(config.actor_rollout_ref.actor)
     _check_trainer(config)
     check_settings(tandem)
+
+
+def check_policy(config: Any) -> None:
+    """Raise :class:`ConfigError` for verl's experimental ``fully_async_policy``.
+
+    Its trainer and rollouter begin and update in ways of their own, where no batch is checked. Only
+    its configuration has ``async_training``.
+    """
+    if config.get("async_training") is not None:
+        raise ConfigError(
+            "verl's experimental fully_async_policy (async_training=...) does not go with tandem: "
+            "its trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
+            "trainer.v1.trainer_mode=separate_async."
+        )
 
 
 def _check_rollout(rollout: Any, model: Any) -> None:
@@ -170,11 +190,17 @@ def _check_trainer(config: Any) -> None:
     if not config.trainer.get("use_v1", True):
         return
     mode = config.trainer.v1.trainer_mode
-    if mode != "sync":
+    if mode not in MODES:
         raise ConfigError(
-            f"trainer.v1.trainer_mode={mode}: a response that is interrupted and resumed would be "
-            "begun anew by its schedule, so that its authorship could not be replayed. Set "
-            "trainer.v1.trainer_mode=sync."
+            f"trainer.v1.trainer_mode={mode} was not tested with tandem. Use one of: "
+            f"{', '.join(MODES)}."
+        )
+    sync = config.actor_rollout_ref.rollout.get("checkpoint_engine") or {}
+    if mode == "separate_async" and sync.get("backend") == "delta_sharded":
+        raise ConfigError(
+            "actor_rollout_ref.rollout.checkpoint_engine.backend=delta_sharded was not tested with "
+            "tandem: it writes into the engine's weights without loading them. Use another one, "
+            "such as nccl."
         )
 
 

@@ -106,6 +106,7 @@ def test_every_call_carries_a_request_of_its_own_and_keeps_the_token_noise() -> 
         request = TandemRequest.parse(sent["extra_args"]["tandem"])
         assert request is not None
         assert request.fingerprint == rule(settings).fingerprint
+        assert request.prompt_length == 2  # so that a client may go on with the response
         requests.append(request.seed)
     assert requests == [ran.trajectory.seed_of_call(call) for call in range(3)]
     assert len(set(requests)) == 3

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
+import re
 
 import pytest
 from foreign_source import function_of, source_of
 
 from tandem_verl.patches import PATCHES
 from tandem_verl.plugin import _ENTRANCES
-from tandem_verl.refusals import check_version
+from tandem_verl.refusals import MODES, check_version
 
 SPEC = importlib.util.find_spec("verl")
 pytestmark = pytest.mark.skipif(SPEC is None, reason="verl is not installed")
@@ -93,6 +94,30 @@ def test_mask_is_narrowed_before_the_loss_mask_is_copied_from_it() -> None:
     body = source_of("verl.trainer.ppo.v1.agent_loop_tq")
     assert 'field["loss_mask"] = field["response_mask"]' in body
     assert body.index("_agent_loop_postprocess") < body.index('field["loss_mask"]')
+
+
+def test_resuming_client_sends_the_same_request_with_the_response_so_far() -> None:
+    body = source_of("verl.workers.rollout.llm_server")
+    client = body[body.index("class FullyAsyncLLMServerClient") :]
+    assert "prompt_ids=prompt_ids + final_output.token_ids," in client
+    assert "sampling_params = dict(sampling_params)" in client
+    changed = re.findall(r"sampling_params\[(\w+)\] = ", client)
+    assert set(changed) == {"limit_key"}
+
+
+def test_trainers_that_interrupt_pass_where_batches_are_checked() -> None:
+    for module, modes in (
+        ("verl.trainer.ppo.v1.trainer_sync", ["sync"]),
+        ("verl.trainer.ppo.v1.trainer_colocate_async", ["colocate_async"]),
+        ("verl.trainer.ppo.v1.trainer_separate_async", ["separate_async"]),
+    ):
+        body = source_of(module)
+        assert re.findall(r'@register_trainer\("(\w+)"\)', body) == modes
+        assert set(modes) <= set(MODES)
+        for hook in ("_init_tokenizer", "_build_replay_buffer", "_dump_generations"):
+            assert f"def {hook}" not in body
+    replay = source_of("verl.trainer.ppo.v1.replay_buffer")
+    assert replay.count("    def sample(") == 2  # of the synchronous and the asynchronous buffer
 
 
 def test_installed_verl_is_of_the_tested_series() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,13 +129,62 @@ def test_error_is_raised_in_v0_which_passes_it_on() -> None:
         run_one(ASKING, Client(RequestError("the engine says no")), priority=0)
 
 
-def test_client_that_resumes_interrupted_responses_is_refused() -> None:
-    resuming = type("FullyAsyncLLMServerClient", (Client,), {})()
-    with pytest.raises(EngineError, match="trainer_mode=sync"):
-        run_one(ASKING, resuming, priority=0)
-    output = run_one(ASKING, resuming, session_id=0, uid="u")
-    assert output.extra_fields["tandem_error"].startswith("EngineError: This trainer resumes")
-    assert resuming.sent == []
+def test_error_is_not_dropped_with_prompts_whose_scores_are_all_equal() -> None:
+    scores = [
+        run_one(ASKING, Client(RequestError("no")), session_id=i, uid="u").reward_score
+        for i in range(2)
+    ]
+    assert np.std(scores) != 0  # verl's own condition
+
+
+class InterruptedClient(Client):
+    """Goes on with a response that is interrupted as verl's FullyAsyncLLMServerClient does.
+
+    It stands for the engine as well: what the engine decides of each part is in ``authors``.
+    """
+
+    def __init__(self, cuts: list[int]) -> None:
+        super().__init__()
+        self.cuts, self.authors = cuts, []
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, **more: Any
+    ) -> Any:
+        tandem, token_ids = tandem_of(ASKING), list(range(20))
+        for start, stop in itertools.pairwise([0, *self.cuts, 20]):
+            self.sent.append(sampling_params)
+            asked = tandem.rules.for_request(sampling_params["extra_args"]["tandem"])
+            begun = asked.begun(prompt_ids + token_ids[:start])
+            assert begun == token_ids[:start]
+            part = asked.rule.replay_rest(begun, token_ids[start:stop], asked.seed)
+            self.authors += part.tolist()
+        return SimpleNamespace(token_ids=token_ids)
+
+
+def tandem_of(config: Any) -> TandemTrainer:
+    tandem = TandemTrainer.start(config, TOKENIZER)
+    assert tandem is not None
+    return tandem
+
+
+@pytest.mark.parametrize("cuts", [[], [7], [0, 1, 2], [5, 5, 19], [20]])
+def test_authorship_of_an_interrupted_response_is_that_of_its_parts(cuts: list[int]) -> None:
+    client = InterruptedClient(cuts)
+    output = run_one(ASKING, client, session_id=0, tandem_row=3)
+    fields = output.extra_fields
+    assert len(client.sent) == len(cuts) + 1
+    assert fields["authorship"] == client.authors
+    assert 0 < sum(fields["authorship"]) < 20
+    assert fields["tandem_passages"] == [[fields["tandem_seed"], 0, 20]]
+
+
+def test_fully_async_policy_is_refused_where_its_rollouts_begin() -> None:
+    config = configuration({"schedule": "word"})
+    config.async_training = {"partial_rollout": True}
+    client = Client()
+    with pytest.raises(ConfigError, match="fully_async_policy"):
+        run_one(config, client, priority=0)
+    assert client.sent == []
 
 
 def test_other_errors_are_verls_business() -> None:
@@ -167,6 +217,7 @@ def test_prompts_are_numbered_through_each_step() -> None:
     assert numbers(global_steps=1) == [3, 4, 5]
     assert numbers(global_steps=2) == [0, 1, 2]
     assert numbers(global_steps=2, validate=True) == [0, 1, 2]
+    assert numbers(global_steps=2) == [3, 4, 5]
     plain = loop.AgentLoopManagerTQ(PLAIN).generate_sequences(Prompts(global_steps=1))
     assert "tandem_row" not in plain
 
@@ -479,6 +530,21 @@ def test_v0_plain_run_is_left_as_it_is() -> None:
     assert trainer._update_actor(None).meta_info == {"metrics": {"actor/loss": 1}}
     trainer._log_rollout_data(None, {"acc": [1]}, {}, "folder")
     assert trainer.logged == {"acc": [1]}
+
+
+def unchecked(config: Any) -> Any:
+    """A trainer that begins in its own way, as verl's experimental FullyAsyncTrainer does."""
+    base = module(RayPPOTrainer=TrainerV0)
+    patches.watch_trainer_v0(base)
+    trainer = object.__new__(base.RayPPOTrainer)
+    TrainerV0.__init__(trainer, config, TOKENIZER)
+    return trainer
+
+
+def test_trainer_that_did_not_begin_with_the_checks_updates_only_without_tandem() -> None:
+    with pytest.raises(EngineError, match="did not start as verl's own trainers do"):
+        unchecked(ASKING)._update_actor(None)
+    assert unchecked(PLAIN)._update_actor(None).meta_info == {"metrics": {"actor/loss": 1}}
 
 
 def test_refused_setting_stops_both_trainers_and_the_driver() -> None:

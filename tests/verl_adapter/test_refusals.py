@@ -10,6 +10,7 @@ import pytest
 from tandem_plugin import ConfigError, TandemConfig
 from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
+    MODES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     check_run,
@@ -58,6 +59,18 @@ def test_sound_losses_pass(loss: str) -> None:
     check_run(run(**{f"{ACTOR}.policy_loss.loss_mode": loss}), TANDEM)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_that_interrupt_responses_pass(mode: str) -> None:
+    check_run(run(**{"trainer.v1.trainer_mode": mode}), TANDEM)
+
+
+def test_weights_that_are_not_loaded_are_refused_where_they_would_be_synced() -> None:
+    backend = {f"{ROLLOUT}.checkpoint_engine": {"backend": "delta_sharded"}}
+    check_run(run(**backend), TANDEM)  # a synchronous trainer does not use it
+    with pytest.raises(ConfigError, match="backend=delta_sharded was not tested"):
+        check_run(run(**backend, **{"trainer.v1.trainer_mode": "separate_async"}), TANDEM)
+
+
 @pytest.mark.parametrize("estimator", BROKEN_ESTIMATORS)
 @pytest.mark.parametrize("use_v1", [True, False])
 def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: bool) -> None:
@@ -81,7 +94,8 @@ def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: b
         (f"{ACTOR}.policy_loss.loss_mode", "my_loss", "loss_mode=my_loss was not tested"),
         (f"{ACTOR}.strategy", "megatron", "strategy=megatron was not tested"),
         ("distillation.enabled", True, "distillation.enabled=True"),
-        ("trainer.v1.trainer_mode", "separate_async", "trainer_mode=separate_async"),
+        ("trainer.v1.trainer_mode", "my_mode", "my_mode was not tested .* sync, colocate_async"),
+        ("async_training", {"partial_rollout": True}, r"fully_async_policy \(async.*main_ppo"),
     ],
 )
 def test_settings_are_refused_by_name(path: str, value: Any, sentence: str) -> None:
