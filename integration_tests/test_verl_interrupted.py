@@ -19,7 +19,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
 
 pytestmark = pytest.mark.timeout(1200)
-STEPS, LENGTH = 3, 160
+STEPS = 3
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
@@ -66,11 +66,11 @@ def interrupted(
         f"{TANDEM}.validation=team",
         f"{TANDEM}.junior={checkpoints['junior']}",
         f"{TANDEM}.record={record}",
-        # Half of a step's requests wait for the other half, so that each sync meets some midway.
+        # Half of a step's requests wait for the other half, and some end early, so that each sync
+        # meets responses midway.
         f"{ROLLOUT}.max_num_seqs=4",
         f"{ROLLOUT}.max_model_len=256",
-        f"{ROLLOUT}.ignore_eos=True",
-        f"data.max_response_length={LENGTH}",
+        "data.max_response_length=160",
         f"trainer.total_training_steps={STEPS}",
         f"trainer.test_freq={STEPS}",
         *mode_flags(request.param, weights),
@@ -96,8 +96,7 @@ def test_responses_were_interrupted_and_went_on(interrupted: Any) -> None:
     rows = rollouts(run)
     assert len(rows) == 8 * STEPS
     resumed = [row for row in rows if len(parts_of(row, records)) > 1]
-    assert len(resumed) >= 4
-    assert all(len(row["response_ids"]) == LENGTH for row in rows)
+    assert len(resumed) >= 2
 
 
 def test_authorship_of_every_response_is_the_replay_of_the_whole(
@@ -120,7 +119,7 @@ def test_engines_recorded_every_part_with_the_authors_that_were_learned_from(
         starts = [part.get("tandem_begun", 0) for part in parts]
         assert starts[0] == 0
         # An engine may have written more than what had left it when it was interrupted.
-        for part, stop in zip(parts, [*starts[1:], LENGTH], strict=True):
+        for part, stop in zip(parts, [*starts[1:], len(row["response_ids"])], strict=True):
             assert part["response_ids"][:stop] == row["response_ids"][:stop]
             assert part["authorship"][:stop] == row["authorship"][:stop]
 

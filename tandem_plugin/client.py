@@ -42,6 +42,10 @@ class ServerRequest:
         """
         return replace(self, prompt_length=len(prompt_ids), begun=tuple(token_ids))
 
+    @property
+    def _length_sent(self) -> int:
+        return (self.prompt_length or 0) + len(self.begun)
+
     def fields(self) -> dict[str, Any]:
         """What to put into the body of a completion or chat completion.
 
@@ -66,12 +70,15 @@ class ServerRequest:
         """
         token_ids: dict[int, list[int]] = {}
         counted: int | None = None
+        sent: int | None = None
         for chunk in map(_mapping, chunks):
             if chunk.get("error"):
                 raise RequestError(f"The server refused the request: {_message(chunk['error'])}")
             for choice in chunk.get("choices") or ():
                 token_ids.setdefault(choice["index"], []).extend(_token_ids(choice))
-            counted = (chunk.get("usage") or {}).get("completion_tokens", counted)
+            usage = chunk.get("usage") or {}
+            counted = usage.get("completion_tokens", counted)
+            sent = usage.get("prompt_tokens", sent)
         if sorted(token_ids) != list(range(len(token_ids))) or not token_ids:
             raise AuthorshipError(
                 f"The response has the choices {sorted(token_ids)}: some are missing."
@@ -86,6 +93,11 @@ class ServerRequest:
             raise AuthorshipError(
                 f"{len(token_ids)} choices came, but one response was to go on: send one prompt "
                 "with n=1."
+            )
+        if self.prompt_length is not None and sent not in (None, self._length_sent):
+            raise AuthorshipError(
+                f"The server counted {sent} prompt tokens, but prompt and response so far have "
+                f"{self._length_sent}: send their token ids, no text, and let nothing cut them."
             )
         samples = n or len(token_ids)
         return [

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app, audit
+from tandem_plugin.engine.authors import Passage
+from tandem_plugin.engine.record import AuthorshipRecord
 from tandem_plugin.rollouts import rollout
 
 Row = dict[str, Any]
@@ -189,6 +191,23 @@ def test_one_passage_over_the_whole_response_is_as_none(replay: Replay, make_row
     rows = [plain | {"tandem_passages": p} for p in (None, [], [[7, 0, 40]])]
     assert replay(rows)[1]["senior_share"] == replay([plain])[1]["senior_share"]
     assert replay(rows)[0] == 0
+
+
+def test_engines_record_of_a_response_that_was_cut_agrees_line_by_line(
+    replay: Replay, byte_level: Vocabulary, tmp_path: Path
+):
+    rule = TandemRules(TandemConfig.from_mapping({"cap": 3}), byte_level).default
+    record, tokens = AuthorshipRecord(str(tmp_path / "record")), [0, 2, 1, 3, 0, 0, 6, 5, 2, 1]
+    for start, stop in ((0, 4), (4, 5), (5, 10)):
+        authors = rule.replay(tokens, 7).senior.tolist()[start:stop]
+        record.write(Passage(rule, 7, tokens[start:stop], authors, begun=tokens[:start]))
+    (file,) = (tmp_path / "record").iterdir()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line.get("tandem_begun") for line in lines] == [None, 4, 5]
+    code, found = replay(lines)
+    assert (code, found["rows"], found["tokens"]) == (0, 3, 4 + 5 + 10)
+    lines[2]["authorship"][7] ^= 1
+    assert replay(lines)[0] == 1
 
 
 def test_rows_of_the_senior_alone_are_counted_apart(replay: Replay, make_row: MakeRow):

@@ -104,6 +104,18 @@ def test_several_choices_of_a_response_that_goes_on_are_refused(reader: Authorsh
         reader.ask(7).resume([3], IDS).read(completion(IDS, IDS))
 
 
+def test_prompt_that_was_cut_on_its_way_is_refused(reader: AuthorshipReader):
+    rest = reader.ask(7).resume([3, 3, 3], IDS[:4])
+    for counted in (7, 6):
+        body = completion(IDS[4:])
+        body["usage"]["prompt_tokens"] = counted
+        if counted == 7:
+            rest.read(body)
+            continue
+        with pytest.raises(AuthorshipError, match=r"counted 6 prompt tokens, but .* have 7: send"):
+            rest.read(body)
+
+
 def test_response_goes_on_by_its_tokens_alone(reader: AuthorshipReader):
     with pytest.raises(RequestError, match="resume"):
         reader.ask(7, prompt_length=3)
