@@ -466,6 +466,10 @@ NO_SCHEDULES = [
     (schedule_with(__annotations__={"mode": int}, mode=1), "has a parameter 'mode': that name is"),
     (schedule_with(__annotations__={"_q": int}, _q=1), "has a parameter '_q': that name is taken"),
     (
+        schedule_with(__annotations__={"prompt_length": int}, prompt_length=1),
+        "has a parameter 'prompt_length': that name is taken",
+    ),
+    (
         schedule_with(__annotations__={"training_step": float}, training_step=1.0),
         "has a parameter 'training_step' that is not an int: trainers fill it",
     ),

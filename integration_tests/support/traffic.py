@@ -76,6 +76,8 @@ def random_jobs(
 ) -> list[Job]:
     """Jobs of random schedule, prompt, length, sampling parameters, arrival and abort.
 
+    Some go on with a response that began in another request.
+
     longest: tokens at most. arrival: mean seconds between arrivals. seeded: whether some sample
     with a seed; vLLM's V1 runner on CPU cannot, together with chunked prefill (it rewinds the
     generator, which PyTorch's CPU generator does not offer). abort: share that is aborted.
@@ -94,12 +96,16 @@ def random_jobs(
         tandem = None
         if rng.random() < 0.85:
             tandem = {"seed": derive_seed(seed, index), **rng.choice(SCHEDULES)}
+        sampling = _random_sampling(rng, longest, seeded)
+        if tandem is not None and "n" not in sampling and rng.random() < 0.25:
+            tandem["prompt_length"] = len(prompt)
+            prompt = prompt + ids[: rng.randint(0, 12)]
         jobs.append(
             Job(
                 name=f"job-{seed}-{index}",
                 prompt=prompt,
                 tandem=tandem,
-                sampling=_random_sampling(rng, longest, seeded),
+                sampling=sampling,
                 delay=clock,
                 abort_after=rng.randint(1, longest // 2) if rng.random() < abort else None,
             )
@@ -222,16 +228,19 @@ def _compare(
     chosen = rules.for_request({**response.job.tandem, "seed": seed})  # type: ignore[dict-item]
     assert chosen is not None
     rule = chosen.rule
-    ids = record["response_ids"]
+    ids, begun = record["response_ids"], chosen.begun(response.job.prompt)
     if record["tandem_fingerprint"] != rule.fingerprint:
         return "another fingerprint"
     if record["authorship"] != [int(author) for author in rule.replay(ids, seed)]:
         return "record and replay differ"
-    if ids[: len(response.token_ids)] != response.token_ids:
+    if record.get("tandem_begun", 0) != len(begun):
+        return "the record tells another beginning than the request"
+    whole = begun + response.token_ids
+    if ids[: len(whole)] != whole:
         return "the record holds other tokens than the response"
     # A stop string is found, and an abort decided, outside of the engine's core.
     open_end = response.finish_reason is None or "stop" in response.job.sampling
-    if not open_end and len(ids) > len(response.token_ids) + int(one_more):
+    if not open_end and len(ids) > len(whole) + int(one_more):
         return "the record is longer than the response"
     return None
 
@@ -241,6 +250,8 @@ def plain_greedy(responses: list[Response]) -> Iterator[Response]:
     plain = {"max_tokens", "temperature", "ignore_eos", "logprobs"}
     for response in responses:
         sampling = response.job.sampling
+        if "prompt_length" in (response.job.tandem or {}):
+            continue
         if set(sampling) <= plain and sampling["temperature"] == 0 and sampling["ignore_eos"]:
             yield response
 
