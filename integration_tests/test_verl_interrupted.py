@@ -6,6 +6,7 @@ learned from is the replay of the whole, and the engine's own record of every pa
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ def interrupted(
         "data.max_response_length=160",
         f"trainer.total_training_steps={STEPS}",
         f"trainer.test_freq={STEPS}",
+        f"trainer.v1.{request.param}.num_warmup_batches=2",  # work for every moment
         *mode_flags(request.param, weights),
         name=request.param,
     )
@@ -96,7 +98,7 @@ def test_responses_were_interrupted_and_went_on(interrupted: Any) -> None:
     rows = rollouts(run)
     assert len(rows) == 8 * STEPS
     resumed = [row for row in rows if len(parts_of(row, records)) > 1]
-    assert len(resumed) >= 2
+    assert resumed
 
 
 def test_authorship_of_every_response_is_the_replay_of_the_whole(
@@ -125,8 +127,20 @@ def test_engines_recorded_every_part_with_the_authors_that_were_learned_from(
 
 
 def test_metrics_are_those_of_the_dump(interrupted: Any) -> None:
+    """Of a step with several updates, verl logs the average over them."""
     run, _ = interrupted
+    updates = 2 if run.folder.name.startswith("separate_async") else 1
     for step in run.steps:
-        bits = [row["authorship"] for row in run.rollouts(step["training/global_step"])]
-        share = sum(map(sum, bits)) / sum(map(len, bits))
-        assert step["tandem/senior_share"] == pytest.approx(share)
+        prompts: dict[str, list[list[int]]] = {}
+        for row in run.rollouts(step["training/global_step"]):
+            prompts.setdefault(row["uid"].rsplit("_", 2)[0], []).append(row["authorship"])
+        assert len(prompts) == 4
+        possible = []
+        for some in itertools.combinations(prompts, 4 // updates):
+            rest = [prompt for prompt in prompts if prompt not in some]
+            parts = [
+                [bits for uid in part for bits in prompts[uid]] for part in (some, rest) if part
+            ]
+            shares = [sum(map(sum, part)) / sum(map(len, part)) for part in parts]
+            possible.append(sum(shares) / len(shares))
+        assert any(step["tandem/senior_share"] == pytest.approx(share) for share in possible)

@@ -23,7 +23,7 @@ _PATIENCE = 300.0
 class FileCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # verl is not typed
     """One file a version of the weights, which the actor writes and the rollout waits for."""
 
-    def __init__(self, bucket_size: int, folder: str) -> None:
+    def __init__(self, bucket_size: int, folder: str, is_master: bool = False) -> None:
         self._folder = Path(folder)
 
     def prepare(self) -> dict[str, Any]:
