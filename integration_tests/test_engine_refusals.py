@@ -33,7 +33,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ({"p": 1.5}, "p=1.5 is not a probability: give a number from 0 to 1"),
         ({"cap": 0}, "cap=0 is not a count: give an integer from 1"),
         ({"boundaries": "comma"}, "boundaries='comma' does not exist"),
-        ({"validation": "both"}, "tandem.validation='both': Input should be 'senior' or 'team'"),
+        ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
         ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
         ({"mode": "speculative"}, "mode='speculative' is not available yet"),
         ({"junior": "/nowhere/junior"}, "tandem.junior='/nowhere/junior' is not a checkpoint"),

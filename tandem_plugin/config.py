@@ -34,8 +34,10 @@ class TandemConfig(BaseModel):
     mode: Literal["lockstep"] = Field(
         "lockstep", description="How two models share one engine: both forward at every step."
     )
-    validation: Literal["senior", "team"] = Field(
-        "senior", description="Who answers validation prompts in a trainer."
+    validation: Literal["senior", "team", "both"] = Field(
+        "senior",
+        description="Who answers validation prompts in a trainer: the senior alone, the team, or "
+        "each of the two in its turn.",
     )
     lambda_jun: float = Field(
         0.0,

@@ -19,11 +19,9 @@ from tandem_plugin.training.fields import (
     SCHEDULE,
     SEED,
 )
+from tandem_verl.validation import ROW, answerer_of
 
 __all__ = ["ROW", "TandemClient", "Trajectory", "make_trajectory"]
-
-ROW = "tandem_row"
-"""The batch column that numbers the prompts of one step (trainer V1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +124,14 @@ def make_trajectory(
     trajectory: verl's ``step``, ``rollout_n`` and ``validate``. sample: the row's fields. A prompt
     is named by its place in the step's batch, which is the same in every run of one configuration
     (verl's ``uid`` is random and its ``index`` need not be unique): ``tandem_row`` and
-    ``session_id`` in trainer V1; in V0 ``priority``, which already tells siblings apart.
+    ``session_id`` in trainer V1; in V0 ``priority``, which already tells siblings apart. Raises
+    :class:`ConfigError` for a validation prompt that should say who answers it and does not.
     """
     validate = bool(trajectory["validate"])
     phase = "validation" if validate else "training"
     step = int(trajectory["step"])
     place = _place(sample, trajectory)
-    team = not validate or config.validation == "team"
+    team = not validate or answerer_of(config, sample) == "team"
 
     def seed_of_call(call: int) -> int:
         return derive_seed(config.seed, phase, step, *place, call)
@@ -143,7 +142,8 @@ def make_trajectory(
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:
     if ROW in sample:
-        return "row", int(sample[ROW]), int(sample.get("session_id", 0))
+        # Trainer V0 has no sessions, and numbers siblings, but every batch of a validation anew.
+        return "row", int(sample[ROW]), int(sample.get("session_id", sample.get("priority", 0)))
     if "session_id" not in sample and "priority" in sample:
         return "priority", int(sample["priority"])
     # Neither numbering: a custom agent-loop manager. Name the prompt by what it says.

@@ -36,6 +36,7 @@ from tandem_verl.refusals import check_policy, check_run, check_version
 from tandem_verl.settings import tandem_config, tandem_rules
 from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import TandemTrainer
+from tandem_verl.validation import ANSWERED_BY, ANSWERER
 
 __all__ = ["JUNIOR_TOKENS", "LAMBDA_JUN", "PATCHES", "apply"]
 
@@ -103,27 +104,27 @@ def run_agent_loops_in_tandem(module: ModuleType) -> None:
     ) -> Any:
         if tandem_node(worker.config) is None:
             return await original(worker, sampling_params, trajectory, **sample)
-        tandem = _trajectory(worker, trajectory, sample)
-        sample.pop(ROW, None)
-        client = TandemClient(worker.llm_client, tandem)
+        own = {key: value for key, value in sample.items() if key not in (ROW, ANSWERER)}
         postprocess = worker._agent_loop_postprocess
-
-        async def narrow(output: Any, validate: bool, **kwargs: Any) -> Any:
-            for part in output if isinstance(output, list) else [output]:
-                tandem.narrow(part, client.calls)
-            return await postprocess(output, validate, **kwargs)
-
         copied = copy.copy(worker)
-        copied.llm_client = client
-        copied._agent_loop_postprocess = narrow
         try:
             check_policy(worker.config)
-            return await original(copied, sampling_params, trajectory, **sample)
+            tandem = _trajectory(worker, trajectory, sample)
+            client = TandemClient(worker.llm_client, tandem)
+
+            async def narrow(output: Any, validate: bool, **kwargs: Any) -> Any:
+                for part in output if isinstance(output, list) else [output]:
+                    tandem.narrow(part, client.calls)
+                return await postprocess(output, validate, **kwargs)
+
+            copied.llm_client = client
+            copied._agent_loop_postprocess = narrow
+            return await original(copied, sampling_params, trajectory, **own)
         except TandemError as error:
             if "session_id" not in sample:
                 raise
             # Trainer V1 only logs what a trajectory raises, and trains on its siblings.
-            fields = {k: v for k, v in sample.items() if k not in ("agent_name", "trace")}
+            fields = {k: v for k, v in own.items() if k not in ("agent_name", "trace")}
             failed = _failed_output(module, error)
             return await postprocess(failed, bool(trajectory["validate"]), **fields)
 
@@ -201,12 +202,13 @@ def number_prompts(module: ModuleType) -> None:
 
     Touches: ``AgentLoopManagerTQ.generate_sequences``. Why: in trainer V1 a prompt has a random
     ``uid`` and an ``index`` that need not be unique; its place in the step is neither. Trainer V0
-    numbers rows itself (``priority``). Goes when: V1 does as well.
+    numbers rows itself (``priority``), and the prompts of verl's own validation come numbered.
+    Goes when: V1 does as well.
     """
     import torch
 
     def generate_sequences(original: Callable[..., Any], manager: Any, prompts: Any) -> Any:
-        if tandem_node(manager.config) is not None:
+        if tandem_node(manager.config) is not None and ROW not in prompts:
             validate = "validate" in prompts and bool(prompts["validate"])
             step = int(prompts["global_steps"])
             # Apart, since prompts of a step may still come after a validation at the same step.
@@ -225,8 +227,9 @@ def watch_trainer_v1(module: ModuleType) -> None:
 
     Touches: ``PPOTrainer._init_tokenizer`` (the first thing that a trainer does, before workers),
     ``_build_replay_buffer`` (whose ``sample`` gives the trainer every batch, and metrics with it),
-    ``_update_actor`` (whose batch carries settings to the workers) and ``_dump_generations``. Goes
-    when: verl offers plugins hooks on a trainer's start and batches.
+    ``_update_actor`` (whose batch carries settings to the workers), ``_dump_generations``, and what
+    :func:`_validate_by_each` does. Goes when: verl offers plugins hooks on a trainer's start and
+    batches.
     """
 
     def _init_tokenizer(original: Callable[..., Any], trainer: Any) -> Any:
@@ -261,13 +264,49 @@ def watch_trainer_v1(module: ModuleType) -> None:
     def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
         tandem = _started(trainer)
         if tandem is not None:
-            dump = _with_rows(tandem, dump)
+            dump = _of_pass(tandem, _with_rows(tandem, dump))
         return original(trainer, **dump)
 
     wrap_once(module.PPOTrainer, "_init_tokenizer", _init_tokenizer)
     wrap_once(module.PPOTrainer, "_build_replay_buffer", _build_replay_buffer)
     wrap_once(module.PPOTrainer, "_update_actor", _update_actor)
     wrap_once(module.PPOTrainer, "_dump_generations", _dump_generations)
+    _validate_by_each(module.PPOTrainer)
+
+
+def _validate_by_each(trainer_class: Any) -> None:
+    """Let the senior, the team or both answer validation prompts, under names of their own.
+
+    Touches, in both trainers: ``_validate``, which then runs once for each answerer over prompts
+    that say who it is, and ``_maybe_log_val_generations``, whose table has one place a step. Why:
+    verl validates in one way only. Goes when: verl takes several validations with names.
+    """
+
+    def _validate(original: Callable[..., Any], trainer: Any, *args: Any, **more: Any) -> Any:
+        tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
+        if tandem is None:
+            return original(trainer, *args, **more)
+        if any(args) or any(more.values()):
+            raise EngineError(
+                f"{type(trainer).__name__} merges the validations of several processes, so that "
+                "tandem cannot name their metrics. Use one of verl's own trainers."
+            )
+        return tandem.validate(trainer, functools.partial(original, trainer))
+
+    def _maybe_log_val_generations(
+        original: Callable[..., Any], trainer: Any, inputs: Any, outputs: Any, scores: Any
+    ) -> Any:
+        tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
+        one = None if tandem is None else tandem.validating
+        if one is not None and not one.is_alone:
+            one.samples.extend(zip(one.labelled(inputs), outputs, scores, strict=True))
+            if not one.is_last:
+                return None
+            inputs, outputs, scores = zip(*one.samples, strict=True) if one.samples else ((),) * 3
+        return original(trainer, inputs=inputs, outputs=outputs, scores=scores)
+
+    wrap_once(trainer_class, "_validate", _validate)
+    wrap_once(trainer_class, "_maybe_log_val_generations", _maybe_log_val_generations)
 
 
 def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
@@ -276,14 +315,20 @@ def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
     if tandem is None:
         return {}
     validates = batch.partition_id != "train"
-    rows = _rows_of_keys(batch, tq, tandem.imitates and not validates)
+    one = tandem.validating
+    if one is not None and one.answerer == "senior":
+        columns = []
+    else:
+        columns = [AUTHORSHIP, SEED, FINGERPRINT]
+        columns += [JUNIOR_MASK] if tandem.imitates and not validates else []
+    rows = _rows_of_keys(batch, tq, columns)
     if validates:
         tandem.admit_validation(rows)
         metrics = {}
     else:
         metrics = tandem.admit(rows)
     folder = "validation_data_dir" if validates else "rollout_data_dir"
-    if trainer.config.trainer.get(folder) and all(row.authorship is not None for row in rows):
+    if trainer.config.trainer.get(folder):
         tandem.remember(batch.keys, rows)
     return metrics
 
@@ -302,19 +347,20 @@ def _started(trainer: Any) -> TandemTrainer | None:
     return tandem
 
 
-def _rows_of_keys(batch: Any, tq: Any, imitates: bool) -> list[Row]:
+def _rows_of_keys(batch: Any, tq: Any, columns: Sequence[str]) -> list[Row]:
     """The rows of a V1 batch, which holds keys of TransferQueue.
 
-    imitates: whether they have a column of tokens to imitate.
+    columns: those of tandem's that the rows must have. Others must not be asked for, where other
+    rows of the partition had them.
     """
     if not batch.keys:
         return []
-    fields = ["responses", "response_mask", "loss_mask", "extra_fields", AUTHORSHIP, SEED]
+    fields = ["responses", "response_mask", "loss_mask", "extra_fields"]
     try:
         data = tq.kv_batch_get(
             keys=batch.keys,
             partition_id=batch.partition_id,
-            select_fields=[*fields, FINGERPRINT, *([JUNIOR_MASK] if imitates else [])],
+            select_fields=[*fields, *columns],
         )
     except ValueError as error:
         raise AuthorshipError(
@@ -404,6 +450,18 @@ def _with_rows(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
     return {**dump, **lists, "reward_extra_infos_dict": {**columns, **_columns(rows)}}
 
 
+def _of_pass(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
+    """A validation's dump, in a folder of its answerer's where there are two; others unchanged."""
+    one = tandem.validating
+    if one is None:
+        return dump
+    extra = {
+        **dump["reward_extra_infos_dict"],
+        ANSWERED_BY: [one.answerer] * len(dump["inputs"]),
+    }
+    return {**dump, "reward_extra_infos_dict": extra, "dump_path": one.dump_path(dump["dump_path"])}
+
+
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     dumped = [row.dump() for row in rows]
     return {name: [row[name] for row in dumped] for name in dumped[0]}
@@ -413,8 +471,11 @@ def watch_trainer_v0(module: ModuleType) -> None:
     """The same for the legacy trainer.
 
     Touches: ``RayPPOTrainer.__init__`` (before workers), ``_update_actor`` (right before the
-    update, and with the update's metrics) and ``_log_rollout_data``. Goes when: verl drops V0.
+    update, and with the update's metrics), ``_log_rollout_data``, ``_dump_generations``, what
+    :func:`_validate_by_each` does, and ``extract_reward``, through which alone a validation's
+    batches pass. Goes when: verl drops V0.
     """
+    started: list[TandemTrainer] = []
 
     def start(
         original: Callable[..., Any],
@@ -425,6 +486,8 @@ def watch_trainer_v0(module: ModuleType) -> None:
         **more: Any,
     ) -> None:
         trainer._tandem = TandemTrainer.start(config, tokenizer)
+        if trainer._tandem is not None:
+            started.append(trainer._tandem)
         original(trainer, config, tokenizer, *rest, **more)
 
     def _update_actor(original: Callable[..., Any], trainer: Any, batch: Any) -> Any:
@@ -449,9 +512,27 @@ def watch_trainer_v0(module: ModuleType) -> None:
             extra = {**extra, **_columns(_rows_of_batch(batch))}
         return original(trainer, batch, extra, *rest, **more)
 
+    def extract_reward(original: Callable[..., Any], batch: Any) -> Any:
+        for tandem in started:
+            if tandem.validating is not None:
+                rows = _rows_of_batch(batch)
+                tandem.admit_validation(rows)
+                tandem.validating.rows.extend(rows)
+        return original(batch)
+
+    def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
+        tandem: TandemTrainer | None = trainer._tandem
+        if tandem is not None and tandem.validating is not None:
+            extra = {**dump["reward_extra_infos_dict"], **_columns(tandem.validating.rows)}
+            dump = _of_pass(tandem, {**dump, "reward_extra_infos_dict": extra})
+        return original(trainer, **dump)
+
     wrap_once(module.RayPPOTrainer, "__init__", start)
     wrap_once(module.RayPPOTrainer, "_update_actor", _update_actor)
     wrap_once(module.RayPPOTrainer, "_log_rollout_data", _log_rollout_data)
+    wrap_once(module.RayPPOTrainer, "_dump_generations", _dump_generations)
+    wrap_once(module, "extract_reward", extract_reward)
+    _validate_by_each(module.RayPPOTrainer)
 
 
 def _padded_junior_mask(batch: Any) -> Any:

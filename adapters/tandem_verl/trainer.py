@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.announcement import announcement
-from tandem_plugin.training.checks import check_no_errors, check_rows
+from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
 from tandem_verl.refusals import check_run
 from tandem_verl.settings import tandem_config, tandem_rules
+from tandem_verl.validation import AddressedPrompts, Pass, passes
 
 __all__ = ["TandemTrainer"]
 
@@ -25,6 +26,8 @@ class TandemTrainer:
     def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
         self.config = config
         self.rules = rules
+        self.validating: Pass | None = None
+        """What is being validated; None at any other time."""
         self._rows: dict[str, Row] = {}
 
     @classmethod
@@ -71,9 +74,30 @@ class TandemTrainer:
         check_rows(rows, self.rules)
         return {**tandem_metrics(rows), **grading_metrics(rows)}
 
+    def validate(self, trainer: Any, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Validate once for everyone who is to answer, and return the metrics of all.
+
+        trainer: verl's, whose ``val_dataloader`` says meanwhile who is to answer. run: verl's own
+        validation.
+        """
+        prompts = trainer.val_dataloader
+        metrics: dict[str, Any] = {}
+        try:
+            for one in passes(self.config):
+                self.validating = one
+                trainer.val_dataloader = AddressedPrompts(prompts, one.answerer)
+                metrics |= one.named(run())
+        finally:
+            self.validating, trainer.val_dataloader = None, prompts
+        return metrics
+
     def admit_validation(self, rows: Sequence[Row]) -> None:
-        """Raise when a validation trajectory failed in tandem."""
-        check_no_errors(rows)
+        """Raise when a validation trajectory failed in tandem, or was another's to answer."""
+        if self.validating is None:
+            check_no_errors(rows)
+        else:
+            team = self.validating.answerer == "team"
+            check_validation_rows(rows, team, self.rules)
 
     def remember(self, keys: Sequence[str], rows: Sequence[Row]) -> None:
         """Keep rows for the dump that follows, under the keys that the dump will name."""

@@ -20,7 +20,7 @@ tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 
 case $method in
   trl)
-    # The best checkpoint is chosen by the team's accuracy, so the team answers validation prompts.
+    # The best checkpoint is chosen by the team's accuracy: team/val-core/... in verl's log.
     settings=(+$tandem.schedule=word +$tandem.p=0.5 +$tandem.cap=32 +$tandem.validation=team)
     ;;
   grpo) settings=() ;;

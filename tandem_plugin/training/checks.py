@@ -10,7 +10,7 @@ from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.rows import Row
 
-__all__ = ["check_no_errors", "check_rows"]
+__all__ = ["check_no_errors", "check_rows", "check_validation_rows"]
 
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
@@ -30,6 +30,23 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
         if rules.config.lambda_jun:
             _check_junior_mask(row)
     _check_groups(rows)
+
+
+def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -> None:
+    """Raise unless every validation response was written by who was asked to.
+
+    team: whether that is the team; otherwise it is the senior alone. Raises as :func:`check_rows`
+    does.
+    """
+    check_no_errors(rows)
+    for row in rows:
+        if team:
+            _check_row(row, rules.of(row.settings).fingerprint)
+        elif row.authorship is not None:
+            raise AuthorshipError(
+                f"{row.name} was written by the team, but it answers a validation prompt that the "
+                "senior was to answer alone."
+            )
 
 
 def check_no_errors(rows: Iterable[Row]) -> None:

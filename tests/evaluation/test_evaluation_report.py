@@ -208,14 +208,15 @@ def test_safe_text_has_no_markup_and_no_control_characters():
 VERL_FILE = """\
 {"step": 2, "data": {"critic/score/mean": 0.5, "response_length/mean": 30, "timing_s/step": 60.5}}
 {"step": 1, "data": {"critic/score/mean": 0.25, "val-core/a/acc/mean@4": 0.2,\
- "val-core/b/acc/mean@4": 0.4}}
+ "val-core/b/acc/mean@4": 0.4, "team/val-core/a/acc/mean@4": 0.1}}
 not json
 {"step": 3, "data": {"critic/score/mean": NaN, "other": "text"}}
 """
 VERL_PRINTED = """\
 (TaskRunner pid=9) step:1 - critic/score/mean:0.25 - response_length/mean:np.float64(31.5)\
  - timing_s/step:6e1
-(TaskRunner pid=9) step:2 - critic/score/mean:-0.5 - val-core/a/acc/mean@4:0.75
+(TaskRunner pid=9) step:2 - critic/score/mean:-0.5 - val-core/a/acc/mean@4:0.75\
+ - team/val-core/a/acc/mean@4:0.5 - team/val-core/b/acc/mean@4:0.25
 """
 OPENRLHF = """\
 INFO ✨ Global step 1: {'policy_loss': nan, 'rollout/reward_mean': 0.25,\
@@ -237,6 +238,7 @@ INFO Eval at step 2: {'eval_math_pass1': 0.5}
                 "length": ((2, 30.0),),
                 "seconds": ((2, 60.5),),
                 "accuracy": ((1, pytest.approx(0.3)),),
+                "team_accuracy": ((1, 0.1),),
             },
         ),
         (
@@ -246,6 +248,7 @@ INFO Eval at step 2: {'eval_math_pass1': 0.5}
                 "length": ((1, 31.5),),
                 "seconds": ((1, 60.0),),
                 "accuracy": ((2, 0.75),),
+                "team_accuracy": ((2, 0.375),),
             },
         ),
         (

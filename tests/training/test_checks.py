@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tandem_plugin import AuthorshipError, EngineError, FingerprintError
-from tandem_plugin.training.checks import check_no_errors, check_rows
+from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.rows import Row
 
 
@@ -82,3 +82,18 @@ def test_validation_stops_on_errors_only() -> None:
     check_no_errors([replace(GOOD, authorship=None)])
     with pytest.raises(EngineError):
         check_no_errors([replace(GOOD, error="no")])
+
+
+def test_validation_rows_are_whose_they_should_be() -> None:
+    alone = replace(GOOD, authorship=None, seed=None, fingerprint=None, passages=[])
+    check_validation_rows([GOOD, row([0, 0], "h")], True, RULES)
+    check_validation_rows([alone], False, RULES)
+    with pytest.raises(AuthorshipError, match="has no authorship"):
+        check_validation_rows([GOOD, alone], True, RULES)
+    with pytest.raises(FingerprintError, match="under the rules g"):
+        check_validation_rows([replace(GOOD, fingerprint="g")], True, RULES)
+    with pytest.raises(AuthorshipError, match="senior was to answer alone"):
+        check_validation_rows([alone, GOOD], False, RULES)
+    for team in (True, False):
+        with pytest.raises(EngineError, match=r"RequestError: no\."):
+            check_validation_rows([replace(alone, error="RequestError: no.")], team, RULES)

@@ -49,6 +49,13 @@ HOOKS = [
         ["self", "inputs", "outputs", "gts", "scores", "reward_extra_infos_dict", "dump_path"],
         False,
     ),
+    (V1, "PPOTrainer._validate", ["self"], False),
+    (
+        V1,
+        "PPOTrainer._maybe_log_val_generations",
+        ["self", "inputs", "outputs", "scores"],
+        False,
+    ),
     (
         "verl.trainer.ppo.v1.replay_buffer",
         "ReplayBuffer.sample",
@@ -72,6 +79,20 @@ HOOKS = [
         False,
     ),
     ("verl.trainer.ppo.padding_utils", "construct_minimal_padding_template", ["source_td"], False),
+    (
+        V0,
+        "RayPPOTrainer._dump_generations",
+        ["self", "inputs", "outputs", "gts", "scores", "reward_extra_infos_dict", "dump_path"],
+        False,
+    ),
+    (V0, "RayPPOTrainer._validate", ["self", "merged"], False),
+    (
+        V0,
+        "RayPPOTrainer._maybe_log_val_generations",
+        ["self", "inputs", "outputs", "scores"],
+        False,
+    ),
+    ("verl.trainer.ppo.reward", "extract_reward", ["batch"], False),
     (SERVER, "vLLMHttpServer.__init__", ["self", "config"], False),
     (SERVER, "vLLMHttpServer.run_server", ["self", "args"], True),
     (SERVER, "vLLMHttpServer.generate", ["self", "prompt_ids", "sampling_params"], True),
@@ -118,6 +139,22 @@ def test_trainers_that_interrupt_pass_where_batches_are_checked() -> None:
             assert f"def {hook}" not in body
     replay = source_of("verl.trainer.ppo.v1.replay_buffer")
     assert replay.count("    def sample(") == 2  # of the synchronous and the asynchronous buffer
+
+
+@pytest.mark.parametrize(
+    ("module", "path"), [(V1, "PPOTrainer._validate"), (V0, "RayPPOTrainer._validate")]
+)
+def test_validation_takes_its_prompts_where_they_are_addressed(module: str, path: str) -> None:
+    said = ast.unparse(function_of(module, path))
+    assert " in self.val_dataloader:" in said
+    assert "self._dump_generations(inputs=" in said
+    assert "self._maybe_log_val_generations(inputs=" in said
+
+
+def test_validation_of_v0_is_seen_where_its_rewards_are_taken() -> None:
+    body = source_of(V0)
+    assert "from verl.trainer.ppo.reward import extract_reward" in body
+    assert "extract_reward(test_batch)" in ast.unparse(function_of(V0, "RayPPOTrainer._validate"))
 
 
 def test_installed_verl_is_of_the_tested_series() -> None:

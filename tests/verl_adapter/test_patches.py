@@ -264,7 +264,16 @@ class Buffer:
         return SimpleNamespace(keys=keys, partition_id=self.partition), {"other": 1}
 
 
-class TrainerV1:
+class Validation:
+    """What both trainers have to validate with, as far as the patches see it."""
+
+    def _validate(self) -> dict[str, float]:
+        return {}
+
+    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
+
+
+class TrainerV1(Validation):
     def __init__(self, config: Any, partition: str = "train") -> None:
         self.config, self.partition = config, partition
         self.dumped: dict[str, Any] = {}
@@ -442,7 +451,7 @@ def test_rows_that_verl_makes_up_imitate_nothing() -> None:
     assert "junior_mask" not in padding.construct_minimal_padding_template({}, {}, 0)[0]
 
 
-class TrainerV0:
+class TrainerV0(Validation):
     def __init__(self, config: Any, tokenizer: Any) -> None:
         self.config = config
         self.logged: dict[str, Any] = {}
@@ -457,6 +466,8 @@ class TrainerV0:
 
     def _log_rollout_data(self, batch: Any, extra: Any, timing: Any, folder: str) -> None:
         self.logged = extra
+
+    def _dump_generations(self, **dump: Any) -> None: ...
 
 
 def batch_v0(fingerprint: str) -> Any:
@@ -482,7 +493,7 @@ def batch_v0(fingerprint: str) -> Any:
 
 
 def trainer_v0(config: Any) -> Any:
-    base = module(RayPPOTrainer=TrainerV0)
+    base = module(RayPPOTrainer=TrainerV0, extract_reward=lambda batch: (None, {}))
     patches.watch_trainer_v0(base)
     return base.RayPPOTrainer(config, TOKENIZER)
 

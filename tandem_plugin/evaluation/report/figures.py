@@ -295,6 +295,7 @@ def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
         "seconds": "seconds a step",
         "accumulated_hours": "hours so far",
         "accuracy": "evaluation accuracy",
+        "team_accuracy": "the team's",
     }
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {name: {} for name in titles}
     for log in logs:
@@ -330,8 +331,8 @@ def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
     return ReportFigure(
         "training-dynamics",
         "Training dynamics",
-        "From the trainers' logs. Accuracy is each run's own evaluation, which may differ in who "
-        "answers.",
+        "From the trainers' logs. Accuracy is each run's own evaluation; verl's logs name the "
+        "team's apart, OpenRLHF's do not say who answers.",
         ("quantity", "run", "step", "value"),
         rows,
         draw,

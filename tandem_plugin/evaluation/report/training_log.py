@@ -13,15 +13,19 @@ from tandem_plugin.errors import EvaluationError
 
 __all__ = ["QUANTITIES", "TrainingLog", "read_training_log"]
 
-QUANTITIES = ("reward", "length", "seconds", "accuracy")
+QUANTITIES = ("reward", "length", "seconds", "accuracy", "team_accuracy")
 
 _KEYS = {
     "reward": ("critic/score/mean", "critic/rewards/mean", "rollout/reward_mean", "reward"),
     "length": ("response_length/mean", "rollout/response_length_mean", "response_length"),
     "seconds": ("timing_s/step", "perf/time_per_step", "timing/step_total"),
 }
-_ACCURACY = (re.compile(r"val-core/.+/acc/mean@\d+"), re.compile(r"val-core/.+/reward/mean@\d+"),
-             re.compile(r"eval_.+_pass1"))  # fmt: skip
+_ACCURACIES = {
+    "accuracy": (re.compile(r"val-core/.+/acc/mean@\d+"),
+                 re.compile(r"val-core/.+/reward/mean@\d+"), re.compile(r"eval_.+_pass1")),
+    "team_accuracy": (re.compile(r"team/val-core/.+/acc/mean@\d+"),
+                      re.compile(r"team/val-core/.+/reward/mean@\d+")),
+}  # fmt: skip
 
 _NUMBER = r"(?:np\.\w+\()?(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\)?"
 _VERL_STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
@@ -38,8 +42,8 @@ class TrainingLog:
 
     name: str
     curves: Mapping[str, tuple[tuple[int, float], ...]]
-    """``reward``, ``length`` (tokens a response), ``seconds`` (a step), ``accuracy``; those that
-    the log has."""
+    """``reward``, ``length`` (tokens a response), ``seconds`` (a step), ``accuracy``, and
+    ``team_accuracy`` where validation says that the team answered; those that the log has."""
 
 
 def read_training_log(name: str, path: Path) -> TrainingLog:
@@ -77,9 +81,9 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
 
 
 def _quantity(quantity: str, metrics: Mapping[str, float]) -> float | None:
-    if quantity != "accuracy":
+    if quantity in _KEYS:
         return next((metrics[key] for key in _KEYS[quantity] if key in metrics), None)
-    for pattern in _ACCURACY:
+    for pattern in _ACCURACIES[quantity]:
         found = [value for key, value in metrics.items() if pattern.fullmatch(key)]
         if found:
             return sum(found) / len(found)

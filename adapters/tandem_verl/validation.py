@@ -1,0 +1,126 @@
+"""Who answers validation prompts: the senior alone, the team, or each of the two in its turn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.training.rows import Row
+
+__all__ = [
+    "ANSWERED_BY",
+    "ANSWERER",
+    "ROW",
+    "TEAM",
+    "AddressedPrompts",
+    "Answerer",
+    "Pass",
+    "answerer_of",
+    "passes",
+]
+
+Answerer = Literal["senior", "team"]
+
+ROW = "tandem_row"
+"""The batch column that numbers the prompts of one step."""
+
+ANSWERER = "tandem_answerer"
+"""The batch column that says who is to answer a validation prompt."""
+
+ANSWERED_BY = "answered_by"
+"""The column of a validation dump that says who did."""
+
+TEAM = "team/"
+"""How the names of the team's validation metrics begin; the senior's are verl's own."""
+
+_PASSES: Mapping[str, tuple[Answerer, ...]] = {
+    "senior": ("senior",),
+    "team": ("team",),
+    "both": ("senior", "team"),
+}
+
+
+@dataclass(slots=True)
+class Pass:
+    """One walk through the validation prompts, all of them answered by one answerer."""
+
+    answerer: Answerer
+    is_alone: bool
+    """Whether it is the only one of this validation."""
+    is_last: bool
+    rows: list[Row] = field(default_factory=list)
+    """What was generated so far, where the trainer has no keys to ask for it later."""
+    samples: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    """(input, output, score) for the loggers' table: those of earlier passes, and its own."""
+
+    def dump_path(self, folder: str) -> str:
+        """Where its dump goes: passes of one step must not overwrite each other."""
+        return folder if self.is_alone else os.path.join(folder, self.answerer)
+
+    def named(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Its metrics under names of their own."""
+        prefix = TEAM if self.answerer == "team" else ""
+        return {f"{prefix}{name}": value for name, value in metrics.items()}
+
+    def labelled(self, inputs: Sequence[Any]) -> list[Any]:
+        """Inputs for a table that shows several passes."""
+        return [f"[{self.answerer}] {text}" for text in inputs]
+
+
+def passes(config: TandemConfig) -> Iterator[Pass]:
+    """The passes that one validation is made of, the senior's first."""
+    answerers = _PASSES[config.validation]
+    samples: list[tuple[Any, Any, Any]] = []
+    for number, answerer in enumerate(answerers, 1):
+        yield Pass(answerer, len(answerers) == 1, number == len(answerers), samples=samples)
+
+
+def answerer_of(config: TandemConfig, sample: Mapping[str, Any]) -> Answerer:
+    """Who is to answer a validation prompt.
+
+    sample: the row's fields. Raises :class:`ConfigError` where both are, and the row does not say
+    whose turn it is.
+    """
+    answerer = sample.get(ANSWERER, config.validation)
+    if answerer == "both":
+        raise ConfigError(
+            "tandem.validation=both: a validation prompt came without saying who is to answer it, "
+            "so this trainer does not validate through verl's own _validate. Set "
+            "validation=senior or validation=team."
+        )
+    return "team" if answerer == "team" else "senior"
+
+
+class AddressedPrompts:
+    """verl's loader of validation prompts, with two more columns: who is to answer, and numbers.
+
+    Everything but iterating over it is the loader's own.
+    """
+
+    def __init__(self, batches: Any, answerer: Answerer) -> None:
+        self._batches = batches
+        self._answerer = answerer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        first = 0
+        for batch in self._batches:
+            count = len(next(iter(batch.values())))
+            numbers = np.array(range(first, first + count), dtype=object)
+            yield {
+                **batch,
+                ANSWERER: np.array([self._answerer] * count, dtype=object),
+                ROW: numbers,
+            }
+            first += count
