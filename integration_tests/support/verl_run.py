@@ -67,8 +67,14 @@ class VerlBench:
     """The interpreter of the environment that the trainer runs in."""
 
     @classmethod
-    def make(cls, folder: Path, model: Path, python: str = sys.executable) -> VerlBench:
-        """Write prompts and a reward for ``model``, a checkpoint with a chat template."""
+    def make(
+        cls, folder: Path, model: Path, python: str = sys.executable, agents: Sequence[str] = ()
+    ) -> VerlBench:
+        """Write prompts and a reward for ``model``, a checkpoint with a chat template.
+
+        agents: the names of the agent loops that prompts in turn go through; verl's default without
+        any.
+        """
         import pandas
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +87,7 @@ class VerlBench:
                     "ability": "spelling",
                     "reward_model": {"style": "rule", "ground_truth": "e"},
                     "extra_info": {"index": i, "split": "train"},
+                    **({"agent_name": agents[i % len(agents)]} if agents else {}),
                 }
                 for i in range(first, first + count)
             )
@@ -94,7 +101,7 @@ class VerlBench:
         self,
         *overrides: str,
         environment: dict[str, str] | None = None,
-        hook: str | None = None,
+        hook: str | Sequence[str] = (),
         watch: str | None = None,
         timeout: float = 600,
         name: str = "run",
@@ -104,16 +111,17 @@ class VerlBench:
         """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s.
 
         recipe: a script and its method, run in its place with the machine and the sizes overridden,
-        and nothing else. keeps: how further settings begin that the recipe says itself. hook: a
-        module of ``support`` that verl loads in each of its processes, before plugins. watch: a
+        and nothing else. keeps: how further settings begin that the recipe says itself. hook:
+        modules of ``support`` that verl loads in each of its processes, before plugins. watch: a
         sentence of the log from whose first appearance to measure the end.
         Ray gives itself 30 s to start, fixed: on a busy machine that may take another attempt.
         """
+        hooks = [hook] if isinstance(hook, str) else list(hook)
         for _ in range(3):
             run = self._attempt(
                 list(overrides),
                 environment or {},
-                hook,
+                hooks,
                 watch,
                 timeout,
                 name,
@@ -128,7 +136,7 @@ class VerlBench:
         self,
         overrides: list[str],
         environment: dict[str, str],
-        hook: str | None,
+        hooks: list[str],
         watch: str | None,
         timeout: float,
         name: str,
@@ -140,13 +148,13 @@ class VerlBench:
             if recipe:
                 settings = [one for one in settings if not one.startswith(kept)]
             command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
-            return [*command, *settings, *overrides], self._environment(out, hook) | environment
+            return [*command, *settings, *overrides], self._environment(out, hooks) | environment
 
         run = run_trainer(self.folder, name, started, watch, timeout)
         return VerlRun(**vars(run))
 
-    def _environment(self, out: Path, hook: str | None) -> dict[str, str]:
-        modules = ["tandem_verl.cpu"] if hook is None else ["tandem_verl.cpu", f"support.{hook}"]
+    def _environment(self, out: Path, hooks: list[str]) -> dict[str, str]:
+        modules = ["tandem_verl.cpu", *(f"support.{hook}" for hook in hooks)]
         paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,

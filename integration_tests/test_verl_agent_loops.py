@@ -1,0 +1,165 @@
+"""verl's tool loop and a user's own loops in tandem: several generate calls in one trajectory."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+import torch
+from support import agent_loops, tool
+from support.verl_run import TANDEM, VerlBench, VerlRun
+
+from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.cli.audit import Audit, RuleBook
+from tandem_plugin.rollouts.rollout import read_rollouts
+from tandem_plugin.seeds import derive_seed
+
+pytestmark = pytest.mark.timeout(1200)
+STEPS, SEED, LENGTH = 2, 7, 96
+AGENTS = ("tool_agent", "two_calls", "tool_agent", "two_outputs")
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("captured")
+
+
+@pytest.fixture(scope="module")
+def run(
+    tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], captured: Path
+) -> VerlRun:
+    """Every step's four prompts: two through the tool loop, one through each loop of the user's."""
+    folder = tmp_path_factory.mktemp("verl")
+    bench = VerlBench.make(folder, checkpoints["senior"], agents=AGENTS)
+    loops = folder / "loops.yaml"
+    loops.write_text(agent_loops.CONFIG)
+    rollout = "actor_rollout_ref.rollout"
+    done = bench.run(
+        f"{TANDEM}.schedule=word",
+        f"{TANDEM}.cap=6",
+        f"{TANDEM}.seed={SEED}",
+        f"{TANDEM}.junior={checkpoints['junior']}",
+        f"{TANDEM}.record={captured / 'engine'}",
+        f"{rollout}.agent.agent_loop_config_path={loops}",
+        f"{rollout}.multi_turn.function_tool_path={tool.__file__}",
+        f"{rollout}.multi_turn.format={agent_loops.PARSER}",
+        f"{rollout}.multi_turn.max_assistant_turns={agent_loops.TURNS}",
+        "data.shuffle=False",
+        f"data.max_response_length={LENGTH}",
+        f"{rollout}.max_model_len=192",
+        f"trainer.total_training_steps={STEPS}",
+        hook=["capture_update", "agent_loops"],
+        environment={"TANDEM_TEST_CAPTURE": str(captured)},
+        name="loops",
+    )
+    assert done.exit_code == 0, done.log[-3000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def rule(checkpoints: dict[str, Path]) -> Rule:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
+
+
+@pytest.fixture(scope="module")
+def rows(run: VerlRun) -> dict[int, list[dict[str, Any]]]:
+    """The dumped rows of every step."""
+    return {step: run.rollouts(step) for step in range(1, STEPS + 1)}
+
+
+def places(number: int) -> dict[int, tuple[str, int]]:
+    """The agent loop and number of every generate call of a step, by its seed."""
+    return {
+        derive_seed(SEED, "training", number, "row", row, session, call): (AGENTS[row], call)
+        for row in range(4)
+        for session in range(2)
+        for call in range(3)
+    }
+
+
+def test_every_call_has_a_seed_of_its_own(rows: dict[int, list[dict[str, Any]]]) -> None:
+    for step, dumped in rows.items():
+        known = places(step)
+        calls = [[known[seed] for seed, *_ in row["tandem_passages"]] for row in dumped]
+        counts = Counter(tuple(call) for call in calls)
+        loops = [(("two_calls", 1), ("two_calls", 2)), (("two_outputs", 0),), (("two_outputs", 1),)]
+        for loop in loops:  # the draft of two_calls was dropped, and its seed with it
+            assert counts.pop(loop) == 2
+        assert {len(calls) for calls in counts} <= {1, 2, 3}
+        assert max(len(calls) for calls in counts) == 3
+        for calls_of_tool in counts:
+            expected = [("tool_agent", call) for call in range(len(calls_of_tool))]
+            assert list(calls_of_tool) == expected
+        assert [row["tandem_seed"] for row in dumped] == [
+            row["tandem_passages"][0][0] for row in dumped
+        ]
+
+
+def test_every_passage_replays_and_nobody_wrote_the_rest(
+    rows: dict[int, list[dict[str, Any]]], rule: Rule, captured: Path
+) -> None:
+    recorded = {}
+    for file in (captured / "engine").glob("*.jsonl"):
+        for line in file.read_text().splitlines():
+            record = json.loads(line)
+            recorded[record["tandem_seed"]] = record["authorship"]
+    for row in (row for dumped in rows.values() for row in dumped):
+        rest = row["authorship"].copy()
+        for seed, start, stop in row["tandem_passages"]:
+            replayed = rule.replay(row["response_ids"][start:stop], seed).tolist()
+            assert row["authorship"][start:stop] == replayed
+            assert recorded[seed][: stop - start] == replayed
+            rest[start:stop] = [0] * (stop - start)
+        assert not any(rest)
+    assert any(
+        sum(stop - start for _, start, stop in row["tandem_passages"]) < len(row["response_ids"])
+        for row in rows[1]
+    )
+
+
+def test_tandem_replay_reads_the_dump(run: VerlRun, rule: Rule, checkpoints: Any) -> None:
+    audit = Audit(RuleBook(Vocabulary.from_path(checkpoints["senior"]), {}), 10)
+    audit.add(list(read_rollouts(run.folder / "rollouts" / "1.jsonl")))
+    assert (audit.differing_rows, audit.rows) == (0, len(run.rollouts(1)))
+
+
+def test_rollout_and_actor_agree_on_every_trained_token(run: VerlRun) -> None:
+    differences = [step["training/rollout_probs_diff_max"] for step in run.steps]
+    assert len(differences) == STEPS
+    assert max(differences) <= 1e-6
+
+
+def test_tool_outputs_and_the_juniors_tokens_contribute_exactly_zero(
+    rows: dict[int, list[dict[str, Any]]], captured: Path
+) -> None:
+    def padded(bits: list[int]) -> tuple[int, ...]:
+        return tuple(bits + [0] * (LENGTH - len(bits)))
+
+    # verl fills batches with rows that train nothing: only what is trained on is compared.
+    wanted = Counter(padded(row["authorship"]) for row in rows[1] if any(row["authorship"]))
+    masks: Counter[tuple[int, ...]] = Counter()
+    files = sorted(captured.glob("loss-*.pt"), key=lambda file: int(file.stem.split("-")[1]))
+    for file in files:
+        loss = torch.load(file)
+        mask = loss["response_mask"].bool()
+        assert not loss["gradient"][~mask].any()
+        if sum(masks.values()) < sum(wanted.values()):  # those of the first step
+            masks.update(padded(bits) for bits in mask.int().tolist() if any(bits))
+    assert masks == wanted
+
+
+def test_metrics_count_the_tokens_that_a_model_wrote(
+    run: VerlRun, rows: dict[int, list[dict[str, Any]]]
+) -> None:
+    for step in run.steps:
+        dumped = rows[step["training/global_step"]]
+        written = sum(stop - start for row in dumped for _, start, stop in row["tandem_passages"])
+        senior = sum(sum(row["authorship"]) for row in dumped)
+        assert step["tandem/senior_share"] == pytest.approx(senior / written)
