@@ -19,7 +19,15 @@ from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
-STEPS, SEED, EPOCHS, LAMBDA_JUN = 3, 7, 2, 0.2
+STEPS, SAVED, SEED, EPOCHS, LAMBDA_JUN = 4, 2, 7, 2, 0.2
+
+
+LONG = [
+    f"{TANDEM}.validation=both",
+    "actor_rollout_ref.actor.loss_agg_mode=token-mean",
+    f"trainer.total_training_steps={STEPS}",
+    f"trainer.test_freq={SAVED}",
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +52,13 @@ def flags(checkpoints: dict[str, Path]) -> list[str]:
 def trained(
     bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[VerlRun, Path]:
-    """Trainer V1, token-mean, and validation by the team after the last step."""
+    """Trainer V1, token-mean, saved half way; senior and team validate there and at the end."""
     captured = tmp_path_factory.mktemp("captured")
     run = bench.run(
         *flags,
-        f"{TANDEM}.validation=team",
-        "actor_rollout_ref.actor.loss_agg_mode=token-mean",
-        f"trainer.total_training_steps={STEPS}",
-        f"trainer.test_freq={STEPS}",
-        hook="capture_update",
+        *LONG,
+        f"trainer.save_freq={SAVED}",
+        hook=["capture_update", "fixed_noise"],
         environment={"TANDEM_TEST_CAPTURE": str(captured)},
         name="trained",
     )
@@ -61,15 +67,32 @@ def trained(
 
 
 @pytest.fixture(scope="module")
+def resumed(bench: VerlBench, flags: list[str], trained: tuple[VerlRun, Path]) -> VerlRun:
+    """The same from the checkpoint of its middle."""
+    checkpoint = trained[0].folder / "checkpoints" / f"global_step_{SAVED}"
+    run = bench.run(
+        *flags,
+        *LONG,
+        "trainer.resume_mode=resume_path",
+        f"trainer.resume_from_path={checkpoint}",
+        hook="fixed_noise",
+        name="resumed",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    return run
+
+
+@pytest.fixture(scope="module")
 def legacy(
     bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[VerlRun, Path]:
-    """Trainer V0, one step, sequence-mean, the junior imitated; the senior alone validates."""
+    """Trainer V0, one step, sequence-mean, the junior imitated, validation by both."""
     captured = tmp_path_factory.mktemp("captured")
     run = bench.run(
         *flags,
         f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
         "trainer.use_v1=False",
+        f"{TANDEM}.validation=both",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
         "trainer.total_training_steps=1",
         "trainer.test_freq=1",
@@ -111,20 +134,19 @@ def test_mask_shifted_by_one_token_does_not_agree(bench: VerlBench, flags: list[
 
 
 def test_log_says_that_tandem_is_on(either: Any, rule: Rule) -> None:
-    run, _, name = either
-    validation = "team" if name == "trained" else "senior"
+    run, _, _ = either
     lines = [line for line in run.log.splitlines() if "tandem is on: schedule=word p=0.5" in line]
     assert len(lines) == 1
-    for part in ("cap=6", f"validation={validation}", f"fingerprint={rule.fingerprint}"):
+    for part in ("cap=6", "validation=both", f"fingerprint={rule.fingerprint}"):
         assert part in lines[0]
 
 
 def test_dump_replays(either: Any, rule: Rule) -> None:
     run, _, name = either
     rows = [row for step in run.steps for row in run.rollouts(step["training/global_step"])]
-    if name == "trained":
-        rows += run.rollouts(STEPS, "validation")
-    assert len(rows) == 8 * len(run.steps) + (2 if name == "trained" else 0)
+    for step in validated(name):
+        rows += run.rollouts(step, "validation/team")
+    assert len(rows) == 8 * len(run.steps) + 2 * len(validated(name))
     assert len({row["tandem_seed"] for row in rows}) == len(rows)
     for row in rows:
         replayed = rule.replay(row["response_ids"], row["tandem_seed"])
@@ -202,7 +224,45 @@ def test_junior_in_the_engine_is_the_same_bit_by_bit_after_training(either: Any)
     assert len({senior for senior, _ in lines}) >= 2 + len(run.steps)
 
 
-def test_senior_alone_validates_without_authorship(legacy: tuple[VerlRun, Path]) -> None:
-    rows = legacy[0].rollouts(1, "validation")
-    assert len(rows) == 2
-    assert all("authorship" not in row for row in rows)
+def test_senior_and_team_validate_apart(either: Any) -> None:
+    run, _, name = either
+    for step in validated(name):
+        means = {}
+        for answerer in ("senior", "team"):
+            rows = run.rollouts(step, f"validation/{answerer}")
+            assert [row["answered_by"] for row in rows] == [answerer] * 2
+            assert [row["authorship"] is not None for row in rows] == [answerer == "team"] * 2
+            assert [row["tandem_seed"] is not None for row in rows] == [answerer == "team"] * 2
+            means[answerer] = sum(row["score"] for row in rows) / 2
+        (metrics,) = [one for one in run.steps if one["training/global_step"] == step]
+        assert metrics["val-core/tiny/reward/mean@1"] == pytest.approx(means["senior"])
+        assert metrics["team/val-core/tiny/reward/mean@1"] == pytest.approx(means["team"])
+
+
+def validated(name: str) -> list[int]:
+    """The steps after which a run validated."""
+    return [SAVED, STEPS] if name == "trained" else [1]
+
+
+def test_resumed_run_goes_on_with_the_same_authors(
+    trained: tuple[VerlRun, Path], resumed: VerlRun, rule: Rule
+) -> None:
+    """The same prompts, seeds and, under equal noise, tokens: weights and data go on as saved."""
+    later = [step["training/global_step"] for step in resumed.steps]
+    assert later == list(range(SAVED + 1, STEPS + 1))
+    for step in later:
+        for kind in ("rollouts", "validation/team")[: 2 if step in validated("trained") else 1]:
+            ours, theirs = by_seed(resumed, step, kind), by_seed(trained[0], step, kind)
+            assert ours.keys() == theirs.keys()
+            for seed, row in ours.items():
+                assert row["input"] == theirs[seed]["input"]
+                assert row["tandem_fingerprint"] == rule.fingerprint
+                assert row["authorship"] == rule.replay(row["response_ids"], seed).tolist()
+                assert row["response_ids"] == theirs[seed]["response_ids"]
+                assert row["authorship"] == theirs[seed]["authorship"]
+    for step, before in zip(resumed.steps, trained[0].steps[SAVED:], strict=True):
+        assert step["tandem/senior_share"] == before["tandem/senior_share"]
+
+
+def by_seed(run: VerlRun, step: int, kind: str) -> dict[int, dict[str, Any]]:
+    return {row["tandem_seed"]: row for row in run.rollouts(step, kind)}

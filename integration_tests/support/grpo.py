@@ -13,9 +13,20 @@ CLIP, DUAL_CLIP = 0.2, 3.0
 
 
 class GRPOReference:
-    """The gradient of one mini-batch, in float64, row by row and without any padding."""
+    """The gradient of one mini-batch, in float64, row by row and without any padding.
 
-    def __init__(self, checkpoint: Path, rollouts: list[dict[str, Any]]) -> None:
+    entropy, kl: the coefficients of an entropy bonus and of the KL estimate "k3" to the checkpoint,
+    which is also the policy that the rollouts are from.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        rollouts: list[dict[str, Any]],
+        entropy: float = 0.0,
+        kl: float = 0.0,
+    ) -> None:
+        self.entropy, self.kl = entropy, kl
         self.model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float64).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         self.rollouts = rollouts
@@ -34,9 +45,14 @@ class GRPOReference:
 
     def logprobs(self, row: dict[str, Any]) -> torch.Tensor:
         """The model's logprob of every response token: float64 ``[length]``."""
+        response = row["response_ids"]
+        return self._distributions(row)[torch.arange(len(response)), torch.tensor(response)]
+
+    def _distributions(self, row: dict[str, Any]) -> torch.Tensor:
+        """The model's logprobs at every response position: float64 ``[length, vocabulary]``."""
         prompt, response = self.prompt(row), row["response_ids"]
         logits = self.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
-        return logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
+        return logits.log_softmax(-1)
 
     def gradients(
         self,
@@ -84,17 +100,24 @@ class GRPOReference:
         return float(((ratios - 1).abs() > CLIP).double().mean())
 
     def _losses(self, row: dict[str, Any], advantage: float, old: torch.Tensor) -> list[Any]:
-        """The clipped loss of the senior's tokens."""
+        """The clipped loss of the senior's tokens, with the bonus and the penalty of each."""
         losses = []
-        for new, before, senior in zip(self.logprobs(row), old, row["authorship"], strict=True):
+        tokens = zip(
+            self._distributions(row), row["response_ids"], old, row["authorship"], strict=True
+        )
+        for logprobs, token, before, senior in tokens:
             if not senior:
                 continue
+            new = logprobs[token]
             ratio = (new - before).exp()
             clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
             loss = torch.maximum(-advantage * ratio, -advantage * clipped)
             if advantage < 0:
                 loss = torch.minimum(loss, torch.tensor(-advantage * DUAL_CLIP).double())
-            losses.append(loss)
+            entropy = -(logprobs.exp() * logprobs).sum()
+            penalty = (before - new).exp() - (before - new) - 1
+            penalty = penalty.clamp(max=10)  # as verl does, against outliers
+            losses.append(loss - self.entropy * entropy + self.kl * penalty)
         return losses
 
 

@@ -1,0 +1,112 @@
+"""verl's further loss terms and ways of batching in tandem: all of them in one run.
+
+Dynamic batch size, remove-padding, entropy bonus, KL loss towards the reference, and token-level
+importance correction between rollout and actor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+import torch
+from support.grpo import GRPOReference, relative_error
+from support.verl_run import TANDEM, VerlBench, VerlRun
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+
+pytestmark = pytest.mark.timeout(900)
+EPOCHS, ENTROPY, KL = 2, 0.02, 0.05
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
+    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("captured")
+
+
+@pytest.fixture(scope="module")
+def run(bench: VerlBench, checkpoints: dict[str, Path], captured: Path) -> VerlRun:
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    done = bench.run(
+        f"{TANDEM}.schedule=word",
+        f"{TANDEM}.cap=6",
+        f"{TANDEM}.junior={checkpoints['junior']}",
+        f"{actor}.use_dynamic_bsz=True",
+        f"{actor}.ppo_max_token_len_per_gpu=192",
+        f"{rollout}.log_prob_max_token_len_per_gpu=192",
+        "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=192",
+        "actor_rollout_ref.model.use_remove_padding=True",
+        f"{actor}.calculate_entropy=True",
+        f"{actor}.entropy_coeff={ENTROPY}",
+        f"{actor}.use_kl_loss=True",
+        f"{actor}.kl_loss_coef={KL}",
+        f"{actor}.kl_loss_type=low_var_kl",
+        # Else the reference computes in bfloat16, and the penalty has a slope from the start.
+        "+actor_rollout_ref.ref.fsdp_config.mixed_precision="
+        "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
+        "algorithm.rollout_correction.rollout_is=token",
+        f"{actor}.ppo_epochs={EPOCHS}",
+        f"{actor}.optim.lr=2e-3",
+        "trainer.total_training_steps=2",
+        hook="capture_update",
+        environment={"TANDEM_TEST_CAPTURE": str(captured)},
+        name="terms",
+    )
+    assert done.exit_code == 0, done.log[-3000:]
+    return done
+
+
+def test_every_term_is_there(run: VerlRun) -> None:
+    assert len(run.steps) == 2
+    for step in run.steps:
+        assert step["training/rollout_probs_diff_max"] <= 1e-6
+        assert step["actor/kl_coef"] == pytest.approx(KL)
+        assert step["actor/entropy_loss"] > 0
+        assert step["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=1e-5)
+    assert run.steps[1]["actor/kl_loss"] > 0
+
+
+def test_trained_tokens_are_those_of_the_replay(
+    run: VerlRun, captured: Path, checkpoints: dict[str, Path]
+) -> None:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    rule = TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
+    wanted = Counter(
+        tuple(rule.replay(row["response_ids"], row["tandem_seed"]).tolist() + [0] * 32)[:32]
+        for row in run.rollouts(1)
+    )
+    files = sorted(captured.glob("loss-*.pt"), key=lambda file: int(file.stem.split("-")[1]))
+    masks: Counter[tuple[int, ...]] = Counter()
+    batches = 0
+    for file in files:
+        loss = torch.load(file)
+        mask = loss["response_mask"].bool()
+        assert not loss["gradient"][~mask].any()
+        if sum(masks.values()) < 8:
+            masks.update(tuple(bits + [0] * (32 - len(bits))) for bits in mask.int().tolist())
+            batches += 1
+    assert masks == wanted
+    assert batches > 2  # the batch size followed from the lengths
+
+
+def test_gradient_is_that_of_all_terms_over_the_seniors_tokens(
+    run: VerlRun, bench: VerlBench, captured: Path
+) -> None:
+    """At the first epoch the penalty has no slope; at the second it has."""
+    reference = GRPOReference(bench.model, run.rollouts(1), ENTROPY, KL)
+    without = GRPOReference(bench.model, run.rollouts(1), ENTROPY)
+    for epoch in range(EPOCHS):
+        step = torch.load(captured / f"step-{epoch}.pt")
+        expected = reference.gradients("token-mean", step["parameters"])
+        assert relative_error(step["gradients"], expected) <= 1e-5
+        simpler = without.gradients("token-mean", step["parameters"])
+        assert (relative_error(step["gradients"], simpler) > 1e-3) is (epoch > 0)
