@@ -545,7 +545,7 @@ def test_v0_plain_run_is_left_as_it_is() -> None:
 
 def unchecked(config: Any) -> Any:
     """A trainer that begins in its own way, as verl's experimental FullyAsyncTrainer does."""
-    base = module(RayPPOTrainer=TrainerV0)
+    base = module(RayPPOTrainer=TrainerV0, extract_reward=lambda batch: (None, {}))
     patches.watch_trainer_v0(base)
     trainer = object.__new__(base.RayPPOTrainer)
     TrainerV0.__init__(trainer, config, TOKENIZER)
