@@ -32,6 +32,32 @@ def tokenizer() -> Any:
     return make_tokenizer()
 
 
+@pytest.fixture(scope="module")
+def bench(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    checkpoints: dict[str, Path],
+) -> Any:
+    """On which the trainer runs that a module tests, by the kind that it names as ``BENCH``."""
+    return request.module.BENCH.make(tmp_path_factory.mktemp("bench"), checkpoints["senior"])
+
+
+@pytest.fixture(scope="session")
+def openrlhf(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Any:
+    """A senior and a junior that OpenRLHF can train in bfloat16."""
+    from support.openrlhf_setup import OpenRLHFSetup
+
+    return OpenRLHFSetup.make(tmp_path_factory.mktemp("openrlhf"), tokenizer)
+
+
+@pytest.fixture(scope="session")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The demo's small model after a short lesson, with problems to train it on."""
+    from support.learning import Learner
+
+    return Learner.teach(tmp_path_factory.mktemp("learner"))
+
+
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> dict[str, Path]:
     """senior, junior (same shape), other (another depth, width and number of KV heads)."""

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
 
-from support.openrlhf_run import OpenRLHFBench, OpenRLHFRun
+from support.openrlhf_run import OpenRLHFBench
+from support.trainer_run import assert_stopped
 
 pytestmark = pytest.mark.timeout(1200)
+BENCH = OpenRLHFBench
 FLAGS = ["--tandem.schedule", "word"]
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> OpenRLHFBench:
-    return OpenRLHFBench.make(tmp_path_factory.mktemp("openrlhf"), checkpoints["senior"])
-
-
-def assert_stopped(run: OpenRLHFRun, sentence: str) -> None:
-    assert run.ended, run.log[-3000:]
-    assert run.exit_code not in (0, None)
-    assert sentence in run.log, run.log[-3000:]
-    assert run.lingered is not None
-    assert run.lingered <= 120
-    assert run.steps == []
-    assert "Train epoch" not in run.log
 
 
 @pytest.mark.parametrize(
@@ -60,6 +45,13 @@ def test_requests_that_the_engine_refuses(bench: OpenRLHFBench) -> None:
 def test_mask_cut_short_on_its_way(bench: OpenRLHFBench) -> None:
     sentence = "entries of response_mask"
     run = bench.run(*FLAGS, hooks="cut_openrlhf", watch=sentence, name="short")
+    assert_stopped(run, sentence)
+
+
+def test_engine_that_cannot_start(bench: OpenRLHFBench) -> None:
+    """OpenRLHF's trainer alone would wait five minutes for it."""
+    sentence = "is not a checkpoint: there is no config.json there"
+    run = bench.run(*FLAGS, f"--tandem.junior={bench.folder}", watch=sentence, name="start")
     assert_stopped(run, sentence)
 
 

@@ -14,11 +14,7 @@ from support.openrlhf_run import OpenRLHFBench
 SCRIPT = str(Path(__file__).parents[1] / "examples" / "openrlhf" / "train.sh")
 
 pytestmark = pytest.mark.timeout(1200)
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> OpenRLHFBench:
-    return OpenRLHFBench.make(tmp_path_factory.mktemp("openrlhf"), checkpoints["senior"])
+BENCH = OpenRLHFBench
 
 
 @pytest.mark.parametrize("method", ["trl", "grpo", "kl-reg"])

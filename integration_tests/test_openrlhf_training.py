@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,21 +28,16 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
-def setup(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> OpenRLHFSetup:
-    return OpenRLHFSetup.make(tmp_path_factory.mktemp("openrlhf"), tokenizer)
-
-
-@pytest.fixture(scope="module")
 def trained(
-    setup: OpenRLHFSetup, tmp_path_factory: pytest.TempPathFactory
+    openrlhf: OpenRLHFSetup, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[OpenRLHFRun, Path]:
     """Two synchronous steps with importance correction; micro-batches of one response."""
     captured = tmp_path_factory.mktemp("captured")
-    run = setup.bench.run(
-        *setup.flags,
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
         f"--tandem.record={captured / 'engine'}",
         *("--train.micro_batch_size", "1", "--ckpt.save_steps", "2"),
-        *("--ckpt.path", str(setup.bench.folder / "checkpoints")),
+        *("--ckpt.path", str(openrlhf.bench.folder / "checkpoints")),
         hooks="capture_openrlhf",
         environment={"TANDEM_TEST_CAPTURE": str(captured)},
         name="trained",
@@ -62,24 +56,24 @@ def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(
 
 
 def test_log_says_that_tandem_is_on(
-    trained: tuple[OpenRLHFRun, Path], setup: OpenRLHFSetup
+    trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
 ) -> None:
     lines = [line for line in trained[0].log.splitlines() if "tandem is on: schedule=word" in line]
     assert len(lines) == 1
-    for part in ("cap=6", f"seed={SEED}", f"fingerprint={setup.rule.fingerprint}"):
+    for part in ("cap=6", f"seed={SEED}", f"fingerprint={openrlhf.rule.fingerprint}"):
         assert part in lines[0]
 
 
 def test_mask_bits_that_reached_the_loss_are_the_replay(
-    trained: tuple[OpenRLHFRun, Path], setup: OpenRLHFSetup
+    trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
 ) -> None:
     _, captured = trained
     assert [len(rows) for rows in batches(captured)] == [PROMPTS * SAMPLES] * STEPS
-    assert_masks_are_the_replay(captured, setup.rule)
+    assert_masks_are_the_replay(captured, openrlhf.rule)
 
 
 def test_replay_is_the_engines_own_record(
-    trained: tuple[OpenRLHFRun, Path], setup: OpenRLHFSetup
+    trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
 ) -> None:
     _, captured = trained
     lines = [
@@ -93,9 +87,11 @@ def test_replay_is_the_engines_own_record(
         assert recorded[seed]["response_ids"] == row["tokens"][start:stop]
         assert (
             recorded[seed]["authorship"]
-            == setup.rule.replay(row["tokens"][start:stop], seed).tolist()
+            == openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist()
         )
-        assert recorded[seed]["tandem_fingerprint"] == row["fingerprint"] == setup.rule.fingerprint
+        assert (
+            recorded[seed]["tandem_fingerprint"] == row["fingerprint"] == openrlhf.rule.fingerprint
+        )
 
 
 def test_juniors_tokens_contribute_exactly_zero_and_every_seniors_token_has_the_reward(
@@ -118,7 +114,7 @@ def test_seeds_follow_from_the_runs_seed_and_each_prompts_place(
 
 
 def test_metrics_and_lengths_are_those_of_the_whole_responses(
-    trained: tuple[OpenRLHFRun, Path], setup: OpenRLHFSetup
+    trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
 ) -> None:
     run, captured = trained
     for step, rows in zip(run.steps, batches(captured), strict=True):
@@ -126,7 +122,7 @@ def test_metrics_and_lengths_are_those_of_the_whole_responses(
         for row in rows:
             ((seed, start, stop),) = row["passages"]
             lengths.append(stop - start)
-            bits.append(setup.rule.replay(row["tokens"][start:stop], seed).tolist())
+            bits.append(openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist())
         assert [row["length"] for row in rows] == lengths
         assert step["rollout/response_length_mean"] == pytest.approx(sum(lengths) / len(lengths))
         assert step["tandem/senior_share"] == pytest.approx(sum(map(sum, bits)) / sum(lengths))
@@ -136,12 +132,12 @@ def test_metrics_and_lengths_are_those_of_the_whole_responses(
 
 
 def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
-    trained: tuple[OpenRLHFRun, Path], setup: OpenRLHFSetup, tmp_path: Path,
+    trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup, tmp_path: Path,
 ) -> None:  # fmt: skip
-    run = setup.bench.run(
-        *setup.flags,
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
         *("--train.micro_batch_size", "1", "--train.num_episodes", "2"),
-        *("--ckpt.path", str(setup.bench.folder / "checkpoints"), "--ckpt.load_enable"),
+        *("--ckpt.path", str(openrlhf.bench.folder / "checkpoints"), "--ckpt.load_enable"),
         hooks="capture_openrlhf",
         environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
         name="resumed",
@@ -149,7 +145,7 @@ def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
     assert run.exit_code == 0, run.log[-3000:]
     assert len(run.steps) == STEPS  # those of the second episode
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
-    assert_masks_are_the_replay(tmp_path, setup.rule)
+    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
     for step, rows in enumerate(batches(tmp_path), STEPS):
         expected = seeds_of(range(step * PROMPTS, (step + 1) * PROMPTS))
         assert {row["passages"][0][0] for row in rows} == expected

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
-from support.verl_run import ENGINE, TANDEM, VerlBench, VerlRun
+from support.trainer_run import assert_stopped
+from support.verl_run import ENGINE, TANDEM, VerlBench
 
 pytestmark = pytest.mark.timeout(700)
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
-    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
-
-
-def assert_stopped(run: VerlRun, sentence: str) -> None:
-    assert run.ended, run.log[-3000:]
-    assert run.exit_code not in (0, None)
-    assert sentence in run.log, run.log[-3000:]
-    assert run.lingered is not None
-    assert run.lingered <= 120
-    assert run.steps == []
-    assert "actor/grad_norm" not in run.log
+BENCH = VerlBench
 
 
 def test_engine_plugin_disabled(bench: VerlBench) -> None:

@@ -12,12 +12,8 @@ import pytest
 from support.verl_run import VerlBench
 
 SCRIPT = str(Path(__file__).parents[1] / "examples" / "verl" / "train.sh")
+BENCH = VerlBench
 TANDEM = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
-    return VerlBench.make(tmp_path_factory.mktemp("recipes"), checkpoints["senior"])
 
 
 def composed(method: str, gpus: int) -> Any:

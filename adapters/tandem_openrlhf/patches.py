@@ -382,6 +382,23 @@ def keep_the_juniors_log_probabilities(module: ModuleType) -> None:
         wrap_once(module.Actor, "forward", forward)
 
 
+def meet_the_engines_first(module: ModuleType) -> None:
+    """Let the trainer learn at once that an engine could not start.
+
+    Touches: ``ActorPPOTrainer._init_vllm_sync_group``. Why: it opens the group for weights before
+    it looks at the engines, and waits five minutes for one that has died. Goes when: OpenRLHF waits
+    for its engines before it opens that group.
+    """
+
+    def meet(original: Callable[..., Any], trainer: Any, backend: str) -> Any:
+        import ray
+
+        ray.get([engine.get_num_unfinished_requests.remote() for engine in trainer.vllm_engines])
+        return original(trainer, backend)
+
+    wrap_once(module.ActorPPOTrainer, "_init_vllm_sync_group", meet)
+
+
 def average_over_no_tokens(module: ModuleType) -> None:
     """Let the mean over no token be 0, not "not a number".
 
@@ -497,6 +514,7 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("openrlhf.trainer.ppo_trainer_async", number_prompts_of_resumed_generators),
     ("openrlhf.models.utils", average_over_no_tokens),
     ("openrlhf.models.loss", lose_nothing_over_no_tokens),
+    ("openrlhf.trainer.ray.ppo_actor", meet_the_engines_first),
     ("openrlhf.trainer.ray.ppo_actor", train_on_masks_with_holes),
 )
 """(module of OpenRLHF, patch that is applied once it is imported)."""

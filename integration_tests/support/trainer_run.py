@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
-__all__ = ["TrainerRun", "run_trainer"]
+__all__ = ["TrainerRun", "assert_stopped", "end_marked", "marked", "run_trainer"]
 
 _MARKER = "TANDEM_TEST_RUN"
 """The environment variable by which every process of a run is known."""
@@ -23,6 +24,9 @@ _MARKER = "TANDEM_TEST_RUN"
 class TrainerRun:
     """What one run of a trainer left."""
 
+    UPDATED: ClassVar[str]
+    """What its log says wherever the trainer updated the model."""
+
     exit_code: int
     ended: bool
     """Whether the main process ended by itself; otherwise it was killed after its time."""
@@ -30,6 +34,22 @@ class TrainerRun:
     """Seconds from the watched sentence's appearance in the log to the end; None: never seen."""
     log: str
     folder: Path
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The metrics of training steps."""
+        raise NotImplementedError
+
+
+def assert_stopped(run: TrainerRun, sentence: str) -> None:
+    """The run said this and ended by itself within two minutes, before any update."""
+    assert run.ended, run.log[-3000:]
+    assert run.exit_code not in (0, None)
+    assert sentence in run.log, run.log[-3000:]
+    assert run.lingered is not None
+    assert run.lingered <= 120
+    assert run.steps == []
+    assert run.UPDATED not in run.log
 
 
 def run_trainer(
@@ -53,7 +73,7 @@ def run_trainer(
         process = subprocess.Popen(
             command,
             cwd=out,
-            env={**environment, _MARKER: str(out)},
+            env={**environment, **marked(out)},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -64,7 +84,7 @@ def run_trainer(
         finally:
             process.kill()
             process.wait()
-            _end(out)
+            end_marked(out)
     lingered = None if seen is None else time.monotonic() - seen
     shutil.rmtree(ray, ignore_errors=True)
     said = log_file.read_text(errors="replace")
@@ -88,6 +108,11 @@ def _follow(
     return seen
 
 
+def marked(out: Path) -> dict[str, str]:
+    """What to put into the environment of a process, by which all that it starts is known."""
+    return {_MARKER: str(out)}
+
+
 def _leftovers(out: Path) -> list[int]:
     """The processes of a run, by the marker that they inherited in their environment."""
     marker = f"{_MARKER}={out}".encode()
@@ -100,8 +125,8 @@ def _leftovers(out: Path) -> list[int]:
     return found
 
 
-def _end(out: Path) -> None:
-    """End whatever is left of a run; a run that ended well takes a moment for it by itself."""
+def end_marked(out: Path) -> None:
+    """End what is left of all that was marked so; what ended well takes a moment for it."""
     deadline = time.monotonic() + 10
     while _leftovers(out) and time.monotonic() < deadline:
         time.sleep(0.2)

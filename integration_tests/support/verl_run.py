@@ -38,6 +38,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 class VerlRun(TrainerRun):
     """What one run of verl left."""
 
+    UPDATED = "actor/grad_norm"
+
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """verl's metrics, one mapping a logged step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -9,12 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
-from tandem_plugin.errors import RequestError, TandemError
+from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import Asked
 from tandem_plugin.seeds import sample_seed
 
-__all__ = ["check_begun", "check_prompt", "check_request", "sample_params", "tandem_argument"]
+__all__ = [
+    "check_begun",
+    "check_nobody_asked",
+    "check_prompt",
+    "check_request",
+    "sample_params",
+    "tandem_argument",
+]
 
 
 def tandem_argument(params: Any) -> object:
@@ -54,6 +63,24 @@ def check_begun(asked: Asked | None, samples: int, token_ids: Sequence[int] | No
             raise RequestError(
                 f"n={samples}, but the prompt ends with {len(begun)} tokens of a response, and a "
                 "response has one seed: send one request for each response that is to go on."
+            )
+
+
+def check_nobody_asked() -> None:
+    """Raise :class:`RequestError` where a trainer's engine lacks tandem and its environment asks.
+
+    Called for a request to an engine without tandem in a process whose ``TANDEM_CONFIG`` is set: in
+    OpenRLHF that variable alone does not bring the adapter, and the run would silently not be in
+    tandem. Not when the engine starts: OpenRLHF 0.11.2's trainer waits five minutes for one that
+    has died (``StatelessProcessGroup.create``), but stops at once where a request fails.
+    """
+    if os.environ["TANDEM_CONFIG"].strip() and "openrlhf.utils.agent" in sys.modules:
+        with _clients_error():
+            raise EngineError(
+                "TANDEM_CONFIG asks for tandem, but the engine was started without it: "
+                "RAY_RUNTIME_ENV_HOOK=tandem_openrlhf.ray_hook.amend, which brings the adapter, "
+                "was not set for the driver. Set both, or use "
+                "python -m tandem_openrlhf.train_ppo_ray."
             )
 
 

@@ -14,7 +14,7 @@ from tandem_plugin.engine.patches import PREFIX
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.errors import ConfigError, EngineError
 
-__all__ = ["check_nobody_asked", "create_tandem_config"]
+__all__ = ["create_tandem_config"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,20 +67,6 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         rules.fingerprint,
     )
     return vllm_config
-
-
-def check_nobody_asked() -> None:
-    """Raise :class:`EngineError` where a trainer's engine lacks tandem and its environment asks.
-
-    Called for an engine without tandem in a process whose ``TANDEM_CONFIG`` is set: in OpenRLHF
-    that variable alone does not bring the adapter, and the run would silently not be in tandem.
-    """
-    if os.environ["TANDEM_CONFIG"].strip() and "openrlhf.utils.agent" in sys.modules:
-        raise EngineError(
-            "TANDEM_CONFIG asks for tandem, but the engine was started without it: "
-            "RAY_RUNTIME_ENV_HOOK=tandem_openrlhf.ray_hook.amend, which brings the adapter, was "
-            "not set for the driver. Set both, or use python -m tandem_openrlhf.train_ppo_ray."
-        )
 
 
 def _senior_architecture(args: Any) -> str:

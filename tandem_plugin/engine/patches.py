@@ -58,10 +58,6 @@ def wrap_engine_config() -> None:
     def wrapper(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
         additional = args.additional_config
         if not isinstance(additional, dict) or "tandem" not in additional:
-            if "TANDEM_CONFIG" in os.environ:
-                from tandem_plugin.engine.configure import check_nobody_asked
-
-                check_nobody_asked()
             return create(args, *rest, **options)
         from tandem_plugin.engine.configure import create_tandem_config
 
@@ -97,6 +93,10 @@ def wrap_request_admission() -> None:
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_begun(asked, getattr(params, "n", 1), request.prompt_token_ids)
             return request
+        if "TANDEM_CONFIG" in os.environ:
+            from tandem_plugin.engine.admission import check_nobody_asked
+
+            check_nobody_asked()
         return process(processor, request_id, prompt, params, *rest, **options)
 
     wrap_once(InputProcessor, "process_inputs", wrapper)
