@@ -23,6 +23,7 @@ from tandem_openrlhf.refusals import check_openrlhf, check_run
 from tandem_openrlhf.settings import VARIABLE, tandem_config
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
+from tandem_openrlhf.validation import ANSWERER, answerers, named_metrics
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
@@ -201,12 +202,14 @@ def place_prompts(module: ModuleType) -> None:
             generator.vllm_engines = engines
 
     def evaluate(original: Callable[..., Any], generator: Any, **more: Any) -> Any:
-        numbering = _numbering(generator)
-        numbering.validates, numbering.next_validation = True, 0
-        try:
-            return original(generator, **more)
-        finally:
-            numbering.validates = False
+        samples = []
+        for answerer in answerers(_config().validation):
+            with _numbering(generator).validation(answerer):
+                answered = original(generator, **more)
+            for sample in answered:
+                setattr(sample, ANSWERER, answerer)
+            samples += answered
+        return samples
 
     def process(original: Callable[..., Any], generator: Any, response: Any, **more: Any) -> Any:
         import torch
@@ -273,6 +276,22 @@ def watch_trainer(module: ModuleType) -> None:
     kind = module.PPOTrainer.__ray_metadata__.modified_class
     wrap_once(kind, "init_checkpoint_states", _number_from_checkpoint)
     wrap_once(kind, "train_step", _number_step)
+
+
+def name_the_teams_evaluation(module: ModuleType) -> None:
+    """Log what the team solved under names of its own.
+
+    Touches: ``compute_eval_metrics``, before the asynchronous trainer takes it from here. Why:
+    OpenRLHF names what it evaluates after the data set alone. Goes when: OpenRLHF lets plugins
+    evaluate.
+    """
+
+    def compute(
+        original: Callable[..., Any], loader: Any, samples: Any, *rest: Any, **more: Any
+    ) -> Any:
+        return named_metrics(lambda answered: original(loader, answered, *rest, **more), samples)
+
+    wrap_once(module, "compute_eval_metrics", compute)
 
 
 def _number_from_checkpoint(original: Callable[..., Any], trainer: Any) -> Any:
@@ -510,6 +529,7 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("openrlhf.utils.agent", run_executors_in_tandem),
     ("openrlhf.trainer.ppo_utils.samples_generator", place_prompts),
     ("openrlhf.trainer.ppo_utils.experience_maker", admit_batches),
+    ("openrlhf.trainer.ppo_trainer", name_the_teams_evaluation),
     ("openrlhf.trainer.ppo_trainer", watch_trainer),
     ("openrlhf.trainer.ppo_trainer_async", number_prompts_of_resumed_generators),
     ("openrlhf.models.utils", average_over_no_tokens),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tandem_openrlhf.validation import Answerer
 from tandem_plugin.errors import EngineError
 from tandem_plugin.seeds import derive_seed
 
@@ -22,13 +24,15 @@ Phase = Literal["training", "validation"]
 class Place:
     """One response's place: the phase, the prompt's number in it, and the sample's in the prompt.
 
-    step: the trainer's step for schedules that depend on it.
+    step: the trainer's step for schedules that depend on it. by_team: whether senior and junior
+    write it together, as in training always; otherwise the senior answers alone.
     """
 
     phase: Phase
     prompt: int
     sample: int
     step: int
+    by_team: bool = True
 
     def seed(self, base: int, call: int) -> int:
         """The tandem seed of generate call number ``call``; base: the run's seed."""
@@ -43,19 +47,35 @@ class Numbering:
     """How many training prompts were drawn; a resumed run goes on from its checkpoint's number."""
     step: int = 0
     """The trainer's step that the next batch is for, from 0."""
-    validates: bool = False
+    validates: Answerer | None = None
+    """Who answers the prompts of the validation that is under way; None while training."""
     next_validation: int = 0
+
+    @contextmanager
+    def validation(self, answerer: Answerer) -> Iterator[None]:
+        """Number the prompts of one walk through the validation set, from 0."""
+        self.validates, self.next_validation = answerer, 0
+        try:
+            yield
+        finally:
+            self.validates = None
 
     def take(self, count: int) -> Iterator[dict[str, Any]]:
         """The places of the next ``count`` prompts, as they travel."""
-        if self.validates:
+        if self.validates is not None:
             phase, first = "validation", self.next_validation
             self.next_validation += count
         else:
             phase, first = "training", self.next_prompt
             self.next_prompt += count
         for prompt in range(first, first + count):
-            yield {"phase": phase, "prompt": prompt, "step": self.step, "taken": 0}
+            yield {
+                "phase": phase,
+                "prompt": prompt,
+                "step": self.step,
+                "by_team": self.validates != "senior",
+                "taken": 0,
+            }
 
 
 class PlacingEngine:
@@ -104,7 +124,8 @@ def taken_place(sampling_params: Any) -> Place:
         )
     sample = travelled["taken"]
     travelled["taken"] = sample + 1
-    return Place(travelled["phase"], travelled["prompt"], sample, travelled["step"])
+    names = ("phase", "prompt", "step", "by_team")
+    return Place(sample=sample, **{name: travelled[name] for name in names})
 
 
 def without_place(extra_args: Mapping[str, Any] | None) -> dict[str, Any]:

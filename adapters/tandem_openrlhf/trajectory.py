@@ -109,8 +109,8 @@ def start_trajectory(
     engine: Any, config: TandemConfig, rules: TandemRules, place: Place
 ) -> TandemEngine:
     """The engine of one trajectory, under the rule of its step or the senior's alone."""
-    team = place.phase == "training" or config.validation == "team"
-    return TandemEngine(engine, rules.at(place.step) if team else None, place, config.seed)
+    rule = rules.at(place.step) if place.by_team else None
+    return TandemEngine(engine, rule, place, config.seed)
 
 
 def narrowed(response: Mapping[str, Any], engine: TandemEngine) -> dict[str, Any]:

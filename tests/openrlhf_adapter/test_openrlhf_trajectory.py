@@ -77,12 +77,11 @@ def test_callers_parameters_stay_as_they_were() -> None:
     assert trajectory.llm == "the engine's own"
 
 
-@pytest.mark.parametrize(("validation", "tandem"), [("senior", False), ("team", True)])
-def test_validation_is_the_seniors_alone_unless_it_is_asked_for(
-    validation: str, tandem: bool
-) -> None:
-    made, engine = rules(validation=validation), Engine(tokens(6))
-    trajectory = start_trajectory(engine, made.config, made, Place("validation", 0, 0, 0))
+@pytest.mark.parametrize("tandem", [False, True])
+def test_validation_is_the_seniors_alone_or_the_teams(tandem: bool) -> None:
+    made, engine = rules(), Engine(tokens(6))
+    place = Place("validation", 0, 0, 0, by_team=tandem)
+    trajectory = start_trajectory(engine, made.config, made, place)
     output = asyncio.run(trajectory.generate(PROMPT, parameters()))
     assert (engine.asked[0]["tandem"] != "off") is tandem
     whole = single(PROMPT, output.outputs[0].token_ids)
@@ -234,10 +233,15 @@ def test_prompts_are_numbered_across_engines_and_dispatches() -> None:
 def test_validation_numbers_do_not_move_those_of_training() -> None:
     numbering = Numbering()
     list(numbering.take(3))
-    numbering.validates = True
-    assert [place["phase"] for place in numbering.take(2)] == ["validation"] * 2
-    numbering.validates = False
-    assert [place["prompt"] for place in numbering.take(1)] == [3]
+    for answerer in ("senior", "team"):
+        with numbering.validation(answerer):
+            taken = list(numbering.take(2))
+        assert [(place["phase"], place["prompt"]) for place in taken] == [
+            ("validation", 0),
+            ("validation", 1),
+        ]
+        assert {place["by_team"] for place in taken} == {answerer == "team"}
+    assert [(place["prompt"], place["by_team"]) for place in numbering.take(1)] == [(3, True)]
 
 
 def test_prompt_without_a_place_is_refused() -> None:
