@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
 
-import torch
+from support.openrlhf_run import OpenRLHFRun
 from support.openrlhf_setup import (
     NOISE,
     PROMPTS,
     SEED,
     STEPS,
     OpenRLHFSetup,
+    advantages,
     assert_masks_are_the_replay,
     batches,
     imitations,
@@ -25,19 +28,17 @@ from support.openrlhf_setup import (
     replayed,
     seeds_of,
 )
+from support.reward_server import reward_server
 
 pytestmark = pytest.mark.timeout(1200)
-LAMBDA_JUN = 0.2
+LAMBDA_JUN, KL_COEFFICIENT = 0.2, 0.01
+GROUP = 8
+"""Responses to a prompt where many are the junior's alone."""
 
 
-@pytest.fixture(scope="module")
-def setup(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> OpenRLHFSetup:
-    return OpenRLHFSetup.make(tmp_path_factory.mktemp("openrlhf"), tokenizer)
-
-
-def test_all_models_in_one_place_with_zero_3(setup: OpenRLHFSetup, tmp_path: Path) -> None:
-    run = setup.bench.run(
-        *setup.flags,
+def test_all_models_in_one_place_with_zero_3(openrlhf: OpenRLHFSetup, tmp_path: Path) -> None:
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
         *("--train.colocate_all", "--ds.zero_stage", "3", "--data.max_samples", "4"),
         *("--train.micro_batch_size", "1"),
         hooks="capture_openrlhf",
@@ -46,16 +47,16 @@ def test_all_models_in_one_place_with_zero_3(setup: OpenRLHFSetup, tmp_path: Pat
     )
     assert run.exit_code == 0, run.log[-3000:]
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True]
-    assert_masks_are_the_replay(tmp_path, setup.rule)
+    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
 
 
-def test_a_users_agent_of_two_turns_with_zero_0(setup: OpenRLHFSetup, tmp_path: Path) -> None:
+def test_a_users_agent_of_two_turns_with_zero_0(openrlhf: OpenRLHFSetup, tmp_path: Path) -> None:
     """Each turn has a seed of its own; what the environment says is neither trained on nor
     imitated; the junior's tokens are imitated with the asked weight."""
-    run = setup.bench.run(
-        *setup.flags,
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
         *("--tandem.lambda_jun", str(LAMBDA_JUN)),
-        *("--train.agent_func_path", str(setup.bench.folder / "agent.py")),
+        *("--train.agent_func_path", str(openrlhf.bench.folder / "agent.py")),
         *("--ds.zero_stage", "0", "--data.max_samples", "4", "--train.micro_batch_size", "1"),
         hooks="capture_openrlhf",
         environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
@@ -63,7 +64,7 @@ def test_a_users_agent_of_two_turns_with_zero_0(setup: OpenRLHFSetup, tmp_path: 
     )
     assert run.exit_code == 0, run.log[-3000:]
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True]
-    assert_masks_are_the_replay(tmp_path, setup.rule)
+    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
     (rows,) = batches(tmp_path)
     for row in rows:
         (first, _, stop), (second, start, _) = row["passages"]
@@ -72,7 +73,7 @@ def test_a_users_agent_of_two_turns_with_zero_0(setup: OpenRLHFSetup, tmp_path: 
     assert {row["passages"][0][0] for row in rows} == seeds_of(range(PROMPTS))
 
     written = sum(stop - start for row in rows for _, start, stop in row["passages"])
-    masks = [replayed(row, setup.rule) for row in rows]
+    masks = [replayed(row, openrlhf.rule) for row in rows]
     imitated = imitations(tmp_path)
     assert len(imitated) == len(rows)
     of_junior = sum(int(one["mask"].sum()) for one in imitated)
@@ -88,36 +89,70 @@ def test_a_users_agent_of_two_turns_with_zero_0(setup: OpenRLHFSetup, tmp_path: 
     assert mean > 1  # nats: these models are far from each other
 
 
-def test_responses_of_the_junior_alone_neither_crash_nor_train(
-    setup: OpenRLHFSetup, tmp_path: Path
-) -> None:
+@dataclass(frozen=True)
+class Judged:
+    """A run whose rewards a server gave, with the reference in them."""
+
+    run: OpenRLHFRun
+    captured: Path
+    given: list[float]
+    """What the server answered."""
+
+
+@pytest.fixture(scope="module")
+def judged(openrlhf: OpenRLHFSetup, tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """A schedule that gives many responses to the junior; micro-batches of one response."""
-    run = setup.bench.run(
-        *("--tandem.schedule", "chunk", "--tandem.n", "48", "--tandem.p", "0.5"),
-        f"--tandem.seed={SEED}",
-        setup.junior,
-        *("--train.micro_batch_size", "1", "--rollout.n_samples_per_prompt", "8"),
-        *("--train.batch_size", "32", "--algo.kl.init_coef", "0.01"),
-        hooks="capture_openrlhf",
-        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
-        name="empty",
-    )
+    captured = tmp_path_factory.mktemp("judged")
+    with reward_server() as (address, given):
+        run = openrlhf.bench.run(
+            *("--tandem.schedule", "chunk", "--tandem.n", "12", "--tandem.p", "0.2"),
+            f"--tandem.seed={SEED}",
+            openrlhf.junior,
+            *("--train.micro_batch_size", "1", "--rollout.n_samples_per_prompt", str(GROUP)),
+            *("--train.batch_size", "32", "--algo.kl.init_coef", str(KL_COEFFICIENT)),
+            *("--reward.remote_url", address),
+            hooks="capture_openrlhf",
+            environment={"TANDEM_TEST_CAPTURE": str(captured)},
+            name="judged",
+        )
     assert run.exit_code == 0, run.log[-3000:]
     assert len(run.steps) == STEPS
+    return Judged(run, captured, given)
+
+
+def test_responses_of_the_junior_alone_neither_crash_nor_train(judged: Judged) -> None:
+    run = judged.run
     for step in run.steps:
         assert step["tandem/responses_without_senior"] > 0
         assert all(value == value and value != "nan" for value in step.values()), step
-    empty = [loss for loss in losses(tmp_path) if not loss["mask"].any()]
+    empty = [loss for loss in losses(judged.captured) if not loss["mask"].any()]
     assert len(empty) == sum(step["tandem/responses_without_senior"] for step in run.steps)
     assert all(loss["gradient"].abs().sum() == 0 for loss in empty)
 
 
+def test_a_reward_servers_answer_reaches_every_token_of_the_seniors(judged: Judged) -> None:
+    """Its share of the group's, less the reference's penalty for the senior's later tokens."""
+    assert [abs(step["vllm_kl"]) <= NOISE for step in judged.run.steps] == [True] * STEPS
+    rows = list(itertools.chain.from_iterable(advantages(judged.captured)))
+    assert Counter(float(row["reward"]) for row in rows) == Counter(judged.given)
+    for group in zip(*[iter(rows)] * GROUP, strict=True):
+        rewards = torch.stack([row["reward"] for row in group])
+        shares = (rewards - rewards.mean()) / (rewards.std() + 1e-9)
+        for row, share in zip(group, shares, strict=True):
+            mask = row["mask"]
+            penalty = KL_COEFFICIENT * (row["kl"] * mask).flip(0).cumsum(0).flip(0)
+            expected = (share - penalty)[mask].tolist()
+            assert row["advantages"][mask].tolist() == pytest.approx(expected, abs=1e-5)
+    assert any((row["kl"] * row["mask"]).abs().max() > 1e-4 for row in rows)  # it left the start
+    assert any(row["advantages"][row["mask"]].abs().gt(0.5).any() for row in rows)
+
+
 def test_team_keeps_its_schedule_through_partial_rollouts(
-    setup: OpenRLHFSetup, tmp_path: Path
+    openrlhf: OpenRLHFSetup, tmp_path: Path
 ) -> None:
     """Asynchronous: generation is paused for each weight sync and resumed under new weights."""
-    run = setup.bench.run(
-        *setup.flags,
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
         f"--tandem.record={tmp_path / 'engine'}",
         "--train.async_enable",
         "--train.partial_rollout_enable",
@@ -135,36 +170,45 @@ def test_team_keeps_its_schedule_through_partial_rollouts(
             recorded[row["tandem_seed"]] = row["authorship"]
     for row in itertools.chain.from_iterable(batches(tmp_path)):
         ((seed, start, stop),) = row["passages"]
-        assert recorded[seed] == setup.rule.replay(row["tokens"][start:stop], seed).tolist()
+        assert recorded[seed] == openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist()
 
 
-def test_environment_alone_turns_the_unchanged_command_on(setup: OpenRLHFSetup) -> None:
-    """OpenRLHF's own command, with the reference in the loss, the team evaluated, and the reward
-    that `tandem path reward-openrlhf` names."""
+def test_environment_alone_brings_tandem_into_a_running_cluster(
+    openrlhf: OpenRLHFSetup, tmp_path: Path
+) -> None:
+    """OpenRLHF's own command, on a Ray that was started without tandem's variables; with the
+    reference in the loss, the team evaluated, and the reward that `tandem path reward-openrlhf`
+    names."""
     from tandem_plugin.grading.rewards import openrlhf_reward
 
     settings = {
         "schedule": "word",
         "cap": 6,
-        "junior": setup.junior.partition("=")[2],
+        "junior": openrlhf.junior.partition("=")[2],
         "validation": "team",
     }
-    run = setup.bench.run(
-        *("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.01"),
-        *("--eval.dataset", str(setup.bench.folder / "prompts.jsonl"), "--eval.steps", "1"),
-        *("--eval.n_samples_per_prompt", "2"),
-        *("--reward.remote_url", openrlhf_reward.__file__),
-        command="openrlhf.cli.train_ppo_ray",
-        environment={
-            "TANDEM_CONFIG": json.dumps(settings),
-            "RAY_RUNTIME_ENV_HOOK": "tandem_openrlhf.ray_hook.amend",
-        },
-        name="environment",
-    )
+    variables = {"TANDEM_TEST_CAPTURE": str(tmp_path)}
+    with openrlhf.bench.cluster(hooks="capture_openrlhf", environment=variables) as address:
+        run = openrlhf.bench.run(
+            *("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.01"),
+            *("--eval.dataset", str(openrlhf.bench.folder / "prompts.jsonl"), "--eval.steps", "1"),
+            *("--eval.n_samples_per_prompt", "2", "--train.micro_batch_size", "1"),
+            *("--reward.remote_url", openrlhf_reward.__file__),
+            command="openrlhf.cli.train_ppo_ray",
+            environment={
+                "TANDEM_CONFIG": json.dumps(settings),
+                "RAY_RUNTIME_ENV_HOOK": "tandem_openrlhf.ray_hook.amend",
+                "RAY_ADDRESS": address,
+            },
+            name="cluster",
+        )
     assert run.exit_code == 0, run.log[-3000:]
+    assert f"Connecting to existing Ray cluster at address: {address}" in run.log
+    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
     assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True] * STEPS
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
     assert len(run.evaluations) == STEPS
+    assert {name[:10] for scores in run.evaluations for name in scores} == {"team/eval_"}
     outcomes = ("correct", "incorrect", "no_answer", "timeout", "error")
     for step in run.steps:  # every response was graded, and the log says how
         assert sum(step[f"outcome_{name}"] for name in outcomes) == pytest.approx(1)

@@ -5,6 +5,8 @@ log-probabilities and the gradient of its loss by each token's log-probability; 
 with the token ids, seeds and fingerprint of every admitted batch; ``imitation-<n>.pt`` with each
 micro-batch's tokens to imitate, their number in the optimizer step, and the gradient of the
 weighted term by each token's log-probability, in a run that has one.
+with the token ids, seeds and fingerprint of every admitted batch; ``advantages-<n>.pt`` with what
+each response's advantages were made of, in the order of the prompts.
 """
 
 from __future__ import annotations
@@ -80,6 +82,31 @@ def _capture_rows(module: ModuleType) -> None:
     module.TandemTrainer.admit = admitted
 
 
+def _capture_advantages(module: ModuleType) -> None:
+    import torch
+
+    compute = module.RemoteExperienceMaker.compute_advantages_and_returns
+
+    def computed(self: Any, experiences: Any) -> Any:
+        kls = [experience.kl.clone() for experience in experiences]
+        done = compute(self, experiences)
+        content = {
+            place: {
+                "mask": experience.action_mask[i].bool(),
+                "kl": kl[i],
+                "reward": experience.rewards[i],
+                "advantages": experience.advantages[i],
+            }
+            for experience, kl in zip(done, kls, strict=True)
+            for i, place in enumerate(experience.index)
+        }
+        torch.save([content[place] for place in sorted(content)], _next("advantages", "pt"))
+        return done
+
+    module.RemoteExperienceMaker.compute_advantages_and_returns = computed
+
+
 after_import("openrlhf.models.loss", _capture_losses)
 after_import("tandem_openrlhf.imitation", _capture_imitation)
+after_import("openrlhf.trainer.ppo_utils.experience_maker", _capture_advantages)
 after_import("tandem_openrlhf.trainer", _capture_rows)

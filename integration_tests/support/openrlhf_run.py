@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
+import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.trainer_run import TrainerRun, run_trainer
+from support.trainer_run import TrainerRun, end_marked, marked, run_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
@@ -82,6 +88,8 @@ _HYPERPARAMETERS = (
 class OpenRLHFRun(TrainerRun):
     """What one run of OpenRLHF left."""
 
+    UPDATED = "Train epoch"
+
     @property
     def steps(self) -> list[dict[str, float]]:
         """The metrics of training steps, as the trainer logged them."""
@@ -91,6 +99,35 @@ class OpenRLHFRun(TrainerRun):
     def evaluations(self) -> list[dict[str, float]]:
         """The metrics of evaluations."""
         return [ast.literal_eval(_plain(found[1])) for found in EVALUATION.finditer(self.log)]
+
+
+def _remove_stale_locks() -> None:
+    """Free DeepSpeed's operators from the locks of builds that were killed: none would ever end."""
+    default = Path.home() / ".cache" / "torch_extensions"
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", default))
+    held = set()
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            held.add(os.readlink(file))
+    for lock in folder.glob("*/*/lock"):  # its builder keeps it open
+        if str(lock) not in held:
+            lock.unlink(missing_ok=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _wait_for(
+    sentence: str, log: Path, process: subprocess.Popen[bytes], seconds: float = 120
+) -> None:
+    deadline = time.monotonic() + seconds
+    while sentence not in (said := log.read_text(errors="replace")):
+        assert process.poll() is None, said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.2)
 
 
 def _plain(text: str) -> str:
@@ -145,8 +182,47 @@ class OpenRLHFBench:
                 {key: value for key, value in variables.items() if value != ""},
             )
 
+        _remove_stale_locks()
         run = run_trainer(self.folder, name, started, watch, timeout)
         return OpenRLHFRun(**vars(run))
+
+    @contextlib.contextmanager
+    def cluster(self, hooks: str, environment: dict[str, str]) -> Iterator[str]:
+        """Start a Ray that knows nothing of the jobs to come; give its address; end it.
+
+        hooks, environment: of all its processes, as for a run that starts its own Ray.
+        """
+        from ray.util import get_node_ip_address
+
+        # Ray puts sockets there, whose paths must be short.
+        ray = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
+        variables = self._environment(self.folder, ray, hooks) | environment | marked(ray)
+        for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
+            del variables[name]
+        port = _free_port()
+        log = ray / "start.txt"
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+                    *("--port", str(port), "--ray-client-server-port", str(_free_port())),
+                    *("--temp-dir", str(ray), "--disable-usage-stats"),
+                    *("--num-cpus", "8", "--num-gpus", "4", "--object-store-memory", "200000000"),
+                    *("--include-dashboard", "false"),
+                ],
+                env=variables,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            _wait_for("Ray runtime started", log, process)
+            yield f"{get_node_ip_address()}:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+            end_marked(ray)
+            shutil.rmtree(ray, ignore_errors=True)
 
     def _environment(self, out: Path, ray: Path, hooks: str) -> dict[str, str]:
         on_cpu = Path(__file__).parent / "openrlhf_on_cpu"

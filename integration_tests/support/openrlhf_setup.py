@@ -64,6 +64,12 @@ def losses(captured: Path) -> list[dict[str, torch.Tensor]]:
     return [torch.load(captured / f"loss-{i}.pt") for i in range(count)]
 
 
+def advantages(captured: Path) -> list[list[dict[str, torch.Tensor]]]:
+    """What the responses of each step were worth, in the order of the prompts."""
+    count = len(list(captured.glob("advantages-*.pt")))
+    return [torch.load(captured / f"advantages-{step}.pt") for step in range(count)]
+
+
 def replayed(row: dict[str, Any], rule: Rule) -> list[int]:
     """The mask that the row must have: one bit for each token but the first."""
     mask = [0] * len(row["tokens"])

@@ -41,6 +41,31 @@ def answer_for_cuda(torch: ModuleType) -> None:
     torch.empty = empty  # type: ignore[attr-defined]
 
 
+def multiply_in_float32(torch: ModuleType) -> None:
+    """A CPU without bfloat16 instructions takes ten times as long for its products in bfloat16.
+
+    A GPU sums them up in float32 as well, and rounds the sum.
+    """
+    functional = torch.nn.functional
+    linear, matmul = functional.linear, torch.matmul
+
+    def is_slow(tensor: Any) -> bool:
+        return bool(tensor.dtype is torch.bfloat16 and tensor.device.type == "cpu")
+
+    def rounded_linear(x: Any, weight: Any, bias: Any = None) -> Any:
+        if not is_slow(x):
+            return linear(x, weight, bias)
+        return linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+
+    def rounded_matmul(a: Any, b: Any, **options: Any) -> Any:
+        if options or not is_slow(a):
+            return matmul(a, b, **options)
+        return matmul(a.float(), b.float()).to(a.dtype)
+
+    functional.linear = rounded_linear
+    torch.matmul = rounded_matmul  # type: ignore[attr-defined]
+
+
 def broadcast_by_the_store(pynccl: ModuleType) -> None:
     """Weights go from the trainer to the engine through the process group's store, not NCCL."""
     import torch
@@ -62,6 +87,7 @@ def broadcast_by_the_store(pynccl: ModuleType) -> None:
 
 
 after_import("torch", answer_for_cuda)
+after_import("torch", multiply_in_float32)
 after_import("vllm.distributed.device_communicators.pynccl", broadcast_by_the_store)
 
 for _hook in os.environ.get("TANDEM_TEST_HOOKS", "").split():
