@@ -1,0 +1,94 @@
+"""What tests of learning share: the demo's small model after a short lesson, and what it learns.
+
+The demo's files are programs that import each other by plain names: its folder joins the path.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["GROUP", "LENGTHS", "PROMPTS", "STEPS", "UPDATES", "Learner"]
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples" / "demo"))
+
+STEPS = 6
+"""Training steps."""
+
+PROMPTS, GROUP, UPDATES = 32, 8, 2
+"""Problems a training step, responses to each, and updates made from them."""
+
+LENGTHS = (96, 72)
+"""The most tokens of a prompt and of a response."""
+
+HELD_OUT = 512
+"""Problems on which the model is measured, neither taught nor trained on; one sample each."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A taught model that solves some of the problems it has not seen, and problems to train on."""
+
+    folder: Path
+    held_out: tuple[Any, ...]
+    before: float
+    """The part of the held-out problems that the taught model solves."""
+
+    @property
+    def model(self) -> Path:
+        """The taught checkpoint, in float32."""
+        return self.folder / "model"
+
+    @property
+    def data(self) -> Path:
+        """The problems of all training steps: ``.jsonl`` for OpenRLHF, ``.parquet`` for verl."""
+        return self.folder / "train"
+
+    @classmethod
+    def teach(cls, folder: Path, seed: int = 7) -> Learner:
+        """Teach a fresh model, and draw the problems of the training steps."""
+        from data import make_row, write_parquet
+        from model import Lesson, teach
+        from problems import draw_distinct
+
+        held_out = draw_distinct(HELD_OUT, seed=11)
+        lesson = Lesson(batch_size=8, clean_steps=800, slipping_steps=120, seed=seed)
+        before = teach(lesson, held_out, folder / "model")
+        kept_back = frozenset(problem.question for problem in held_out)
+        drawn = draw_distinct(STEPS * PROMPTS, seed=13, without=kept_back)
+        rows = [make_row(problem.question, problem.answer) for problem in drawn]
+        write_parquet(rows, folder / "train.parquet", "train")
+        lines = [{"input": list(row.messages), "label": row.answers[0]} for row in rows]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / "train.jsonl").write_text(text)
+        return cls(folder, tuple(held_out), before)
+
+    def solved(self, checkpoint: Path) -> float:
+        """The part of the held-out problems that this senior solves alone, at temperature 1."""
+        import torch
+        from model import pass_rate
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        torch.manual_seed(1)
+        senior = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+        return pass_rate(senior, AutoTokenizer.from_pretrained(self.model), self.held_out)
+
+    def assert_learnt(self, rewards: list[float], checkpoint: Path) -> None:
+        """The senior alone solves more held-out problems than before, by four standard errors.
+
+        Without learning that happens once in 30,000 runs. rewards: the mean of each training step,
+        of other problems each and of the team's responses; they are told, and must all be there.
+        """
+        after = self.solved(checkpoint)
+        told = f"held out {self.before:.3f} before, {after:.3f} after; " + " ".join(
+            f"{reward:.3f}" for reward in rewards
+        )
+        print(told)
+        assert len(rewards) == STEPS, told
+        both = (self.before + after) / 2
+        error = math.sqrt(2 * both * (1 - both) / len(self.held_out))
+        assert after - self.before > 4 * error, told
