@@ -78,7 +78,6 @@ def check_run(args: Any, tandem: TandemConfig) -> None:
     _check_losses(args)
     _check_rollout(args)
     _check_schedule(args, tandem)
-    _check_validation(tandem)
     check_settings(tandem)
 
 
@@ -133,13 +132,4 @@ def _check_schedule(args: Any, tandem: TandemConfig) -> None:
         raise ConfigError(
             f"The schedule {tandem.schedule!r} depends on the training step, which a generator of "
             "an asynchronous run does not know. Leave --train.async_enable out."
-        )
-
-
-def _check_validation(tandem: TandemConfig) -> None:
-    if tandem.validation == "both":
-        raise ConfigError(
-            "--tandem.validation both: OpenRLHF names what it evaluates after the data set alone, "
-            "so that the senior's and the team's results could not be told apart. Set "
-            "--tandem.validation senior or --tandem.validation team."
         )

@@ -76,13 +76,6 @@ def test_junior_that_is_not_there_is_refused() -> None:
         check_run(arguments(), config)
 
 
-def test_validation_by_both_is_refused_since_their_metrics_would_have_one_name() -> None:
-    with pytest.raises(ConfigError, match=r"--tandem\.validation both: OpenRLHF names"):
-        check_run(arguments(), TandemConfig.from_mapping({"validation": "both"}))
-    for validation in ("senior", "team"):
-        check_run(arguments(), TandemConfig.from_mapping({"validation": validation}))
-
-
 def test_no_estimator_is_both_sound_and_broken() -> None:
     assert not set(SOUND_ESTIMATORS) & set(BROKEN_ESTIMATORS)
 
