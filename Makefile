@@ -7,19 +7,22 @@ OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
 BENCHMARKS ?= runs/benchmarks
-TRAINER_TESTS = $(filter-out %_recipes.py %_page.py,$(wildcard integration_tests/test_verl_*.py))
-# In an environment of their own: `make test-openrlhf`.
+TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py learning.py reward.py \
+  training.py)
+# In an environment of their own: all of them by `make test-openrlhf`, the first line by `make test`.
+OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_openrlhf_learning.py
 OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
-  verl_page.py verl_recipes.py)
+  verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`, the first line by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
   engine_variants.py engine_weights.py serving_conditions.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf test-fast \
+.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf \
+  test-openrlhf-core test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
 # Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
@@ -90,7 +93,11 @@ $(OPENRLHF_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest tests/openrlhf_adapter tests/conformance $(OPENRLHF_TESTS)
+	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE) \
+	  $(filter-out $(OPENRLHF_CORE),$(OPENRLHF_TESTS))
+
+test-openrlhf-core: $(OPENRLHF_VENV)/.ready
+	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE)
 
 # A long soak on each runner: reports under runs/.
 soak: $(VENV)/.test-ready
@@ -101,7 +108,7 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-trainers test-engines test-newest-vllm
+	$(MAKE) --jobs 2 test-trainers test-engines test-openrlhf-core test-newest-vllm
 
 # Each keeps one core busy most of the time: they are tested two at a time.
 test-trainers: $(VENV)/.test-ready
@@ -111,7 +118,7 @@ test-engines: $(VENV)/.test-ready
 	$(BIN)/python -m pytest integration_tests \
 	  $(addprefix --ignore=,$(TRAINER_TESTS) $(OPENRLHF_TESTS) $(LONG_TESTS))
 
-# What takes longest and changes least; a quarter of an hour more.
+# What takes longest and changes least.
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(LONG_TESTS)
 
