@@ -40,18 +40,18 @@ def start_engine(model: str, arguments: Mapping[str, Any], tandem: Mapping[str, 
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
-        from vllm import LLM
-
-        from tandem_plugin.engine.llm import TandemLLM
+        if tandem is None:
+            from vllm import LLM as Engine
+        else:
+            from tandem_plugin.engine.llm import TandemLLM as Engine
     except ImportError as error:
         raise EngineError(
             f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
             "'tandem-plugin[vllm]'\"."
         ) from error
     try:
-        if tandem is None:
-            return LLM(model, **arguments)
-        return TandemLLM(model, tandem=dict(tandem), **arguments)
+        together = {} if tandem is None else {"tandem": dict(tandem)}
+        return Engine(model, **together, **arguments)
     except TandemError:
         raise
     except Exception as error:
