@@ -6,6 +6,7 @@ COMMA := ,
 OUT ?= runs/demo
 PROBLEMS ?=
 STEPS ?=
+STUDY ?= runs/study
 BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py learning.py reward.py \
   training.py)
@@ -21,7 +22,7 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusal
   engine_variants.py engine_weights.py serving_conditions.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo bench soak test test-vllm test-newest-vllm test-openrlhf \
+.PHONY: demo study bench soak test test-vllm test-newest-vllm test-openrlhf \
   test-openrlhf-core test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
@@ -63,6 +64,9 @@ browser:
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo/run.py --out $(OUT) \
 	  $(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(STEPS),--steps $(STEPS))
+
+study: $(VENV)/.demo-ready
+	$(BIN)/python examples/study/run.py --out $(STUDY)
 
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)

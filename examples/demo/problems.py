@@ -28,6 +28,8 @@ class Problem:
     question: str
     answer: str
     solution: str
+    kind: str
+    """What it is about: one of :data:`KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def _share(rng: random.Random, at: _Setting) -> tuple[str, int, list[str]]:
     return question, extra + count * each - used, [*steps, str(remaining)]
 
 
-_TEMPLATES = (_buy, _lose, _share)
+_TEMPLATES = {"buying": _buy, "breaking": _lose, "sharing": _share}
+KINDS = tuple(_TEMPLATES)
 
 
 def _numbers(rng: random.Random) -> tuple[int, int, int, int]:
@@ -111,9 +114,10 @@ def draw_problem(rng: random.Random, slip_rate: float = 0.0) -> Problem:
 
     first, second = rng.sample(NAMES, 2)
     setting = _Setting(first, second, rng.choice(OBJECTS), rng.choice(CONTAINERS), work_out)
-    question, answer, lines = rng.choice(_TEMPLATES)(rng, setting)
+    kind = rng.choice(KINDS)
+    question, answer, lines = _TEMPLATES[kind](rng, setting)
     lines[-1] = f"The answer is \\boxed{{{lines[-1]}}}"
-    return Problem(_plain(question), str(answer), "\n\n".join(map(_plain, lines)))
+    return Problem(_plain(question), str(answer), "\n\n".join(map(_plain, lines)), kind)
 
 
 def _plain(text: str) -> str:

@@ -80,6 +80,11 @@ class Paths:
         return self.out / "verl"
 
     @property
+    def mark(self) -> Path:
+        """The mark of the run's processes, while there may be any."""
+        return self.out / "mark"
+
+    @property
     def training_rollouts(self) -> Path:
         return self.verl / "training"
 
@@ -212,15 +217,18 @@ def train(
 ) -> Path:
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
-    ``on_step`` is called with (step, metrics) as they appear.
+    ``on_step`` is called with (step, metrics) as they appear. What an earlier run in the same
+    folder left running, because it was killed, is ended first.
 
     Raises:
         TrainingError: verl stopped before the last step.
     """
+    end_left(paths)
     paths.verl.mkdir(parents=True, exist_ok=True)
     paths.metrics.unlink(missing_ok=True)
     ray_folder = Path(tempfile.mkdtemp(prefix="tandem-"))  # short: Ray puts sockets in it
     mark = uuid.uuid4().hex
+    paths.mark.write_text(mark, encoding="utf-8")
     command = verl_command(
         model, train_file, evaluation_file, paths, training, ray_folder, overrides
     )
@@ -239,9 +247,17 @@ def train(
                 _follow(process, paths.metrics, on_step)
             finally:
                 _end(process, mark)
+                paths.mark.unlink(missing_ok=True)
     finally:
         shutil.rmtree(ray_folder, ignore_errors=True)
     return _keep_checkpoint(paths, training, process.returncode)
+
+
+def end_left(paths: Paths) -> None:
+    """Ends every process of a run in this folder that was killed before it could do so itself."""
+    if paths.mark.exists():
+        _end_marked(paths.mark.read_text(encoding="utf-8"))
+        paths.mark.unlink()
 
 
 def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
@@ -286,6 +302,10 @@ def _end(process: subprocess.Popen[bytes], mark: str, patience: float = 20.0) ->
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    _end_marked(mark)
+
+
+def _end_marked(mark: str) -> None:
     left = list(_marked(mark))
     for one in left:
         one.terminate()

@@ -11,9 +11,25 @@ from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.evaluation.comparison import Comparison
-    from tandem_plugin.evaluation.tables import PaperTable
+    from tandem_plugin.evaluation.paper_table import PaperTable
 
-__all__ = ["compare"]
+__all__ = ["PoolOption", "TopOption", "compare", "pools"]
+
+PoolOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pool",
+        metavar="NAME=SENIOR,SENIOR",
+        help="Seniors that one method trained with several seeds, as one in tables: a problem's "
+        "number is the mean over them. May be given several times.",
+    ),
+]
+TopOption = Annotated[
+    int,
+    typer.Option(
+        "--top", min=3, help="How many of the baseline's most displaced tokens recovery is about."
+    ),
+]
 
 
 def compare(
@@ -39,6 +55,8 @@ def compare(
             "several times.",
         ),
     ] = None,
+    pool: PoolOption = None,
+    top: TopOption = 500,
     resamples: Annotated[
         int, typer.Option(min=2, help="Bootstrap resamples for standard errors.")
     ] = 10_000,
@@ -53,8 +71,8 @@ def compare(
     from tandem_plugin.evaluation.rendering import latex, markdown
     from tandem_plugin.evaluation.tables import paper_tables
 
-    comparison = compared(results, despite or (), resamples)
-    tables = paper_tables(comparison, k)
+    comparison = compared(results, despite or (), resamples, pools(pool))
+    tables = paper_tables(comparison, k, top)
     files: dict[str, str] = {}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -70,6 +88,23 @@ def compare(
         print_json(_as_json(comparison, tables, files))
     else:
         _print(comparison, tables, files)
+
+
+def pools(given: list[str] | None) -> dict[str, list[str]]:
+    """The members of each pool; raises :class:`EvaluationError` for another form."""
+    from tandem_plugin.errors import EvaluationError
+    from tandem_plugin.evaluation.benchmark import checked_name
+
+    found: dict[str, list[str]] = {}
+    for one in given or ():
+        name, _, members = one.partition("=")
+        listed = members.split(",")
+        if not name or not all(listed):
+            raise EvaluationError(f"--pool {one} is not of the form NAME=SENIOR,SENIOR.")
+        if checked_name(name, "pool") in found:
+            raise EvaluationError(f"--pool {name} was given twice: give all its seniors at once.")
+        found[name] = listed
+    return found
 
 
 def _as_json(

@@ -247,8 +247,7 @@ def everything(
         written += _handoffs(out, seniors, juniors, schedule, benchmarks, team, arguments)
         for one in seniors:
             written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
-            if one.name != base.name:
-                written.append(run_drift(out, one.name, base.name, chosen))
+            written.append(run_drift(out, one.name, base.name, chosen))
     _report(written, json)
 
 

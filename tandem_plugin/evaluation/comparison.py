@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "Measured",
     "check_problems",
     "compare",
+    "mean_metric",
     "measured",
     "measures",
 ]
@@ -89,12 +90,18 @@ class Comparison:
 
 
 def compare(
-    folders: Sequence[Path], despite: Sequence[str] = (), resamples: int = RESAMPLES
+    folders: Sequence[Path],
+    despite: Sequence[str] = (),
+    resamples: int = RESAMPLES,
+    pools: Mapping[str, Sequence[str]] | None = None,
 ) -> Comparison:
     """The results of several seniors, one folder each.
 
-    despite: settings that may differ, by their dotted names. Raises :class:`EvaluationError` for
-    folders without results, results with other settings, and one senior given twice.
+    despite: settings that may differ, by their dotted names. pools: seniors that stand for one
+    method, trained with several seeds, by the method's name, which takes the place of its first
+    one: each problem's number is the mean over them. Raises :class:`EvaluationError` for folders
+    without results, results with other settings, one senior given or pooled twice, and pools of
+    seniors that are not there.
     """
     by_senior: dict[str, dict[str, Summary]] = {}
     for folder in folders:
@@ -112,9 +119,12 @@ def compare(
                 "another."
             )
         by_senior[names[0]] = {one.label: one for one in found}
+    missing: list[str] = []
+    if pools:
+        by_senior = _pooled(by_senior, pools, despite, missing)
     if len(by_senior) < 2:
         raise EvaluationError("Comparing takes the results of two seniors at least.")
-    return _joined(by_senior, despite, resamples)
+    return _joined(by_senior, despite, resamples, missing)
 
 
 def measures(summary: Summary) -> list[Measure]:
@@ -134,12 +144,13 @@ def measured(summary: Summary, resamples: int = RESAMPLES) -> dict[Measure, Meas
     """All measures of a run, with bootstrap standard errors from the same resamples.
 
     A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
-    Source: sections 4.1 and 4.5 of the paper.
+    Where repeats are pooled, a problem's number is the mean over them. Source: sections 4.1 and 4.5
+    of the paper.
     """
     chosen = measures(summary)
     tables = {
-        name: np.stack([_values(rows, one) for one in chosen], axis=1)
-        for name, rows in summary.problems.items()
+        name: np.mean([_table(one.problems[name], chosen) for one in summary.each], axis=0)
+        for name in summary.problems
     }
     errors = bootstrap_errors(tables, resamples)
     means = {name: table.mean(axis=0) for name, table in tables.items()}
@@ -156,6 +167,16 @@ def measured(summary: Summary, resamples: int = RESAMPLES) -> dict[Measure, Meas
     }
 
 
+def mean_metric(summary: Summary, name: str) -> float:
+    """A number of a run's ``metrics``, such as drift's ``kl``: the mean over its repeats."""
+    return float(np.mean([one.content["metrics"][name] for one in summary.each]))
+
+
+def _table(rows: Sequence[Mapping[str, float]], chosen: Sequence[Measure]) -> NDArray[np.float64]:
+    """All measures of one benchmark's problems: ``[problems, measures]``."""
+    return np.stack([_values(rows, one) for one in chosen], axis=1)
+
+
 def _values(rows: Sequence[Mapping[str, float]], chosen: Measure) -> NDArray[np.float64]:
     if chosen.k is None:
         field = "cross_entropy" if chosen.name == "Cross-entropy" else "overlap"
@@ -164,15 +185,72 @@ def _values(rows: Sequence[Mapping[str, float]], chosen: Measure) -> NDArray[np.
     return np.array([table[0, 0] for table in tables], dtype=np.float64)
 
 
+def _pooled(
+    by_senior: Mapping[str, Mapping[str, Summary]],
+    pools: Mapping[str, Sequence[str]],
+    despite: Sequence[str],
+    missing: list[str],
+) -> dict[str, dict[str, Summary]]:
+    """The seniors with pools in place of their members; ``missing`` is told what members lack."""
+    method_of: dict[str, str] = {}
+    for method, members in pools.items():
+        for name in members:
+            if name not in by_senior:
+                raise EvaluationError(
+                    f"The pool {method} names {name!r}, which is none of the results: "
+                    f"{', '.join(by_senior)}."
+                )
+            if name in method_of:
+                raise EvaluationError(f"{name!r} is pooled twice: {method_of[name]} and {method}.")
+            method_of[name] = method
+    for method in pools:
+        if method in by_senior and method not in method_of:
+            raise EvaluationError(
+                f"The pool {method} has the name of another result: give it one of its own."
+            )
+    joined: dict[str, dict[str, Summary]] = {}
+    for name, found in by_senior.items():
+        if name not in method_of:
+            joined[name] = dict(found)
+        elif method_of[name] not in joined:
+            method = method_of[name]
+            runs = {one: by_senior[one] for one in pools[method]}
+            joined[method] = dict(_pool(method, runs, despite, missing))
+    return joined
+
+
+def _pool(
+    method: str,
+    members: Mapping[str, Mapping[str, Summary]],
+    despite: Sequence[str],
+    missing: list[str],
+) -> Iterator[tuple[str, Summary]]:
+    for label in dict.fromkeys(label for found in members.values() for label in found):
+        lacking = [name for name, found in members.items() if label not in found]
+        if lacking:
+            missing.append(
+                f"No {label} of {method}: there is no such result of {_and(lacking)}, one of those "
+                "that it pools."
+            )
+            continue
+        runs = tuple(found[label] for found in members.values())
+        check_comparable(runs, despite)
+        check_problems(label, runs)
+        missing += _differing_versions(label, {run.senior: run for run in runs})
+        yield label, replace(runs[0], senior=method, repeats=runs)
+
+
 def _joined(
-    by_senior: Mapping[str, Mapping[str, Summary]], despite: Sequence[str], resamples: int
+    by_senior: Mapping[str, Mapping[str, Summary]],
+    despite: Sequence[str],
+    resamples: int,
+    missing: list[str],
 ) -> Comparison:
     labels = sorted(
         {label: one.kind for found in by_senior.values() for label, one in found.items()}.items(),
         key=lambda item: (KINDS.index(item[1]), item[0]),
     )
     runs: dict[str, dict[str, Summary]] = {}
-    missing: list[str] = []
     for label, _ in labels:
         lacking = [name for name, found in by_senior.items() if label not in found]
         if lacking:

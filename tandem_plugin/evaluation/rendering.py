@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.evaluation.tables import Cell, PaperTable
+from tandem_plugin.evaluation.paper_table import Cell, PaperTable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,7 @@ _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
     "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Δ": r"$\Delta$", "ρ": r"$\rho$", "–": "--",
-    "<": r"$<$", ">": r"$>$", "|": r"$|$",
+    "␣": r"\textvisiblespace{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|inf)")
 _BELOW = re.compile(r"<1e-(\d+)")

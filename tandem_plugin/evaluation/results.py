@@ -63,6 +63,13 @@ class Summary:
     """Per-problem numbers by benchmark, in the order of problems."""
     content: Mapping[str, Any]
     """The whole summary."""
+    repeats: tuple[Summary, ...] = ()
+    """The runs that it stands for, where several seeds of one method are pooled; else none."""
+
+    @property
+    def each(self) -> tuple[Summary, ...]:
+        """The runs that its numbers are means of: its repeats, or itself."""
+        return self.repeats or (self,)
 
     @property
     def label(self) -> str:

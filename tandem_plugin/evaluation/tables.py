@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from tandem_plugin.evaluation import drift
-from tandem_plugin.evaluation.comparison import Comparison, Measure, Measured, measured, measures
-from tandem_plugin.evaluation.read_runs import read_counts
+from tandem_plugin.evaluation.comparison import (
+    Comparison,
+    Measure,
+    Measured,
+    mean_metric,
+    measured,
+    measures,
+)
+from tandem_plugin.evaluation.drift_tables import drift_table, over_emitted_tables
+from tandem_plugin.evaluation.paper_table import (
+    Cell,
+    PaperTable,
+    best,
+    number,
+    probability,
+    signed,
+)
 from tandem_plugin.evaluation.results import Summary
 from tandem_plugin.evaluation.significance import PairedTest, paired_test
 
-__all__ = ["Cell", "PaperTable", "headline", "paper_tables"]
+__all__ = ["headline", "paper_tables"]
 
 AVERAGE = "Avg."
 DELTA = "Δ"
@@ -23,47 +36,26 @@ _SUMMARY_K = 8
 """The ablation's table shows pass@8 (section 5.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell: its text, its standard error where it has one, and how it is marked."""
-
-    text: str
-    error: str = ""
-    bold: bool = False
-    stars: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PaperTable:
-    """A table as it is printed, in whatever form."""
-
-    name: str
-    """For files: letters, digits and hyphens."""
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    rules: tuple[int, ...] = ()
-    """Rows before which there is a rule."""
-    text_columns: int = 1
-    """How many columns from the left hold names."""
-
-
-def paper_tables(comparison: Comparison, k: int | None = None) -> list[PaperTable]:
+def paper_tables(
+    comparison: Comparison, k: int | None = None, top: int = drift.TOP
+) -> list[PaperTable]:
     """All tables that the results allow, in the order of the paper's sections.
 
-    k: of pass@k in the tables of one k; None takes 8, or the largest there is. The last senior is
-    the one that is claimed to be better than each of the others.
+    k: of pass@k in the tables of one k; None takes 8, or the largest there is. top: how many of the
+    baseline's most displaced tokens recovery is about. The last senior is the one that is claimed
+    to be better than each of the others.
     """
     tables = [
         _axis_table(comparison, label, runs)
         for kind in ("solo", "handoff", "legibility")
         for label, runs in comparison.of_kind(kind)
     ]
-    tables += [_drift_table(comparison, label, runs) for label, runs in comparison.of_kind("drift")]
+    for label, runs in comparison.of_kind("drift"):
+        tables += [drift_table(label, runs, top), *over_emitted_tables(label, runs)]
     tables += _junior_tables(comparison, k)
     tables.append(_summary_table(comparison, k))
-    significance = _significance_table(comparison)
-    return [*tables, significance] if significance.rows else tables
+    more = (_repeats_table(comparison, k), _significance_table(comparison))
+    return [*tables, *(table for table in more if table.rows)]
 
 
 def headline(summary: Summary) -> dict[str, float]:
@@ -112,11 +104,11 @@ def _column(found: Mapping[str, Measured], chosen: Measure, benchmark: str | Non
     """One benchmark's cells (or the average's, for None), the best one bold."""
     values = [m.macro if benchmark is None else m.means[benchmark] for m in found.values()]
     errors = [m.macro_error if benchmark is None else m.errors[benchmark] for m in found.values()]
-    texts = [_number(chosen.scale * value, chosen.decimals) for value in values]
-    best = _best(texts, chosen.higher_is_better)
+    texts = [number(chosen.scale * value, chosen.decimals) for value in values]
+    marked = best(texts, chosen.higher_is_better)
     return [
-        Cell(text, _number(chosen.scale * error, chosen.decimals), bold)
-        for text, error, bold in zip(texts, errors, best, strict=True)
+        Cell(text, number(chosen.scale * error, chosen.decimals), bold)
+        for text, error, bold in zip(texts, errors, marked, strict=True)
     ]
 
 
@@ -133,7 +125,7 @@ def _delta_rows(
 
 
 def _delta(difference: float, chosen: Measure) -> Cell:
-    text = _signed(chosen.scale * difference, chosen.decimals)
+    text = signed(chosen.scale * difference, chosen.decimals)
     is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
     return Cell(text, bold=is_better)
 
@@ -182,10 +174,10 @@ def _junior_table(
         cells = [Cell(name)]
         for benchmark in benchmarks:
             pair = values[benchmark]
-            texts = [_number(chosen.scale * value, chosen.decimals) for value in pair]
-            best = _best(texts, chosen.higher_is_better)
-            cells += [Cell(t, bold=b) for t, b in zip(texts, best, strict=True)]
-            cells.append(Cell(_signed(chosen.scale * (pair[1] - pair[0]), chosen.decimals)))
+            texts = [number(chosen.scale * value, chosen.decimals) for value in pair]
+            marked = best(texts, chosen.higher_is_better)
+            cells += [Cell(t, bold=b) for t, b in zip(texts, marked, strict=True)]
+            cells.append(Cell(signed(chosen.scale * (pair[1] - pair[0]), chosen.decimals)))
         rows.append(tuple(cells))
     return PaperTable(
         f"juniors-{schedule}",
@@ -207,8 +199,8 @@ def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
                 found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
                 columns.append((f"{label}: {chosen.heading}", _column(found, chosen, None)))
     for label, runs in comparison.of_kind("drift"):
-        texts = [_number(run.content["metrics"]["kl"], 4) for run in runs.values()]
-        cells = [Cell(t, bold=b) for t, b in zip(texts, _best(texts, False), strict=True)]
+        texts = [number(mean_metric(run, "kl"), 4) for run in runs.values()]
+        cells = [Cell(t, bold=b) for t, b in zip(texts, best(texts, False), strict=True)]
         columns.append((f"{label}: KL (nats, ↓)", cells))
     return PaperTable(
         "summary",
@@ -221,53 +213,50 @@ def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
     )
 
 
-def _drift_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) -> PaperTable:
-    """Divergence from the junior, and what each senior recovers of the first one's drift.
-
-    Source: section 4.4 of the paper. The paper's p value of rho is smaller than 500 tokens can
-    give; rho is shown over both, the most displaced tokens and the junior's frequent ones.
-    """
-    baseline, *_ = comparison.seniors
-    first = runs[baseline]
-    smoothing, frequent = first.settings["smoothing"], first.settings["frequent"]
-    base_counts, junior_counts = read_counts(first)
-    displacement = drift.log_ratio(base_counts, junior_counts, smoothing)
-    top = drift.most_displaced(displacement)
-    often = np.flatnonzero(junior_counts >= frequent)
-    texts = [_number(run.content["metrics"]["kl"], 4) for run in runs.values()]
-    rows = []
-    for i, (senior, run) in enumerate(runs.items()):
-        cells = [Cell(senior), Cell(texts[i], bold=_best(texts, False)[i])]
-        cells.append(Cell(_number(run.content["metrics"]["mean_absolute_log_ratio"], 4)))
-        if senior == baseline:
-            rows.append((*cells, Cell("–"), Cell("–"), Cell("–")))
-            continue
-        shift = drift.log_ratio(read_counts(run)[0], base_counts, smoothing)
-        of_top = drift.recovery(displacement[top], shift[top])
-        of_often = (
-            drift.recovery(displacement[often], shift[often]).spearman
-            if len(often) >= 3
-            else float("nan")
-        )
-        cells += [
-            Cell(_number(100 * of_top.share_moved_back, 1)),
-            Cell(_number(of_top.spearman, 2)),
-            Cell(_number(of_often, 2)),
-        ]
-        rows.append(tuple(cells))
+def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
+    """Each pooled run's own macro averages, and how far they lie apart."""
+    most = max(len(r.each) for runs in comparison.runs.values() for r in runs.values())
+    rows: list[tuple[Cell, ...]] = []
+    rules: list[int] = []
+    for label, heading, decimals, values in _of_repeats(comparison, k):
+        if rows:
+            rules.append(len(rows))
+        for i, (senior, found) in enumerate(values.items()):
+            spread = float(np.std(found, ddof=1)) if len(found) > 1 else float("nan")
+            texts = [number(one, decimals) for one in found]
+            texts += [""] * (most - len(found))
+            numbers = (number(float(np.mean(found)), decimals), number(spread, decimals))
+            names = (label, heading) if i == 0 else ("", "")
+            rows.append(tuple(Cell(text) for text in (*names, senior, *texts, *numbers)))
     return PaperTable(
-        label.replace(" ", "-"),
-        f"Drift of the token distribution ({label.removeprefix('drift').strip()})",
-        (
-            "Model",
-            "KL (nats, ↓)",
-            "mean |log-ratio| (↓)",
-            f"top {len(top)} of {baseline} moved back (%)",
-            f"ρ, top {len(top)}",
-            f"ρ, {len(often)} frequent",
-        ),
+        "repeats",
+        "Macro averages of each pooled run",
+        ("Run", "Metric", "Method", *(str(i + 1) for i in range(most)), "mean", "s.d."),
         tuple(rows),
+        tuple(rules),
+        3,
     )
+
+
+def _of_repeats(
+    comparison: Comparison, k: int | None
+) -> Iterator[tuple[str, str, int, dict[str, list[float]]]]:
+    """(label, metric, decimals, each repeat's value by method) of what is pooled."""
+    for label, runs in comparison.runs.items():
+        pooled = {senior: run for senior, run in runs.items() if run.repeats}
+        if not pooled:
+            continue
+        first = next(iter(pooled.values()))
+        if first.kind == "drift":
+            values = {s: [mean_metric(one, "kl") for one in r.each] for s, r in pooled.items()}
+            yield label, "KL (nats, ↓)", 4, values
+            continue
+        for chosen in measures(first) if first.kind == "legibility" else [_at_k(first, k)]:
+            values = {
+                senior: [chosen.scale * measured(one, 2)[chosen].macro for one in run.each]
+                for senior, run in pooled.items()
+            }
+            yield label, chosen.heading, chosen.decimals, values
 
 
 def _significance_table(comparison: Comparison) -> PaperTable:
@@ -314,9 +303,9 @@ def _test_row(
     decimals = chosen.decimals + 1
     return (
         *names,
-        Cell(_signed(chosen.scale * test.difference, decimals)),
-        Cell(_signed(test.t, 2)),
-        Cell(_probability(test.p), stars=test.stars),
+        Cell(signed(chosen.scale * test.difference, decimals)),
+        Cell(signed(test.t, 2)),
+        Cell(probability(test.p), stars=test.stars),
     )
 
 
@@ -324,36 +313,3 @@ def _at_k(summary: Summary, k: int | None) -> Measure:
     found = measures(summary)
     wanted = _SUMMARY_K if k is None else k
     return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)
-
-
-def _best(texts: Sequence[str], higher: bool) -> list[bool]:
-    """Which are best as printed; none where all are equal."""
-    values = [float(text) if text != "–" else math.nan for text in texts]
-    known = [value for value in values if not math.isnan(value)]
-    if not known or len(set(known)) == 1:
-        return [False] * len(values)
-    best = max(known) if higher else min(known)
-    return [value == best for value in values]
-
-
-def _number(value: float, decimals: int) -> str:
-    if math.isnan(value):
-        return "–"
-    text = f"{value:.{decimals}f}"
-    return text.lstrip("-") if float(text) == 0 else text
-
-
-def _signed(value: float, decimals: int) -> str:
-    if math.isnan(value):
-        return "–"
-    text = f"{value:+.{decimals}f}"
-    return f"{0:.{decimals}f}" if float(text) == 0 else text
-
-
-def _probability(p: float) -> str:
-    """Three decimals, and powers of ten below, as the paper has them."""
-    if math.isnan(p):
-        return "–"
-    if p >= 0.001:
-        return f"{p:.3f}"
-    return f"<1e-{math.floor(-math.log10(p)) if p > 0 else 300}"

@@ -39,20 +39,29 @@ def start_engine(model: str, arguments: Mapping[str, Any], tandem: Mapping[str, 
     # stdout is for the result: vLLM logs to stderr, and only what is wrong.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    together = {} if tandem is None else {"tandem": dict(tandem)}
     try:
-        if tandem is None:
-            from vllm import LLM as Engine
-        else:
-            from tandem_plugin.engine.llm import TandemLLM as Engine
+        engine = _tandem_llm() if together else _llm()
     except ImportError as error:
         raise EngineError(
             f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
             "'tandem-plugin[vllm]'\"."
         ) from error
     try:
-        together = {} if tandem is None else {"tandem": dict(tandem)}
-        return Engine(model, **together, **arguments)
+        return engine(model, **together, **arguments)
     except TandemError:
         raise
     except Exception as error:
         raise EngineError(f"The engine did not start: {type(error).__name__}: {error}") from error
+
+
+def _llm() -> Any:
+    from vllm import LLM
+
+    return LLM
+
+
+def _tandem_llm() -> Any:
+    from tandem_plugin.engine.llm import TandemLLM
+
+    return TandemLLM

@@ -183,7 +183,9 @@ def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
     ]  # fmt: skip
 
 
-def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> None:
+def write_drift(
+    out: Path, senior: str, wrote: list[int], junior: list[int], over: tuple[Any, ...] = ()
+) -> None:
     folder = run_folder(out, "drift", senior, "base")
     counts = {"senior": token_counts([wrote], 6), "junior": token_counts([junior], 6)}
     listed = {n: [[i, int(c)] for i, c in enumerate(found) if c] for n, found in counts.items()}
@@ -192,7 +194,14 @@ def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> 
         "senior": {"name": senior},
         "junior": {"name": "base"},
         "settings": {"smoothing": 0.5, "frequent": 1},
-        "metrics": {"kl": {"GRPO": 0.5, "TRL": 0.25}[senior], "mean_absolute_log_ratio": 0.125},
+        "metrics": {
+            "kl": {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior],
+            "mean_absolute_log_ratio": 0.125,
+            "over_emitted": [
+                {"token": t, "piece": p, "log_ratio": 1.5, "senior": 4, "junior": 0}
+                for t, p in over
+            ],
+        },
         "benchmarks": {},
     }
     write_summary(folder, "drift", content)
@@ -210,6 +219,105 @@ def test_drift_table_shows_what_is_moved_back(tmp_path: Path):
     assert [cell["text"] for cell in grpo] == ["GRPO", "0.5000", "0.1250", "–", "–", "–"]
     assert [cell["text"] for cell in trl][:4] == ["TRL", "0.2500", "0.1250", "50.0"]
     assert trl[1]["bold"]
+
+
+def test_base_among_the_seniors_is_no_baseline_of_recovery(tmp_path: Path):
+    junior = [0, 0, 1, 1, 2, 2, 3, 3]
+    write_drift(tmp_path, "base", junior, junior)
+    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3, 3, 3, 3], junior)
+    write_drift(tmp_path, "TRL", [0, 1, 2, 3, 3, 3, 3, 3], junior)
+    done = run(*(tmp_path / name for name in ("base", "GRPO", "TRL")), "--top", 4, "--json")
+    (table,) = [t for t in json.loads(done.stdout)["tables"] if t["name"] == "drift-base"]
+    assert table["columns"][3] == "top 4 of GRPO moved back (%)"
+    base, grpo, trl = [[cell["text"] for cell in row] for row in table["rows"]]
+    assert base == ["base", "0.0000", "0.1250", "–", "–", "–"]
+    assert grpo[3:] == ["–", "–", "–"]
+    assert trl[3] == "75.0"  # of the four tokens that are written at all, all but token 3
+
+
+def test_over_emitted_tokens_are_listed_with_what_every_model_wrote(tmp_path: Path):
+    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3], [0, 0, 3], over=((2, "Ġso"), (3, "ĊĊ")))
+    write_drift(tmp_path, "TRL", [0, 2, 3, 3], [0, 0, 3], over=((3, "|x"),))
+    done = run(tmp_path / "GRPO", tmp_path / "TRL", "--out", tmp_path / "tables", "--json")
+    (table,) = [t for t in json.loads(done.stdout)["tables"] if "over-emitted" in t["name"]]
+    assert table["columns"] == ["Over-emitted by", "Token", "log-ratio", "base", "GRPO", "TRL"]
+    assert [[cell["text"] for cell in row] for row in table["rows"]] == [
+        ["GRPO", "␣so", "1.50", "0", "4", "1"],
+        ["", r"\n\n", "1.50", "0", "1", "2"],
+        ["TRL", "|x", "1.50", "0", "1", "2"],
+    ]
+    tex = (tmp_path / "tables" / "tables.tex").read_text(encoding="utf-8")
+    assert r"GRPO & \textvisiblespace{}so & $1.50$" in tex
+
+
+def found_tables(*arguments: object) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return {table["name"]: table for table in json.loads(done.stdout)["tables"]}
+
+
+def texts(table: Any) -> list[list[str]]:
+    return [[cell["text"] for cell in row] for row in table["rows"]]
+
+
+def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):
+    """Of 4 samples, right at problems 0 and 1: TRL-1 has 1 and 2, TRL-2 has 3 and 4, so that pass@1
+    is (1 + 3) / 8 = 50 % and (2 + 4) / 8 = 75 %. At k = 4 each run has 100 % in both."""
+    for senior, right in {"x": [1, 1], "TRL-1": [1, 2], "TRL-2": [3, 4]}.items():
+        write_handoff(tmp_path, senior, "j", right)
+    folders = [tmp_path / name for name in ("x", "TRL-1", "TRL-2")]
+    found = found_tables(*folders, "--pool", "TRL=TRL-1,TRL-2", "--k", 1)
+    table = texts(found["handoff-step-j"])
+    assert [row[1:3] for row in table[:3]] == [["x", "25.0"], ["TRL", "62.5"], ["Δ", "+37.5"]]
+    assert [row[1:3] for row in table[6:9]] == [["x", "100.0"], ["TRL", "100.0"], ["Δ", "0.0"]]
+    # Differences per problem are 25 and 50: mean 37.5, t = 37.5 / (17.68 / √2) = 3, p = 0.102.
+    assert texts(found["significance"])[0][3:] == ["+37.50", "+3.00", "0.102"]
+    assert texts(found["repeats"]) == [
+        ["handoff step j", "pass@1 (%, ↑)", "TRL", "37.5", "87.5", "62.5", "35.4"]
+    ]
+
+
+def test_pooled_drift_is_the_mean_over_seeds_and_their_pairs(tmp_path: Path):
+    junior = [0, 0, 1, 1, 2, 2, 3, 3]
+    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3, 3, 3, 3], junior)
+    write_drift(tmp_path, "TRL", [0, 1, 2, 3, 3, 3, 3, 3], junior)  # moves 3 of 4 back
+    write_drift(tmp_path, "TRL-2", [2, 2, 2, 2, 2, 3, 3, 3], junior)  # only token 3
+    folders = [tmp_path / name for name in ("GRPO", "TRL", "TRL-2")]
+    found = found_tables(*folders, "--pool", "both=TRL,TRL-2", "--top", 4)
+    assert texts(found["drift-base"])[1][:4] == ["both", "0.5000", "0.1250", "50.0"]
+    assert texts(found["repeats"])[0][2:] == ["both", "0.2500", "0.7500", "0.5000", "0.3536"]
+
+
+@pytest.mark.parametrize(
+    ("pools", "said"),
+    [
+        (["TRL"], "not of the form"),
+        (["TRL=x,,y"], "not of the form"),
+        (["TRL=x,none"], "'none', which is none of the results"),
+        (["a=x", "b=x"], "'x' is pooled twice"),
+        (["a=x", "a=y"], "given twice"),
+        (["z=x,y"], "name of another result"),
+        (["a=x,y,z"], "two seniors at least"),
+    ],
+)
+def test_pools_of_what_is_not_there_are_refused(tmp_path: Path, pools: list[str], said: str):
+    for senior in "xyz":
+        write_handoff(tmp_path, senior, "j", [0, 1])
+    done = run(*(tmp_path / n for n in "xyz"), *(p for one in pools for p in ("--pool", one)))
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_pool_of_runs_with_other_settings_is_refused(tmp_path: Path):
+    for senior in "xyz":
+        write_handoff(tmp_path, senior, "j", [0, 1])
+    edit(
+        tmp_path / "y/handoff/step/j/summary.json",
+        lambda c: c["settings"].update(sampling={"seed": 1}),
+    )
+    arguments = [*(tmp_path / n for n in "xyz"), "--pool", "a=x,y"]
+    assert "sampling.seed" in run(*arguments).stderr
+    assert run(*arguments, "--despite", "sampling.seed").exit_code == 0
 
 
 def test_hostile_names_stay_text(tmp_path: Path):

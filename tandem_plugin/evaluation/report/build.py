@@ -10,14 +10,16 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError, TokenizerError
+from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.comparison import check_problems, compare
+from tandem_plugin.evaluation.paper_table import PaperTable
 from tandem_plugin.evaluation.report import figures
 from tandem_plugin.evaluation.report.figure import COLOURS, ReportFigure
 from tandem_plugin.evaluation.report.page import Picture, make_page
 from tandem_plugin.evaluation.report.samples import SampleResponse, sample_responses
 from tandem_plugin.evaluation.report.training_log import TrainingLog
 from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
-from tandem_plugin.evaluation.tables import PaperTable, paper_tables
+from tandem_plugin.evaluation.tables import paper_tables
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
 __all__ = ["Report", "build_report"]
@@ -42,12 +44,15 @@ def build_report(
     order: Sequence[str] = (),
     logs: Sequence[TrainingLog] = (),
     samples: int = 2,
+    pools: Mapping[str, Sequence[str]] | None = None,
+    top: int = drift.TOP,
     on_figure: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Write ``index.html``, ``figures/*.png`` and ``data/*.csv`` under ``out``.
 
     order: seniors in the order of tables and legends; the first that drifted is the baseline of
-    recovery, the last is tested against the others. Those not named come first, by name. Raises
+    recovery, the last is tested against the others. Those not named come first, by name. pools,
+    top: as of :func:`compare` and :func:`paper_tables`; figures show every run by itself. Raises
     :class:`EvaluationError` for results that cannot be compared, or where there are none.
     """
     runs = _runs(results, order)
@@ -57,14 +62,14 @@ def build_report(
     vocabularies = _Vocabularies(notes)
     drawn: list[Picture] = []
     written: list[str] = []
-    for figure in _figures(runs, colours, vocabularies, logs):
+    for figure in _figures(runs, colours, vocabularies, logs, top):
         on_figure(figure.title)
         png = figure.png()
         _write(out / "figures" / f"{figure.name}.png", png)
         _write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
         drawn.append((figure.name, figure.title, figure.caption, png))
         written.append(figure.name)
-    tables = _tables(results, runs, notes)
+    tables = _tables(results, runs, notes, pools or {}, top)
     chosen: list[SampleResponse] = []
     for by_senior in runs.values():
         for run in by_senior.values():
@@ -149,6 +154,7 @@ def _figures(
     colours: Mapping[str, str],
     vocabularies: _Vocabularies,
     logs: Sequence[TrainingLog],
+    top: int,
 ) -> Iterator[ReportFigure]:
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
@@ -159,14 +165,18 @@ def _figures(
         else:
             pieces = vocabularies.texts(first)
             yield figures.survival_figure(label, by_senior, colours)
-            yield from figures.recovery_figures(label, by_senior, first.senior, pieces)
+            yield from figures.recovery_figures(label, by_senior, pieces, top)
             yield from figures.token_clouds(label, by_senior, pieces)
     if logs:
         yield figures.training_figure(logs)
 
 
 def _tables(
-    results: Path, runs: Mapping[str, Mapping[str, Summary]], notes: list[str]
+    results: Path,
+    runs: Mapping[str, Mapping[str, Summary]],
+    notes: list[str],
+    pools: Mapping[str, Sequence[str]],
+    top: int,
 ) -> list[PaperTable]:
     """The tables of ``tandem compare``, over the seniors that were evaluated most widely."""
     counted: dict[str, int] = {}
@@ -182,9 +192,9 @@ def _tables(
         return []
     order = list(dict.fromkeys(n for by_senior in runs.values() for n in by_senior))
     folders = [_senior_folder(runs, name, results) for name in order if name in chosen]
-    comparison = compare(folders)
+    comparison = compare(folders, pools=pools)
     notes += comparison.missing
-    return paper_tables(comparison)
+    return paper_tables(comparison, top=top)
 
 
 def _senior_folder(runs: Mapping[str, Mapping[str, Summary]], senior: str, results: Path) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.comparison import Measured, measured, measures
+from tandem_plugin.evaluation.drift_tables import drift_baseline
 from tandem_plugin.evaluation.read_runs import read_counts
 from tandem_plugin.evaluation.report.figure import (
     COLOURS,
@@ -158,32 +159,35 @@ def survival_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repor
 
 
 def recovery_figures(
-    label: str, runs: Runs, baseline: str, pieces: Sequence[bytes] | None
+    label: str, runs: Runs, pieces: Sequence[bytes] | None, top: int = drift.TOP
 ) -> Iterator[ReportFigure]:
     """What each other senior does to the tokens that the baseline displaced most.
 
-    pieces: the text of every token, where the tokenizer is at hand. Source: section 4.4, right
-    panel.
+    The baseline is the first senior that has drifted. pieces: the text of every token, where the
+    tokenizer is at hand. Source: section 4.4, right panel.
     """
+    baseline = drift_baseline(runs)
+    if baseline is None:
+        return
     base = runs[baseline]
     base_counts, junior_counts = read_counts(base)
     smoothing = base.settings["smoothing"]
     displacement = drift.log_ratio(base_counts, junior_counts, smoothing)
-    top = drift.most_displaced(displacement)
+    most = drift.most_displaced(displacement, top)
     for senior, run in runs.items():
-        if senior == baseline:
+        if senior == baseline or run.content["metrics"]["kl"] == 0:
             continue
         shift = drift.log_ratio(read_counts(run)[0], base_counts, smoothing)
-        found = drift.recovery(displacement[top], shift[top])
-        texts = ["" if pieces is None else _text(pieces, int(token)) for token in top]
+        found = drift.recovery(displacement[most], shift[most])
+        texts = ["" if pieces is None else _text(pieces, int(token)) for token in most]
         rows = tuple(
             (int(token), text, float(x), float(y))
-            for token, text, x, y in zip(top, texts, found.displacement, found.shift, strict=True)
+            for token, text, x, y in zip(most, texts, found.displacement, found.shift, strict=True)
         )
         yield ReportFigure(
             file_name("recovery", label, senior),
             f"Recovery: {senior} against {baseline}",
-            f"The {len(top)} tokens that {baseline} displaced most from {run.junior}: "
+            f"The {len(most)} tokens that {baseline} displaced most from {run.junior}: "
             f"{100 * found.share_moved_back:.1f} % are moved back by {senior}; Spearman's ρ is "
             f"{found.spearman:.2f}.",
             ("token_id", "token", "log_ratio_baseline_junior", "log_ratio_senior_baseline"),

@@ -11,8 +11,8 @@ from importlib.resources import files
 from itertools import groupby
 
 from tandem_plugin._version import __version__
+from tandem_plugin.evaluation.paper_table import Cell, PaperTable
 from tandem_plugin.evaluation.report.samples import SampleResponse
-from tandem_plugin.evaluation.tables import Cell, PaperTable
 
 __all__ = ["Picture", "make_page", "safe"]
 
