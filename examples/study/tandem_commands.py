@@ -70,7 +70,7 @@ def report(size: Size, results: Path, logs: Mapping[str, Path], out: Path) -> No
         *(part for name in names for part in ("--order", name)),
         *_each("--log", logs),
         *(p for method, runs in pools.items() for p in ("--pool", f"{method}={','.join(runs)}")),
-        *("--top", size.top, "--out", out),
+        *("--k", 1, "--top", size.top, "--out", out),
     )
 
 
@@ -81,7 +81,7 @@ def _compare(
         "compare",
         *(results / name for name in names),
         *(part for pool in pools for part in ("--pool", pool)),
-        *("--top", size.top, "--out", out),
+        *("--k", 1, "--top", size.top, "--out", out),
         quiet=True,
     )
 

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from tandem_plugin.evaluation.comparison import Comparison
     from tandem_plugin.evaluation.paper_table import PaperTable
 
-__all__ = ["PoolOption", "TopOption", "compare", "pools"]
+__all__ = ["KOption", "PoolOption", "TopOption", "compare", "pools"]
 
+KOption = Annotated[
+    int | None,
+    typer.Option("--k", min=1, help="The k of tables with one pass@k. Default: 8, or fewer."),
+]
 PoolOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,10 +47,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="A folder to write tables.md and tables.tex to.")
     ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option("--k", min=1, help="The k of tables with one pass@k. Default: 8, or fewer."),
-    ] = None,
+    k: KOption = None,
     despite: Annotated[
         list[str] | None,
         typer.Option(

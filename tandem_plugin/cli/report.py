@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem_plugin.cli.compare import PoolOption, TopOption, pools
+from tandem_plugin.cli.compare import KOption, PoolOption, TopOption, pools
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def report(
     samples: Annotated[
         int, typer.Option(min=0, help="Problems of each benchmark whose responses are shown.")
     ] = 2,
+    k: KOption = None,
     pool: PoolOption = None,
     top: TopOption = 500,
     title: Annotated[str, typer.Option(help="The page's title.")] = "Tandem evaluation",
@@ -75,6 +76,7 @@ def report(
                 order=order or (),
                 logs=logs,
                 samples=samples,
+                k=k,
                 pools=pools(pool),
                 top=top,
                 on_figure=lambda name: progress.update(task, description="figures"),

@@ -87,9 +87,10 @@ def drift_table(label: str, runs: Runs, top: int = drift.TOP) -> PaperTable:
 def over_emitted_tables(label: str, runs: Runs) -> Iterator[PaperTable]:
     """The tokens that each senior over-emits most, and how often every model wrote them.
 
-    Of seniors that are not pooled; none where nobody over-emits. Source: appendix B.1 of the paper.
+    Pooled runs stand one by one; there is no table where nobody over-emits. Source: appendix B.1 of
+    the paper.
     """
-    alone = {name: run for name, run in runs.items() if not run.repeats}
+    alone = {one.senior: one for run in runs.values() for one in run.each}
     counts = {name: read_counts(run) for name, run in alone.items()}
     rows: list[tuple[Cell, ...]] = []
     rules: list[int] = []

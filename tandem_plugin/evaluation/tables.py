@@ -50,6 +50,11 @@ def paper_tables(
         for kind in ("solo", "handoff", "legibility")
         for label, runs in comparison.of_kind(kind)
     ]
+    tables += [
+        table
+        for label, runs in comparison.of_kind("handoff")
+        if (table := _share_table(label, runs)).rows
+    ]
     for label, runs in comparison.of_kind("drift"):
         tables += [drift_table(label, runs, top), *over_emitted_tables(label, runs)]
     tables += _junior_tables(comparison, k)
@@ -128,6 +133,39 @@ def _delta(difference: float, chosen: Measure) -> Cell:
     text = signed(chosen.scale * difference, chosen.decimals)
     is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
     return Cell(text, bold=is_better)
+
+
+def _share_table(label: str, runs: Mapping[str, Summary]) -> PaperTable:
+    """The senior's share of team responses: mean, and standard deviation over responses.
+
+    Of pooled runs both are means over the runs. Source: appendix B.3 of the paper.
+    """
+    benchmarks = list(next(iter(runs.values())).problems)
+    rows = []
+    for senior, run in runs.items():
+        cells = [_share_cell(run, benchmark) for benchmark in benchmarks]
+        if any(cell.text != "–" for cell in cells):
+            rows.append((Cell(senior), *cells))
+    about = label.removeprefix("handoff").strip()
+    return PaperTable(
+        f"senior-share-{about.replace(' ', '-')}",
+        f"The senior's share of team responses, % of tokens ± one standard deviation ({about})",
+        ("Model", *benchmarks),
+        tuple(rows),
+    )
+
+
+def _share_cell(run: Summary, benchmark: str) -> Cell:
+    found = [
+        one.content.get("metrics", {}).get(benchmark, {}).get("senior_share") or {}
+        for one in run.each
+    ]
+    if any(one.get("mean") is None for one in found):
+        return Cell("–")
+    text = number(100 * float(np.mean([one["mean"] for one in found])), 1)
+    if any(one.get("standard_deviation") is None for one in found):
+        return Cell(text)
+    return Cell(text, number(100 * float(np.mean([s["standard_deviation"] for s in found])), 1))
 
 
 def _junior_tables(comparison: Comparison, k: int | None) -> Iterator[PaperTable]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError, TokenizerError
@@ -14,7 +13,7 @@ from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.comparison import check_problems, compare
 from tandem_plugin.evaluation.paper_table import PaperTable
 from tandem_plugin.evaluation.report import figures
-from tandem_plugin.evaluation.report.figure import COLOURS, ReportFigure
+from tandem_plugin.evaluation.report.figure import ReportFigure, Style, styles
 from tandem_plugin.evaluation.report.page import Picture, make_page
 from tandem_plugin.evaluation.report.samples import SampleResponse, sample_responses
 from tandem_plugin.evaluation.report.training_log import TrainingLog
@@ -44,6 +43,7 @@ def build_report(
     order: Sequence[str] = (),
     logs: Sequence[TrainingLog] = (),
     samples: int = 2,
+    k: int | None = None,
     pools: Mapping[str, Sequence[str]] | None = None,
     top: int = drift.TOP,
     on_figure: Callable[[str], None] = lambda name: None,
@@ -51,25 +51,26 @@ def build_report(
     """Write ``index.html``, ``figures/*.png`` and ``data/*.csv`` under ``out``.
 
     order: seniors in the order of tables and legends; the first that drifted is the baseline of
-    recovery, the last is tested against the others. Those not named come first, by name. pools,
-    top: as of :func:`compare` and :func:`paper_tables`; figures show every run by itself. Raises
-    :class:`EvaluationError` for results that cannot be compared, or where there are none.
+    recovery, the last is tested against the others. Those not named come first, by name. k,
+    pools, top: as of :func:`compare` and :func:`paper_tables`; figures show every run by itself,
+    pooled ones in one colour. Raises :class:`EvaluationError` for results that cannot be compared,
+    or where there are none.
     """
     runs = _runs(results, order)
     seniors = list(dict.fromkeys(name for found in runs.values() for name in found))
-    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(sorted(seniors))}
+    drawn_as = styles([*seniors, *(log.name for log in logs)], pools or {})
     notes: list[str] = []
     vocabularies = _Vocabularies(notes)
     drawn: list[Picture] = []
     written: list[str] = []
-    for figure in _figures(runs, colours, vocabularies, logs, top):
+    for figure in _figures(runs, drawn_as, vocabularies, logs, top):
         on_figure(figure.title)
         png = figure.png()
         _write(out / "figures" / f"{figure.name}.png", png)
         _write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
         drawn.append((figure.name, figure.title, figure.caption, png))
         written.append(figure.name)
-    tables = _tables(results, runs, notes, pools or {}, top)
+    tables = _tables(results, runs, notes, pools or {}, k, top)
     chosen: list[SampleResponse] = []
     for by_senior in runs.values():
         for run in by_senior.values():
@@ -151,7 +152,7 @@ def _rank(label: str, runs: Mapping[str, Summary]) -> tuple[int, str]:
 
 def _figures(
     runs: Mapping[str, Mapping[str, Summary]],
-    colours: Mapping[str, str],
+    drawn_as: Mapping[str, Style],
     vocabularies: _Vocabularies,
     logs: Sequence[TrainingLog],
     top: int,
@@ -159,16 +160,16 @@ def _figures(
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
         if first.kind in ("solo", "handoff"):
-            yield figures.pass_at_k_figure(label, by_senior, colours)
+            yield figures.pass_at_k_figure(label, by_senior, drawn_as)
         elif first.kind == "legibility":
-            yield figures.legibility_figure(label, by_senior, colours)
+            yield figures.legibility_figure(label, by_senior, drawn_as)
         else:
             pieces = vocabularies.texts(first)
-            yield figures.survival_figure(label, by_senior, colours)
+            yield figures.survival_figure(label, by_senior, drawn_as)
             yield from figures.recovery_figures(label, by_senior, pieces, top)
             yield from figures.token_clouds(label, by_senior, pieces)
     if logs:
-        yield figures.training_figure(logs)
+        yield figures.training_figure(logs, drawn_as)
 
 
 def _tables(
@@ -176,6 +177,7 @@ def _tables(
     runs: Mapping[str, Mapping[str, Summary]],
     notes: list[str],
     pools: Mapping[str, Sequence[str]],
+    k: int | None,
     top: int,
 ) -> list[PaperTable]:
     """The tables of ``tandem compare``, over the seniors that were evaluated most widely."""
@@ -194,7 +196,7 @@ def _tables(
     folders = [_senior_folder(runs, name, results) for name in order if name in chosen]
     comparison = compare(folders, pools=pools)
     notes += comparison.missing
-    return paper_tables(comparison, top=top)
+    return paper_tables(comparison, k, top)
 
 
 def _senior_folder(runs: Mapping[str, Mapping[str, Summary]], senior: str, results: Path) -> Path:
@@ -212,12 +214,6 @@ def _facts(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str
         sampling = first.settings.get("sampling")
         if isinstance(sampling, Mapping):
             yield label, ", ".join(f"{name} {value}" for name, value in sampling.items())
-        shares = {s: _share(run.content.get("metrics", {})) for s, run in by_senior.items()}
-        if any(shares.values()):
-            yield (
-                f"{label}: senior share",
-                "; ".join(f"{s} {share}" for s, share in shares.items() if share),
-            )
     models = {
         role["name"]: role.get("fingerprint", "")
         for by_senior in runs.values()
@@ -228,17 +224,6 @@ def _facts(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str
     yield "models", ", ".join(f"{name} {mark}".strip() for name, mark in models.items())
     versions = next(iter(next(iter(runs.values())).values())).content.get("versions") or {}
     yield "versions", json.dumps(versions).strip("{}").replace('"', "")
-
-
-def _share(metrics: Mapping[str, Any]) -> str:
-    shares: list[str] = []
-    for name, found in metrics.items():
-        share = found.get("senior_share") if isinstance(found, Mapping) else None
-        if share and share.get("mean") is not None:
-            spread = share.get("standard_deviation")
-            sign = "" if spread is None else f" ± {100 * spread:.1f}"
-            shares.append(f"{name} {100 * share['mean']:.1f}{sign} %")
-    return ", ".join(shares)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -8,19 +8,55 @@ import json
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "ReportFigure", "as_cell", "file_name", "legend", "shown_token"]
+__all__ = [
+    "COLOURS",
+    "ReportFigure",
+    "Style",
+    "as_cell",
+    "file_name",
+    "legend",
+    "panels",
+    "shown_token",
+    "styles",
+]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 """Okabe and Ito's, which people who see colours otherwise can tell apart."""
 
+_LINES, _MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
 _LONGEST = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one senior is drawn in every figure."""
+
+    colour: str
+    line: str = "-"
+    marker: str = "o"
+
+
+def styles(names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> dict[str, Style]:
+    """A style for each name: one colour a pool, another line and marker for each of its members.
+
+    Whatever else there is, a name or pool has the same colour where the same names are given.
+    """
+    method_of = {member: method for method, members in pools.items() for member in members}
+    methods = sorted({method_of.get(name, name) for name in names})
+    found = {}
+    for name in names:
+        method = method_of.get(name, name)
+        i = list(pools[method]).index(name) if name in method_of else 0
+        colour = COLOURS[methods.index(method) % len(COLOURS)]
+        found[name] = Style(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +128,24 @@ def _shown(letter: str, font: Any) -> str:
     return letter if drawable else letter.encode("unicode_escape", "surrogatepass").decode()
 
 
-def legend(axes: Any, names: Sequence[str], colours: Sequence[str]) -> None:
-    """A legend of lines in these colours."""
+def panels(figure: Any, count: int, across: int) -> list[Any]:
+    """The axes of ``count`` panels, at most ``across`` in a line."""
+    columns = min(count, across)
+    grid = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
+    for unused in grid[count:]:
+        unused.set_axis_off()
+    return list(grid[:count])
+
+
+def legend(figure: Any, drawn: Mapping[str, Style], across: int = 7) -> None:
+    """A legend of names below all panels, where it hides nothing."""
     from matplotlib.lines import Line2D
 
-    lines = [Line2D([], [], color=colour, linewidth=2) for colour in colours]
-    axes.legend(lines, list(names), frameon=False, fontsize="small")
+    lines = [
+        Line2D([], [], color=s.colour, linestyle=s.line or "none", marker=s.marker or "none")
+        for s in drawn.values()
+    ]
+    figure.legend(
+        lines, list(drawn), loc="outside lower center", ncols=min(len(drawn), across),
+        frameon=False, fontsize="small", handlelength=3,
+    )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,10 @@ from tandem_plugin.evaluation.read_runs import read_counts
 from tandem_plugin.evaluation.report.figure import (
     COLOURS,
     ReportFigure,
+    Style,
     file_name,
     legend,
+    panels,
     shown_token,
 )
 from tandem_plugin.evaluation.report.training_log import TrainingLog
@@ -37,9 +39,18 @@ __all__ = [
 
 Runs = Mapping[str, Summary]
 _MACRO = "macro average"
+_DYNAMICS = {
+    "reward": ("reward", "mean reward of a response"),
+    "length": ("length", "tokens a response"),
+    "seconds": ("time of a step", "seconds"),
+    "accumulated_hours": ("time so far", "hours"),
+    "accuracy": ("validation", "accuracy, from 0 to 1"),
+    "team_accuracy": ("validation of the team", "accuracy, from 0 to 1"),
+}
+"""Title and unit of each panel of training dynamics."""
 
 
-def pass_at_k_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> ReportFigure:
+def pass_at_k_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> ReportFigure:
     """pass@k curves by benchmark, with bands of one standard error. Source: sections 4.2, 4.3."""
     first = next(iter(runs.values()))
     benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
@@ -52,25 +63,31 @@ def pass_at_k_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repo
     ]
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, len(benchmarks), squeeze=False)[0]
-        for axes, benchmark in zip(panels, benchmarks, strict=True):
+        for i, (axes, benchmark) in enumerate(
+            zip(panels(figure, len(benchmarks), 4), benchmarks, strict=True)
+        ):
             for senior in found:
                 points = np.array([r[2:] for r in rows if r[:2] == (benchmark, senior)])
                 k, value, error = points.T
-                axes.plot(k, 100 * value, color=colours[senior], marker="o", markersize=3)
+                style = drawn[senior]
+                axes.plot(
+                    k, 100 * value, color=style.colour, linestyle=style.line, marker=style.marker,
+                    markersize=3,
+                )  # fmt: skip
                 axes.fill_between(
-                    k, 100 * (value - error), 100 * (value + error), color=colours[senior],
-                    alpha=0.15, linewidth=0,
+                    k, 100 * (value - error), 100 * (value + error), color=style.colour,
+                    alpha=0.12, linewidth=0,
                 )  # fmt: skip
             axes.set_xscale("log", base=2)
             ks = sorted({r[2] for r in rows})
             axes.set_xticks(ks, [str(k) for k in ks])
             low, high = axes.get_ylim()
             axes.set_ylim(max(0.0, low), min(101.0, high))
-            axes.set(xlabel="k", title=benchmark)
+            axes.set(xlabel="k (responses)", title=benchmark)
             axes.grid(alpha=0.25)
-        panels[0].set_ylabel("pass@k (%)")
-        legend(panels[-1], list(found), [colours[s] for s in found])
+            if i % 4 == 0:
+                axes.set_ylabel("pass@k (%)")
+        legend(figure, {senior: drawn[senior] for senior in found})
 
     kind = "alone" if first.kind == "solo" else "as a team"
     return ReportFigure(
@@ -80,11 +97,11 @@ def pass_at_k_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repo
         ("benchmark", "senior", "k", "pass_at_k", "standard_error"),
         tuple(rows),
         draw,
-        (3.2 * len(benchmarks) + 0.8, 3.6),
+        (3.2 * min(4, len(benchmarks)) + 0.8, 3.4 * -(-len(benchmarks) // 4) + 0.4),
     )
 
 
-def legibility_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> ReportFigure:
+def legibility_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> ReportFigure:
     """Cross-entropy and overlap by benchmark, with standard errors. Source: section 4.5."""
     first = next(iter(runs.values()))
     benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
@@ -99,20 +116,20 @@ def legibility_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Rep
     ]
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, len(chosen), squeeze=False)[0]
         width = 0.8 / len(runs)
-        for axes, one in zip(panels, chosen, strict=True):
+        for axes, one in zip(panels(figure, len(chosen), 2), chosen, strict=True):
             for i, senior in enumerate(runs):
                 points = np.array([r[3:] for r in rows if (r[0], r[2]) == (one.name, senior)])
                 places = np.arange(len(benchmarks)) + (i - (len(runs) - 1) / 2) * width
                 axes.errorbar(
-                    places, points[:, 0], yerr=points[:, 1], color=colours[senior], fmt="o",
-                    capsize=3, markersize=5,
+                    places, points[:, 0], yerr=points[:, 1], color=drawn[senior].colour,
+                    fmt=drawn[senior].marker, capsize=2, markersize=4,
                 )  # fmt: skip
-            axes.set_xticks(range(len(benchmarks)), benchmarks)
+            names = [name.replace(" ", "\n") for name in benchmarks]
+            axes.set_xticks(range(len(benchmarks)), names)
             axes.set_title(one.heading)
             axes.grid(alpha=0.25, axis="y")
-        legend(panels[-1], list(runs), [colours[s] for s in runs])
+        legend(figure, {senior: drawn[senior] for senior in runs})
 
     return ReportFigure(
         file_name(label),
@@ -122,10 +139,11 @@ def legibility_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Rep
         ("measure", "benchmark", "senior", "value", "standard_error"),
         tuple(rows),
         draw,
+        (max(8.0, 0.35 * len(runs) * len(benchmarks) + 2), 4.4),
     )
 
 
-def survival_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> ReportFigure:
+def survival_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> ReportFigure:
     """Survival curves of the absolute log-ratio. Source: section 4.4, left panel."""
     curves = {s: run.content["metrics"]["survival"] for s, run in runs.items()}
     rows = [
@@ -138,13 +156,20 @@ def survival_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repor
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for senior, curve in curves.items():
-            axes.plot(curve["thresholds"], curve["shares"], color=colours[senior])
+            style = drawn[senior]
+            axes.plot(
+                curve["thresholds"], curve["shares"], color=style.colour, linestyle=style.line
+            )
         axes.set(
             xlabel="|log(p_sen / p_jun)|, nats", ylabel="share of tokens above", ylim=(0, 1.02)
         )
         axes.grid(alpha=0.25)
-        names = [f"{s} (KL {run.content['metrics']['kl']:.4f})" for s, run in runs.items()]
-        legend(axes, names, [colours[s] for s in runs])
+        kl = {senior: run.content["metrics"]["kl"] for senior, run in runs.items()}
+        legend(
+            figure,
+            {f"{s} (KL {kl[s]:.4f} nats)": replace(drawn[s], marker="") for s in runs},
+            across=3,
+        )
 
     return ReportFigure(
         file_name("survival", label),
@@ -154,7 +179,7 @@ def survival_figure(label: str, runs: Runs, colours: Mapping[str, str]) -> Repor
         ("senior", "threshold", "share_above"),
         tuple(rows),
         draw,
-        (6.5, 4.2),
+        (7.2, 4.8),
     )
 
 
@@ -208,11 +233,12 @@ def _scatter(found: drift.Recovery, baseline: str, senior: str, junior: str) -> 
         axes.axhline(0, color="0.5", linewidth=0.8)
         axes.axvline(0, color="0.5", linewidth=0.8)
         axes.set(
-            xlabel=f"drift of {baseline}: log(p / p of {junior})",
-            ylabel=f"shift of {senior}: log(p / p of {baseline})",
+            xlabel=f"drift of {baseline}: log(p / p of {junior}), nats",
+            ylabel=f"shift of {senior}: log(p / p of {baseline}), nats",
         )
         axes.grid(alpha=0.25)
-        legend(axes, ["moved back", "not moved back"], [COLOURS[2], COLOURS[1]])
+        names = {"moved back": COLOURS[2], "not moved back": COLOURS[1]}
+        legend(figure, {name: Style(colour, "") for name, colour in names.items()})
 
     return draw
 
@@ -291,17 +317,9 @@ def _cloud(placed: Sequence[_Word], height: float) -> Any:
     return draw
 
 
-def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
+def training_figure(logs: Sequence[TrainingLog], drawn: Mapping[str, Style]) -> ReportFigure:
     """Reward, length, time and accuracy over training steps. Source: section 5.1."""
-    titles = {
-        "reward": "mean reward",
-        "length": "tokens a response",
-        "seconds": "seconds a step",
-        "accumulated_hours": "hours so far",
-        "accuracy": "evaluation accuracy",
-        "team_accuracy": "the team's",
-    }
-    curves: dict[str, dict[str, list[tuple[int, float]]]] = {name: {} for name in titles}
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {name: {} for name in _DYNAMICS}
     for log in logs:
         for quantity, points in log.curves.items():
             curves[quantity][log.name] = list(points)
@@ -312,7 +330,6 @@ def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
                 zip((step for step, _ in seconds), hours, strict=True)
             )
     shown = {name: by_log for name, by_log in curves.items() if by_log}
-    colours = {log.name: COLOURS[i % len(COLOURS)] for i, log in enumerate(logs)}
     rows = tuple(
         (quantity, name, step, value)
         for quantity, by_log in shown.items()
@@ -323,24 +340,28 @@ def training_figure(logs: Sequence[TrainingLog]) -> ReportFigure:
     def draw(figure: Figure) -> None:
         from matplotlib.ticker import MaxNLocator
 
-        panels = figure.subplots(1, len(shown), squeeze=False)[0]
-        for axes, (quantity, by_log) in zip(panels, shown.items(), strict=True):
+        for axes, (quantity, by_log) in zip(panels(figure, len(shown), 3), shown.items(),
+                                            strict=True):  # fmt: skip
+            title, unit = _DYNAMICS[quantity]
             for name, points in by_log.items():
-                axes.plot(*zip(*points, strict=True), color=colours[name], marker=".")
-            axes.set(xlabel="step", title=titles[quantity])
+                style = drawn[name]
+                axes.plot(
+                    *zip(*points, strict=True), color=style.colour, linestyle=style.line,
+                    marker=style.marker, markersize=3,
+                )  # fmt: skip
+            axes.set(xlabel="step", ylabel=unit, title=title)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
             axes.grid(alpha=0.25)
-        legend(panels[0], list(colours), list(colours.values()))
+        legend(figure, {log.name: drawn[log.name] for log in logs})
 
     return ReportFigure(
         "training-dynamics",
         "Training dynamics",
-        "From the trainers' logs. Accuracy is each run's own evaluation; verl's logs name the "
-        "team's apart, OpenRLHF's do not say who answers.",
+        "From the trainers' logs. Validation is each run's own, which may differ in who answers.",
         ("quantity", "run", "step", "value"),
         rows,
         draw,
-        (2.9 * len(shown) + 0.6, 3.2),
+        (3.4 * min(3, len(shown)) + 0.6, 3.0 * -(-len(shown) // 3) + 0.4),
     )
 
 

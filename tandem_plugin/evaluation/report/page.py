@@ -23,6 +23,9 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
                      "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
 
 
+_NAME = " class=name"
+
+
 def safe(text: str) -> str:
     """Text that HTML shows as it is: markup escaped, control characters and those that turn the
     direction of text replaced by U+FFFD."""
@@ -73,15 +76,18 @@ def _figure(picture: Picture) -> str:
     name, title, caption, png = picture
     data = base64.b64encode(png).decode()
     return (
-        f"<figure><h2>{safe(title)}</h2>"
+        f"<figure><h2>{safe(title)}</h2><div class=wide>"
         f'<img alt="{safe(title)}. {safe(caption)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{safe(caption)} Files: {safe(name)}.png, {safe(name)}.csv</figcaption>"
+        f"</div><figcaption>{safe(caption)} Files: {safe(name)}.png, {safe(name)}.csv</figcaption>"
         "</figure>"
     )
 
 
 def _table(table: PaperTable) -> str:
-    head = "".join(f"<th>{safe(name)}</th>" for name in table.columns)
+    head = "".join(
+        f"<th{_NAME if j < table.text_columns else ''}>{safe(name)}</th>"
+        for j, name in enumerate(table.columns)
+    )
     rows = []
     for i, row in enumerate(table.rows):
         cells = "".join(_cell(cell, j < table.text_columns) for j, cell in enumerate(row))
@@ -98,7 +104,7 @@ def _cell(cell: Cell, is_name: bool) -> str:
         text = f"<strong>{text}</strong>"
     if cell.error:
         text += f"<small> ± {safe(cell.error)}</small>"
-    return f"<td{' class=name' if is_name else ''}>{text}{safe(cell.stars)}</td>"
+    return f"<td{_NAME if is_name else ''}>{text}{safe(cell.stars)}</td>"
 
 
 def _samples(samples: Sequence[SampleResponse]) -> Iterable[str]:

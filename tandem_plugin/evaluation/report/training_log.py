@@ -20,12 +20,12 @@ _KEYS = {
     "length": ("response_length/mean", "rollout/response_length_mean", "response_length"),
     "seconds": ("timing_s/step", "perf/time_per_step", "timing/step_total"),
 }
-_ACCURACIES = {
-    "accuracy": (re.compile(r"val-core/.+/acc/mean@\d+"),
-                 re.compile(r"val-core/.+/reward/mean@\d+"), re.compile(r"eval_.+_pass1")),
-    "team_accuracy": (re.compile(r"team/val-core/.+/acc/mean@\d+"),
-                      re.compile(r"team/val-core/.+/reward/mean@\d+")),
-}  # fmt: skip
+_ACCURACY = tuple(
+    re.compile(p)
+    for p in (r"val-core/.+/acc/mean@\d+", r"val-core/.+/reward/mean@\d+", r"eval_.+_pass1")
+)
+_TEAM = "team/"
+"""How the names begin where the team answered; without, it is whoever the run's settings say."""
 
 _NUMBER = r"(?:np\.\w+\()?(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\)?"
 _VERL_STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
@@ -42,8 +42,8 @@ class TrainingLog:
 
     name: str
     curves: Mapping[str, tuple[tuple[int, float], ...]]
-    """``reward``, ``length`` (tokens a response), ``seconds`` (a step), ``accuracy``, and
-    ``team_accuracy`` where validation says that the team answered; those that the log has."""
+    """``reward``, ``length`` (tokens a response), ``seconds`` (a step), ``accuracy`` and
+    ``team_accuracy`` (from 0 to 1); those that the log has."""
 
 
 def read_training_log(name: str, path: Path) -> TrainingLog:
@@ -81,9 +81,17 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
 
 
 def _quantity(quantity: str, metrics: Mapping[str, float]) -> float | None:
-    if quantity in _KEYS:
-        return next((metrics[key] for key in _KEYS[quantity] if key in metrics), None)
-    for pattern in _ACCURACIES[quantity]:
+    if quantity == "accuracy":
+        return _accuracy(metrics)
+    if quantity == "team_accuracy":
+        named = {k.removeprefix(_TEAM): v for k, v in metrics.items() if k.startswith(_TEAM)}
+        return _accuracy(named)
+    return next((metrics[key] for key in _KEYS[quantity] if key in metrics), None)
+
+
+def _accuracy(metrics: Mapping[str, float]) -> float | None:
+    """The mean over the data sources, by the first pattern that any name fits."""
+    for pattern in _ACCURACY:
         found = [value for key, value in metrics.items() if pattern.fullmatch(key)]
         if found:
             return sum(found) / len(found)
