@@ -15,7 +15,7 @@ OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_
 OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
-  verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
+  study.py verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`, the first line by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \

@@ -58,6 +58,7 @@ def paper_tables(
     for label, runs in comparison.of_kind("drift"):
         tables += [drift_table(label, runs, top), *over_emitted_tables(label, runs)]
     tables += _junior_tables(comparison, k)
+    tables += _matrix_tables(comparison, k)
     tables.append(_summary_table(comparison, k))
     more = (_repeats_table(comparison, k), _significance_table(comparison))
     return [*tables, *(table for table in more if table.rows)]
@@ -224,6 +225,41 @@ def _junior_table(
         tuple(rows),
         (len(rows) - 1,),
     )
+
+
+def _matrix_tables(comparison: Comparison, k: int | None) -> Iterator[PaperTable]:
+    """Juniors by seniors, macro averages, where there are several juniors.
+
+    Source: appendix B.2 of the paper, which has two seniors; for two, team responses have the table
+    by benchmarks instead.
+    """
+    groups: dict[str, dict[str, Mapping[str, Summary]]] = {}
+    for kind in ("handoff", "legibility"):
+        for label, runs in comparison.of_kind(kind):
+            junior = next(iter(runs.values())).junior or ""
+            groups.setdefault(label.removesuffix(junior).strip(), {})[junior] = runs
+    for name, juniors in groups.items():
+        is_read = name == "legibility"
+        if len(juniors) < 2 or (len(comparison.seniors) == 2 and not is_read):
+            continue
+        first = next(iter(next(iter(juniors.values())).values()))
+        rows: list[tuple[Cell, ...]] = []
+        rules: list[int] = []
+        for chosen in measures(first) if is_read else [_at_k(first, k)]:
+            if rows:
+                rules.append(len(rows))
+            for i, (junior, runs) in enumerate(juniors.items()):
+                found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
+                heading = Cell(chosen.heading if i == 0 else "")
+                rows.append((heading, Cell(junior), *_column(found, chosen, None)))
+        yield PaperTable(
+            f"matrix-{name.replace(' ', '-')}",
+            f"Juniors by seniors, macro averages ({name})",
+            ("Metric", "Junior", *comparison.seniors),
+            tuple(rows),
+            tuple(rules),
+            2,
+        )
 
 
 def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:

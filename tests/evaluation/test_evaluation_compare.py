@@ -168,6 +168,40 @@ def test_several_juniors_have_a_table_of_their_own(tmp_path: Path):
     ]
 
 
+def write_legibility(out: Path, senior: str, junior: str, nats: list[float]) -> None:
+    rows = [
+        {"problem": i, "tokens": 9, "cross_entropy": n, "overlap": 1 - n}
+        for i, n in enumerate(nats)
+    ]
+    content = {
+        "senior": {"name": senior},
+        "junior": {"name": junior},
+        "settings": {"junior": junior},
+        "benchmarks": {"A": rows},
+    }
+    write_summary(run_folder(out, "legibility", senior, junior), "legibility", content)
+
+
+def test_seniors_by_juniors_are_a_matrix(tmp_path: Path):
+    for i, senior in enumerate("xyz"):
+        write_handoff(tmp_path, senior, "far", [i, 2])
+        write_handoff(tmp_path, senior, "near", [i, 4])
+        write_legibility(tmp_path, senior, "far", [0.25, 0.5])
+        write_legibility(tmp_path, senior, "near", [0.125, 0.25 - i / 8])
+    found = found_tables(*(tmp_path / name for name in "xyz"), "--k", 1)
+    matrix = found["matrix-handoff-step"]
+    assert matrix["columns"] == ["Metric", "Junior", "x", "y", "z"]
+    assert texts(matrix) == [
+        ["pass@1 (%, ↑)", "far", "25.0", "37.5", "50.0"],
+        ["", "near", "50.0", "62.5", "75.0"],
+    ]
+    assert [cell["bold"] for cell in matrix["rows"][0]] == [False, False, False, False, True]
+    assert texts(found["matrix-legibility"])[:2] == [
+        ["Cross-entropy (nats, ↓)", "far", "0.375", "0.375", "0.375"],
+        ["", "near", "0.188", "0.125", "0.062"],
+    ]
+
+
 def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
     for senior, right in {"x": [0, 1, 2], "y": [1, 1, 1], "z": [2, 3, 4]}.items():
         write_handoff(tmp_path, senior, "j", right)

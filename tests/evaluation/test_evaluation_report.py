@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.evaluation import EvaluationError
+from tandem_plugin.evaluation.report.figure import styles
 from tandem_plugin.evaluation.report.page import safe
 from tandem_plugin.evaluation.report.training_log import read_training_log
 
@@ -86,6 +87,31 @@ def test_report_has_every_figure_as_picture_and_numbers(make_results: MakeResult
     assert sum(tag == "img" for tag, _ in page.tags) == len(found["figures"])
     for heading in ("Solo reasoning capability", "Handoff robustness", "Paired one-sided t-tests"):
         assert heading in page.text
+
+
+def test_pooled_seeds_stand_in_tables_as_one_and_in_figures_each(make_results: MakeResults):
+    for senior, right in {"GRPO": [0, 2, 4], "TRL-1": [1, 3, 4], "TRL-2": [2, 3, 4]}.items():
+        results = make_results(senior, right)
+    done = report(results, "--pool", "TRL=TRL-1,TRL-2", "--k", 1, "--top", 4)
+    assert done.exit_code == 0, done.output
+    page = Elements((results / "report/index.html").read_text()).text
+    assert "Macro averages of each pooled run" in page
+    assert "solo: pass@1" in page
+    assert "TRL > GRPO" in page
+    assert "TRL-2 > GRPO" not in page
+    text = (results / "report/data/pass-at-k-solo.csv").read_text()
+    assert {row["senior"] for row in csv.DictReader(io.StringIO(text))} == {
+        "GRPO", "TRL-1", "TRL-2",
+    }  # fmt: skip
+    recovered = (results / "report/data/recovery-drift-base-TRL-1.csv").read_text().splitlines()
+    assert len(recovered) == 1 + 4
+
+
+def test_seeds_of_a_method_have_one_colour_and_another_line_each():
+    drawn = styles(["base", "TRL-1", "GRPO-1", "TRL-2"], {"TRL": ["TRL-1", "TRL-2"]})
+    assert drawn["TRL-1"].colour == drawn["TRL-2"].colour
+    assert drawn["TRL-1"].line != drawn["TRL-2"].line
+    assert len({style.colour for style in drawn.values()}) == 3
 
 
 def test_numbers_of_a_curve_are_those_of_the_summary(make_results: MakeResults):
