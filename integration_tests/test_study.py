@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -15,11 +16,18 @@ from support.commands import run
 
 pytestmark = pytest.mark.timeout(3600)
 
-STUDY = Path(__file__).parents[1] / "examples" / "study" / "run.py"
+FOLDER = Path(__file__).parents[1] / "examples" / "study"
+STUDY = FOLDER / "run.py"
 SENIORS = ("base", "GRPO-1", "TRL-1")
 KINDS = ("buying", "breaking", "sharing")
 STAGES = ("teach", "train GRPO-1", "train TRL-1", "evaluate", "compare", "report")
 PROBLEMS = SAMPLES = 2
+
+
+COMPOSE = """#!/bin/sh
+# verl says its whole configuration, and trains nothing
+exec {python} "$@" --cfg job
+"""
 
 
 def started(out: Path) -> str:
@@ -122,3 +130,31 @@ def test_folder_of_another_study_is_refused(study: Path):
     )
     assert done.returncode == 1
     assert "holds a study with other settings" in " ".join(done.stdout.split())
+
+
+def test_full_scale_study_is_a_configuration_that_verl_takes(tmp_path: Path):
+    from omegaconf import OmegaConf
+
+    (tmp_path / "python").write_text(COMPOSE.format(python=sys.executable))
+    (tmp_path / "python").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [str(FOLDER / "full_scale.sh"), "train"],
+        env=os.environ | {"PATH": path, "OUT": str(tmp_path / "out"), "SEEDS": "3", "GPUS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in ("GRPO-3", "KL-Reg-3", "TRL-3"):
+        said = (tmp_path / "out" / "trainings" / name / "train.log").read_text()
+        config = OmegaConf.create(said[said.index("actor_rollout_ref:") :])
+        assert config.actor_rollout_ref.model.path == "Qwen/Qwen3-4B-Instruct-2507"
+        assert config.data.seed == config.actor_rollout_ref.actor.data_loader_seed == 3
+        assert "hf_model" in config.actor_rollout_ref.actor.checkpoint.save_contents
+        assert config.trainer.experiment_name == name
+        assert config.trainer.default_local_dir == str(
+            tmp_path / "out" / "trainings" / name / "checkpoints"
+        )
+        assert config.trainer.resume_mode == "auto"
+        assert config.trainer.logger == ["console"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -51,6 +52,16 @@ class Training:
     max_prompt_length: int = 96
     max_response_length: int = 72
     seed: int = 7
+
+    @property
+    def mini_batch(self) -> int:
+        """Problems of an update: two updates a step, where there are two problems."""
+        return max(1, self.prompts // 2)
+
+
+def micro_batch(prompts: int, training: Training) -> int:
+    """Responses that are computed at a time, at most 64: verl wants equal parts."""
+    return math.gcd(64, prompts * training.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +122,8 @@ def verl_command(
         f"{actor}.use_kl_loss": False,
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.lr_warmup_steps": training.warmup,
-        f"{actor}.ppo_mini_batch_size": training.prompts // 2,
-        f"{actor}.ppo_micro_batch_size_per_gpu": 64,
+        f"{actor}.ppo_mini_batch_size": training.mini_batch,
+        f"{actor}.ppo_micro_batch_size_per_gpu": micro_batch(training.mini_batch, training),
         f"{actor}.data_loader_seed": training.seed,
         # the problems and their reward
         "data.train_files": train_file,
@@ -151,7 +162,7 @@ def verl_command(
         f"{rollout}.max_model_len": length,
         f"{rollout}.max_num_seqs": 256,
         f"{rollout}.max_num_batched_tokens": 8192,
-        f"{rollout}.log_prob_micro_batch_size_per_gpu": 64,
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": micro_batch(training.prompts, training),
         f"{rollout}.agent.num_workers": 1,
         f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 16,
         # one process of each kind, on this machine alone

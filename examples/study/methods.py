@@ -16,7 +16,8 @@ METHODS: dict[str, tuple[str, ...]] = {
         f"{_ACTOR}.use_kl_loss=True",
         f"{_ACTOR}.kl_loss_coef={KL_COEFFICIENT}",
         f"{_ACTOR}.kl_loss_type=low_var_kl",
-        f"{_REFERENCE}.log_prob_micro_batch_size_per_gpu=64",
+        f"{_REFERENCE}.log_prob_micro_batch_size_per_gpu="
+        "${actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu}",
         # the reference in float32, like the actor
         f"+{_REFERENCE}.fsdp_config.mixed_precision="
         "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",

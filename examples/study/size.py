@@ -21,7 +21,7 @@ class Size:
     methods: tuple[str, ...] = ("GRPO", "KL-Reg", "TRL")
     seeds: tuple[int, ...] = (1, 2)
     lesson: Lesson = field(default_factory=Lesson)
-    training: Training = field(default_factory=lambda: Training(steps=12))
+    training: Training = field(default_factory=lambda: Training(steps=12, prompts=16))
     validation_problems: int = 64
     validate_every: int = 4
     problems: int = 40
