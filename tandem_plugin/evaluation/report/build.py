@@ -180,13 +180,14 @@ def _tables(
     k: int | None,
     top: int,
 ) -> list[PaperTable]:
-    """The tables of ``tandem compare``, over the seniors that were evaluated most widely."""
+    """The tables of ``tandem compare``, over pooled seniors and those evaluated most widely."""
     counted: dict[str, int] = {}
     for by_senior in runs.values():
         for name in by_senior:
             counted[name] = counted.get(name, 0) + 1
     most = max(counted.values())
-    chosen = [name for name, count in counted.items() if count == most]
+    pooled = {name for members in pools.values() for name in members}
+    chosen = [name for name, count in counted.items() if count == most or name in pooled]
     if len(chosen) < 2:
         chosen = list(counted)
     if len(chosen) < 2:
