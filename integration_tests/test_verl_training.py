@@ -235,8 +235,8 @@ def test_senior_and_team_validate_apart(either: Any) -> None:
             assert [row["tandem_seed"] is not None for row in rows] == [answerer == "team"] * 2
             means[answerer] = sum(row["score"] for row in rows) / 2
         (metrics,) = [one for one in run.steps if one["training/global_step"] == step]
-        assert metrics["val-core/tiny/reward/mean@1"] == pytest.approx(means["senior"])
-        assert metrics["team/val-core/tiny/reward/mean@1"] == pytest.approx(means["team"])
+        assert metrics["val-core/tiny/acc/mean@1"] == pytest.approx(means["senior"])
+        assert metrics["team/val-core/tiny/acc/mean@1"] == pytest.approx(means["team"])
 
 
 def validated(name: str) -> list[int]:
