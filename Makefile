@@ -116,7 +116,7 @@ test-integration: $(VENV)/.test-ready browser
 
 # Each keeps one core busy most of the time: they are tested two at a time.
 test-trainers: $(VENV)/.test-ready
-	$(BIN)/python -m pytest $(TRAINER_TESTS)
+	$(BIN)/python -m pytest -m "not long" $(TRAINER_TESTS)
 
 test-engines: $(VENV)/.test-ready
 	$(BIN)/python -m pytest integration_tests \
@@ -125,6 +125,7 @@ test-engines: $(VENV)/.test-ready
 # What takes longest and changes least.
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(LONG_TESTS)
+	$(BIN)/python -m pytest -m long $(TRAINER_TESTS)
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

@@ -56,6 +56,7 @@ def test_adapter_that_cannot_be_imported(bench: VerlBench) -> None:
     assert_stopped(run, sentence)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [

@@ -125,6 +125,7 @@ def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(
     assert max(differences) <= 1e-6
 
 
+@pytest.mark.long
 def test_mask_shifted_by_one_token_does_not_agree(bench: VerlBench, flags: list[str]) -> None:
     run = bench.run(
         *flags, "trainer.total_training_steps=1", hook="shift_authorship", name="shifted"
@@ -244,6 +245,7 @@ def validated(name: str) -> list[int]:
     return [SAVED, STEPS] if name == "trained" else [1]
 
 
+@pytest.mark.long
 def test_resumed_run_goes_on_with_the_same_authors(
     trained: tuple[VerlRun, Path], resumed: VerlRun, rule: Rule
 ) -> None:
