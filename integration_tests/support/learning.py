@@ -19,7 +19,7 @@ __all__ = ["GROUP", "LENGTHS", "PROMPTS", "STEPS", "UPDATES", "Learner"]
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
 sys.path.append(str(DEMO))
 
-STEPS = 6
+STEPS = 5
 """Training steps."""
 
 PROMPTS, GROUP, UPDATES = 32, 8, 2
@@ -38,8 +38,6 @@ class Learner:
 
     folder: Path
     held_out: tuple[Any, ...]
-    before: float
-    """The part of the held-out problems that the taught model solves."""
 
     @property
     def model(self) -> Path:
@@ -62,9 +60,9 @@ class Learner:
         from problems import draw_distinct
 
         held_out = draw_distinct(HELD_OUT, seed=11)
-        # As the demo's, with smaller batches: a third of its time, and a little less is solved.
+        # The demo's in small: half its time, and a quarter of new problems solved.
         lesson = Lesson(batch_size=8, clean_steps=760, slipping_steps=320)
-        before = _taught(lesson, held_out, folder / "model")
+        _teach_once(lesson, held_out, folder / "model")
         kept_back = frozenset(problem.question for problem in held_out)
         drawn = draw_distinct(STEPS * PROMPTS, seed=13, without=kept_back)
         rows = [make_row(problem.question, problem.answer) for problem in drawn]
@@ -72,7 +70,7 @@ class Learner:
         lines = [{"input": list(row.messages), "label": row.answers[0]} for row in rows]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / "train.jsonl").write_text(text)
-        return cls(folder, tuple(held_out), before)
+        return cls(folder, tuple(held_out))
 
     def solved(self, checkpoint: Path) -> float:
         """The part of the held-out problems that this senior solves alone, at temperature 1."""
@@ -87,22 +85,23 @@ class Learner:
     def assert_learnt(self, rewards: list[float], checkpoint: Path) -> None:
         """The senior alone solves more held-out problems than before, by four standard errors.
 
-        Without learning that happens once in 30,000 runs. rewards: the mean of each training step,
-        of other problems each and of the team's responses; they are told, and must all be there.
+        Without learning that happens once in 30,000 runs; a senior that solves 20 points more
+        passes 99 times of 100. rewards: the mean of each training step, of other problems each and
+        of the team's responses; they are told, and must all be there.
         """
-        after = self.solved(checkpoint)
-        told = f"held out {self.before:.3f} before, {after:.3f} after; " + " ".join(
+        before, after = self.solved(self.model), self.solved(checkpoint)
+        told = f"held out {before:.3f} before, {after:.3f} after; " + " ".join(
             f"{reward:.3f}" for reward in rewards
         )
         print(told)
         assert len(rewards) == STEPS, told
-        both = (self.before + after) / 2
+        both = (before + after) / 2
         error = math.sqrt(2 * both * (1 - both) / len(self.held_out))
-        assert after - self.before > 4 * error, told
+        assert after - before > 4 * error, told
 
 
-def _taught(lesson: Any, held_out: list[Any], out: Path) -> float:
-    """Put the taught model at ``out``; the part of ``held_out`` that it solves."""
+def _teach_once(lesson: Any, held_out: list[Any], out: Path) -> None:
+    """Put the taught model at ``out``."""
     from filelock import FileLock
     from model import teach
 
@@ -110,9 +109,9 @@ def _taught(lesson: Any, held_out: list[Any], out: Path) -> float:
     key = hashlib.sha256(repr((lesson, len(held_out))).encode() + sources).hexdigest()[:16]
     kept = DEMO.parents[1] / "runs" / "tests" / f"learner-{key}"
     kept.mkdir(parents=True, exist_ok=True)
-    solved = kept / "solved.json"
+    done = kept / "done"
     with FileLock(kept / "lock"):  # another suite may be teaching it
-        if not solved.exists():
-            solved.write_text(json.dumps(teach(lesson, held_out, kept / "model")))
+        if not done.exists():
+            teach(lesson, held_out, kept / "model")
+            done.touch()
     shutil.copytree(kept / "model", out)
-    return float(json.loads(solved.read_text()))
