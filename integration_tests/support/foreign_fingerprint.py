@@ -7,8 +7,8 @@ from tandem_verl.agent_loop import Trajectory
 _request = Trajectory.request
 
 
-def _foreign(self: Trajectory, call: int) -> Any:
-    request = _request(self, call)
+def _foreign(self: Trajectory, *asked: Any) -> Any:
+    request = _request(self, *asked)
     return request if isinstance(request, str) else {**request, "fingerprint": "0" * 16}
 
 
