@@ -1,6 +1,6 @@
 """The paper's study at toy scale: GRPO, KL-Reg and TRL trained alike, evaluated on every axis.
 
-Runs on two CPU cores in under an hour, without a GPU and without a network::
+Runs on two CPU cores without a GPU and without a network; sized for an hour::
 
     python examples/study/run.py [--out runs/study] [--quick]
 

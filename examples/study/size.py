@@ -38,7 +38,7 @@ class Size:
 
 
 WHOLE = Size()
-"""Under an hour on two cores."""
+"""Sized for an hour on two cores; not measured as a whole yet."""
 
 QUICK = Size(
     methods=("GRPO", "TRL"),
