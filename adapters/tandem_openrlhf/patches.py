@@ -23,13 +23,14 @@ from tandem_openrlhf.refusals import check_openrlhf, check_run
 from tandem_openrlhf.settings import VARIABLE, tandem_config
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
-from tandem_openrlhf.validation import ANSWERER, answerers, named_metrics
+from tandem_openrlhf.validation import ANSWERER, named_metrics
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.fields import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC
+from tandem_plugin.training.validation import answerers
 from tandem_plugin.wrapping import wrap_once
 
 __all__ = ["PATCHES", "apply"]

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tandem_openrlhf.validation import Answerer
 from tandem_plugin.errors import EngineError
 from tandem_plugin.seeds import derive_seed
+from tandem_plugin.training.validation import Answerer
 
 __all__ = ["PLACE", "Numbering", "Place", "PlacingEngine", "placed", "taken_place", "without_place"]
 

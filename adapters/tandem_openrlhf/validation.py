@@ -1,32 +1,16 @@
-"""Who answers validation prompts: the senior alone, the team, or each of the two in its turn."""
+"""The metrics of an evaluation, each answerer's under names of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-__all__ = ["ANSWERER", "TEAM", "Answerer", "answerers", "named_metrics"]
+from tandem_plugin.training.validation import TEAM
 
-Answerer = Literal["senior", "team"]
+__all__ = ["ANSWERER", "named_metrics"]
 
 ANSWERER = "tandem_answerer"
 """The attribute of an evaluated experience that says who answered."""
-
-TEAM = "team/"
-"""How the names of the team's metrics begin; the senior's are OpenRLHF's own."""
-
-
-def answerers(validation: str) -> tuple[Answerer, ...]:
-    """Who walks through the validation prompts, in this order.
-
-    validation: the setting ``validation``: senior, team, or both.
-    """
-    walks: Mapping[str, tuple[Answerer, ...]] = {
-        "senior": ("senior",),
-        "team": ("team",),
-        "both": ("senior", "team"),
-    }
-    return walks[validation]
 
 
 def named_metrics(

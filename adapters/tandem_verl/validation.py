@@ -5,27 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.rows import Row
+from tandem_plugin.training.validation import TEAM, Answerer, answerers
 
 __all__ = [
     "ANSWERED_BY",
     "ANSWERER",
     "ROW",
-    "TEAM",
     "AddressedPrompts",
-    "Answerer",
     "Pass",
     "answerer_of",
     "passes",
 ]
-
-Answerer = Literal["senior", "team"]
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
@@ -35,15 +32,6 @@ ANSWERER = "tandem_answerer"
 
 ANSWERED_BY = "answered_by"
 """The column of a validation dump that says who did."""
-
-TEAM = "team/"
-"""How the names of the team's validation metrics begin; the senior's are verl's own."""
-
-_PASSES: Mapping[str, tuple[Answerer, ...]] = {
-    "senior": ("senior",),
-    "team": ("team",),
-    "both": ("senior", "team"),
-}
 
 
 @dataclass(slots=True)
@@ -75,10 +63,10 @@ class Pass:
 
 def passes(config: TandemConfig) -> Iterator[Pass]:
     """The passes that one validation is made of, the senior's first."""
-    answerers = _PASSES[config.validation]
+    walks = answerers(config.validation)
     samples: list[tuple[Any, Any, Any]] = []
-    for number, answerer in enumerate(answerers, 1):
-        yield Pass(answerer, len(answerers) == 1, number == len(answerers), samples=samples)
+    for number, answerer in enumerate(walks, 1):
+        yield Pass(answerer, len(walks) == 1, number == len(walks), samples=samples)
 
 
 def answerer_of(config: TandemConfig, sample: Mapping[str, Any]) -> Answerer:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tandem_openrlhf import patches
-from tandem_openrlhf.validation import ANSWERER, answerers, named_metrics
+from tandem_openrlhf.validation import ANSWERER, named_metrics
 from tandem_plugin import TandemConfig
+from tandem_plugin.training.validation import answerers
 
 
 def evaluated(answerer: str, reward: float) -> Any:
