@@ -253,7 +253,7 @@ def watch_trainer_v1(module: ModuleType) -> None:
     def _update_actor(
         original: Callable[..., Any], trainer: Any, batch: Any, metrics: dict[str, Any]
     ) -> Any:
-        tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
+        tandem = _started(trainer)
         if tandem is None or not tandem.imitates:
             return original(trainer, batch, metrics)
         batch.extra_info[LAMBDA_JUN] = tandem.config.lambda_jun
