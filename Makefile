@@ -8,14 +8,13 @@ PROBLEMS ?=
 STEPS ?=
 STUDY ?= runs/study
 BENCHMARKS ?= runs/benchmarks
-TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py reward.py training.py)
+TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py learning.py training.py)
 # In an environment of their own: all of them by `make test-openrlhf`, the first line by `make test`.
-OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance
+OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_openrlhf_learning.py
 OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
-  study.py verl_agent_loops.py verl_interrupted.py verl_learning.py verl_loss_terms.py verl_page.py \
-  verl_recipes.py)
+  study.py verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and an engine on
 # one of its runners by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
@@ -98,8 +97,7 @@ $(OPENRLHF_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE) \
-	  $(OPENRLHF_TESTS)
+	$(OPENRLHF_VENV)/bin/python -m pytest tests/openrlhf_adapter tests/conformance $(OPENRLHF_TESTS)
 
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE)

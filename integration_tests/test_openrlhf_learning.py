@@ -29,4 +29,4 @@ def test_senior_solves_more_new_problems_after_training(learner: Learner) -> Non
         name="learning",
     )
     assert run.exit_code == 0, run.log[-3000:]
-    learner.assert_learnt([step["reward"] for step in run.steps], run.folder / "model")
+    learner.assert_learnt("openrlhf", [step["reward"] for step in run.steps], run.folder / "model")

@@ -1,14 +1,19 @@
-"""verl's own trainer, in tandem, makes the demo's small model better at what it was taught."""
+"""verl's own trainer, in tandem, makes the demo's small model better at what it was taught.
+
+Its reward is this package's, named by its path; verl logs what grading came to.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
+pytest.importorskip("math_verify", reason="Math-Verify is not installed")
 
-from support.learning import GROUP, LENGTHS, PROMPTS, STEPS, UPDATES, Learner
-from support.verl_run import TANDEM, VerlBench
+from support.learning import GROUP, LENGTHS, PROMPTS, STEPS, UPDATES, VALIDATION, Learner
+from support.verl_run import TANDEM, VerlBench, VerlRun
 
+from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.grading.rewards import reward_file
 
 pytestmark = pytest.mark.timeout(1800)
@@ -16,12 +21,14 @@ pytestmark = pytest.mark.timeout(1800)
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
-def test_senior_solves_more_new_problems_after_training(learner: Learner) -> None:
+@pytest.fixture(scope="module")
+def run(learner: Learner) -> VerlRun:
     prompt, response = LENGTHS
-    run = VerlBench.make(learner.folder / "verl", learner.model).run(
+    done = VerlBench.make(learner.folder / "verl", learner.model).run(
         f"{TANDEM}.schedule=word",
         f"{TANDEM}.seed=7",
         f"data.train_files={learner.data}.parquet",
+        f"data.val_files={learner.data.with_name('validation')}.parquet",
         f"data.max_prompt_length={prompt}",
         f"data.max_response_length={response}",
         f"data.train_batch_size={PROMPTS}",
@@ -39,9 +46,37 @@ def test_senior_solves_more_new_problems_after_training(learner: Learner) -> Non
         "transfer_queue.backend.SimpleStorage.total_storage_size=10000",
         f"trainer.total_training_steps={STEPS}",
         f"trainer.save_freq={STEPS}",
+        f"trainer.test_freq={STEPS}",
         timeout=1500,
         name="learning",
     )
-    assert run.exit_code == 0, run.log[-3000:]
+    assert done.exit_code == 0, done.log[-3000:]
+    return done
+
+
+def test_senior_solves_more_new_problems_after_training(run: VerlRun, learner: Learner) -> None:
     senior = run.folder / "checkpoints" / f"global_step_{STEPS}" / "actor" / "huggingface"
-    learner.assert_learnt([step["critic/score/mean"] for step in run.steps], senior)
+    learner.assert_learnt("verl", [step["critic/score/mean"] for step in run.steps], senior)
+
+
+def test_training_metrics_count_every_outcome(run: VerlRun) -> None:
+    for step in run.steps:
+        counts = {name: step[f"grading/{name}"] for name in OUTCOMES}
+        assert sum(counts.values()) == PROMPTS * GROUP
+        assert counts["correct"] == pytest.approx(step["critic/score/mean"] * PROMPTS * GROUP)
+        assert counts["correct"] > 0
+        assert counts["error"] == counts["timeout"] == 0
+
+
+def test_validation_metrics_have_the_share_of_every_outcome(run: VerlRun) -> None:
+    (metrics,) = [step for step in run.metrics if any(name.startswith("val-") for name in step)]
+    shares = {
+        outcome: value
+        for name, value in metrics.items()
+        for outcome in OUTCOMES
+        if name.startswith("val-aux/") and f"/outcome_{outcome}/mean@" in name
+    }
+    assert shares.keys() == set(OUTCOMES)
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["correct"] * VALIDATION == pytest.approx(round(shares["correct"] * VALIDATION))
+    assert shares["correct"] > 0

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["GROUP", "LENGTHS", "PROMPTS", "STEPS", "UPDATES", "Learner"]
+__all__ = ["GROUP", "LENGTHS", "PROMPTS", "STEPS", "UPDATES", "VALIDATION", "Learner"]
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
 sys.path.append(str(DEMO))
+RUNS = DEMO.parents[1] / "runs" / "tests"
 
 STEPS = 5
 """Training steps."""
@@ -27,6 +28,9 @@ PROMPTS, GROUP, UPDATES = 32, 8, 2
 
 LENGTHS = (96, 72)
 """The most tokens of a prompt and of a response."""
+
+VALIDATION = 64
+"""Held-out problems that a trainer itself validates on."""
 
 HELD_OUT = 512
 """Problems on which the model is measured, neither taught nor trained on; one sample each."""
@@ -46,7 +50,10 @@ class Learner:
 
     @property
     def data(self) -> Path:
-        """The problems of all training steps: ``.jsonl`` for OpenRLHF, ``.parquet`` for verl."""
+        """The problems of all training steps: ``.jsonl`` for OpenRLHF, ``.parquet`` for verl.
+
+        Those that a trainer validates on are beside them, in ``validation.parquet``.
+        """
         return self.folder / "train"
 
     @classmethod
@@ -67,6 +74,8 @@ class Learner:
         drawn = draw_distinct(STEPS * PROMPTS, seed=13, without=kept_back)
         rows = [make_row(problem.question, problem.answer) for problem in drawn]
         write_parquet(rows, folder / "train.parquet", "train")
+        validation = [make_row(one.question, one.answer) for one in held_out[:VALIDATION]]
+        write_parquet(validation, folder / "validation.parquet", "validation")
         lines = [{"input": list(row.messages), "label": row.answers[0]} for row in rows]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / "train.jsonl").write_text(text)
@@ -82,18 +91,16 @@ class Learner:
         senior = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
         return pass_rate(senior, AutoTokenizer.from_pretrained(self.model), self.held_out)
 
-    def assert_learnt(self, rewards: list[float], checkpoint: Path) -> None:
+    def assert_learnt(self, trainer: str, rewards: list[float], checkpoint: Path) -> None:
         """The senior alone solves more held-out problems than before, by four standard errors.
 
         Without learning that happens once in 30,000 runs; a senior that solves 20 points more
         passes 99 times of 100. rewards: the mean of each training step, of other problems each and
-        of the team's responses; they are told, and must all be there.
+        of the team's responses; they must all be there. What came out is kept in ``runs/tests``.
         """
         before, after = self.solved(self.model), self.solved(checkpoint)
-        told = f"held out {before:.3f} before, {after:.3f} after; " + " ".join(
-            f"{reward:.3f}" for reward in rewards
-        )
-        print(told)
+        told = json.dumps({"before": before, "after": after, "rewards": rewards})
+        (RUNS / f"learnt-{trainer}.json").write_text(told)
         assert len(rewards) == STEPS, told
         both = (before + after) / 2
         error = math.sqrt(2 * both * (1 - both) / len(self.held_out))
@@ -107,7 +114,7 @@ def _teach_once(lesson: Any, held_out: list[Any], out: Path) -> None:
 
     sources = b"".join(file.read_bytes() for file in sorted(DEMO.glob("*.py")))
     key = hashlib.sha256(repr((lesson, len(held_out))).encode() + sources).hexdigest()[:16]
-    kept = DEMO.parents[1] / "runs" / "tests" / f"learner-{key}"
+    kept = RUNS / f"learner-{key}"
     kept.mkdir(parents=True, exist_ok=True)
     done = kept / "done"
     with FileLock(kept / "lock"):  # another suite may be teaching it

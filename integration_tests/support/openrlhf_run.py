@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import json
 import os
 import re
@@ -16,6 +17,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock
 
 from support.trainer_run import TrainerRun, end_marked, marked, run_trainer
 
@@ -101,17 +104,38 @@ class OpenRLHFRun(TrainerRun):
         return [ast.literal_eval(_plain(found[1])) for found in EVALUATION.finditer(self.log)]
 
 
-def _remove_stale_locks() -> None:
-    """Free DeepSpeed's operators from the locks of builds that were killed: none would ever end."""
-    default = Path.home() / ".cache" / "torch_extensions"
-    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", default))
-    held = set()
-    for file in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            held.add(os.readlink(file))
-    for lock in folder.glob("*/*/lock"):  # its builder keeps it open
-        if str(lock) not in held:
-            lock.unlink(missing_ok=True)
+@functools.cache
+def _operators() -> Path:
+    """The folder of DeepSpeed's operators, built once in an environment, before any run needs them.
+
+    DeepSpeed builds them where they are first used, for minutes, and waits for ever for the lock of
+    a build that was killed: neither may happen in a run whose end is timed.
+    """
+    folder = Path(sys.prefix) / "torch_extensions"
+    build = (
+        "from deepspeed.accelerator import get_accelerator\n"
+        "for name in ('FusedAdamBuilder', 'ShareMemCommBuilder'):\n"
+        "    get_accelerator().create_op_builder(name).load(verbose=False)\n"
+    )
+    with FileLock(f"{folder}.lock"):
+        for lock in folder.glob("*/*/lock"):
+            lock.unlink()
+        subprocess.run(
+            [sys.executable, "-c", build],
+            env=os.environ
+            | {
+                "DS_ACCELERATOR": "cpu",
+                "PATH": _path(),
+                "TORCH_EXTENSIONS_DIR": str(folder),
+            },
+            check=True,
+        )
+    return folder
+
+
+def _path() -> str:
+    """Where this environment's own commands are found first, ninja among them."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 def _free_port() -> int:
@@ -182,7 +206,6 @@ class OpenRLHFBench:
                 {key: value for key, value in variables.items() if value != ""},
             )
 
-        _remove_stale_locks()
         run = run_trainer(self.folder, name, started, watch, timeout)
         return OpenRLHFRun(**vars(run))
 
@@ -229,7 +252,8 @@ class OpenRLHFBench:
         paths = [str(on_cpu), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PATH": _path(),
+            "TORCH_EXTENSIONS_DIR": str(_operators()),
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "TANDEM_TEST_HOOKS": " ".join(f"support.{hook}" for hook in hooks.split()),
             "RAY_ADDRESS": "local",
