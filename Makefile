@@ -118,13 +118,13 @@ test-trainers: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "not long" $(TRAINER_TESTS)
 
 test-engines: $(VENV)/.test-ready
-	$(BIN)/python -m pytest integration_tests \
+	$(BIN)/python -m pytest -m "not long" integration_tests \
 	  $(addprefix --ignore=,$(TRAINER_TESTS) $(OPENRLHF_TESTS) $(LONG_TESTS))
 
 # What takes longest and changes least.
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(LONG_TESTS)
-	$(BIN)/python -m pytest -m long $(TRAINER_TESTS)
+	$(BIN)/python -m pytest -m long $(TRAINER_TESTS) $(ENGINE_TESTS)
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

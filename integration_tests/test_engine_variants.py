@@ -65,6 +65,7 @@ def test_vocabularies_may_be_padded_to_different_lengths(
     assert responses == expected(senior, junior, tokenizer, seeds, len(tokenizer))
 
 
+@pytest.mark.long
 def test_compiled_models_write_the_same_tokens(
     checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_tensor_parallel_ranks_agree_on_authors(
     assert responses == expected(checkpoints["senior"], checkpoints["junior"], tokenizer, [5, 6])
 
 
+@pytest.mark.long
 def test_data_parallel_engines_keep_every_authorship(
     checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
 ) -> None:

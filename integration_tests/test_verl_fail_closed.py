@@ -50,6 +50,7 @@ def test_requests_that_the_engine_refuses(bench: VerlBench) -> None:
     assert_stopped(run, sentence)
 
 
+@pytest.mark.long
 def test_adapter_that_cannot_be_imported(bench: VerlBench) -> None:
     sentence = "the verl adapter of tandem-plugin could not be put in place"
     run = bench.run(f"{TANDEM}.schedule=word", hook="break_adapter", watch=sentence, name="import")
