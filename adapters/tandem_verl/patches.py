@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from tandem_adapters.after_import import after_import
-from tandem_plugin.errors import AuthorshipError, EngineError, TandemError
+from tandem_plugin.errors import EngineError, TandemError
 from tandem_plugin.training.fields import (
     AUTHORSHIP,
-    COLUMNS,
     ERROR,
     FINGERPRINT,
-    GRADED,
     JUNIOR_MASK,
     PASSAGES,
     SCHEDULE,
     SEED,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
-from tandem_plugin.training.rows import Row
 from tandem_plugin.wrapping import wrap_once
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
 from tandem_verl.refusals import check_policy, check_run, check_version
+from tandem_verl.rows import columns_of, padded_junior_mask, rows_of_batch, rows_of_keys
 from tandem_verl.settings import tandem_config, tandem_rules
 from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import TandemTrainer
@@ -321,7 +317,7 @@ def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
     else:
         columns = [AUTHORSHIP, SEED, FINGERPRINT]
         columns += [JUNIOR_MASK] if tandem.imitates and not validates else []
-    rows = _rows_of_keys(batch, tq, columns)
+    rows = rows_of_keys(batch, tq, columns)
     if validates:
         tandem.admit_validation(rows)
         metrics = {}
@@ -347,93 +343,6 @@ def _started(trainer: Any) -> TandemTrainer | None:
     return tandem
 
 
-def _rows_of_keys(batch: Any, tq: Any, columns: Sequence[str]) -> list[Row]:
-    """The rows of a V1 batch, which holds keys of TransferQueue.
-
-    columns: those of tandem's that the rows must have. Others must not be asked for, where other
-    rows of the partition had them.
-    """
-    if not batch.keys:
-        return []
-    fields = ["responses", "response_mask", "loss_mask", "extra_fields"]
-    try:
-        data = tq.kv_batch_get(
-            keys=batch.keys,
-            partition_id=batch.partition_id,
-            select_fields=[*fields, *columns],
-        )
-    except ValueError as error:
-        raise AuthorshipError(
-            f"Some rows of the batch came without authorship or masks ({error}): the process that "
-            "ran their agent loop had no active tandem adapter. Check that tandem-plugin is "
-            "installed on every node."
-        ) from error
-    count = len(batch.keys)
-    names = data.keys()
-
-    def column(name: str) -> Sequence[Any]:
-        if name not in names:
-            return [None] * count
-        values = data[name]
-        return list(values.unbind()) if hasattr(values, "unbind") else values.tolist()
-
-    def listed(name: str) -> Sequence[Any]:
-        return data.get(name).tolist() if name in names else [None] * count
-
-    def bits(values: Any) -> Any:
-        return None if values is None else values.numpy().astype(np.bool_)
-
-    extras = [extra if isinstance(extra, dict) else {} for extra in listed("extra_fields")]
-    parts = zip(
-        batch.keys,
-        column("responses"),
-        column("response_mask"),
-        column("loss_mask"),
-        column(AUTHORSHIP),
-        column(JUNIOR_MASK),
-        listed(SEED),
-        listed(FINGERPRINT),
-        extras,
-        strict=True,
-    )
-    return [
-        Row(
-            name=f"Row {key}",
-            group=str(key).rsplit("_", 2)[0],
-            response_ids=responses.numpy(),
-            response_mask=bits(response_mask),
-            loss_mask=bits(loss_mask),
-            authorship=bits(authorship),
-            junior_mask=bits(junior_mask),
-            seed=seed,
-            fingerprint=fingerprint,
-            settings=extra.get(SCHEDULE),
-            passages=extra.get(PASSAGES) or [],
-            error=extra.get(ERROR),
-            graded=_graded(extra.get("reward_extra_info")),
-        )
-        for (
-            key,
-            responses,
-            response_mask,
-            loss_mask,
-            authorship,
-            junior_mask,
-            seed,
-            fingerprint,
-            extra,
-        ) in parts
-    ]
-
-
-def _graded(reward: Any) -> dict[str, float]:
-    """The outcome flags among what a reward function returned."""
-    if not isinstance(reward, dict):
-        return {}
-    flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
-    return {name: float(value) for name, value in flags.items() if value is not None}
-
-
 def _with_rows(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
     """A V1 dump with tandem's columns; rows that verl made up to fill a batch are left out."""
     keys = dump["reward_extra_infos_dict"].get("uid", [])
@@ -447,7 +356,7 @@ def _with_rows(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
         for name, values in extra.items()
     }
     lists = {name: [dump[name][i] for i in kept] for name in ("inputs", "outputs", "gts", "scores")}
-    return {**dump, **lists, "reward_extra_infos_dict": {**columns, **_columns(rows)}}
+    return {**dump, **lists, "reward_extra_infos_dict": {**columns, **columns_of(rows)}}
 
 
 def _of_pass(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
@@ -460,11 +369,6 @@ def _of_pass(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
         ANSWERED_BY: [one.answerer] * len(dump["inputs"]),
     }
     return {**dump, "reward_extra_infos_dict": extra, "dump_path": one.dump_path(dump["dump_path"])}
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    dumped = [row.dump() for row in rows]
-    return {name: [row[name] for row in dumped] for name in dumped[0]}
 
 
 def watch_trainer_v0(module: ModuleType) -> None:
@@ -494,9 +398,9 @@ def watch_trainer_v0(module: ModuleType) -> None:
         tandem = _started(trainer)
         if tandem is None:
             return original(trainer, batch)
-        metrics = tandem.admit(_rows_of_batch(batch))
+        metrics = tandem.admit(rows_of_batch(batch))
         if tandem.imitates:
-            batch.batch[JUNIOR_MASK] = _padded_junior_mask(batch)
+            batch.batch[JUNIOR_MASK] = padded_junior_mask(batch)
             batch.meta_info[LAMBDA_JUN] = tandem.config.lambda_jun
         output = original(trainer, batch)
         if tandem.imitates:
@@ -509,13 +413,13 @@ def watch_trainer_v0(module: ModuleType) -> None:
         original: Callable[..., Any], trainer: Any, batch: Any, extra: Any, *rest: Any, **more: Any
     ) -> Any:
         if _started(trainer) is not None:
-            extra = {**extra, **_columns(_rows_of_batch(batch))}
+            extra = {**extra, **columns_of(rows_of_batch(batch))}
         return original(trainer, batch, extra, *rest, **more)
 
     def extract_reward(original: Callable[..., Any], batch: Any) -> Any:
         for tandem in started:
             if tandem.validating is not None:
-                rows = _rows_of_batch(batch)
+                rows = rows_of_batch(batch)
                 tandem.admit_validation(rows)
                 tandem.validating.rows.extend(rows)
         return original(batch)
@@ -523,7 +427,7 @@ def watch_trainer_v0(module: ModuleType) -> None:
     def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
         tandem: TandemTrainer | None = trainer._tandem
         if tandem is not None and tandem.validating is not None:
-            extra = {**dump["reward_extra_infos_dict"], **_columns(tandem.validating.rows)}
+            extra = {**dump["reward_extra_infos_dict"], **columns_of(tandem.validating.rows)}
             dump = _of_pass(tandem, {**dump, "reward_extra_infos_dict": extra})
         return original(trainer, **dump)
 
@@ -533,56 +437,6 @@ def watch_trainer_v0(module: ModuleType) -> None:
     wrap_once(module.RayPPOTrainer, "_dump_generations", _dump_generations)
     wrap_once(module, "extract_reward", extract_reward)
     _validate_by_each(module.RayPPOTrainer)
-
-
-def _padded_junior_mask(batch: Any) -> Any:
-    """The tokens to imitate of a V0 batch, int64 of the shape of its ``response_mask``.
-
-    Their lists leave the batch: a column is a tensor or an array in it, never both.
-    """
-    import torch
-
-    mask = torch.zeros_like(batch.batch["response_mask"], dtype=torch.int64)
-    for row, bits in enumerate(batch.non_tensor_batch.pop(JUNIOR_MASK)):
-        mask[row, : len(bits)] = torch.as_tensor(list(bits), dtype=torch.int64)
-    return mask
-
-
-def _rows_of_batch(batch: Any) -> list[Row]:
-    """The rows of a V0 batch, padded to one length."""
-    responses = batch.batch["responses"].cpu().numpy()
-    mask = batch.batch["response_mask"].cpu().numpy().astype(np.bool_)
-    width = responses.shape[1]
-    lengths = batch.batch["attention_mask"][:, -width:].sum(dim=1).tolist()
-    columns = batch.non_tensor_batch
-    empty = [None] * len(responses)
-
-    def trimmed(row: int) -> Any:
-        """The mask without its padding, and with it where it trains on padding."""
-        length = lengths[row]
-        return mask[row] if mask[row, length:].any() else mask[row, :length]
-
-    return [
-        Row(
-            name=f"Row {i} ({columns['uid'][i]})",
-            group=str(columns["uid"][i]),
-            response_ids=responses[i, : lengths[i]],
-            response_mask=trimmed(i),
-            authorship=None if authorship is None else np.asarray(authorship, dtype=np.bool_),
-            junior_mask=None if junior is None else np.asarray(junior, dtype=np.bool_),
-            seed=seed,
-            fingerprint=fingerprint,
-            settings=settings,
-            passages=passages or [],
-            graded=_graded({name: columns[name][i] for name in columns}),
-        )
-        for i, (authorship, seed, fingerprint, settings, passages, junior) in enumerate(
-            zip(
-                *(columns.get(name, empty) for name in (*COLUMNS, JUNIOR_MASK)),
-                strict=True,
-            )
-        )
-    ]
 
 
 def imitate_the_junior(module: ModuleType) -> None:

@@ -175,7 +175,7 @@ def test_rows_of_v0_bring_their_settings() -> None:
             "tandem_schedule": column(one.settings),
         },
     )
-    (read,) = patches._rows_of_batch(batch)
+    (read,) = patches.rows_of_batch(batch)
     assert read.settings == one.settings
     trainer().admit([read])
 

@@ -342,8 +342,8 @@ def test_response_of_someone_else_stops_the_run(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = start("team")
-    monkeypatch.setattr(patches, "_rows_of_keys", without_authorship(patches._rows_of_keys))
-    monkeypatch.setattr(patches, "_rows_of_batch", without_authorship(patches._rows_of_batch))
+    monkeypatch.setattr(patches, "rows_of_keys", without_authorship(patches.rows_of_keys))
+    monkeypatch.setattr(patches, "rows_of_batch", without_authorship(patches.rows_of_batch))
     with pytest.raises(AuthorshipError, match="has no authorship"):
         trainer._validate()
 
