@@ -21,11 +21,11 @@ class Size:
     methods: tuple[str, ...] = ("GRPO", "KL-Reg", "TRL")
     seeds: tuple[int, ...] = (1, 2)
     lesson: Lesson = field(default_factory=Lesson)
-    training: Training = field(default_factory=lambda: Training(steps=12, prompts=16, warmup=2))
+    training: Training = field(default_factory=lambda: Training(steps=8, prompts=16, warmup=2))
     validation_problems: int = 64
-    validate_every: int = 6
+    validate_every: int = 4
     problems: int = 32
-    samples: int = 16
+    samples: int = 8
     team_samples: int = 8
     read: int = 4
     top: int = 50
