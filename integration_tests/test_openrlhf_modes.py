@@ -177,15 +177,15 @@ def test_environment_alone_brings_tandem_into_a_running_cluster(
     openrlhf: OpenRLHFSetup, tmp_path: Path
 ) -> None:
     """OpenRLHF's own command, on a Ray that was started without tandem's variables; with the
-    reference in the loss, the team evaluated, and the reward that `tandem path reward-openrlhf`
-    names."""
+    reference in the loss, senior and team evaluated apart, and the reward that `tandem path
+    reward-openrlhf` names."""
     from tandem_plugin.grading.rewards import openrlhf_reward
 
     settings = {
         "schedule": "word",
         "cap": 6,
         "junior": openrlhf.junior.partition("=")[2],
-        "validation": "team",
+        "validation": "both",
     }
     variables = {"TANDEM_TEST_CAPTURE": str(tmp_path)}
     with openrlhf.bench.cluster(hooks="capture_openrlhf", environment=variables) as address:
@@ -208,7 +208,10 @@ def test_environment_alone_brings_tandem_into_a_running_cluster(
     assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True] * STEPS
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
     assert len(run.evaluations) == STEPS
-    assert {name[:10] for scores in run.evaluations for name in scores} == {"team/eval_"}
+    for scores in run.evaluations:
+        seniors = {name for name in scores if name.startswith("eval_")}
+        assert seniors
+        assert scores.keys() == seniors | {f"team/{name}" for name in seniors}
     outcomes = ("correct", "incorrect", "no_answer", "timeout", "error")
     for step in run.steps:  # every response was graded, and the log says how
         assert sum(step[f"outcome_{name}"] for name in outcomes) == pytest.approx(1)
