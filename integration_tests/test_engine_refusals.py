@@ -35,7 +35,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ({"boundaries": "comma"}, "boundaries='comma' does not exist"),
         ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
         ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
-        ({"mode": "speculative"}, "mode='speculative' is not available yet"),
+        ({"num_draft_tokens": 4}, "num_draft_tokens=4 needs mode='speculative'"),
         ({"junior": "/nowhere/junior"}, "tandem.junior='/nowhere/junior' is not a checkpoint"),
         ("word", "tandem='word' is not a mapping"),
     ],

@@ -31,6 +31,8 @@ class Residence:
     slot: int
     begun: Sequence[int] = ()
     """How the response began, in an earlier request under the same seed."""
+    author: bool = True
+    """Who writes the first token of its stay; true = senior."""
 
 
 @dataclass(slots=True)
@@ -115,7 +117,7 @@ class DeviceAuthors:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
         group.members.add(slot)
         group.mask = None
-        return Residence(rule, seed, slot, begun)
+        return Residence(rule, seed, slot, begun, cursor.author)
 
     def remove(self, residence: Residence) -> None:
         """Let a request leave its slot."""
@@ -164,17 +166,32 @@ class DeviceAuthors:
         self._place = torch.minimum(self._place + fresh, self._last_place)
         u = self._draws.index_select(0, self._place)
         tokens = last_tokens * fresh  # where there is no fresh one, whatever is in the table
-        author, run = self._author, self._run
+        self._author, self._run = self._chosen(self._author, self._run, tokens, u, fresh)
+
+    def _chosen(
+        self,
+        author: torch.Tensor,
+        run: torch.Tensor,
+        tokens: torch.Tensor,
+        u: torch.Tensor,
+        moving: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next author and run of every slot, each by its own rule.
+
+        author, tokens: who wrote the last token and which it was, ``[size]``. u: the draws of the
+        next position. moving: bool ``[size]``, the slots with a last token; None for all.
+        """
+        chosen_author, chosen_run = author, run
         for rule, group in self._groups.items():
             if group.mask is None:
                 group.mask = self._mask(group.members)
             next_author, next_run = rule.schedule.advance(
-                self._author, self._run, group.is_boundary.index_select(0, tokens), u
+                author, run, group.is_boundary.index_select(0, tokens), u
             )
-            ours = fresh & group.mask
-            author = torch.where(ours, next_author, author)
-            run = torch.where(ours, next_run, run)
-        self._author, self._run = author, run
+            ours = group.mask if moving is None else moving & group.mask
+            chosen_author = torch.where(ours, next_author, chosen_author)
+            chosen_run = torch.where(ours, next_run, chosen_run)
+        return chosen_author, chosen_run
 
     def recorded(self, residence: Residence, length: int) -> list[bool]:
         """Who wrote the first ``length`` tokens of a request, from the engine's own state.

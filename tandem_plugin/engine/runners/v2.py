@@ -17,17 +17,18 @@ from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
 from tandem_plugin.engine.record import AuthorshipRecord
 from tandem_plugin.engine.vocabularies import engine_rules
 
-__all__ = ["tandem_model_state"]
+__all__ = ["AuthorsState", "tandem_model_state"]
 
 
 def tandem_model_state(senior_state: type[Any]) -> type[Any]:
     """The senior's own model state class, with authors."""
-    return type("Tandem" + senior_state.__name__, (_Authors, senior_state), {})
+    return type("Tandem" + senior_state.__name__, (AuthorsState, senior_state), {})
 
 
-class _Authors:
+class AuthorsState:
     """What tandem adds to a ``ModelState``; stands before it in the class's bases."""
 
+    authors_class: type[DeviceAuthors] = DeviceAuthors
     model: Any
     max_num_reqs: int
     max_model_len: int
@@ -38,8 +39,12 @@ class _Authors:
         self._rules = engine_rules(vllm_config)
         record = self._rules.config.record
         self._record = AuthorshipRecord(record) if record else None
-        self._authors = DeviceAuthors(
-            *_shared_memory((self.max_num_reqs, self.max_model_len + 1), torch.float64),
+        drafts = self._rules.config.drafts
+        # Draws are looked up for drafts behind a response's last position too, and the one after.
+        self._ahead = drafts + 1 if drafts else 0
+        positions = self.max_model_len + 1 + self._ahead
+        self._authors = self.authors_class(
+            *_shared_memory((self.max_num_reqs, positions), torch.float64),
             vllm_config.model_config.get_vocab_size(),
             self.device,
             record=self._record is not None,
@@ -52,7 +57,9 @@ class _Authors:
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)  # type: ignore[misc]
         params = new_req_data.sampling_params
-        asked = self._rules.for_request(tandem_argument(params)) if params else None
+        argument = tandem_argument(params) if params else None
+        # Requests that must say something were refused at the door; vLLM's own warm-up has none.
+        asked = None if argument is None else self._rules.for_request(argument)
         if asked is None:
             return
         prompt = new_req_data.prompt_token_ids  # NewRequestData.prompt_len: from 0.29
@@ -61,7 +68,12 @@ class _Authors:
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
         self._residences[new_req_data.req_id] = self._authors.add(
-            req_index, asked.rule, asked.seed, output, positions, asked.begun(prompt)
+            req_index,
+            asked.rule,
+            asked.seed,
+            output,
+            positions + self._ahead,
+            asked.begun(prompt),
         )
         self._prompt_lengths[new_req_data.req_id] = len(prompt)
 
