@@ -183,12 +183,11 @@ class DeviceAuthors:
         """
         chosen_author, chosen_run = author, run
         for rule, group in self._groups.items():
-            if group.mask is None:
-                group.mask = self._mask(group.members)
+            mask = self._mask_of(group)
             next_author, next_run = rule.schedule.advance(
                 author, run, group.is_boundary.index_select(0, tokens), u
             )
-            ours = group.mask if moving is None else moving & group.mask
+            ours = mask if moving is None else moving & mask
             chosen_author = torch.where(ours, next_author, chosen_author)
             chosen_run = torch.where(ours, next_run, chosen_run)
         return chosen_author, chosen_run
@@ -202,10 +201,12 @@ class DeviceAuthors:
         first = residence.slot * self._positions
         return [bool(author) for author in self._record[first : first + length].tolist()]
 
-    def _mask(self, members: set[int]) -> torch.Tensor:
-        mask = np.zeros(len(self._draws_host), dtype=np.bool_)
-        mask[list(members)] = True
-        return self._to_device(mask)
+    def _mask_of(self, group: _Group) -> torch.Tensor:
+        if group.mask is None:
+            mask = np.zeros(len(self._draws_host), dtype=np.bool_)
+            mask[list(group.members)] = True
+            group.mask = self._to_device(mask)
+        return group.mask
 
     def _boundary_table(self, rule: Rule) -> torch.Tensor:
         table = np.zeros(self._vocabulary, dtype=np.bool_)

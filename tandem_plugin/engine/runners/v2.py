@@ -117,7 +117,11 @@ class AuthorsState:
             authors = self._authors.recorded(residence, len(output))
             begun = list(residence.begun)
             passage = Passage(residence.rule, residence.seed, output, authors, begun)
-            self._record.write(passage)  # type: ignore[union-attr]
+            self._record.write(passage, self._further(residence))  # type: ignore[union-attr]
+
+    def _further(self, residence: Residence) -> dict[str, Any]:
+        """Further fields of a request's record."""
+        return {}
 
 
 def _shared_memory(size: tuple[int, int], dtype: torch.dtype) -> tuple[Any, torch.Tensor]:

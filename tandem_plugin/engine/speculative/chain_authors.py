@@ -40,6 +40,13 @@ class ChainAuthors(DeviceAuthors):
         self._authors, self._runs = torch.stack(authors), torch.stack(runs)
         return self._authors.T
 
+    def in_tandem(self, slots: torch.Tensor) -> torch.Tensor:
+        """Which of these slots hold a request in tandem: bool ``[slots]``."""
+        found = torch.zeros_like(self._author)
+        for group in self._groups.values():
+            found = found | self._mask_of(group)
+        return found.index_select(0, slots)
+
     def advance(
         self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
     ) -> None:

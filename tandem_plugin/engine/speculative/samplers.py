@@ -87,9 +87,20 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             output = super().__call__(logits, input_batch, draft_logits, invalid_drafts)
         finally:
             self._stands = None
-        # The token behind the last draft: the senior's logits were all there was to sample it from.
-        behind = chain.index_select(0, slots).gather(1, held[:, None])[:, 0]
-        excess = (output.num_sampled == held + 1) & (held > 0) & ~behind
+        along = chain.index_select(0, slots)
+        accepted = output.num_sampled - 1
+        output = self._without_excess(output, held, along)
+        self._state.count(slots, along, held, accepted, output.num_sampled)
+        return output
+
+    def _without_excess(self, output: Any, held: torch.Tensor, authors: torch.Tensor) -> Any:
+        """A round without the token behind its last draft where that is the junior's.
+
+        The senior's logits were all there was to sample it from. held: int64 ``[rows]``, the drafts
+        of each row. authors: bool ``[rows, k + 1]``. A row without drafts keeps its one token.
+        """
+        juniors = ~authors.gather(1, held[:, None])[:, 0]
+        excess = (output.num_sampled == held + 1) & (held > 0) & juniors
         return replace(
             output,
             num_sampled=output.num_sampled - excess.to(output.num_sampled.dtype),
@@ -143,7 +154,8 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             expanded_local_pos, seq_lens_upper_bound_np,
         )  # fmt: skip
         stands = _of_rows(self._stands, expanded_idx_mapping, expanded_local_pos)
-        drafted = verify_draft_sampled.roll(-1).clamp(min=0).long()[:, None]
+        following = verify_draft_sampled.roll(-1).long()[:, None]  # each row's draft; -1 for none
+        drafted = following.clamp(min=0)
         checked = processed.masked_fill(stands[:, None], -torch.inf)
         checked.scatter_(1, drafted, checked.gather(1, drafted).masked_fill(stands[:, None], 0.0))
         sampled, num_sampled = rejection_sample(
@@ -152,7 +164,44 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             self.sampler.sampling_states.seeds.gpu, self.num_speculative_steps, None,
             use_fp64=self.sampler.use_fp64_gumbel,
         )  # fmt: skip
+        sampled = self._with_agreed(
+            sampled,
+            num_sampled,
+            checked,
+            draft_logits,
+            following,
+            cu_num_logits,
+            idx_mapping.long(),
+        )
         return processed, sampled, num_sampled
+
+    def _with_agreed(
+        self,
+        sampled: torch.Tensor,
+        num_sampled: torch.Tensor,
+        checked: torch.Tensor,
+        draft_logits: Any,
+        following: torch.Tensor,
+        cu_num_logits: torch.Tensor,
+        slots: torch.Tensor,
+    ) -> torch.Tensor:
+        """The sampled tokens, with the draft where its rejection left nothing to sample from.
+
+        Two models that agree to the bit agree on every draft, but in float32 "log p > log u + log
+        p" fails for some u, about once in ten million drafts, and vLLM would write token 0.
+        """
+        accepted = num_sampled.long() - 1
+        row = cu_num_logits[:-1].long() + accepted
+        rejected = row < cu_num_logits[1:] - 1
+        temperature = self.sampler.sampling_states.temperature.gpu.index_select(0, slots)
+        scale = torch.where(temperature == 0, 1, temperature)[:, None]
+        draft = draft_logits[slots, accepted.clamp(max=self.num_speculative_steps - 1)]
+        p = checked.index_select(0, row).float().softmax(-1)
+        q = (draft.float() / scale).softmax(-1)
+        token, place = following.index_select(0, row), accepted[:, None]
+        agreed = (rejected & (temperature != 0) & ~(p > q).any(-1))[:, None] & (token >= 0)
+        token = torch.where(agreed, token, sampled.gather(1, place))
+        return sampled.scatter(1, place, token)
 
 
 def _of_rows(

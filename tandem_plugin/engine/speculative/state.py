@@ -5,6 +5,8 @@ Source: vLLM's ``vllm/v1/worker/gpu/model_states/interface.py`` and ``model_runn
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +17,21 @@ from vllm.config.compilation import CUDAGraphMode
 from vllm.forward_context import BatchDescriptor, set_forward_context
 from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
 
+from tandem_plugin.engine.device_authors import Residence
 from tandem_plugin.engine.runners.v2 import AuthorsState
 from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
 from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.engine.speculative.junior import junior_of
+from tandem_plugin.engine.speculative.rounds import Rounds
 from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
 from tandem_plugin.errors import EngineError
 
 __all__ = ["SpeculativeState", "speculative_model_state"]
+
+logger = logging.getLogger(__name__)
+
+_SECONDS = 30
+"""The least time between two lines in the log."""
 
 
 def speculative_model_state(senior_state: type[Any]) -> type[Any]:
@@ -57,6 +66,8 @@ class SpeculativeState(AuthorsState):
             dtype=draft_config.dtype,
             device=self.device,
         )
+        self.rounds = Rounds(self.max_num_reqs, self.device)
+        self._said = time.monotonic()
         self._in_tandem = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
         self._sampler: Any = None
@@ -78,6 +89,7 @@ class SpeculativeState(AuthorsState):
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)
         residence = self._residences.get(new_req_data.req_id)
+        self.rounds.begin(req_index)
         self._in_tandem[req_index] = residence is not None
         self._begins_with_senior[req_index] = residence is None or residence.author
 
@@ -86,6 +98,7 @@ class SpeculativeState(AuthorsState):
         super().remove_request(req_id)
         if residence is not None:
             self._in_tandem[residence.slot] = False
+            self._say_how_it_goes()
 
     def prepare_attn(
         self,
@@ -175,6 +188,36 @@ class SpeculativeState(AuthorsState):
         logits = self._junior.logits(self._hidden[input_batch.expanded_idx_mapping.long(), steps])
         assert logits is not None
         return logits
+
+    def count(
+        self,
+        slots: torch.Tensor,
+        authors: torch.Tensor,
+        held: torch.Tensor,
+        accepted: torch.Tensor,
+        written: torch.Tensor,
+    ) -> None:
+        """Count a round: see :meth:`Rounds.add`."""
+        counted = self._authors.in_tandem(slots)
+        self.rounds.add(slots, authors, held, accepted, written, counted)
+
+    def _further(self, residence: Residence) -> dict[str, Any]:
+        return {"tandem_drafted": self.rounds.of_slot(residence.slot).to_row()}
+
+    def _say_how_it_goes(self) -> None:
+        """Log the engine's counters now and then; the host waits for the device then."""
+        if time.monotonic() < self._said + _SECONDS:
+            return
+        self._said = time.monotonic()
+        drafted = self.rounds.of_engine()
+        logger.info(
+            "tandem drafts: %.2f tokens a round, %.3f forward passes a token, %.1f%% of %d drafts "
+            "accepted where the senior writes",
+            drafted.tokens_a_round,
+            drafted.forwards_a_token(self.drafts),
+            100 * drafted.acceptance,
+            drafted.senior_drafts,
+        )
 
     def _undrafted(self, batch: Any) -> NDArray[np.int64]:
         """The rows that write a token without a draft in this step and may be the junior's."""
