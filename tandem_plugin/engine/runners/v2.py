@@ -7,7 +7,8 @@ slot, and calls it before each forward pass and after each sampling. Source: vLL
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,6 +20,8 @@ from tandem_plugin.engine.vocabularies import engine_rules
 
 __all__ = ["AuthorsState", "tandem_model_state"]
 
+AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
+
 
 def tandem_model_state(senior_state: type[Any]) -> type[Any]:
     """The senior's own model state class, with authors."""
@@ -28,8 +31,8 @@ def tandem_model_state(senior_state: type[Any]) -> type[Any]:
 class AuthorsState:
     """What tandem adds to a ``ModelState``; stands before it in the class's bases."""
 
-    authors_class: type[DeviceAuthors] = DeviceAuthors
     model: Any
+    model_config: Any
     max_num_reqs: int
     max_model_len: int
     device: torch.device
@@ -42,17 +45,24 @@ class AuthorsState:
         drafts = self._rules.config.drafts
         # Draws are looked up for drafts behind a response's last position too, and the one after.
         self._ahead = drafts + 1 if drafts else 0
-        positions = self.max_model_len + 1 + self._ahead
-        self._authors = self.authors_class(
-            *_shared_memory((self.max_num_reqs, positions), torch.float64),
-            vllm_config.model_config.get_vocab_size(),
-            self.device,
-            record=self._record is not None,
-        )
         self._residences: dict[str, Residence] = {}
         self._prompt_lengths: dict[str, int] = {}
         self._req_states: Any = None
         model.tandem_board.bind()
+
+    @cached_property
+    def _authors(self) -> DeviceAuthors:
+        """Made at the first step: a sleep of level 2 discards what is allocated while loading."""
+        return self._made(DeviceAuthors)
+
+    def _made(self, kind: type[AuthorsT]) -> AuthorsT:
+        positions = self.max_model_len + 1 + self._ahead
+        return kind(
+            *_shared_memory((self.max_num_reqs, positions), torch.float64),
+            self.model_config.get_vocab_size(),
+            self.device,
+            record=self._record is not None,
+        )
 
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)  # type: ignore[misc]

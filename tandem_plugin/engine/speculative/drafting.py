@@ -67,9 +67,14 @@ class Drafting:
             logits = logits.masked_fill(processed == -torch.inf, -torch.inf)
         return logits
 
+    @property
+    def is_done(self) -> bool:
+        """Whether every step of the drafting passed through here."""
+        return self.steps == self.hidden.shape[1]
+
     def check_done(self) -> None:
-        """Raise :class:`EngineError` unless every step of the drafting passed through here."""
-        if self.steps != self.hidden.shape[1]:
+        """Raise :class:`EngineError` unless :attr:`is_done`."""
+        if not self.is_done:
             raise EngineError(
                 f"vLLM's speculator made {self.steps} of {self.hidden.shape[1]} steps of drafting "
                 "through tandem's junior, so that drafts may not follow their requests' sampling "

@@ -59,7 +59,11 @@ class TandemJunior(nn.Module):
         logits = self.logits(hidden_states)
         if self._drafting is None or logits is None:
             return logits
-        return self._drafting.masked(hidden_states, logits)
+        drafting = self._drafting
+        logits = drafting.masked(hidden_states, logits)
+        if drafting.is_done:
+            self._drafting = None
+        return logits
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
         """The junior's own logits: ``[rows, vocabulary]``."""

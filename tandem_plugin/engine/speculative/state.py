@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,22 +52,13 @@ class _Attention:
 class SpeculativeState(AuthorsState):
     """What the speculative mode adds to a ``ModelState``; stands before it in the bases."""
 
-    authors_class = ChainAuthors
     vllm_config: Any
-    _authors: ChainAuthors
 
     def __init__(self, vllm_config: Any, model: Any, *rest: Any, **options: Any) -> None:
         super().__init__(vllm_config, model, *rest, **options)
         self.drafts = vllm_config.speculative_config.num_speculative_tokens
-        draft_config = vllm_config.speculative_config.draft_model_config
         self._junior = junior_of(vllm_config)
         self._junior.freeze()
-        self._hidden = torch.zeros(
-            (self.max_num_reqs, self.drafts, draft_config.get_hidden_size()),
-            dtype=draft_config.dtype,
-            device=self.device,
-        )
-        self.rounds = Rounds(self.max_num_reqs, self.device)
         self._said = time.monotonic()
         self._in_tandem = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
@@ -74,6 +66,23 @@ class SpeculativeState(AuthorsState):
         self._drafting: Drafting | None = None
         self._attention: _Attention | None = None
         self._batch: Any = None
+
+    # Device memory is taken at the first step: see AuthorsState.
+    @cached_property
+    def _authors(self) -> ChainAuthors:
+        return self._made(ChainAuthors)
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """How drafting goes."""
+        return Rounds(self.max_num_reqs, self.device)
+
+    @cached_property
+    def _hidden(self) -> torch.Tensor:
+        """The junior's hidden states behind every draft: ``[size, k, hidden]``."""
+        draft = self.vllm_config.speculative_config.draft_model_config
+        size = (self.max_num_reqs, self.drafts, draft.get_hidden_size())
+        return torch.zeros(size, dtype=draft.dtype, device=self.device)
 
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
         """vLLM's own samplers, told who writes."""
