@@ -8,6 +8,16 @@ from tandem_plugin.errors import RequestError
 
 __all__ = ["check_sampling"]
 
+_UNDRAFTED = {
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "bad_words": None,
+    "structured_outputs": None,
+    "thinking_token_budget": None,
+}
+"""Parameters that follow the tokens so far, each with the value that asks for nothing."""
+
 _INSTEAD = "Leave it out, or use an engine with mode='lockstep'."
 
 
@@ -24,22 +34,10 @@ def check_sampling(params: Any, *, in_tandem: bool) -> None:
         )
     if not in_tandem:
         return
-    for name, asked in _changes_values(params).items():
-        if asked:
+    for name, nothing in _UNDRAFTED.items():
+        asked = getattr(params, name, nothing)
+        if asked != nothing and asked is not None and asked != []:
             raise RequestError(
                 f"{name}={asked!r} is not supported in tandem with mode='speculative': it follows "
                 f"the tokens written so far, and drafts are made without it. {_INSTEAD}"
             )
-
-
-def _changes_values(params: Any) -> dict[str, Any]:
-    """Parameters beyond temperature and masks that need no history, where they are set."""
-    repetition = params.repetition_penalty
-    return {
-        "presence_penalty": params.presence_penalty,
-        "frequency_penalty": params.frequency_penalty,
-        "repetition_penalty": repetition if repetition != 1.0 else None,
-        "bad_words": params.bad_words,
-        "structured_outputs": params.structured_outputs,
-        "thinking_token_budget": getattr(params, "thinking_token_budget", None),
-    }
