@@ -43,8 +43,9 @@ class AuthorsState:
         record = self._rules.config.record
         self._record = AuthorshipRecord(record) if record else None
         drafts = self._rules.config.drafts
-        # Draws are looked up for drafts behind a response's last position too, and the one after.
-        self._ahead = drafts + 1 if drafts else 0
+        # Rounds of several tokens write behind a response's end, the one that reaches it and, with
+        # asynchronous scheduling, the next; these tokens are dropped, but recorded.
+        self._ahead = 2 * (drafts + 1) if drafts else 0
         self._residences: dict[str, Residence] = {}
         self._prompt_lengths: dict[str, int] = {}
         self._req_states: Any = None

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
@@ -72,7 +73,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             )
         slots = input_batch.idx_mapping.long()
         chain = self._state.along()
-        held = self._drafted(input_batch, chain.device)
+        held = self._drafted(input_batch)
         drafted = torch.zeros(len(chain), dtype=torch.int64, device=chain.device)
         drafted.scatter_(0, slots, held)
         steps = torch.arange(chain.shape[1] - 1, device=chain.device)
@@ -107,13 +108,14 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             num_rejected=output.num_rejected + excess.to(output.num_rejected.dtype),
         )
 
-    def _drafted(self, batch: Any, device: torch.device) -> torch.Tensor:
+    def _drafted(self, batch: Any) -> torch.Tensor:
         """How many drafts of each row are to be checked: int64 ``[rows]``."""
-        count = batch.num_draft_tokens_per_req.copy()
-        count[batch.is_prefilling_np] = 0  # placeholders that fill the row up
+        count = (batch.cu_num_logits[1:] - batch.cu_num_logits[:-1]).long() - 1
+        if batch.has_prefill:  # what rows that end their prompts have are placeholders
+            drafting = async_tensor_h2d(~batch.is_prefilling_np, device=count.device)
+            count = count * drafting
         given = self._state.draft_tokens.index_select(0, batch.idx_mapping.long()) >= 0
-        valid = given.long().cumprod(1).sum(1)
-        return torch.minimum(valid, torch.from_numpy(count).to(device, torch.int64))
+        return torch.minimum(given.long().cumprod(1).sum(1), count)
 
     def _wants_logprobs(self, batch: Any) -> bool:
         states = self.sampler.sampling_states

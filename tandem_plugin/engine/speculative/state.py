@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from vllm.config.compilation import CUDAGraphMode
 from vllm.forward_context import BatchDescriptor, set_forward_context
+from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
 
 from tandem_plugin.engine.device_authors import Residence
@@ -177,9 +178,9 @@ class SpeculativeState(AuthorsState):
         rows = self._undrafted(input_batch)
         if not rows.size:
             return logits
-        batch_rows = torch.from_numpy(rows).to(logits.device)
-        places = torch.from_numpy(input_batch.cu_num_logits_np[rows].astype(np.int64))
-        places = places.to(logits.device)
+        batch_rows = async_tensor_h2d(rows, device=logits.device)
+        first = input_batch.cu_num_logits_np[rows].astype(np.int64)
+        places = async_tensor_h2d(first, device=logits.device)
         hidden = self._run_junior(input_batch)
         own = self._junior.logits(hidden.index_select(0, input_batch.logits_indices[places]))
         assert own is not None
