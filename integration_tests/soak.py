@@ -38,6 +38,10 @@ def main() -> int:
     parser.add_argument("--round", type=int, default=250, help="requests between two checks")
     parser.add_argument("--longest", type=int, default=48, help="tokens of a response at most")
     parser.add_argument("--runner", choices=["v1", "v2"], default="v1")
+    parser.add_argument(
+        "--mode", choices=["lockstep", "speculative"], default="lockstep",
+        help="speculative takes runner v2, and leaves out what it refuses",
+    )  # fmt: skip
     parser.add_argument("--async-scheduling", action="store_true", help="V2 only")
     parser.add_argument(
         "--plain", action="store_true", help="the same traffic for the senior alone: vLLM's noise"
@@ -45,6 +49,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/soak.json"))
     args = parser.parse_args()
+    if args.mode == "speculative":
+        args.runner = "v2"
     prepare_environment()
 
     from support.engine import async_engine
@@ -59,6 +65,7 @@ def main() -> int:
     tandem = None
     if not args.plain:
         tandem = {**TANDEM, "junior": folder / "junior", "record": folder / "record"}
+        tandem["mode"] = args.mode
     with async_engine(
         args.runner, folder / "senior", tandem, async_scheduling=args.async_scheduling, **TIGHT
     ) as running:
@@ -83,11 +90,14 @@ def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any
     from support.metrics import metric
     from support.reference import Reference
 
+    from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
+
     reference = Reference(folder / "senior", folder / "junior")
     rules = traffic.make_rules(tokenizer, TANDEM)
     words, steps = word_boundaries(tokenizer), step_boundaries(tokenizer)
     summary: dict[str, Any] = {
         "runner": args.runner,
+        "mode": args.mode,
         "async_scheduling": args.async_scheduling,
         "plain": args.plain,
         **dict.fromkeys(("requests", "samples", "tokens", "aborted", "greedy_checked"), 0),
@@ -102,15 +112,16 @@ def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any
     for number in track(rounds, description="Soak"):
         jobs = traffic.random_jobs(
             args.round, tokenizer, args.seed + number, longest=args.longest, arrival=0.005,
-            seeded=args.runner == "v2",
+            seeded=args.runner == "v2", drafted=args.mode == "speculative",
         )  # fmt: skip
         if args.plain:
             jobs = [replace(job, tandem=None) for job in jobs]
         responses = running.run(traffic.send(running.engine, jobs, patience=3_600))
         last = traffic.Job(f"last-{number}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
         running.run(traffic.send(running.engine, [last], patience=600))
+        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if args.mode == "speculative" else 0
         report = traffic.check(
-            jobs, responses, rules, folder / "record", one_more=args.async_scheduling
+            jobs, responses, rules, folder / "record", one_more=args.async_scheduling, spare=spare
         )
         for name in ("requests", "samples", "tokens", "aborted"):
             summary[name] += getattr(report, name)

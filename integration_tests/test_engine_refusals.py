@@ -9,8 +9,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.engine import on_runner
+from support.engine import RUNNERS, on_runner
 from support.models import make_model, make_tokenizer
+from support.speculation import has_drafting, needs_drafting
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -35,7 +36,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ({"boundaries": "comma"}, "boundaries='comma' does not exist"),
         ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
         ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
-        ({"mode": "speculative"}, "mode='speculative' is not available yet"),
+        ({"num_draft_tokens": 4}, "num_draft_tokens=4 needs mode='speculative'"),
         ({"junior": "/nowhere/junior"}, "tandem.junior='/nowhere/junior' is not a checkpoint"),
         ("word", "tandem='word' is not a mapping"),
     ],
@@ -78,6 +79,77 @@ def test_model_runner_v2_is_bound_without_a_logits_processor(
         config = configure(checkpoints["senior"], {"schedule": "word"}, async_scheduling=True)
         assert not config.model_config.logits_processors
         check_engine(config)
+
+
+@pytest.mark.skipif(has_drafting(), reason="this vLLM has a draft model in Model Runner V2")
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_speculative_mode_is_refused_where_runner_v2_has_no_draft_model(
+    checkpoints: dict[str, Path], runner: str
+) -> None:
+    with (
+        on_runner(runner),
+        pytest.raises(EngineError, match=r"which vLLM \S+ does not have: use vLLM 0\.32\.0"),
+    ):
+        configure(checkpoints["senior"], {"mode": "speculative"})
+
+
+@needs_drafting
+def test_speculative_mode_is_refused_on_runner_v1(checkpoints: dict[str, Path]) -> None:
+    with (
+        on_runner("v1"),
+        pytest.raises(EngineError, match="needs vLLM's Model Runner V2, but vLLM chose V1"),
+    ):
+        configure(checkpoints["senior"], {"mode": "speculative"})
+
+
+@needs_drafting
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_speculative_mode_makes_the_junior_vllms_draft_model(
+    checkpoints: dict[str, Path], asynchronous: bool
+) -> None:
+    from tandem_plugin.engine.status import check_engine
+
+    tandem = {"mode": "speculative", "num_draft_tokens": 6, "junior": str(checkpoints["other"])}
+    with on_runner("v2"):
+        config = configure(checkpoints["senior"], tandem, async_scheduling=asynchronous)
+        check_engine(config)
+    drafting = config.speculative_config
+    assert (drafting.method, drafting.num_speculative_tokens) == ("draft_model", 6)
+    assert drafting.draft_sample_method == "probabilistic"
+    assert drafting.draft_model_config.model == str(checkpoints["other"])
+    assert config.model_config.architectures == ["TandemSpeculativeQwen3ForCausalLM"]
+
+
+@needs_drafting
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            {"logits_processors": ["vllm.v1.sample.logits_processor.builtin:MinPLogitsProcessor"]},
+            "logits_processors do not go with mode='speculative'",
+        ),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            "speculative_config does not go with tandem",
+        ),
+        ({"return_sampling_mask": True}, "return_sampling_mask does not go with"),
+    ],
+)
+def test_serving_options_that_do_not_go_with_speculative_mode_are_refused(
+    checkpoints: dict[str, Path], arguments: dict[str, Any], sentence: str
+) -> None:
+    with on_runner("v2"), pytest.raises(EngineError, match=sentence):
+        configure(checkpoints["senior"], {"mode": "speculative"}, **arguments)
+
+
+@needs_drafting
+def test_vocabularies_of_different_lengths_are_refused_in_speculative_mode(
+    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any
+) -> None:
+    size = len(tokenizer) + 96
+    padded = make_model(tmp_path / "padded", seed=3, tokenizer=tokenizer, vocab_size=size)
+    with on_runner("v2"), pytest.raises(EngineError, match=f"the junior '.*' has {size}: vLLM's"):
+        configure(checkpoints["senior"], {"mode": "speculative", "junior": str(padded)})
 
 
 def test_batch_sharded_sampling_is_refused(checkpoints: dict[str, Path]) -> None:

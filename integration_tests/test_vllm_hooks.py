@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import vllm.plugins
+from support.speculation import needs_drafting
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,6 +30,15 @@ def source_of(module: str) -> str:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).read_text(encoding="utf-8")
+
+
+def parameters_in(module: str, name: str) -> list[str]:
+    """The parameters of ``function`` or ``Class.method``, read without importing the module."""
+    body: Any = ast.parse(source_of(module)).body
+    for part in name.split("."):
+        (found,) = [node for node in body if getattr(node, "name", None) == part]
+        body = found.body
+    return [argument.arg for argument in found.args.args]
 
 
 def test_engine_config_is_made_in_one_place_and_wrapped_once() -> None:
@@ -124,6 +135,85 @@ def test_runner_v2_keeps_the_tokens_that_authors_follow() -> None:
     for name in ("last_sampled_tokens", "all_token_ids", "total_len"):
         assert f"self.{name} = " in states, name
     assert "class UvaBuffer" in source_of("vllm.v1.worker.gpu.buffer_utils")
+
+
+@needs_drafting
+def test_the_draft_models_logits_pass_through_the_juniors_class() -> None:
+    """One ``compute_logits`` a step of drafting, sampled from and kept as it is."""
+    base = source_of("vllm.v1.worker.gpu.spec_decode.speculator")
+    assert "return self.model.compute_logits(hidden_states)" in base
+    assert "logits_cache=draft_logits" in base
+    speculator = source_of("vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator")
+    assert 'prefix="draft_model"' in speculator
+    assert speculator.count("self.sample_draft(") == 2
+    assert "for step in range(1, self.num_speculative_steps)" in speculator
+    module = "vllm.v1.worker.gpu.spec_decode.speculator"
+    assert parameters_in(module, "DraftModelSpeculator.sample_draft")[1:4] == [
+        "hidden_states", "sample_src_positions", "idx_mapping",
+    ]  # fmt: skip
+
+
+@needs_drafting
+def test_runner_v2_drafts_after_the_state_was_told_of_the_round() -> None:
+    source = source_of("vllm.v1.worker.gpu.model_runner")
+    sampling = source[source.index("def sample_tokens(") :]
+    assert sampling.index("self.postprocess_sampled(") < sampling.index(".propose(")
+    assert "self.req_states.draft_tokens[input_batch.idx_mapping] = draft_tokens" in sampling
+    assert "self.sampler, self.rejection_sampler = custom" in source
+
+
+@needs_drafting
+def test_samplers_of_runner_v2_take_what_tandem_gives_them() -> None:
+    rejection = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
+    assert parameters_in(rejection, "RejectionSampler.__call__") == [
+        "self", "logits", "input_batch", "draft_logits", "invalid_drafts",
+    ]  # fmt: skip
+    assert parameters_in(rejection, "RejectionSampler._verify") == [
+        "self", "logits", "draft_logits", "draft_sampled", "pos", "cu_num_logits", "idx_mapping",
+        "idx_mapping_np", "expanded_idx_mapping", "expanded_local_pos", "seq_lens_upper_bound_np",
+        "verify_draft_sampled",
+    ]  # fmt: skip
+    kernels = "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils"
+    assert parameters_in(kernels, "rejection_sample")[:13] == [
+        "target_logits", "draft_logits", "draft_sampled", "cu_num_logits", "pos", "idx_mapping",
+        "expanded_idx_mapping", "expanded_local_pos", "temperature", "seed",
+        "num_speculative_steps", "synthetic_conditional_rates", "use_fp64",
+    ]  # fmt: skip
+    sampler = "vllm.v1.worker.gpu.sample.sampler"
+    assert parameters_in(sampler, "Sampler.apply_sampling_params") == [
+        "self", "logits", "expanded_idx_mapping", "idx_mapping", "idx_mapping_np", "pos",
+        "input_ids", "expanded_local_pos", "seq_lens_upper_bound_np", "skip_top_k_top_p",
+    ]  # fmt: skip
+    state = "vllm.v1.worker.gpu.model_states.interface"
+    assert parameters_in(state, "ModelState.custom_sampler") == ["self", "sampler"]
+    assert parameters_in(state, "ModelState.prepare_attn")[1:7] == [
+        "input_batch", "cudagraph_mode", "block_tables", "slot_mappings", "attn_groups",
+        "kv_cache_config",
+    ]  # fmt: skip
+
+
+@needs_drafting
+def test_sampling_parameters_that_drafting_leaves_out_are_known() -> None:
+    """A new parameter must be looked at before an engine that drafts lets it in."""
+    from vllm import SamplingParams
+
+    looked_at = {
+        # What is asked for, how it is told, and when it ends.
+        "n", "seed", "stop", "stop_token_ids", "ignore_eos", "max_tokens", "detokenize",
+        "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output",
+        "output_kind", "stream_interval", "skip_clone", "output_text_buffer_length",
+        "flat_logprobs", "logprobs", "prompt_logprobs", "prompt_logprob_token_ids",
+        "prompt_logprob_start", "skip_reading_prefix_cache", "extra_args",
+        "repetition_detection", "routed_experts_prompt_start",
+        # Temperature and masks.
+        "temperature", "top_p", "top_k", "allowed_token_ids", "min_tokens",
+        # Refused: by vLLM, by the engine's configuration, at the door.
+        "min_p", "logit_bias", "trace_decode_token_ids", "watermarking",
+        "presence_penalty", "frequency_penalty", "repetition_penalty", "bad_words",
+        "structured_outputs", "thinking_token_budget", "logprob_token_ids",
+    }  # fmt: skip
+    fields = {name for name in SamplingParams.__struct_fields__ if not name.startswith("_")}
+    assert fields <= looked_at, fields - looked_at
 
 
 def test_deep_sleep_saves_the_models_named_buffers() -> None:

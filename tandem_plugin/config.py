@@ -12,7 +12,10 @@ from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules import Schedule, make_schedule, parameter_names
 
-__all__ = ["TandemConfig"]
+__all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
+
+DEFAULT_DRAFT_TOKENS = 4
+MAX_DRAFT_TOKENS = 32
 
 
 class TandemConfig(BaseModel):
@@ -31,8 +34,18 @@ class TandemConfig(BaseModel):
     junior: str | None = Field(
         None, description="The junior's checkpoint; null takes the one the senior starts from."
     )
-    mode: Literal["lockstep"] = Field(
-        "lockstep", description="How two models share one engine: both forward at every step."
+    mode: Literal["lockstep", "speculative"] = Field(
+        "lockstep",
+        description="How two models share one engine: both forward at every step, or the junior "
+        "drafts some tokens that one forward pass of the senior then checks. The responses follow "
+        "the same distribution.",
+    )
+    num_draft_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_DRAFT_TOKENS,
+        description="How many tokens the junior drafts between two forward passes of the senior "
+        f"in the speculative mode; null takes {DEFAULT_DRAFT_TOKENS}.",
     )
     validation: Literal["senior", "team", "both"] = Field(
         "senior",
@@ -68,8 +81,6 @@ class TandemConfig(BaseModel):
                 f"tandem={settings!r} is not a mapping of settings: give, for example, "
                 '{"schedule": "word"}.'
             )
-        if settings.get("mode") == "speculative":
-            raise ConfigError("mode='speculative' is not available yet: use mode=lockstep.")
         try:
             config = cls.model_validate(dict(settings))
         except ValidationError as error:
@@ -84,8 +95,20 @@ class TandemConfig(BaseModel):
                     f"schedule {config.schedule!r}. Allowed: "
                     f"{', '.join([*allowed, *cls.model_fields])}."
                 )
+        if config.mode == "lockstep" and config.num_draft_tokens is not None:
+            raise ConfigError(
+                f"tandem.num_draft_tokens={config.num_draft_tokens} needs mode='speculative': in "
+                "lockstep nothing is drafted. Set the mode, or leave num_draft_tokens out."
+            )
         check_resolver(config.boundaries or config.make_schedule().boundaries)
         return config
+
+    @property
+    def drafts(self) -> int:
+        """How many tokens the junior drafts between two forward passes; 0 in lockstep."""
+        if self.mode == "lockstep":
+            return 0
+        return self.num_draft_tokens or DEFAULT_DRAFT_TOKENS
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -14,6 +14,13 @@ def test_defaults_are_the_papers():
     assert (config.schedule, config.mode, config.validation) == ("word", "lockstep", "senior")
     assert config.junior is None
     assert config.parameters == {}
+    assert config.drafts == 0
+
+
+def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
+    assert TandemConfig.from_mapping({"mode": "speculative"}).drafts == 4
+    settings = {"mode": "speculative", "num_draft_tokens": 7}
+    assert TandemConfig.from_mapping(settings).drafts == 7
 
 
 @pytest.mark.parametrize(
@@ -26,6 +33,7 @@ def test_defaults_are_the_papers():
         {"schedule": "solo", "junior": "some/path", "seed": MAX_SEED, "validation": "both"},
         {"record": "a/folder", "require": True},
         {"lambda_jun": 0.2},
+        {"mode": "speculative", "num_draft_tokens": 6},
     ],
 )
 def test_settings_survive_a_round_trip_through_json(settings: dict[str, object]):
@@ -51,7 +59,10 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"boundaries": 1}, "tandem.boundaries=1: Input should be a valid string"),
         ({"junior": 7}, "tandem.junior=7: Input should be a valid string"),
         ({"mode": "fast"}, "tandem.mode='fast': Input should be 'lockstep'"),
-        ({"mode": "speculative"}, "mode='speculative' is not available yet: use mode=lockstep"),
+        ({"num_draft_tokens": 4}, "tandem.num_draft_tokens=4 needs mode='speculative'"),
+        ({"mode": "speculative", "num_draft_tokens": 0}, "num_draft_tokens=0: Input should be"),
+        ({"mode": "speculative", "num_draft_tokens": 33}, "num_draft_tokens=33: Input should be"),
+        ({"mode": "speculative", "num_draft_tokens": "4"}, "tandem.num_draft_tokens='4': Input"),
         ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
         ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1: Input should be greater than or equal"),
         ({"lambda_jun": float("nan")}, "tandem.lambda_jun=nan: Input should be"),

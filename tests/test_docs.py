@@ -83,8 +83,8 @@ def test_readme_lists_every_setting_and_parameter_that_a_user_may_set():
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
     parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
-    # "mode" has one value so far, and "require" is for the adapters.
-    assert listed == (set(TandemConfig.model_fields) | parameters) - {"mode", "require"}
+    # "require" is for the adapters.
+    assert listed == (set(TandemConfig.model_fields) | parameters) - {"require"}
 
 
 def snippets(page: str, language: str = "python") -> list[str]:

@@ -64,3 +64,68 @@ def reload(worker: Any, checkpoint: str) -> None:
     """vLLM's own reloading in place, from tensors that a trainer hands over."""
     weights = load_file(Path(checkpoint) / "model.safetensors")
     worker.reload_weights(weights_iterator=iter(weights.items()))
+
+
+def break_speculation(worker: Any, fault: str) -> None:
+    """Make the engine wrong: no rule for the token behind the drafts, or first tokens always the
+    senior's."""
+    from tandem_plugin.engine.speculative.samplers import CheckingSampler
+    from tandem_plugin.engine.speculative.state import SpeculativeState
+
+    def no_rule(self: Any, output: Any, *rest: Any) -> Any:
+        return output
+
+    def no_junior(self: Any, logits: Any, *rest: Any) -> Any:
+        return logits
+
+    target, name, wrong = {
+        "bonus": (CheckingSampler, "_without_excess", no_rule),
+        "first token": (SpeculativeState, "with_undrafted", no_junior),
+    }[fault]
+    _broken[target, name] = getattr(target, name)
+    setattr(target, name, wrong)
+
+
+def mend_speculation(worker: Any) -> None:
+    while _broken:
+        (target, name), right = _broken.popitem()
+        setattr(target, name, right)
+
+
+_broken: dict[tuple[type, str], Any] = {}
+
+
+def draft_digest(worker: Any) -> str:
+    """A hash of the junior that drafts."""
+    return digest(worker.model_runner.get_draft_model().junior.named_parameters())
+
+
+def draft_parameter_names(worker: Any) -> list[str]:
+    return [name for name, _ in worker.model_runner.get_draft_model().named_parameters()]
+
+
+def draft_buffers_hold_the_juniors_storage(worker: Any) -> bool:
+    """What a deep sleep saves and restores, as vLLM's worker finds it."""
+    draft = worker.get_draft_model()
+    buffers = dict(draft.named_buffers())
+    return len(buffers) > 10 and all(
+        buffers[name].data_ptr() == parameter.data_ptr()
+        for name, parameter in draft.junior.named_parameters()
+    )
+
+
+def update_draft(worker: Any, checkpoint: str) -> str:
+    """What sending weights to the draft model says."""
+    try:
+        worker.model_runner.get_draft_model().load_weights(
+            load_file(Path(checkpoint) / "model.safetensors").items()
+        )
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "loaded"
+
+
+def drafted(worker: Any) -> dict[str, int]:
+    from tandem_plugin.engine.speculative.rounds import drafted_by
+
+    return drafted_by(worker)

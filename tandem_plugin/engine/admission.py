@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from tandem_plugin.engine.speculative.requests import check_sampling
 from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
 from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.request import TandemRequest
@@ -36,7 +37,11 @@ def check_request(vllm_config: Any, params: Any) -> Asked | None:
     if not hasattr(params, "extra_args"):
         return None
     with _clients_error():
-        return engine_rules(vllm_config).for_request(tandem_argument(params))
+        rules = engine_rules(vllm_config)
+        asked = rules.for_request(tandem_argument(params))
+        if rules.config.drafts:
+            check_sampling(params, in_tandem=asked is not None)
+        return asked
 
 
 def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:

@@ -94,11 +94,12 @@ def _get_model_state_cls(self: Any) -> type[Any]:
     """Model Runner V2 asks for the class that keeps its state: the senior's own, with authors."""
     from tandem_plugin.engine.runners.v2 import tandem_model_state
 
-    state: type[Any] = tandem_model_state(_senior_state(self))
+    state: type[Any] = tandem_model_state(senior_state(self))
     return state
 
 
-def _senior_state(self: Any) -> type[Any]:
+def senior_state(self: Any) -> type[Any]:
+    """The model state class that vLLM would have chosen for the senior alone."""
     if hasattr(self._senior, "get_model_state_cls"):
         own: type[Any] = self._senior.get_model_state_cls(self)
         return own

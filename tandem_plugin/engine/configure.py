@@ -10,8 +10,9 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
-from tandem_plugin.engine.patches import PREFIX
+from tandem_plugin.engine.patches import PREFIX, SPECULATIVE_PREFIX
 from tandem_plugin.engine.runners import bind_runner
+from tandem_plugin.engine.speculative import configuration as speculative
 from tandem_plugin.errors import ConfigError, EngineError
 
 __all__ = ["create_tandem_config"]
@@ -47,19 +48,26 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     settings = config.settings() | {"junior": junior, "require": config.require or bool(trainers)}
     args.additional_config = {**args.additional_config, "tandem": settings}
-    args.hf_overrides = _with_architecture(args.hf_overrides, PREFIX + architecture)
+    prefix = SPECULATIVE_PREFIX if config.drafts else PREFIX
+    args.hf_overrides = _with_architecture(args.hf_overrides, prefix + architecture)
     asked_for_async = args.async_scheduling
+    if config.drafts:
+        speculative.ask_for_drafts(args, config, junior)
 
     vllm_config = create(args, *rest, **options)
 
     refusals.check_config(vllm_config)
+    if config.drafts:
+        speculative.check_drafting(vllm_config)
+        speculative.make_junior_the_draft(vllm_config)
     bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules
 
     rules = engine_rules(vllm_config)
     check_vocabularies(vllm_config, junior)
     logger.info(
-        "tandem is on: schedule %s, boundaries %s (%d ids), junior %s, fingerprint %s",
+        "tandem is on: mode %s, schedule %s, boundaries %s (%d ids), junior %s, fingerprint %s",
+        config.mode,
         rules.default.schedule,
         rules.default.boundaries.resolver,
         rules.default.boundaries.count,
@@ -87,7 +95,7 @@ def _senior_architecture(args: Any) -> str:
         raise EngineError(
             f"The senior's checkpoint {str(args.model)!r} names no architecture in its config.json."
         )
-    architecture = str(architectures[0]).removeprefix(PREFIX)
+    architecture = str(architectures[0]).removeprefix(SPECULATIVE_PREFIX).removeprefix(PREFIX)
     if architecture not in ModelRegistry.models:
         raise EngineError(
             f"The senior's architecture {architecture!r} is not one that vLLM implements itself; "

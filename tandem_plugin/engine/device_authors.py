@@ -31,6 +31,8 @@ class Residence:
     slot: int
     begun: Sequence[int] = ()
     """How the response began, in an earlier request under the same seed."""
+    author: bool = True
+    """Who writes the first token of its stay; true = senior."""
 
 
 @dataclass(slots=True)
@@ -115,7 +117,7 @@ class DeviceAuthors:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
         group.members.add(slot)
         group.mask = None
-        return Residence(rule, seed, slot, begun)
+        return Residence(rule, seed, slot, begun, cursor.author)
 
     def remove(self, residence: Residence) -> None:
         """Let a request leave its slot."""
@@ -164,17 +166,31 @@ class DeviceAuthors:
         self._place = torch.minimum(self._place + fresh, self._last_place)
         u = self._draws.index_select(0, self._place)
         tokens = last_tokens * fresh  # where there is no fresh one, whatever is in the table
-        author, run = self._author, self._run
+        self._author, self._run = self._chosen(self._author, self._run, tokens, u, fresh)
+
+    def _chosen(
+        self,
+        author: torch.Tensor,
+        run: torch.Tensor,
+        tokens: torch.Tensor,
+        u: torch.Tensor,
+        moving: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next author and run of every slot, each by its own rule.
+
+        author, tokens: who wrote the last token and which it was, ``[size]``. u: the draws of the
+        next position. moving: bool ``[size]``, the slots with a last token; None for all.
+        """
+        chosen_author, chosen_run = author, run
         for rule, group in self._groups.items():
-            if group.mask is None:
-                group.mask = self._mask(group.members)
+            mask = self._mask_of(group)
             next_author, next_run = rule.schedule.advance(
-                self._author, self._run, group.is_boundary.index_select(0, tokens), u
+                author, run, group.is_boundary.index_select(0, tokens), u
             )
-            ours = fresh & group.mask
-            author = torch.where(ours, next_author, author)
-            run = torch.where(ours, next_run, run)
-        self._author, self._run = author, run
+            ours = mask if moving is None else moving & mask
+            chosen_author = torch.where(ours, next_author, chosen_author)
+            chosen_run = torch.where(ours, next_run, chosen_run)
+        return chosen_author, chosen_run
 
     def recorded(self, residence: Residence, length: int) -> list[bool]:
         """Who wrote the first ``length`` tokens of a request, from the engine's own state.
@@ -185,10 +201,12 @@ class DeviceAuthors:
         first = residence.slot * self._positions
         return [bool(author) for author in self._record[first : first + length].tolist()]
 
-    def _mask(self, members: set[int]) -> torch.Tensor:
-        mask = np.zeros(len(self._draws_host), dtype=np.bool_)
-        mask[list(members)] = True
-        return self._to_device(mask)
+    def _mask_of(self, group: _Group) -> torch.Tensor:
+        if group.mask is None:
+            mask = np.zeros(len(self._draws_host), dtype=np.bool_)
+            mask[list(group.members)] = True
+            group.mask = self._to_device(mask)
+        return group.mask
 
     def _boundary_table(self, rule: Rule) -> torch.Tensor:
         table = np.zeros(self._vocabulary, dtype=np.bool_)

@@ -23,10 +23,13 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 PREFIX = "Tandem"
+SPECULATIVE_PREFIX = PREFIX + "Speculative"
 
 
 def register_architectures() -> None:
-    """Register a tandem architecture, by string, for every architecture that vLLM knows.
+    """Register tandem architectures, by string, for every architecture that vLLM knows.
+
+    One for each mode of the engine, and one for the junior that drafts in the speculative mode.
 
     Touches: ``ModelRegistry.register_model`` (public) and ``MODELS_CONFIG_MAP``, vLLM's table of
     per-architecture settings, mirrored so that a senior keeps its own. Versions: 0.27 to 0.32.
@@ -41,9 +44,16 @@ def register_architectures() -> None:
         tandem = PREFIX + architecture
         if architecture.startswith(PREFIX) or tandem in ModelRegistry.models:
             continue
+        speculative = SPECULATIVE_PREFIX + architecture
         ModelRegistry.register_model(tandem, f"tandem_plugin.engine.composite:{tandem}")
+        ModelRegistry.register_model(
+            speculative, f"tandem_plugin.engine.speculative.senior:{speculative}"
+        )
         if architecture in MODELS_CONFIG_MAP:
             MODELS_CONFIG_MAP[tandem] = MODELS_CONFIG_MAP[architecture]
+            MODELS_CONFIG_MAP[speculative] = MODELS_CONFIG_MAP[architecture]
+    junior = "tandem_plugin.engine.speculative.junior:TandemJunior"
+    ModelRegistry.register_model("TandemJunior", junior)
 
 
 def wrap_engine_config() -> None:

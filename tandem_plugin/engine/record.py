@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tandem_plugin.engine.authors import Passage
 
@@ -24,8 +26,11 @@ class AuthorshipRecord:
         path.mkdir(parents=True, exist_ok=True)
         self._file = (path / f"authorship-{os.getpid()}.jsonl").open("a", encoding="utf-8")
 
-    def write(self, passage: Passage) -> None:
-        """Append one request; the line is on disk when this returns."""
+    def write(self, passage: Passage, more: Mapping[str, Any] | None = None) -> None:
+        """Append one request; the line is on disk when this returns.
+
+        more: further fields of its line.
+        """
         before = passage.rule.replay(passage.begun, passage.seed)
         row = {
             "tandem_seed": passage.seed,
@@ -36,5 +41,6 @@ class AuthorshipRecord:
         }
         if passage.begun:
             row["tandem_begun"] = len(passage.begun)
+        row.update(more or {})
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()

@@ -38,7 +38,7 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
 
         backends.backends["cpu"] = Backend  # type: ignore[attr-defined]
 
-    def replace_log1p(gumbel: ModuleType) -> None:
+    def replace_log1p(kernels: ModuleType) -> None:
         """The interpreter has no libdevice."""
         import triton.language as tl
 
@@ -47,7 +47,7 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
             def log1p(x: Any) -> Any:
                 return tl.log(1.0 + x)
 
-        gumbel.tldevice = LibDevice  # type: ignore[attr-defined]
+        kernels.tldevice = LibDevice  # type: ignore[attr-defined]
 
     def without_triton(sampler: ModuleType) -> None:
         """The interpreter cannot run the top-k/top-p kernel: take vLLM's PyTorch one."""
@@ -105,6 +105,7 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
     after_import("triton.runtime.interpreter", take_all_nan)
     after_import("triton.backends", offer_a_cpu_backend)
     after_import("vllm.v1.worker.gpu.sample.gumbel", replace_log1p)
+    after_import("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils", replace_log1p)
     after_import("vllm.v1.sample.ops.topk_topp_sampler", without_triton)
     after_import("vllm.v1.worker.gpu.structured_outputs", without_pinned_memory)
 

@@ -7,7 +7,8 @@ slot, and calls it before each forward pass and after each sampling. Source: vLL
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,18 +18,21 @@ from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
 from tandem_plugin.engine.record import AuthorshipRecord
 from tandem_plugin.engine.vocabularies import engine_rules
 
-__all__ = ["tandem_model_state"]
+__all__ = ["AuthorsState", "tandem_model_state"]
+
+AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
 
 
 def tandem_model_state(senior_state: type[Any]) -> type[Any]:
     """The senior's own model state class, with authors."""
-    return type("Tandem" + senior_state.__name__, (_Authors, senior_state), {})
+    return type("Tandem" + senior_state.__name__, (AuthorsState, senior_state), {})
 
 
-class _Authors:
+class AuthorsState:
     """What tandem adds to a ``ModelState``; stands before it in the class's bases."""
 
     model: Any
+    model_config: Any
     max_num_reqs: int
     max_model_len: int
     device: torch.device
@@ -38,21 +42,35 @@ class _Authors:
         self._rules = engine_rules(vllm_config)
         record = self._rules.config.record
         self._record = AuthorshipRecord(record) if record else None
-        self._authors = DeviceAuthors(
-            *_shared_memory((self.max_num_reqs, self.max_model_len + 1), torch.float64),
-            vllm_config.model_config.get_vocab_size(),
-            self.device,
-            record=self._record is not None,
-        )
+        drafts = self._rules.config.drafts
+        # Rounds of several tokens write behind a response's end, the one that reaches it and, with
+        # asynchronous scheduling, the next; these tokens are dropped, but recorded.
+        self._ahead = 2 * (drafts + 1) if drafts else 0
         self._residences: dict[str, Residence] = {}
         self._prompt_lengths: dict[str, int] = {}
         self._req_states: Any = None
         model.tandem_board.bind()
 
+    @cached_property
+    def _authors(self) -> DeviceAuthors:
+        """Made at the first step: a sleep of level 2 discards what is allocated while loading."""
+        return self._made(DeviceAuthors)
+
+    def _made(self, kind: type[AuthorsT]) -> AuthorsT:
+        positions = self.max_model_len + 1 + self._ahead
+        return kind(
+            *_shared_memory((self.max_num_reqs, positions), torch.float64),
+            self.model_config.get_vocab_size(),
+            self.device,
+            record=self._record is not None,
+        )
+
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)  # type: ignore[misc]
         params = new_req_data.sampling_params
-        asked = self._rules.for_request(tandem_argument(params)) if params else None
+        argument = tandem_argument(params) if params else None
+        # Requests that must say something were refused at the door; vLLM's own warm-up has none.
+        asked = None if argument is None else self._rules.for_request(argument)
         if asked is None:
             return
         prompt = new_req_data.prompt_token_ids  # NewRequestData.prompt_len: from 0.29
@@ -61,7 +79,12 @@ class _Authors:
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
         self._residences[new_req_data.req_id] = self._authors.add(
-            req_index, asked.rule, asked.seed, output, positions, asked.begun(prompt)
+            req_index,
+            asked.rule,
+            asked.seed,
+            output,
+            positions + self._ahead,
+            asked.begun(prompt),
         )
         self._prompt_lengths[new_req_data.req_id] = len(prompt)
 
@@ -105,7 +128,11 @@ class _Authors:
             authors = self._authors.recorded(residence, len(output))
             begun = list(residence.begun)
             passage = Passage(residence.rule, residence.seed, output, authors, begun)
-            self._record.write(passage)  # type: ignore[union-attr]
+            self._record.write(passage, self._further(residence))  # type: ignore[union-attr]
+
+    def _further(self, residence: Residence) -> dict[str, Any]:
+        """Further fields of a request's record."""
+        return {}
 
 
 def _shared_memory(size: tuple[int, int], dtype: torch.dtype) -> tuple[Any, torch.Tensor]:

@@ -1,0 +1,178 @@
+"""The exact law of a tandem response over a tiny vocabulary, by enumerating every response.
+
+Written from the paper's Algorithm 1 and two Hugging Face models; nothing here is the package's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+PIECES = ["Ġa", "Ġb", "c", "d", "e", "f"]
+BOUNDARIES = {0, 1}
+
+Response = tuple[tuple[int, ...], tuple[bool, ...]]
+"""Token ids and their authors, true = senior."""
+Distribution = dict[tuple[int, ...], dict[bool, np.ndarray]]
+"""After each beginning of a response, each author's distribution of the next token."""
+
+
+def tiny_tokenizer() -> Any:
+    """A byte-level tokenizer of six pieces, of which the first two begin a word."""
+    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(PIECES)}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
+@torch.no_grad()
+def distributions(
+    senior: Path, junior: Path, prompt: list[int], length: int, temperature: float, top_p: float
+) -> Distribution:
+    """Both models' next tokens after every beginning of a response, processed as vLLM does."""
+    loaded = {
+        author: AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        for author, path in ((True, senior), (False, junior))
+    }
+    found: Distribution = {}
+    for size in range(length):
+        beginnings = list(itertools.product(range(len(PIECES)), repeat=size))
+        ids = torch.tensor([[*prompt, *beginning] for beginning in beginnings])
+        rows = {author: model(ids).logits[:, -1].double() for author, model in loaded.items()}
+        for i, beginning in enumerate(beginnings):
+            found[beginning] = {
+                author: _processed(logits[i].numpy(), temperature, top_p)
+                for author, logits in rows.items()
+            }
+    return found
+
+
+def _processed(logits: np.ndarray, temperature: float, top_p: float) -> np.ndarray:
+    scaled = logits / temperature
+    p = np.exp(scaled - scaled.max())
+    p /= p.sum()
+    order = np.argsort(p, kind="stable")
+    dropped = np.cumsum(p[order]) <= 1 - top_p
+    dropped[-1] = False
+    p[order[dropped]] = 0
+    return p / p.sum()
+
+
+def law(
+    after: Distribution,
+    length: int,
+    p: float,
+    cap: int,
+    writes: Callable[[int, dict[bool, np.ndarray], bool], np.ndarray] | None = None,
+) -> dict[Response, float]:
+    """The probability of every response with its authors.
+
+    writes: (position, distributions, author) to the distribution that the author's token comes
+    from; its own where None. For the laws of engines that are wrong.
+    """
+    now: dict[tuple[Response, bool, int], float] = {
+        (((), ()), True, 0): p,
+        (((), ()), False, 0): 1 - p,
+    }
+    for position in range(length):
+        following: Counter[tuple[Response, bool, int]] = Counter()
+        for ((tokens, authors), author, run), weight in now.items():
+            own = after[tokens]
+            row = own[author] if writes is None else writes(position, own, author)
+            for token in np.flatnonzero(row):
+                longer = ((*tokens, int(token)), (*authors, author))
+                if token in BOUNDARIES or run >= cap:
+                    following[longer, True, 0] += weight * row[token] * p
+                    following[longer, False, 0] += weight * row[token] * (1 - p)
+                else:
+                    following[longer, author, run + 1] += weight * row[token]
+        now = dict(following)
+    whole: Counter[Response] = Counter()
+    for (response, _, _), weight in now.items():
+        whole[response] += weight
+    return dict(whole)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Something that is counted of each response."""
+
+    name: str
+    of: Callable[[Response], Any]
+
+    def expected(self, law: dict[Response, float]) -> dict[Any, float]:
+        found: Counter[Any] = Counter()
+        for response, weight in law.items():
+            found[self.of(response)] += weight
+        return dict(found)
+
+    def counts(self, responses: Iterable[Response]) -> Counter[Any]:
+        return Counter(map(self.of, responses))
+
+
+def window(start: int, stop: int) -> Statistic:
+    """Tokens and authors of some positions, jointly."""
+    return Statistic(
+        f"tokens and authors {start} to {stop - 1}", lambda r: (r[0][start:stop], r[1][start:stop])
+    )
+
+
+def _cells(expected: dict[Any, float], samples: int) -> tuple[list[Any], np.ndarray]:
+    """The values that are counted apart, and the expected counts: theirs, and of the rest."""
+    apart = [value for value, weight in expected.items() if weight * samples >= 5]
+    own = np.array([expected[value] for value in apart]) * samples
+    return apart, np.append(own, samples - own.sum())
+
+
+def fit(statistic: Statistic, exact: dict[Response, float], responses: list[Response]) -> float:
+    """The p-value of responses under an exact law; 0 where one of them is impossible."""
+    expected, counts = statistic.expected(exact), statistic.counts(responses)
+    if any(value not in expected for value in counts):
+        return 0.0
+    apart, cells = _cells(expected, len(responses))
+    seen = np.array([counts[value] for value in apart])
+    seen = np.append(seen, len(responses) - seen.sum())
+    if cells[-1] < 5:  # too few to be counted as a cell: they join the last one
+        cells = np.append(cells[:-2], cells[-2:].sum())
+        seen = np.append(seen[:-2], seen[-2:].sum())
+    return float(stats.chisquare(seen, cells, sum_check=False).pvalue)
+
+
+def power(
+    statistic: Statistic,
+    exact: dict[Response, float],
+    wrong: dict[Response, float],
+    samples: int,
+    significance: float,
+) -> float:
+    """How surely :func:`fit` rejects responses of a wrong law, from the non-central chi-square."""
+    expected, other = statistic.expected(exact), statistic.expected(wrong)
+    apart, cells = _cells(expected, samples)
+    theirs = np.array([other.get(value, 0.0) for value in apart]) * samples
+    theirs = np.append(theirs, samples - theirs.sum())
+    keep = cells >= 5
+    noncentrality = float((((theirs - cells) ** 2 / np.maximum(cells, 1e-9))[keep]).sum())
+    freedom = int(keep.sum()) - 1
+    return float(stats.ncx2.sf(stats.chi2.isf(significance, freedom), freedom, noncentrality))
+
+
+def two_samples(statistic: Statistic, ours: list[Response], theirs: list[Response]) -> float:
+    """The p-value of two samples of equal size following one law; rare values are one cell."""
+    a, b = statistic.counts(ours), statistic.counts(theirs)
+    common = [value for value in a.keys() | b.keys() if a[value] + b[value] >= 10]
+    table = [[counts[value] for value in common] for counts in (a, b)]
+    for row, counts in zip(table, (a, b), strict=True):
+        row.append(sum(counts.values()) - sum(row))
+    if table[0][-1] + table[1][-1] < 10:
+        table = [row[:-1] for row in table]
+    return float(stats.chi2_contingency(table, correction=False).pvalue)

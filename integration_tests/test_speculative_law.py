@@ -1,0 +1,163 @@
+"""The speculative engine, sampling: the exact law of a tiny vocabulary, and lockstep's own sample.
+
+Every response of four tokens over six token ids is enumerated with its probability, and the
+engine's responses are tested against it, jointly with their authors, at a significance of 1e-4 a
+statistic. The power against an engine that lets the senior write a share of the junior's tokens is
+computed, and two engines that are wrong on purpose must fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import enumerated, worker
+from support.engine import tandem_engine
+from support.enumerated import Response, fit, law, power, two_samples, window
+from support.models import make_model
+from support.reference import algorithm_1
+from support.speculation import needs_drafting
+
+pytestmark = needs_drafting
+
+LENGTH, P, CAP, DRAFTS = 4, 0.5, 2, 2
+PROMPT = [1, 2, 3]
+SAMPLES, SIGNIFICANCE = 700, 1e-4
+SAMPLINGS = {
+    "temperature 1": {"temperature": 1.0},
+    "temperature 0.6 and top-p 0.95": {"temperature": 0.6, "top_p": 0.95},
+}
+POSITIONS = [window(t, t + 1) for t in range(LENGTH)]
+STATISTICS = [*POSITIONS, window(0, 3), window(1, 4)]
+SHARE = 1 / 3
+"""Of the junior's tokens that a wrong engine lets the senior write, for the power of the tests."""
+
+
+@dataclass(frozen=True)
+class Models:
+    senior: Path
+    junior: Path
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    folder, tokenizer = tmp_path_factory.mktemp("tiny"), enumerated.tiny_tokenizer()
+    sizes = {"hidden": 32, "layers": 1, "heads": 1, "kv_heads": 1}
+    ids = {"eos_token_id": None, "pad_token_id": None}
+    senior, junior = (
+        make_model(folder / name, seed=seed, tokenizer=tokenizer, spread=0.3, **sizes, **ids)
+        for seed, name in ((0, "senior"), (1, "junior"))
+    )
+    return Models(senior, junior)
+
+
+@pytest.fixture(scope="module")
+def engine(models: Models) -> Iterator[Any]:
+    tandem = {
+        "cap": CAP, "p": P, "junior": models.junior, "mode": "speculative",
+        "num_draft_tokens": DRAFTS,
+    }  # fmt: skip
+    with tandem_engine(
+        "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
+    ) as engine:
+        yield engine
+
+
+def responses(
+    engine: Any, sampling: dict[str, Any], base: int, samples: int = SAMPLES
+) -> list[Response]:
+    """Responses of an engine, with their authors by the paper's own loop."""
+    from vllm import SamplingParams
+
+    seeds = range(base, base + samples)
+    params = [
+        SamplingParams(
+            **sampling, seed=7 * seed + 1, max_tokens=LENGTH, ignore_eos=True,
+            extra_args={"tandem": {"seed": seed}},
+        )
+        for seed in seeds
+    ]  # fmt: skip
+    prompts = [{"prompt_token_ids": PROMPT} for _ in seeds]
+    outputs = engine.generate(prompts, params, use_tqdm=False)
+    found = []
+    for seed, output in zip(seeds, outputs, strict=True):
+        tokens = tuple(output.outputs[0].token_ids)
+        loop = algorithm_1(seed, P, CAP, enumerated.BOUNDARIES)
+        authors = [next(loop)]
+        authors += [loop.send(token) for token in tokens[:-1]]
+        found.append((tokens, tuple(authors)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def samples(engine: Any) -> dict[str, list[Response]]:
+    """The speculative engine's responses."""
+    return {name: responses(engine, sampling, 10_000) for name, sampling in SAMPLINGS.items()}
+
+
+@pytest.fixture(scope="module")
+def lockstep_samples(models: Models) -> dict[str, list[Response]]:
+    """A lockstep engine's responses, on Model Runner V1, to other seeds."""
+    tandem = {"cap": CAP, "p": P, "junior": models.junior}
+    with tandem_engine(
+        "v1", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
+    ) as engine:
+        return {name: responses(engine, sampling, 50_000) for name, sampling in SAMPLINGS.items()}
+
+
+def exact(models: Models, sampling: dict[str, Any]) -> enumerated.Distribution:
+    temperature, top_p = sampling["temperature"], sampling.get("top_p", 1.0)
+    return enumerated.distributions(
+        models.senior, models.junior, PROMPT, LENGTH, temperature, top_p
+    )
+
+
+def seniors_share(position: int, own: dict[bool, np.ndarray], author: bool) -> np.ndarray:
+    """A wrong engine: of the junior's tokens, the senior writes some."""
+    return own[True] if author else (1 - SHARE) * own[False] + SHARE * own[True]
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_responses_and_authors_follow_the_enumerated_law(
+    samples: dict[str, list[Response]], models: Models, name: str
+) -> None:
+    after = exact(models, SAMPLINGS[name])
+    right, wrong = law(after, LENGTH, P, CAP), law(after, LENGTH, P, CAP, seniors_share)
+    assert sum(right.values()) == pytest.approx(1)
+    powers = {s.name: power(s, right, wrong, SAMPLES, SIGNIFICANCE) for s in STATISTICS}
+    assert max(powers.values()) > 0.99
+    assert min(powers[s.name] for s in POSITIONS) > 0.6, powers
+    seen = samples[name]
+    p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
+    print(name, p_values, powers)
+    assert min(p_values.values()) > SIGNIFICANCE, p_values
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_responses_and_authors_follow_a_lockstep_engines(
+    samples: dict[str, list[Response]], lockstep_samples: dict[str, list[Response]], name: str
+) -> None:
+    """Two samples of other seeds: one law wrote both."""
+    ours, theirs = samples[name], lockstep_samples[name]
+    p_values = {s.name: two_samples(s, ours, theirs) for s in STATISTICS}
+    print(name, "two samples", p_values)
+    assert min(p_values.values()) > SIGNIFICANCE, p_values
+
+
+@pytest.mark.parametrize("fault", ["bonus", "first token"])
+def test_an_engine_that_is_wrong_fails(engine: Any, models: Models, fault: str) -> None:
+    """Without the rule for the token behind the drafts; or with the senior's first token always."""
+    sampling = SAMPLINGS["temperature 1"]
+    right = law(exact(models, sampling), LENGTH, P, CAP)
+    engine.collective_rpc(worker.break_speculation, args=(fault,))
+    try:
+        seen = responses(engine, sampling, 10_000, SAMPLES // 2)
+    finally:
+        engine.collective_rpc(worker.mend_speculation)
+    p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
+    print(fault, p_values)
+    assert min(p_values.values()) < SIGNIFICANCE, p_values

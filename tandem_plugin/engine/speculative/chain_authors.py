@@ -1,0 +1,77 @@
+"""The authors along a drafted chain, on the device: state per slot, no host synchronisation."""
+
+from __future__ import annotations
+
+import torch
+
+from tandem_plugin.engine.device_authors import DeviceAuthors
+
+__all__ = ["ChainAuthors"]
+
+
+class ChainAuthors(DeviceAuthors):
+    """Who writes each of several tokens at once, when the tokens before each are drafts.
+
+    A round asks :meth:`along` for the authors of a chain of drafts and then tells :meth:`advance`
+    how far the chain held. Both walk the schedule's own ``advance`` over the draws table that
+    lockstep and replay read, so that authorship stays the same function of the tokens.
+    """
+
+    _authors: torch.Tensor | None = None
+    """bool ``[k + 1, size]``, the chain's authors; None outside of a round with drafts."""
+    _runs: torch.Tensor
+    """int64 ``[k + 1, size]``, the schedule's run at each of them."""
+
+    def along(self, drafts: torch.Tensor) -> torch.Tensor:
+        """Who writes each drafted position and the one behind the last: bool ``[size, k + 1]``.
+
+        drafts: int64 ``[size, k]``, the drafted tokens of every slot; where a slot has fewer, or
+        none, whatever else is there leads to authors that nobody may use. Slots without a request
+        in tandem are the senior's.
+        """
+        author, run, place = self._author, self._run, self._place
+        authors, runs = [author], [run]
+        for tokens in drafts.clamp(min=0).unbind(1):
+            place = torch.minimum(place + 1, self._last_place)
+            u = self._draws.index_select(0, place)
+            author, run = self._chosen(author, run, tokens, u)
+            authors.append(author)
+            runs.append(run)
+        self._authors, self._runs = torch.stack(authors), torch.stack(runs)
+        return self._authors.T
+
+    def in_tandem(self, slots: torch.Tensor) -> torch.Tensor:
+        """Which of these slots hold a request in tandem: bool ``[slots]``."""
+        found = torch.zeros_like(self._author)
+        for group in self._groups.values():
+            found = found | self._mask_of(group)
+        return found.index_select(0, slots)
+
+    def advance(
+        self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
+    ) -> None:
+        """Take in a round's tokens: choose who writes next behind the last one of every row.
+
+        slots: int ``[rows]``. num_sampled: int ``[rows]``, how many tokens each row wrote: all but
+        the last one are the first drafts that :meth:`along` was given. last_tokens: int64
+        ``[size]``, the last token of every slot. Without a chain, at most one token a row.
+        """
+        if self._authors is not None:
+            self._follow(slots, num_sampled)
+            self._authors = None
+        super().advance(slots, num_sampled, last_tokens)
+
+    def _follow(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> None:
+        """Go along the chain to the last token that a row wrote."""
+        authors = self._authors
+        assert authors is not None
+        count = torch.zeros_like(self._run).scatter_(0, slots.long(), num_sampled.long())
+        steps = (count - 1).clamp(min=0)
+        if self._record is not None:
+            for step in range(len(authors) - 1):
+                place = torch.minimum(self._place + step, self._last_place)
+                kept = self._record.index_select(0, place)
+                self._record.scatter_(0, place, torch.where(step < steps, authors[step], kept))
+        self._author = authors.gather(0, steps[None])[0]
+        self._run = self._runs.gather(0, steps[None])[0]
+        self._place = torch.minimum(self._place + steps, self._last_place)

@@ -1,0 +1,114 @@
+"""The engine configuration of the speculative mode: vLLM's own draft model, which is the junior."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from typing import Any
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
+
+__all__ = ["ask_for_drafts", "check_drafting", "make_junior_the_draft"]
+
+_SPECULATOR = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
+
+
+def ask_for_drafts(args: Any, config: TandemConfig, junior: str) -> None:
+    """Ask vLLM for a draft model, in engine arguments that ask for the speculative mode.
+
+    Raises :class:`EngineError` where this vLLM's Model Runner V2 has none.
+    """
+    if not _has_speculator():
+        import vllm
+
+        raise EngineError(
+            "mode='speculative' needs a draft model in vLLM's Model Runner V2, which vLLM "
+            f"{vllm.__version__} does not have: use vLLM 0.32.0 or newer, or mode='lockstep'."
+        )
+    if args.logits_processors:
+        raise EngineError(
+            "logits_processors do not go with mode='speculative': nobody has shown that they treat "
+            "the junior's drafts as its tokens. Remove them, or use mode='lockstep'."
+        )
+    _check_sizes(args, junior)
+    args.speculative_config = {
+        "method": "draft_model",
+        "model": junior,
+        "num_speculative_tokens": config.drafts,
+        "draft_sample_method": "probabilistic",
+        "rejection_sample_method": "standard",
+    }
+
+
+def make_junior_the_draft(vllm_config: Any) -> None:
+    """Let the speculator make tandem's junior, in a finished configuration.
+
+    Only the class is another one; what vLLM works out from the junior's architecture stays.
+    """
+    from tandem_plugin.engine.speculative.junior import ARCHITECTURE
+
+    draft = vllm_config.speculative_config.draft_model_config
+    draft.hf_config = copy.copy(draft.hf_config)
+    draft.hf_config.architectures = [ARCHITECTURE]
+
+
+def check_drafting(vllm_config: Any) -> None:
+    """Raise :class:`EngineError` for a finished configuration whose drafts nobody has proven."""
+    if not getattr(vllm_config, "use_v2_model_runner", False):
+        raise EngineError(
+            "mode='speculative' needs vLLM's Model Runner V2, but vLLM chose V1 for this engine. "
+            "Set VLLM_USE_V2_MODEL_RUNNER=1 where there is a GPU, or use mode='lockstep'."
+        )
+    model, parallel = vllm_config.model_config, vllm_config.parallel_config
+    draft = vllm_config.speculative_config.draft_model_config
+    refused = {
+        "enable_dbo": getattr(parallel, "enable_dbo", False),
+        "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
+        "prefill_context_parallel_size": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
+        "watermark_config": getattr(vllm_config, "watermark_config", None) is not None,
+        "return_sampling_mask": getattr(model, "return_sampling_mask", False),
+        "enable_trace_replay": getattr(model, "enable_trace_replay", False),
+        "kv_sharing_fast_prefill": vllm_config.cache_config.kv_sharing_fast_prefill,
+    }
+    for name, asked in refused.items():
+        if asked:
+            raise EngineError(
+                f"{name} does not go with mode='speculative'. Remove it, or use mode='lockstep'."
+            )
+    if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
+        raise EngineError(
+            "data_parallel_size greater than 1 does not go with mode='speculative' and mixtures of "
+            "experts: ranks would wait for each other where only one of them runs its junior. Use "
+            "mode='lockstep'."
+        )
+    if draft.max_model_len < model.max_model_len:
+        raise EngineError(
+            f"The junior reads at most {draft.max_model_len} tokens, but max_model_len is "
+            f"{model.max_model_len}. Lower max_model_len."
+        )
+
+
+def _check_sizes(args: Any, junior: str) -> None:
+    """vLLM's draft models have as many token ids as what they draft for, padding included."""
+    from vllm.transformers_utils.config import get_config
+
+    if junior == str(args.model):
+        return
+    sizes = [
+        getattr(get_config(path, args.trust_remote_code), "vocab_size", None)
+        for path in (args.hf_config_path or args.model, junior)
+    ]
+    if sizes[0] != sizes[1]:
+        raise EngineError(
+            f"The senior has {sizes[0]} token ids and the junior {junior!r} has {sizes[1]}: vLLM's "
+            "draft models need as many as their target, padding included. Pad the smaller one's "
+            "embeddings, or use mode='lockstep'."
+        )
+
+
+def _has_speculator() -> bool:
+    try:
+        return importlib.util.find_spec(_SPECULATOR) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,109 @@
+"""The junior as vLLM's draft model: frozen, loaded from its own checkpoint, drafting by request.
+
+vLLM's speculator makes it under this one architecture, whatever the junior's own is, and finds in
+it a model without parameters: so no dummy initialisation, weight sync or draft update reaches the
+model inside, whose tensors are buffers, which a deep sleep keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.speculative.drafting import Drafting
+from tandem_plugin.errors import EngineError
+
+__all__ = ["ARCHITECTURE", "TandemJunior", "junior_of"]
+
+ARCHITECTURE = "TandemJunior"
+"""The name that vLLM knows the class by."""
+
+_juniors: dict[int, TandemJunior] = {}
+
+
+class TandemJunior(nn.Module):
+    """The draft model that vLLM's speculator sees: the junior is inside."""
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__()
+        # Not through nn.Module.__setattr__, which would register the junior as a submodule.
+        object.__setattr__(self, "junior", load_junior(vllm_config))
+        self.config = self.junior.config
+        self._drafting: Drafting | None = None
+        self._frozen = False
+        _juniors[_key(vllm_config)] = self
+
+    junior: Any
+
+    def forward(
+        self, input_ids: torch.Tensor, positions: torch.Tensor, *rest: Any, **options: Any
+    ) -> torch.Tensor:
+        """The junior's hidden states: ``[tokens, hidden]``."""
+        hidden: torch.Tensor = self.junior(input_ids, positions)
+        return hidden
+
+    def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """The junior's embeddings: ``[tokens, hidden]``."""
+        embedded: torch.Tensor = self.junior.embed_input_ids(input_ids)
+        return embedded
+
+    def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
+        """The logits that a step of drafting samples from: ``[rows, vocabulary]``.
+
+        While requests in tandem are drafted for, they are masked by each row's own request.
+        """
+        logits = self.logits(hidden_states)
+        if self._drafting is None or logits is None:
+            return logits
+        drafting = self._drafting
+        logits = drafting.masked(hidden_states, logits)
+        if drafting.is_done:
+            self._drafting = None
+        return logits
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
+        """The junior's own logits: ``[rows, vocabulary]``."""
+        logits: torch.Tensor | None = self.junior.compute_logits(hidden_states)
+        return logits
+
+    def draft(self, drafting: Drafting | None) -> None:
+        """Say for which requests the speculator drafts next; None when none is in tandem."""
+        self._drafting = drafting
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        """Load nothing: the junior inside was loaded when it was made, and is frozen.
+
+        Raises :class:`EngineError` for any load after the engine's start.
+        """
+        if self._frozen:
+            raise EngineError(
+                "A weight update was sent to the draft model, which is tandem's junior: it is "
+                "frozen. Send the senior's weights to the engine's own model."
+            )
+        return set()
+
+    def freeze(self) -> None:
+        """Say that vLLM's start is over: from now on weights sent here are a mistake."""
+        self._frozen = True
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor of the junior: vLLM's sleep at level 2 keeps buffers."""
+        if recurse:
+            yield from ((prefix + name, p) for name, p in self.junior.named_parameters())
+            yield from ((prefix + name, b) for name, b in self.junior.named_buffers())
+
+
+def junior_of(vllm_config: Any) -> TandemJunior:
+    """The junior that was made last for an engine of this process."""
+    return _juniors[_key(vllm_config)]
+
+
+def _key(vllm_config: Any) -> int:
+    """Engine and draft model share one compilation config: attention layers register in it."""
+    return id(vllm_config.compilation_config)

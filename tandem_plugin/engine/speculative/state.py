@@ -1,0 +1,267 @@
+"""Model Runner V2's model state in the speculative mode: authors, undrafted rows, drafting.
+
+Source: vLLM's ``vllm/v1/worker/gpu/model_states/interface.py`` and ``model_runner.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from vllm.config.compilation import CUDAGraphMode
+from vllm.forward_context import BatchDescriptor, set_forward_context
+from vllm.utils.torch_utils import async_tensor_h2d
+from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
+
+from tandem_plugin.engine.device_authors import Residence
+from tandem_plugin.engine.runners.v2 import AuthorsState
+from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
+from tandem_plugin.engine.speculative.drafting import Drafting
+from tandem_plugin.engine.speculative.junior import junior_of
+from tandem_plugin.engine.speculative.rounds import Rounds
+from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
+from tandem_plugin.errors import EngineError
+
+__all__ = ["SpeculativeState", "speculative_model_state"]
+
+logger = logging.getLogger(__name__)
+
+_SECONDS = 30
+"""The least time between two lines in the log."""
+
+
+def speculative_model_state(senior_state: type[Any]) -> type[Any]:
+    """The senior's own model state class, with authors along drafted chains."""
+    name = "TandemSpeculative" + senior_state.__name__
+    return type(name, (SpeculativeState, senior_state), {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """What it takes to run the junior over the tokens of the current step."""
+
+    metadata: dict[str, Any]
+    slot_mappings: dict[str, torch.Tensor]
+
+
+class SpeculativeState(AuthorsState):
+    """What the speculative mode adds to a ``ModelState``; stands before it in the bases."""
+
+    vllm_config: Any
+
+    def __init__(self, vllm_config: Any, model: Any, *rest: Any, **options: Any) -> None:
+        super().__init__(vllm_config, model, *rest, **options)
+        self.drafts = vllm_config.speculative_config.num_speculative_tokens
+        self._junior = junior_of(vllm_config)
+        self._junior.freeze()
+        self._said = time.monotonic()
+        self._in_tandem = np.zeros(self.max_num_reqs, dtype=np.bool_)
+        self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
+        self._sampler: Any = None
+        self._drafting: Drafting | None = None
+        self._attention: _Attention | None = None
+        self._batch: Any = None
+
+    # Device memory is taken at the first step: see AuthorsState.
+    @cached_property
+    def _authors(self) -> ChainAuthors:
+        return self._made(ChainAuthors)
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """How drafting goes."""
+        return Rounds(self.max_num_reqs, self.device)
+
+    @cached_property
+    def _hidden(self) -> torch.Tensor:
+        """The junior's hidden states behind every draft: ``[size, k, hidden]``."""
+        draft = self.vllm_config.speculative_config.draft_model_config
+        size = (self.max_num_reqs, self.drafts, draft.get_hidden_size())
+        return torch.zeros(size, dtype=draft.dtype, device=self.device)
+
+    def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
+        """vLLM's own samplers, told who writes."""
+        if super().custom_sampler(sampler) is not None:  # type: ignore[misc]
+            raise EngineError(
+                f"{type(self.model).__name__} has a sampler of its own, which does not go with "
+                "mode='speculative'. Use mode='lockstep'."
+            )
+        self._sampler = sampler
+        config = self.vllm_config.speculative_config
+        return UndraftedSampler(self, sampler), CheckingSampler(self, sampler, config, self.device)
+
+    def add_request(self, req_index: int, new_req_data: Any) -> None:
+        super().add_request(req_index, new_req_data)
+        residence = self._residences.get(new_req_data.req_id)
+        self.rounds.begin(req_index)
+        self._in_tandem[req_index] = residence is not None
+        self._begins_with_senior[req_index] = residence is None or residence.author
+
+    def remove_request(self, req_id: str) -> None:
+        residence = self._residences.get(req_id)
+        super().remove_request(req_id)
+        if residence is not None:
+            self._in_tandem[residence.slot] = False
+            self._say_how_it_goes()
+
+    def prepare_attn(
+        self,
+        input_batch: Any,
+        cudagraph_mode: Any,
+        block_tables: Any,
+        slot_mappings: torch.Tensor,
+        attn_groups: Any,
+        kv_cache_config: Any,
+        **options: Any,
+    ) -> Any:
+        """As vLLM's own; what covers the draft model's layers too is kept for the junior."""
+        metadata = super().prepare_attn(  # type: ignore[misc]
+            input_batch,
+            cudagraph_mode,
+            block_tables,
+            slot_mappings,
+            attn_groups,
+            kv_cache_config,
+            **options,
+        )
+        by_layer = build_slot_mappings_by_layer(slot_mappings, kv_cache_config)
+        self._attention = _Attention(metadata, by_layer)
+        return metadata
+
+    def prepare_inputs(self, input_batch: Any, req_states: Any) -> Any:
+        self._batch = input_batch
+        if self._drafting is not None:
+            self._drafting.check_done()
+        return super().prepare_inputs(input_batch, req_states)
+
+    def postprocess_state(
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, *rest: Any, **options: Any
+    ) -> None:
+        """Take in the round's tokens, and say for whom the speculator drafts next."""
+        super().postprocess_state(idx_mapping, num_sampled, *rest, **options)
+        self._drafting = self._next_drafting() if self._authors.any_in_tandem else None
+        self._junior.draft(self._drafting)
+
+    def take(self, input_batch: Any) -> torch.Tensor | None:
+        """Who writes the next token of each row: bool ``[rows]``; None where all is the senior's.
+
+        Once a step, by the sampler that vLLM chose for it.
+        """
+        authors: torch.Tensor | None = self.model.tandem_board.take(input_batch.num_reqs)
+        return authors
+
+    @property
+    def draft_tokens(self) -> torch.Tensor:
+        """The drafts of every slot: int64 ``[size, k]``, -1 where there is none."""
+        drafts: torch.Tensor = self._req_states.draft_tokens
+        return drafts
+
+    def along(self) -> torch.Tensor:
+        """Who writes each position of the drafted chains: bool ``[size, k + 1]``."""
+        return self._authors.along(self.draft_tokens)
+
+    def with_undrafted(
+        self, logits: torch.Tensor, input_batch: Any, authors: torch.Tensor
+    ) -> torch.Tensor:
+        """The logits, with the junior's where it writes a token that nobody drafted.
+
+        logits: ``[rows of logits, vocabulary]``, changed in place. authors: bool ``[rows]``. The
+        host knows which rows have no drafts, and lets the junior run over the step's tokens only
+        where one of them may be its own.
+        """
+        rows = self._undrafted(input_batch)
+        if not rows.size:
+            return logits
+        batch_rows = async_tensor_h2d(rows, device=logits.device)
+        first = input_batch.cu_num_logits_np[rows].astype(np.int64)
+        places = async_tensor_h2d(first, device=logits.device)
+        hidden = self._run_junior(input_batch)
+        own = self._junior.logits(hidden.index_select(0, input_batch.logits_indices[places]))
+        assert own is not None
+        seniors = logits.index_select(0, places)
+        whose = authors.index_select(0, batch_rows)[:, None]
+        return logits.index_copy_(0, places, torch.where(whose, seniors, own.to(logits.dtype)))
+
+    def junior_rows(self, input_batch: Any) -> torch.Tensor:
+        """The junior's own logits behind every draft: ``[rows of logits, vocabulary]``.
+
+        Rows that are no draft's hold whatever was there. For logprobs, which are those of the
+        author before any parameter.
+        """
+        steps = input_batch.expanded_local_pos.long().clamp(max=self.drafts - 1)
+        logits = self._junior.logits(self._hidden[input_batch.expanded_idx_mapping.long(), steps])
+        assert logits is not None
+        return logits
+
+    def count(
+        self,
+        slots: torch.Tensor,
+        authors: torch.Tensor,
+        held: torch.Tensor,
+        accepted: torch.Tensor,
+        written: torch.Tensor,
+    ) -> None:
+        """Count a round: see :meth:`Rounds.add`."""
+        counted = self._authors.in_tandem(slots)
+        self.rounds.add(slots, authors, held, accepted, written, counted)
+
+    def _further(self, residence: Residence) -> dict[str, Any]:
+        return {"tandem_drafted": self.rounds.of_slot(residence.slot).to_row()}
+
+    def _say_how_it_goes(self) -> None:
+        """Log the engine's counters now and then; the host waits for the device then."""
+        if time.monotonic() < self._said + _SECONDS:
+            return
+        self._said = time.monotonic()
+        drafted = self.rounds.of_engine()
+        logger.info(
+            "tandem drafts: %.2f tokens a round, %.3f forward passes a token, %.1f%% of %d drafts "
+            "accepted where the senior writes",
+            drafted.tokens_a_round,
+            drafted.forwards_a_token(self.drafts),
+            100 * drafted.acceptance,
+            drafted.senior_drafts,
+        )
+
+    def _undrafted(self, batch: Any) -> NDArray[np.int64]:
+        """The rows that write a token without a draft in this step and may be the junior's."""
+        slots, prefilling = batch.idx_mapping_np, batch.is_prefilling_np
+        drafted = batch.num_draft_tokens_per_req
+        # vLLM pads some that end their prompt with placeholders, which are no drafts.
+        without = prefilling if drafted is None else prefilling | (drafted == 0)
+        if drafted is None:
+            without = np.ones_like(prefilling)
+        computed = batch.num_computed_tokens_np + batch.num_scheduled_tokens
+        ends = computed >= batch.prefill_len_np
+        may_be_juniors = ~prefilling | ~self._begins_with_senior[slots]
+        return np.flatnonzero(without & ends & self._in_tandem[slots] & may_be_juniors)
+
+    def _run_junior(self, batch: Any) -> torch.Tensor:
+        """The junior's hidden states over the step's tokens: ``[tokens, hidden]``.
+
+        It writes what the drafting of the same step writes into its cache again.
+        """
+        attention = self._attention
+        assert attention is not None
+        tokens = batch.num_tokens_after_padding
+        with set_forward_context(
+            attention.metadata,
+            self.vllm_config,
+            num_tokens=tokens,
+            cudagraph_runtime_mode=CUDAGraphMode.NONE,
+            slot_mapping=attention.slot_mappings,
+            batch_descriptor=BatchDescriptor(num_tokens=tokens),
+        ):
+            return self._junior.forward(batch.input_ids[:tokens], batch.positions[:tokens])
+
+    def _next_drafting(self) -> Drafting:
+        batch = self._batch
+        slots = batch.idx_mapping.long()
+        last = self._req_states.total_len.gpu.index_select(0, slots).long() - 1
+        return Drafting(slots, batch.idx_mapping_np, self._sampler, last, self._hidden)
