@@ -12,6 +12,7 @@ __all__ = ["deciding", "start_engine"]
 
 _NEUTRAL = {
     "disable_log_stats",
+    "enable_chunked_prefill",
     "enable_prefix_caching",
     "enforce_eager",
     "gpu_memory_utilization",
@@ -42,6 +43,7 @@ def start_engine(model: str, arguments: Mapping[str, Any], tandem: Mapping[str, 
     together = {} if tandem is None else {"tandem": dict(tandem)}
     try:
         engine = _tandem_llm() if together else _llm()
+        arguments = {**_whole_prompts(), **arguments}
     except ImportError as error:
         raise EngineError(
             f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
@@ -53,6 +55,18 @@ def start_engine(model: str, arguments: Mapping[str, Any], tandem: Mapping[str, 
         raise
     except Exception as error:
         raise EngineError(f"The engine did not start: {type(error).__name__}: {error}") from error
+
+
+def _whole_prompts() -> dict[str, bool]:
+    """What keeps vLLM on a CPU from reading prompts in parts.
+
+    Every response has a seed of its own, and for each part but a prompt's last one vLLM winds the
+    random generator of that seed back, which a CPU's cannot do: "CPU Generator does not use offset"
+    (Model Runner V1, 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
+    """
+    from vllm.platforms import current_platform
+
+    return {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
 
 
 def _llm() -> Any:
