@@ -1,7 +1,8 @@
 """Rounds of drafting by the package's own rules, on two small Markov models: lockstep's exact law.
 
 The engine around the rules is played here: its drafts, its rejection sampling, rounds of any
-length, tokens without drafts. The law of every response with its authors is enumerated from Algorithm 1.
+length, tokens without drafts. The law of every response with its authors is enumerated from
+Algorithm 1.
 """
 
 from __future__ import annotations
