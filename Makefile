@@ -23,7 +23,7 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusal
   speculative_greedy.py speculative_law.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo study bench soak test test-vllm test-newest-vllm test-openrlhf \
+.PHONY: demo study bench soak soak-speculative test test-vllm test-newest-vllm test-openrlhf \
   test-openrlhf-core test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
@@ -107,6 +107,11 @@ test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 soak: $(VENV)/.test-ready
 	$(BIN)/python integration_tests/soak.py --runner v1 --out runs/soak-v1.json
 	$(BIN)/python integration_tests/soak.py --runner v2 --async-scheduling --out runs/soak-v2.json
+
+# The same in the speculative mode: make soak-speculative VLLM=0.32.0
+soak-speculative: $(VLLM_VENV)/.ready
+	$(VLLM_VENV)/bin/python integration_tests/soak.py --mode speculative --async-scheduling \
+	  --out runs/soak-speculative.json
 
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests

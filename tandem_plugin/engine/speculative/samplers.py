@@ -16,6 +16,13 @@ from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
+from tandem_plugin.engine.speculative.checking import (
+    agreed,
+    excess,
+    of_rows,
+    standing,
+    with_standing,
+)
 from tandem_plugin.errors import EngineError
 
 if TYPE_CHECKING:
@@ -76,11 +83,11 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         held = self._drafted(input_batch)
         drafted = torch.zeros(len(chain), dtype=torch.int64, device=chain.device)
         drafted.scatter_(0, slots, held)
-        steps = torch.arange(chain.shape[1] - 1, device=chain.device)
-        stands = ~chain[:, :-1] & (steps < drafted[:, None])
+        stands = standing(chain, drafted)
         logits = self._state.with_undrafted(logits, input_batch, authors)
         if self._wants_logprobs(input_batch):
-            juniors = self._expanded(stands, input_batch)[:, None]
+            expanded = input_batch.expanded_idx_mapping, input_batch.expanded_local_pos
+            juniors = of_rows(stands, *expanded)[:, None]
             own = self._state.junior_rows(input_batch).to(logits.dtype)
             logits = torch.where(juniors, own, logits)
         self._stands = stands
@@ -95,17 +102,12 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         return output
 
     def _without_excess(self, output: Any, held: torch.Tensor, authors: torch.Tensor) -> Any:
-        """A round without the token behind its last draft where that is the junior's.
-
-        The senior's logits were all there was to sample it from. held: int64 ``[rows]``, the drafts
-        of each row. authors: bool ``[rows, k + 1]``. A row without drafts keeps its one token.
-        """
-        juniors = ~authors.gather(1, held[:, None])[:, 0]
-        excess = (output.num_sampled == held + 1) & (held > 0) & juniors
+        """A round without the token behind its last draft where that is the junior's."""
+        dropped = excess(authors, held, output.num_sampled)
         return replace(
             output,
-            num_sampled=output.num_sampled - excess.to(output.num_sampled.dtype),
-            num_rejected=output.num_rejected + excess.to(output.num_rejected.dtype),
+            num_sampled=output.num_sampled - dropped.to(output.num_sampled.dtype),
+            num_rejected=output.num_rejected + dropped.to(output.num_rejected.dtype),
         )
 
     def _drafted(self, batch: Any) -> torch.Tensor:
@@ -121,10 +123,6 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         states = self.sampler.sampling_states
         return bool(states.max_num_logprobs(batch.idx_mapping_np) != NO_LOGPROBS)
 
-    def _expanded(self, by_step: torch.Tensor, batch: Any) -> torch.Tensor:
-        """Of bool ``[size, k]``, what holds for each row of logits."""
-        return _of_rows(by_step, batch.expanded_idx_mapping, batch.expanded_local_pos)
-
     def _verify(
         self,
         logits: torch.Tensor,
@@ -139,11 +137,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         seq_lens_upper_bound_np: Any,
         verify_draft_sampled: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As vLLM's, where a draft that stands is checked against itself and so is never rejected.
-
-        Against the junior's own row it could be: in float32 "log p > log u + log p" fails for some
-        u, and nothing would be left to sample from.
-        """
+        """As vLLM's, where drafts that stand are not rejected."""
         if self._stands is None:
             result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = super()._verify(
                 logits, draft_logits, draft_sampled, pos, cu_num_logits, idx_mapping,
@@ -155,11 +149,9 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             logits, expanded_idx_mapping, idx_mapping, idx_mapping_np, pos, draft_sampled,
             expanded_local_pos, seq_lens_upper_bound_np,
         )  # fmt: skip
-        stands = _of_rows(self._stands, expanded_idx_mapping, expanded_local_pos)
+        stands = of_rows(self._stands, expanded_idx_mapping, expanded_local_pos)
         following = verify_draft_sampled.roll(-1).long()[:, None]  # each row's draft; -1 for none
-        drafted = following.clamp(min=0)
-        checked = processed.masked_fill(stands[:, None], -torch.inf)
-        checked.scatter_(1, drafted, checked.gather(1, drafted).masked_fill(stands[:, None], 0.0))
+        checked = with_standing(processed, stands, following.clamp(min=0))
         sampled, num_sampled = rejection_sample(
             checked, draft_logits, verify_draft_sampled, cu_num_logits, pos, idx_mapping,
             expanded_idx_mapping, expanded_local_pos, self.sampler.sampling_states.temperature.gpu,
@@ -187,29 +179,14 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         cu_num_logits: torch.Tensor,
         slots: torch.Tensor,
     ) -> torch.Tensor:
-        """The sampled tokens, with the draft where its rejection left nothing to sample from.
-
-        Two models that agree to the bit agree on every draft, but in float32 "log p > log u + log
-        p" fails for some u, about once in ten million drafts, and vLLM would write token 0.
-        """
+        """The sampled tokens, with the draft where its rejection left nothing to sample from."""
         accepted = num_sampled.long() - 1
         row = cu_num_logits[:-1].long() + accepted
         rejected = row < cu_num_logits[1:] - 1
         temperature = self.sampler.sampling_states.temperature.gpu.index_select(0, slots)
-        scale = torch.where(temperature == 0, 1, temperature)[:, None]
         draft = draft_logits[slots, accepted.clamp(max=self.num_speculative_steps - 1)]
-        p = checked.index_select(0, row).float().softmax(-1)
-        q = (draft.float() / scale).softmax(-1)
+        nothing = agreed(checked.index_select(0, row), draft, temperature)
         token, place = following.index_select(0, row), accepted[:, None]
-        agreed = (rejected & (temperature != 0) & ~(p > q).any(-1))[:, None] & (token >= 0)
-        token = torch.where(agreed, token, sampled.gather(1, place))
+        meant = (rejected & nothing)[:, None] & (token >= 0)
+        token = torch.where(meant, token, sampled.gather(1, place))
         return sampled.scatter(1, place, token)
-
-
-def _of_rows(
-    by_step: torch.Tensor, expanded_slots: torch.Tensor, expanded_steps: torch.Tensor
-) -> torch.Tensor:
-    """Of bool ``[size, k]``, what holds for each row of logits: bool ``[rows of logits]``."""
-    steps = expanded_steps.long()
-    last = by_step.shape[1] - 1
-    return by_step[expanded_slots.long(), steps.clamp(max=last)] & (steps <= last)

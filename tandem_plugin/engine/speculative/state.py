@@ -234,9 +234,7 @@ class SpeculativeState(AuthorsState):
         slots, prefilling = batch.idx_mapping_np, batch.is_prefilling_np
         drafted = batch.num_draft_tokens_per_req
         # vLLM pads some that end their prompt with placeholders, which are no drafts.
-        without = prefilling if drafted is None else prefilling | (drafted == 0)
-        if drafted is None:
-            without = np.ones_like(prefilling)
+        without = np.ones_like(prefilling) if drafted is None else prefilling | (drafted == 0)
         computed = batch.num_computed_tokens_np + batch.num_scheduled_tokens
         ends = computed >= batch.prefill_len_np
         may_be_juniors = ~prefilling | ~self._begins_with_senior[slots]

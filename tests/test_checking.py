@@ -1,0 +1,271 @@
+"""Rounds of drafting by the package's own rules, on two small Markov models: lockstep's exact law.
+
+The engine around the rules is played here: its drafts, its rejection sampling, rounds of any
+length, tokens without drafts. The law of every response with its authors is enumerated from
+Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
+from tandem_plugin.engine.speculative.checking import (
+    agreed,
+    excess,
+    of_rows,
+    standing,
+    with_standing,
+)
+from tandem_plugin.rules import Rule
+
+PIECES = ("Ġa", "b", "c", "d", "e")
+SIZE, LENGTH, DRAFTS, P, CAP = 3_000, 4, 2, 0.5, 1
+START = len(PIECES)  # the context of a response's first token
+SIGNIFICANCE = 1e-4
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class World:
+    """Both models' logits after each last token, and what a request asks of them."""
+
+    senior: torch.Tensor
+    junior: torch.Tensor
+    temperature: float
+    top_p: float
+
+    def processed(self, senior: bool) -> torch.Tensor:
+        """Rows of logits after each last token: temperature and top-p applied."""
+        return self._masked(self.senior if senior else self.junior) / self.temperature
+
+    def drafts(self) -> torch.Tensor:
+        """The junior's logits with the request's mask, before the temperature."""
+        return self._masked(self.junior)
+
+    def _masked(self, logits: torch.Tensor) -> torch.Tensor:
+        p, order = (logits / self.temperature).softmax(-1).sort(-1, descending=True)
+        dropped = p.cumsum(-1) - p > self.top_p
+        return logits.masked_fill(dropped.gather(-1, order.argsort(-1)), -torch.inf)
+
+
+def world(temperature: float, top_p: float) -> World:
+    generator = torch.Generator().manual_seed(5)
+    junior = torch.randn(START + 1, len(PIECES), generator=generator) * 1.5
+    senior = junior + torch.randn(START + 1, len(PIECES), generator=generator)
+    return World(senior, junior, temperature, top_p)
+
+
+WORLDS = {"temperature 1": world(1.0, 1.0), "temperature 0.6, top-p 0.9": world(0.6, 0.9)}
+
+
+@pytest.fixture(scope="module")
+def rule() -> Rule:
+    config = TandemConfig.from_mapping({"schedule": "word", "p": P, "cap": CAP})
+    return TandemRules(config, Vocabulary(PIECES, "a test")).default
+
+
+def law(of: World) -> dict[Any, float]:
+    """The probability of every response and its authors, from Algorithm 1."""
+    rows = {author: of.processed(author).double().softmax(-1).numpy() for author in (True, False)}
+    found: dict[Any, float] = {}
+    for tokens in itertools.product(range(len(PIECES)), repeat=LENGTH):
+        weights = {((author,), author, 0): P if author else 1 - P for author in (True, False)}
+        for t, token in enumerate(tokens):
+            following: Counter[Any] = Counter()
+            for (authors, author, run), weight in weights.items():
+                w = weight * rows[author][tokens[t - 1] if t else START][token]
+                if t == LENGTH - 1:
+                    following[authors, author, 0] += w
+                elif token == 0 or run >= CAP:
+                    following[(*authors, True), True, 0] += w * P
+                    following[(*authors, False), False, 0] += w * (1 - P)
+                else:
+                    following[(*authors, author), author, run + 1] += w
+            weights = dict(following)
+        for (authors, _, _), weight in weights.items():
+            if weight:
+                found[tokens, authors] = found.get((tokens, authors), 0.0) + weight
+    return found
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a round goes by; another for an engine that is wrong."""
+
+    standing: Callable[..., torch.Tensor] = standing
+    excess: Callable[..., torch.Tensor] = excess
+    undrafted_by_author: bool = True
+
+
+def sample(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+
+
+def play(of: World, rule: Rule, rules: Rules) -> list[Any]:
+    """Responses of an engine that goes by these rules, with the authors that replay gives them."""
+    generator = torch.Generator().manual_seed(11)
+    positions = LENGTH + 2 * DRAFTS + 4
+    host = np.zeros((SIZE, positions))
+    authors = ChainAuthors(host, torch.from_numpy(host), len(PIECES), CPU, record=False)
+    for slot in range(SIZE):
+        authors.add(slot, rule, 900_000 + slot, [], positions)
+    authors.write_staged()
+    slots, target = torch.arange(SIZE), of.processed(senior=True)
+    tokens = torch.full((SIZE, positions), START)
+    length = torch.zeros(SIZE, dtype=torch.int64)
+    first = True
+    while int(length.min()) < LENGTH:
+        last = torch.where(length > 0, tokens[slots, (length - 1).clamp(min=0)], START)
+        held = torch.randint(0, DRAFTS + 1, (SIZE,), generator=generator)
+        held = held * (not first)
+        first = False
+        running = length < LENGTH
+        drafts = torch.zeros(SIZE, DRAFTS, dtype=torch.int64)
+        contexts = [last]
+        for step in range(DRAFTS):
+            logits = of.drafts()[contexts[-1]] / of.temperature
+            drafts[:, step] = sample(logits, generator)
+            contexts.append(drafts[:, step])
+        chain = authors.along(drafts)
+        stands = rules.standing(chain, held)
+        # One row of logits a draft, and one behind the last.
+        steps = torch.arange(DRAFTS + 1)
+        rows = (steps <= held[:, None]).nonzero()
+        places = torch.full((SIZE, DRAFTS + 1), -1)
+        places[rows[:, 0], rows[:, 1]] = torch.arange(len(rows))
+        processed = target[torch.stack(contexts, 1)[rows[:, 0], rows[:, 1]]]
+        undrafted = (held == 0) & ~authors.of(slots) & rules.undrafted_by_author
+        processed[places[undrafted, 0]] = of.processed(senior=False)[last[undrafted]]
+        following = torch.nn.functional.pad(drafts, (0, 1))[rows[:, 0], rows[:, 1]][:, None]
+        checked = with_standing(processed, of_rows(stands, rows[:, 0], rows[:, 1]), following)
+        fresh, count = check(of, checked, places, drafts, contexts, held, generator)
+        count = count - rules.excess(chain, held, count).long()
+        count = count * running
+        for step in range(DRAFTS + 1):
+            on = step < count
+            tokens[slots[on], length[on] + step] = fresh[on, step]
+        length = length + count
+        ends = tokens[slots, (length - 1).clamp(min=0)]
+        authors.advance(slots, count, ends)
+    responses = tokens[:, :LENGTH].tolist()
+    replayed = rule.replay_batch(responses, [900_000 + slot for slot in range(SIZE)])
+    return [
+        (tuple(response), tuple(bool(author) for author in authorship.senior))
+        for response, authorship in zip(responses, replayed, strict=True)
+    ]
+
+
+def check(
+    of: World,
+    checked: torch.Tensor,
+    places: torch.Tensor,
+    drafts: torch.Tensor,
+    contexts: list[torch.Tensor],
+    held: torch.Tensor,
+    generator: torch.Generator,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rejection sampling as vLLM's kernels do it: tokens ``[size, k + 1]`` and how many."""
+    fresh = torch.zeros(SIZE, DRAFTS + 1, dtype=torch.int64)
+    count = torch.zeros(SIZE, dtype=torch.int64)
+    going = torch.ones(SIZE, dtype=torch.bool)
+    for step in range(DRAFTS + 1):
+        row = checked[places[:, step].clamp(min=0)]
+        drafted, p = step < held, row.softmax(-1)
+        if step < DRAFTS:
+            q = (of.drafts()[contexts[step]] / of.temperature).softmax(-1)
+            token = drafts[:, step : step + 1]
+            u = torch.rand(SIZE, generator=generator)
+            accepted = (p.gather(1, token) > u[:, None] * q.gather(1, token))[:, 0] & drafted
+            rest = torch.where(drafted[:, None], (p - q).clamp(min=0), p)
+        else:
+            accepted, rest, token = torch.zeros(SIZE, dtype=torch.bool), p, drafts[:, :1]
+        other = torch.multinomial(rest + 1e-30, 1, generator=generator)
+        written = torch.where(accepted[:, None], token, other)[:, 0]
+        fresh[:, step] = written
+        count = count + going
+        going = going & accepted
+    return fresh, count
+
+
+def p_values(of: World, rule: Rule, rules: Rules) -> list[float]:
+    """Chi-square tests of windows of tokens and authors against the exact law."""
+    exact, responses = law(of), play(of, rule, rules)
+    found = []
+    for start, stop in [(t, t + 1) for t in range(LENGTH)] + [(0, 3), (1, 4)]:
+        expected: Counter[Any] = Counter()
+        for (tokens, authors), weight in exact.items():
+            expected[tokens[start:stop], authors[start:stop]] += weight * SIZE
+        counts = Counter((tokens[start:stop], authors[start:stop]) for tokens, authors in responses)
+        if set(counts) - set(expected):
+            found.append(0.0)  # a response that cannot be
+            continue
+        apart = [value for value, weight in expected.items() if weight >= 10]
+        cells = np.array([expected[value] for value in apart])
+        seen = np.array([counts[value] for value in apart])
+        cells, seen = np.append(cells, SIZE - cells.sum()), np.append(seen, SIZE - seen.sum())
+        if cells[-1] < 10:
+            cells = np.append(cells[:-2], cells[-2:].sum())
+            seen = np.append(seen[:-2], seen[-2:].sum())
+        found.append(float(stats.chi2.sf(((seen - cells) ** 2 / cells).sum(), len(cells) - 1)))
+    return found
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_rounds_of_any_length_follow_the_exact_law(name: str, rule: Rule) -> None:
+    assert sum(law(WORLDS[name]).values()) == pytest.approx(1)
+    assert min(p_values(WORLDS[name], rule, Rules())) > SIGNIFICANCE
+
+
+def test_models_that_agree_follow_it_too(rule: Rule) -> None:
+    of = WORLDS["temperature 1"]
+    assert min(p_values(replace(of, senior=of.junior), rule, Rules())) > SIGNIFICANCE
+
+
+def nothing(authors: torch.Tensor, held: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(held, dtype=torch.bool)
+
+
+def no_draft(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(authors[:, :-1])
+
+
+def every_draft(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(authors[:, :-1])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Rules(excess=nothing),
+        Rules(standing=no_draft),
+        Rules(standing=every_draft),
+        Rules(undrafted_by_author=False),
+    ],
+    ids=[
+        "a token behind the drafts whoever writes it",
+        "the junior's drafts checked by the senior",
+        "the senior's drafts unchecked",
+        "undrafted tokens always the senior's",
+    ],
+)
+def test_an_engine_that_goes_by_a_wrong_rule_is_noticed(wrong: Rules, rule: Rule) -> None:
+    assert min(p_values(WORLDS["temperature 1"], rule, wrong)) < SIGNIFICANCE
+
+
+def test_rejection_that_leaves_nothing_is_noticed_where_rows_agree_to_the_bit() -> None:
+    draft = torch.tensor([[0.3, -2.0, 1.1, -torch.inf]]).repeat(4, 1)
+    temperature = torch.tensor([0.7, 0.7, 0.0, 1.0])
+    target = draft / torch.tensor([0.7, 0.7, 1.0, 1.0])[:, None]
+    target[1, 0] += 0.01
+    assert agreed(target, draft, temperature).tolist() == [True, False, False, True]
