@@ -21,7 +21,7 @@ from tandem_plugin.training.fields import (
 )
 from tandem_plugin.training.rows import Row
 
-__all__ = ["columns_of", "padded_junior_mask", "rows_of_batch", "rows_of_keys"]
+__all__ = ["columns_of", "graded", "padded_junior_mask", "rows_of_batch", "rows_of_keys"]
 
 
 def rows_of_keys(batch: Any, tq: Any, columns: Sequence[str]) -> list[Row]:
@@ -87,7 +87,7 @@ def rows_of_keys(batch: Any, tq: Any, columns: Sequence[str]) -> list[Row]:
             settings=extra.get(SCHEDULE),
             passages=extra.get(PASSAGES) or [],
             error=extra.get(ERROR),
-            graded=_graded(extra.get("reward_extra_info")),
+            graded=graded(extra.get("reward_extra_info")),
         )
         for (
             key,
@@ -129,7 +129,7 @@ def rows_of_batch(batch: Any) -> list[Row]:
             fingerprint=fingerprint,
             settings=settings,
             passages=passages or [],
-            graded=_graded({name: columns[name][i] for name in columns}),
+            graded=graded({name: columns[name][i] for name in columns}),
         )
         for i, (authorship, seed, fingerprint, settings, passages, junior) in enumerate(
             zip(
@@ -158,7 +158,7 @@ def padded_junior_mask(batch: Any) -> Any:
     return mask
 
 
-def _graded(reward: Any) -> dict[str, float]:
+def graded(reward: Any) -> dict[str, float]:
     """The outcome flags among what a reward function returned."""
     if not isinstance(reward, dict):
         return {}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tandem_plugin.grading.rewards.verl_reward import compute_score
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
-from tandem_verl.patches import _graded
+from tandem_verl.rows import graded
 
 BITS = st.lists(st.booleans(), min_size=1, max_size=12)
 
@@ -72,7 +72,7 @@ def test_outcomes_of_tandems_reward_are_counted() -> None:
     responses = [r"\boxed{5}", r"\boxed{5}", r"\boxed{6}", "none"]
     rows = [
         dataclasses.replace(
-            row([True], [[0, 0, 1]]), graded=_graded(compute_score("s", response, "5"))
+            row([True], [[0, 0, 1]]), graded=graded(compute_score("s", response, "5"))
         )
         for response in responses
     ]
@@ -86,5 +86,5 @@ def test_outcomes_of_tandems_reward_are_counted() -> None:
 
 
 def test_another_reward_has_no_outcomes() -> None:
-    assert _graded({"acc": 1.0, "score": 1.0}) == _graded(None) == {}
+    assert graded({"acc": 1.0, "score": 1.0}) == graded(None) == {}
     assert grading_metrics([row([True], [[0, 0, 1]])]) == {}
