@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,14 +15,21 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_seeded_prompts_that_do_not_fit_into_a_step_together_are_answered(
-    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    checkpoints: dict[str, Path],
 ) -> None:
     """Eight prompts of forty tokens, a hundred tokens a step: vLLM would read some in parts."""
+    # In a process of its own: the engine's settings are vLLM's environment, which vLLM keeps.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as process:
+        together, alone = process.submit(answered, checkpoints["senior"]).result()
+    assert [len(ids) for ids in together] == [8] * 8
+    assert together == alone
+
+
+def answered(model: Path) -> tuple[list[list[int]], list[list[int]]]:
+    """The responses to all prompts at once, and to one after the other."""
     from vllm import SamplingParams
 
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    monkeypatch.setenv("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "WARNING")
     settings = {
         "dtype": "float32",
         "enforce_eager": True,
@@ -28,13 +38,16 @@ def test_seeded_prompts_that_do_not_fit_into_a_step_together_are_answered(
         "max_num_batched_tokens": 100,
         "max_num_seqs": 8,
     }
-    engine = start_engine(str(checkpoints["senior"]), settings, None)
+    engine = start_engine(str(model), settings, None)
     prompts = [{"prompt_token_ids": list(range(i, i + 40))} for i in range(8)]
     asked = [SamplingParams(seed=i, max_tokens=8, ignore_eos=True) for i in range(8)]
     together = engine.generate(prompts, asked, use_tqdm=False)
     alone = [
-        engine.generate([p], [a], use_tqdm=False)[0] for p, a in zip(prompts, asked, strict=True)
+        engine.generate([prompt], [params], use_tqdm=False)[0]
+        for prompt, params in zip(prompts, asked, strict=True)
     ]
-    written = [one.outputs[0].token_ids for one in together]
-    assert [len(ids) for ids in written] == [8] * 8
-    assert written == [one.outputs[0].token_ids for one in alone]
+    return written(together), written(alone)
+
+
+def written(outputs: list[Any]) -> list[list[int]]:
+    return [list(output.outputs[0].token_ids) for output in outputs]
