@@ -15,8 +15,8 @@ OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
   study.py verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
-# What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and an engine on
-# one of its runners by `make test` on the newest.
+# What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
+# greedy tokens by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
   engine_variants.py engine_weights.py serving_conditions.py speculative_engine.py \
@@ -87,7 +87,7 @@ test-vllm: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS)
 
 test-newest-vllm:
-	$(MAKE) VLLM=$(NEWEST_VLLM) ENGINE_TESTS="$(CORE_TESTS) -k 'hooks or v1'" test-vllm
+	$(MAKE) VLLM=$(NEWEST_VLLM) ENGINE_TESTS="$(CORE_TESTS) -k 'hooks or (v1 and greedy)'" test-vllm
 
 # OpenRLHF wants another transformers than verl does, so it has an environment of its own. Its own
 # requirements name CUDA packages: what a CPU run imports of them is the extra openrlhf-cpu.

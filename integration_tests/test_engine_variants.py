@@ -77,6 +77,7 @@ def test_compiled_models_write_the_same_tokens(
     assert responses == expected(checkpoints["senior"], checkpoints["other"], tokenizer, [3, 4])
 
 
+@pytest.mark.long
 def test_tensor_parallel_ranks_agree_on_authors(
     checkpoints: dict[str, Path], tokenizer: Any
 ) -> None:
