@@ -45,6 +45,7 @@ def expected(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("runner", "longer"), [("v1", "senior"), ("v2", "junior")])
 def test_vocabularies_may_be_padded_to_different_lengths(
     tmp_path: Path, tokenizer: Any, runner: str, longer: str

@@ -33,6 +33,7 @@ def test_adapter_disabled(bench: VerlBench) -> None:
     assert_stopped(run, sentence)
 
 
+@pytest.mark.long
 def test_authorship_truncated_on_its_way(bench: VerlBench) -> None:
     sentence = "entries of authorship: something between the agent loop and the trainer cut"
     run = bench.run(
