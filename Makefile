@@ -98,7 +98,7 @@ $(OPENRLHF_VENV)/.ready: pyproject.toml
 	touch $@
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest tests/openrlhf_adapter tests/conformance $(OPENRLHF_TESTS)
+	$(OPENRLHF_VENV)/bin/python -m pytest $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS))
 
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE)
