@@ -19,8 +19,8 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 # greedy tokens by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
-  engine_variants.py engine_weights.py serving_conditions.py speculative_engine.py \
-  speculative_greedy.py speculative_law.py)
+  engine_variants.py engine_weights.py serving_conditions.py speculative_adaptive.py \
+  speculative_engine.py speculative_greedy.py speculative_law.py)
 NEWEST_VLLM = 0.32.0
 
 .PHONY: demo study bench soak soak-speculative test test-vllm test-newest-vllm test-openrlhf \

@@ -104,7 +104,7 @@ def measure(senior: Path, junior: Path, drafts: int) -> dict[str, Any]:
         "acceptance": drafted.acceptance,
         "tokens_a_round": drafted.tokens_a_round,
         "tokens_a_round_of_the_cost_model": cost_model(drafted.acceptance, drafts),
-        "forwards_a_token": drafted.forwards_a_token(drafts),
+        "forwards_a_token": drafted.forwards_a_token,
         "projected_ratio_to_single_equal_sizes": projected(drafted.tokens_a_round, drafts, 1.0),
         "projected_ratio_to_single_junior_a_sixth": projected(
             drafted.tokens_a_round, drafts, 1 / 6

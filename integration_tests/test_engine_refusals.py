@@ -37,6 +37,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
         ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
         ({"num_draft_tokens": 4}, "num_draft_tokens=4 needs mode='speculative'"),
+        ({"adaptive_drafts": True}, "adaptive_drafts=True needs mode='speculative'"),
         ({"junior": "/nowhere/junior"}, "tandem.junior='/nowhere/junior' is not a checkpoint"),
         ("word", "tandem='word' is not a mapping"),
     ],
@@ -118,6 +119,28 @@ def test_speculative_mode_makes_the_junior_vllms_draft_model(
     assert drafting.draft_sample_method == "probabilistic"
     assert drafting.draft_model_config.model == str(checkpoints["other"])
     assert config.model_config.architectures == ["TandemSpeculativeQwen3ForCausalLM"]
+    assert config.scheduler_config.scheduler_cls is None
+
+
+@needs_drafting
+def test_drafts_that_adapt_bring_a_scheduler_of_the_engines_kind(
+    checkpoints: dict[str, Path],
+) -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    from tandem_plugin.config import TandemConfig
+    from tandem_plugin.engine.speculative.configuration import choose_scheduler
+
+    settings = {"mode": "speculative", "adaptive_drafts": True}
+    with on_runner("v2"):
+        config = configure(checkpoints["senior"], settings)
+    for asynchronous in (False, True):
+        if config.scheduler_config.async_scheduling is not asynchronous:
+            config.scheduler_config.async_scheduling = asynchronous
+            choose_scheduler(config, TandemConfig.from_mapping(settings))
+        scheduler = config.scheduler_config.get_scheduler_cls()
+        assert scheduler.__module__ == "tandem_plugin.engine.speculative.scheduler"
+        assert issubclass(scheduler, AsyncScheduler) is asynchronous
 
 
 @needs_drafting
@@ -132,14 +155,23 @@ def test_speculative_mode_makes_the_junior_vllms_draft_model(
             {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
             "speculative_config does not go with tandem",
         ),
-        ({"return_sampling_mask": True}, "return_sampling_mask does not go with"),
+        (
+            {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs"},
+            "return_sampling_mask does not go with",
+        ),
+        (
+            {"scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"},
+            "scheduler_cls='vllm.* does not go with adaptive_drafts",
+        ),
+        ({"data_parallel_size": 2}, "adaptive_drafts does not go with data_parallel_size"),
     ],
 )
 def test_serving_options_that_do_not_go_with_speculative_mode_are_refused(
     checkpoints: dict[str, Path], arguments: dict[str, Any], sentence: str
 ) -> None:
+    tandem = {"mode": "speculative", "adaptive_drafts": True}
     with on_runner("v2"), pytest.raises(EngineError, match=sentence):
-        configure(checkpoints["senior"], {"mode": "speculative"}, **arguments)
+        configure(checkpoints["senior"], tandem, **arguments)
 
 
 @needs_drafting

@@ -14,6 +14,7 @@ from support.engine import tandem_engine
 from support.records import all_records, recorded
 from support.reference import Reference, algorithm_1, always
 from support.speculation import needs_drafting
+from vllm.exceptions import VLLMValidationError
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import sample_seed
@@ -173,6 +174,54 @@ def test_no_request_ends_before_the_tokens_that_it_must_have(setup: Setup) -> No
         assert not set(response.token_ids[:7]) & set(stops)
 
 
+@pytest.mark.parametrize(
+    "penalties",
+    [
+        {"presence_penalty": 1.5},
+        {"frequency_penalty": 0.7},
+        {"repetition_penalty": 1.8, "presence_penalty": -0.4},
+    ],
+    ids=["presence", "frequency", "repetition"],
+)
+def test_penalties_are_those_of_the_tokens_so_far(
+    setup: Setup, penalties: dict[str, float]
+) -> None:
+    """Greedy: each token is the likeliest of its author once vLLM's formula is applied."""
+    reference, changed = setup.reference(), 0
+    for seed in range(61, 65):
+        prompt = setup.prompt(seed % len(PROMPTS))
+        (plain,) = setup.generate({"seed": seed}, prompt, max_tokens=16)
+        (response,) = setup.generate({"seed": seed}, prompt, max_tokens=16, **penalties)
+        expected = penalised(reference, prompt, 16, setup.loop(seed), penalties)
+        assert list(response.token_ids) == expected
+        changed += list(plain.token_ids) != expected
+    assert changed > 1
+
+
+def penalised(
+    reference: Reference,
+    prompt: list[int],
+    length: int,
+    authors: Iterator[bool],
+    penalties: dict[str, float],
+) -> list[int]:
+    """Greedy tokens, each the likeliest of its author's after the penalties of vLLM's docs."""
+    response: list[int] = []
+    author = next(authors)
+    while len(response) < length:
+        logits = reference.logits(author, prompt + response)
+        for token in {*prompt, *response}:
+            factor = penalties.get("repetition_penalty", 1.0)
+            logits[token] *= factor if logits[token] < 0 else 1 / factor
+        for token in set(response):
+            logits[token] -= penalties.get("presence_penalty", 0.0)
+            logits[token] -= penalties.get("frequency_penalty", 0.0) * response.count(token)
+        response.append(int(logits.argmax()))
+        if len(response) < length:
+            author = authors.send(response[-1])
+    return response
+
+
 def test_samples_of_one_request_have_authors_of_their_own(setup: Setup) -> None:
     samples = 4
     outputs = setup.generate({"seed": 12, "p": 0.6}, n=samples, temperature=1.0, top_k=1)
@@ -212,6 +261,7 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
             rows[seed]["authorship"]
             == setup.rules.default.replay(rows[seed]["response_ids"], seed).tolist()
         )
+        assert row["drafts"] <= row["rounds"] * DRAFTS
         # The first token is nobody's draft.
         assert row["tokens"] == len(rows[seed]["response_ids"]) - 1
         assert 0 <= row["senior_accepted"] <= row["senior_drafts"]
@@ -226,9 +276,6 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
 @pytest.mark.parametrize(
     ("sampling", "sentence"),
     [
-        ({"presence_penalty": 0.5}, "presence_penalty=0.5 is not supported in tandem"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty=0.5 is not supported in tandem"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 is not supported in tandem"),
         ({"bad_words": ["the"]}, "bad_words=.* is not supported in tandem"),
         ({"logprob_token_ids": [3, 4]}, "logprob_token_ids is not supported with"),
         ({"min_p": 0.1, "temperature": 1.0}, "min_p and logit_bias sampling parameters"),
@@ -238,7 +285,7 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
 def test_what_drafting_cannot_honour_is_refused_alone(
     setup: Setup, sampling: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(VLLMValidationError, match=sentence):
         setup.generate({"seed": 1}, **sampling)
     assert len(setup.generate({"seed": 1}, max_tokens=2)[0].token_ids) == 2
 

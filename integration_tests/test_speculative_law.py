@@ -101,10 +101,10 @@ def samples(engine: Any) -> dict[str, list[Response]]:
 
 @pytest.fixture(scope="module")
 def lockstep_samples(models: Models) -> dict[str, list[Response]]:
-    """A lockstep engine's responses, on Model Runner V1, to other seeds."""
+    """A lockstep engine's responses to other seeds."""
     tandem = {"cap": CAP, "p": P, "junior": models.junior}
     with tandem_engine(
-        "v1", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
+        "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
     ) as engine:
         return {name: responses(engine, sampling, 50_000) for name, sampling in SAMPLINGS.items()}
 

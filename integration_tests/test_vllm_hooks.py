@@ -163,6 +163,34 @@ def test_runner_v2_drafts_after_the_state_was_told_of_the_round() -> None:
 
 
 @needs_drafting
+def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
+    """What the scheduler that adapts rests on, and why ``propose`` is wrapped."""
+    runner = source_of("vllm.v1.worker.gpu.model_runner")
+    assert "num_speculative_tokens=num_spec_tokens," in runner
+    assert "draft_tokens[:, num_spec_tokens:] = -1" in runner
+    scheduler = source_of("vllm.v1.core.sched.scheduler")
+    assert "num_spec_tokens_to_schedule = self.dynamic_sd_lookup[" in scheduler
+    module = "vllm.v1.core.sched.scheduler"
+    assert parameters_in(module, "Scheduler.make_spec_decoding_stats")[1:4] == [
+        "spec_decoding_stats", "num_draft_tokens", "num_accepted_tokens",
+    ]  # fmt: skip
+    propose = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
+    assert "num_speculative_tokens" in parameters_in(propose, "StandaloneARSpeculator.propose")
+    body = source_of(propose).split("def propose(")[1].split("@triton.jit")[0]
+    assert body.count("num_speculative_tokens") == 1, "it now heeds the number: unwrap propose"
+
+
+@needs_drafting
+def test_penalties_count_a_responses_tokens_in_one_table() -> None:
+    penalties = source_of("vllm.v1.worker.gpu.sample.penalties")
+    for name in ("self.use_penalty = np.zeros(", "self.output_bin_counts = torch.zeros("):
+        assert name in penalties, name
+    assert "self.penalties_state = PenaltiesState(" in source_of(
+        "vllm.v1.worker.gpu.sample.sampler"
+    )
+
+
+@needs_drafting
 def test_samplers_of_runner_v2_take_what_tandem_gives_them() -> None:
     rejection = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
     assert parameters_in(rejection, "RejectionSampler.__call__") == [
@@ -207,10 +235,11 @@ def test_sampling_parameters_that_drafting_leaves_out_are_known() -> None:
         "repetition_detection", "routed_experts_prompt_start",
         # Temperature and masks.
         "temperature", "top_p", "top_k", "allowed_token_ids", "min_tokens",
+        # Penalties.
+        "presence_penalty", "frequency_penalty", "repetition_penalty",
         # Refused: by vLLM, by the engine's configuration, at the door.
         "min_p", "logit_bias", "trace_decode_token_ids", "watermarking",
-        "presence_penalty", "frequency_penalty", "repetition_penalty", "bad_words",
-        "structured_outputs", "thinking_token_budget", "logprob_token_ids",
+        "bad_words", "structured_outputs", "thinking_token_budget", "logprob_token_ids",
     }  # fmt: skip
     fields = {name for name in SamplingParams.__struct_fields__ if not name.startswith("_")}
     assert fields <= looked_at, fields - looked_at

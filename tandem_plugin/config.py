@@ -47,6 +47,12 @@ class TandemConfig(BaseModel):
         description="How many tokens the junior drafts between two forward passes of the senior "
         f"in the speculative mode; null takes {DEFAULT_DRAFT_TOKENS}.",
     )
+    adaptive_drafts: bool = Field(
+        False,
+        description="Let the number of drafts follow what becomes of them, from 1 to "
+        "num_draft_tokens, in the speculative mode. Seeded requests then follow the same "
+        "distribution, but need not repeat token for token under other traffic.",
+    )
     validation: Literal["senior", "team", "both"] = Field(
         "senior",
         description="Who answers validation prompts in a trainer: the senior alone, the team, or "
@@ -95,11 +101,13 @@ class TandemConfig(BaseModel):
                     f"schedule {config.schedule!r}. Allowed: "
                     f"{', '.join([*allowed, *cls.model_fields])}."
                 )
-        if config.mode == "lockstep" and config.num_draft_tokens is not None:
-            raise ConfigError(
-                f"tandem.num_draft_tokens={config.num_draft_tokens} needs mode='speculative': in "
-                "lockstep nothing is drafted. Set the mode, or leave num_draft_tokens out."
-            )
+        for key, nothing in (("num_draft_tokens", None), ("adaptive_drafts", False)):
+            value = getattr(config, key)
+            if config.mode == "lockstep" and value != nothing:
+                raise ConfigError(
+                    f"tandem.{key}={value} needs mode='speculative': in lockstep nothing is "
+                    f"drafted. Set the mode, or leave {key} out."
+                )
         check_resolver(config.boundaries or config.make_schedule().boundaries)
         return config
 

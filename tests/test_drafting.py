@@ -24,6 +24,13 @@ class Masks:
     def __init__(self) -> None:
         self.positions: list[list[int]] = []
         self.needed = True
+        self.penalties_state = SimpleNamespace(
+            use_penalty=np.zeros(SLOTS, dtype=np.bool_),
+            output_bin_counts=torch.zeros(SLOTS, VOCABULARY, dtype=torch.int32),
+        )
+        self.sampling_states = SimpleNamespace(
+            temperature=SimpleNamespace(gpu=torch.tensor([0.7, 1.0, 0.5, 0.0]))
+        )
 
     def apply_sampling_params(
         self, logits: torch.Tensor, slots: torch.Tensor, *rest: Any
@@ -35,13 +42,35 @@ class Masks:
         return processed.scatter(1, slots[:, None], -torch.inf)
 
 
-def drafting(slots: list[int], sampler: Any) -> Drafting:
+class Penalties(Masks):
+    """A sampler whose requests lose 0.5 for each time that a token was written, as vLLM's do."""
+
+    def __init__(self, penalised: list[int]) -> None:
+        super().__init__()
+        self.penalties_state.use_penalty[penalised] = True
+        self.penalties_state.output_bin_counts[:] = torch.arange(VOCABULARY) % 2
+
+    def apply_sampling_params(
+        self, logits: torch.Tensor, slots: torch.Tensor, *rest: Any
+    ) -> torch.Tensor:
+        used = torch.from_numpy(self.penalties_state.use_penalty)[slots][:, None]
+        counts = self.penalties_state.output_bin_counts[slots]
+        temperature = self.sampling_states.temperature.gpu[slots][:, None]
+        temperature = torch.where(temperature == 0, 1, temperature)
+        return (logits.float() - 0.5 * counts * used) / temperature
+
+
+NO_DRAFT = torch.zeros(2, dtype=torch.int32)
+
+
+def drafting(slots: list[int], sampler: Any, length: int = STEPS) -> Drafting:
     return Drafting(
         torch.tensor(slots),
         np.array(slots),
         sampler,
         torch.tensor([10 + slot for slot in slots]),
         torch.zeros(SLOTS, STEPS, HIDDEN),
+        length,
     )
 
 
@@ -50,7 +79,7 @@ def test_drafts_are_masked_by_each_rows_own_request_and_keep_their_values() -> N
     round_ = drafting([2, 0], sampler)
     for step in range(STEPS):
         logits = torch.randn(2, VOCABULARY).to(torch.bfloat16)
-        masked = round_.masked(torch.full((2, HIDDEN), float(step + 1)), logits)
+        masked = round_.masked(torch.full((2, HIDDEN), float(step + 1)), logits, NO_DRAFT)
         assert masked.dtype == torch.bfloat16
         assert masked.isneginf().nonzero().tolist() == [[0, 2], [1, 0]]
         allowed = ~masked.isneginf()
@@ -66,24 +95,54 @@ def test_drafts_of_plain_requests_are_left_as_they_are() -> None:
     sampler = Masks()
     sampler.needed = False
     logits = torch.randn(1, VOCABULARY)
-    assert drafting([1], sampler).masked(torch.zeros(1, HIDDEN), logits) is logits
+    assert drafting([1], sampler).masked(torch.zeros(1, HIDDEN), logits, NO_DRAFT[:1]) is logits
+
+
+def test_penalties_are_put_on_before_the_temperature_and_count_the_rounds_own_drafts() -> None:
+    sampler = Penalties([2, 3])
+    before = sampler.penalties_state.output_bin_counts.clone()
+    round_ = drafting([2, 0, 3], sampler, STEPS)
+    drafts = torch.tensor([1, 1, 4], dtype=torch.int32)
+    torch.manual_seed(0)
+    for step in range(STEPS):
+        logits = torch.randn(3, VOCABULARY)
+        seen = round_.masked(torch.zeros(3, HIDDEN), logits, drafts)
+        lost = torch.zeros(3, VOCABULARY)
+        lost[[0, 2]] = 0.5 * before[0].float()  # the request in slot 0 has no penalties
+        if step:
+            lost[0, 1] += 0.5
+            lost[2, 4] += 0.5
+        torch.testing.assert_close(seen, logits - lost, rtol=1e-6, atol=1e-6)
+        assert torch.equal(seen[1], logits[1])
+    assert round_.is_done
+    assert torch.equal(sampler.penalties_state.output_bin_counts, before)
+
+
+def test_a_round_may_be_shorter_than_the_longest() -> None:
+    round_ = drafting([1], Penalties([1]), 1)
+    before = round_.sampler.penalties_state.output_bin_counts.clone()
+    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
+    round_.check_done()
+    assert torch.equal(round_.sampler.penalties_state.output_bin_counts, before)
+    with pytest.raises(EngineError, match="at step 1 of drafting"):
+        round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
 
 
 def test_drafting_for_other_rows_than_expected_stops() -> None:
     round_ = drafting([1, 2], Masks())
     with pytest.raises(EngineError, match="asked for 3 rows at step 0 of drafting, but 2 requests"):
-        round_.masked(torch.zeros(3, HIDDEN), torch.zeros(3, VOCABULARY))
+        round_.masked(torch.zeros(3, HIDDEN), torch.zeros(3, VOCABULARY), NO_DRAFT)
 
 
 def test_drafting_that_passed_by_stops() -> None:
     round_ = drafting([1], Masks())
-    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY))
+    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
     with pytest.raises(EngineError, match="made 1 of 2 steps of drafting"):
         round_.check_done()
-    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY))
+    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
     round_.check_done()
     with pytest.raises(EngineError, match="at step 2 of drafting"):
-        round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY))
+        round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
 
 
 class Inner(torch.nn.Module):
@@ -141,7 +200,7 @@ def test_only_a_rounds_own_steps_are_masked(made: tuple[TandemJunior, Any]) -> N
     assert plain.tolist() == [[8.0] * VOCABULARY]
     junior.draft(drafting([1], Masks()))
     for _ in range(STEPS):
-        masked = junior.compute_logits(hidden)
+        masked = junior.compute_logits(junior(torch.tensor([3]), torch.tensor([1])))
         assert masked is not None
         assert masked.isneginf().sum() == 1
     again = junior.compute_logits(hidden)
@@ -162,9 +221,6 @@ PLAIN = {
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"presence_penalty": 0.1}, "presence_penalty=0.1 is not supported in tandem"),
-        ({"frequency_penalty": -0.1}, "frequency_penalty=-0.1 is not supported in tandem"),
-        ({"repetition_penalty": 0.9}, "repetition_penalty=0.9 is not supported in tandem"),
         ({"bad_words": ["x"]}, r"bad_words=\['x'\] is not supported in tandem"),
         ({"structured_outputs": "a grammar"}, "structured_outputs='a grammar' is not supported"),
         ({"thinking_token_budget": 0}, "thinking_token_budget=0 is not supported in tandem"),
@@ -175,13 +231,25 @@ def test_what_follows_the_tokens_so_far_is_refused_in_tandem_alone(
 ) -> None:
     params = SimpleNamespace(**(PLAIN | asked))
     with pytest.raises(RequestError, match=said):
-        check_sampling(params, in_tandem=True)
-    check_sampling(params, in_tandem=False)
-    check_sampling(SimpleNamespace(**PLAIN), in_tandem=True)
+        check_sampling(params, in_tandem=True, head_dtype=torch.float32)
+    check_sampling(params, in_tandem=False, head_dtype=torch.float32)
+    check_sampling(SimpleNamespace(**PLAIN), in_tandem=True, head_dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("presence_penalty", 0.1), ("frequency_penalty", -0.1), ("repetition_penalty", 0.9)],
+)
+def test_penalties_need_drafts_that_are_kept_exactly(name: str, value: float) -> None:
+    params = SimpleNamespace(**(PLAIN | {name: value}))
+    check_sampling(params, in_tandem=True, head_dtype=torch.float32)
+    check_sampling(params, in_tandem=False, head_dtype=torch.bfloat16)
+    with pytest.raises(RequestError, match=f"{name}={value} is not .*'head_dtype': 'float32'"):
+        check_sampling(params, in_tandem=True, head_dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("in_tandem", [False, True])
 def test_logprobs_that_vllm_would_leave_out_are_refused(in_tandem: bool) -> None:
     params = SimpleNamespace(**(PLAIN | {"logprob_token_ids": [1, 2]}))
     with pytest.raises(RequestError, match="rejection sampler leaves them out"):
-        check_sampling(params, in_tandem=in_tandem)
+        check_sampling(params, in_tandem=in_tandem, head_dtype=torch.float32)

@@ -39,6 +39,7 @@ def test_counters_of_slots_and_engine_equal_a_plain_loop() -> None:
                 kept = authors[row][: accepted[row]]
                 more = Counter(
                     rounds=1,
+                    drafts=held[row],
                     tokens=written[row],
                     senior_drafts=sum(kept) + int(accepted[row] < held[row]),
                     senior_accepted=sum(kept),
@@ -59,9 +60,11 @@ def test_counters_of_slots_and_engine_equal_a_plain_loop() -> None:
 
 
 def test_rates_are_those_of_the_counters() -> None:
-    drafted = Drafted(rounds=10, tokens=42, senior_drafts=20, senior_accepted=19, junior_drafts=18)
+    drafted = Drafted(
+        rounds=10, drafts=40, tokens=42, senior_drafts=20, senior_accepted=19, junior_drafts=18
+    )
     assert drafted.acceptance == pytest.approx(0.95)
     assert drafted.tokens_a_round == pytest.approx(4.2)
-    assert drafted.forwards_a_token(4) == pytest.approx(50 / 42)
-    nothing = Drafted(0, 0, 0, 0, 0)
+    assert drafted.forwards_a_token == pytest.approx(50 / 42)
+    nothing = Drafted(0, 0, 0, 0, 0, 0)
     assert nothing.tokens_a_round != nothing.tokens_a_round  # not a number

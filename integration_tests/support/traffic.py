@@ -285,7 +285,7 @@ def authors_by_plain_loop(
     name, seed = asked.get("schedule", "word"), asked.get("seed", 0)
     makers: dict[str, Callable[[], Iterator[bool]]] = {
         "word": lambda: algorithm_1(seed, asked.get("p", 0.5), asked.get("cap", 32), word_ids),
-        "token": lambda: every_token(seed, 0.5),
+        "token": lambda: every_token(seed, asked.get("p", 0.5)),
         "step": lambda: strict_alternation(True, step_ids),
         "solo": lambda: always(True),
         "junior": lambda: always(False),

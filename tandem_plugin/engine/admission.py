@@ -40,7 +40,8 @@ def check_request(vllm_config: Any, params: Any) -> Asked | None:
         rules = engine_rules(vllm_config)
         asked = rules.for_request(tandem_argument(params))
         if rules.config.drafts:
-            check_sampling(params, in_tandem=asked is not None)
+            head_dtype = vllm_config.model_config.head_dtype
+            check_sampling(params, in_tandem=asked is not None, head_dtype=head_dtype)
         return asked
 
 

@@ -58,8 +58,9 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     refusals.check_config(vllm_config)
     if config.drafts:
-        speculative.check_drafting(vllm_config)
+        speculative.check_drafting(vllm_config, config)
         speculative.make_junior_the_draft(vllm_config)
+        speculative.choose_scheduler(vllm_config, config)
     bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules
 

@@ -13,6 +13,7 @@ from typing import Any
 from tandem_plugin.wrapping import wrap_once
 
 __all__ = [
+    "draft_as_many_as_asked",
     "keep_cpu_linear_weights",
     "register_architectures",
     "wrap_engine_config",
@@ -146,3 +147,29 @@ def keep_cpu_linear_weights() -> None:
         return dispatch(layer, remove_weight=False)
 
     wrap_once(utils, "dispatch_cpu_unquantized_gemm", wrapper)
+
+
+def draft_as_many_as_asked() -> None:
+    """Let the junior draft as many tokens in a round as the scheduler asks for.
+
+    Touches: ``StandaloneARSpeculator.propose`` and its ``num_speculative_steps``. Versions: 0.32.
+    Why: the scheduler's number reaches ``propose``, which drafts the most there can be and lets the
+    runner throw the rest away. Goes when: the speculator stops at ``num_speculative_tokens``.
+    """
+    from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneARSpeculator
+
+    def wrapper(
+        propose: Callable[..., Any], speculator: Any, batch: Any, *rest: Any, **options: Any
+    ) -> Any:
+        most, asked = speculator.num_speculative_steps, options.get("num_speculative_tokens")
+        if not asked or asked >= most or not hasattr(speculator.model, "draft_only"):
+            return propose(speculator, batch, *rest, **options)
+        speculator.model.draft_only(asked)
+        speculator.num_speculative_steps = asked
+        try:
+            propose(speculator, batch, *rest, **options)
+        finally:
+            speculator.num_speculative_steps = most
+        return speculator.draft_tokens[: batch.num_reqs]
+
+    wrap_once(StandaloneARSpeculator, "propose", wrapper)

@@ -9,7 +9,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 
-__all__ = ["ask_for_drafts", "check_drafting", "make_junior_the_draft"]
+__all__ = ["ask_for_drafts", "check_drafting", "choose_scheduler", "make_junior_the_draft"]
 
 _SPECULATOR = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
 
@@ -30,6 +30,11 @@ def ask_for_drafts(args: Any, config: TandemConfig, junior: str) -> None:
         raise EngineError(
             "logits_processors do not go with mode='speculative': nobody has shown that they treat "
             "the junior's drafts as its tokens. Remove them, or use mode='lockstep'."
+        )
+    if config.adaptive_drafts and args.scheduler_cls is not None:
+        raise EngineError(
+            f"scheduler_cls={args.scheduler_cls!r} does not go with adaptive_drafts, which brings "
+            "a scheduler of its own. Leave one of the two out."
         )
     _check_sizes(args, junior)
     args.speculative_config = {
@@ -53,7 +58,15 @@ def make_junior_the_draft(vllm_config: Any) -> None:
     draft.hf_config.architectures = [ARCHITECTURE]
 
 
-def check_drafting(vllm_config: Any) -> None:
+def choose_scheduler(vllm_config: Any, config: TandemConfig) -> None:
+    """Let a scheduler choose the number of drafts where it is to adapt."""
+    if config.adaptive_drafts:
+        scheduler = vllm_config.scheduler_config
+        kind = "AdaptiveAsyncScheduler" if scheduler.async_scheduling else "AdaptiveScheduler"
+        scheduler.scheduler_cls = f"tandem_plugin.engine.speculative.scheduler.{kind}"
+
+
+def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration whose drafts nobody has proven."""
     if not getattr(vllm_config, "use_v2_model_runner", False):
         raise EngineError(
@@ -81,6 +94,11 @@ def check_drafting(vllm_config: Any) -> None:
             "data_parallel_size greater than 1 does not go with mode='speculative' and mixtures of "
             "experts: ranks would wait for each other where only one of them runs its junior. Use "
             "mode='lockstep'."
+        )
+    if config.adaptive_drafts and parallel.data_parallel_size > 1:
+        raise EngineError(
+            "adaptive_drafts does not go with data_parallel_size greater than 1: ranks that draft "
+            "different numbers of tokens would wait for each other. Leave adaptive_drafts out."
         )
     if draft.max_model_len < model.max_model_len:
         raise EngineError(

@@ -34,6 +34,8 @@ class TandemJunior(nn.Module):
         object.__setattr__(self, "junior", load_junior(vllm_config))
         self.config = self.junior.config
         self._drafting: Drafting | None = None
+        self._read: torch.Tensor | None = None
+        """While drafting, the token ids of the last forward pass."""
         self._frozen = False
         _juniors[_key(vllm_config)] = self
 
@@ -43,6 +45,8 @@ class TandemJunior(nn.Module):
         self, input_ids: torch.Tensor, positions: torch.Tensor, *rest: Any, **options: Any
     ) -> torch.Tensor:
         """The junior's hidden states: ``[tokens, hidden]``."""
+        if self._drafting is not None:
+            self._read = input_ids
         hidden: torch.Tensor = self.junior(input_ids, positions)
         return hidden
 
@@ -59,10 +63,11 @@ class TandemJunior(nn.Module):
         logits = self.logits(hidden_states)
         if self._drafting is None or logits is None:
             return logits
-        drafting = self._drafting
-        logits = drafting.masked(hidden_states, logits)
+        drafting, read = self._drafting, self._read
+        assert read is not None
+        logits = drafting.masked(hidden_states, logits, read[: len(logits)])
         if drafting.is_done:
-            self._drafting = None
+            self._drafting = self._read = None
         return logits
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
@@ -73,6 +78,11 @@ class TandemJunior(nn.Module):
     def draft(self, drafting: Drafting | None) -> None:
         """Say for which requests the speculator drafts next; None when none is in tandem."""
         self._drafting = drafting
+
+    def draft_only(self, length: int) -> None:
+        """Say how many tokens the round has that begins."""
+        if self._drafting is not None:
+            self._drafting.length = length
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Load nothing: the junior inside was loaded when it was made, and is frozen.

@@ -16,6 +16,8 @@ class Drafted:
 
     rounds: int
     """Forward passes of the senior over a request's drafts."""
+    drafts: int
+    """Tokens that the junior drafted for these rounds."""
     tokens: int
     """Tokens that these rounds wrote."""
     senior_drafts: int
@@ -35,12 +37,13 @@ class Drafted:
         """Tokens a forward pass of the senior; not a number without rounds."""
         return self.tokens / self.rounds if self.rounds else float("nan")
 
-    def forwards_a_token(self, drafts: int) -> float:
-        """Forward passes of both models a token, when a round drafts ``drafts`` tokens.
+    @property
+    def forwards_a_token(self) -> float:
+        """Forward passes of both models a token; not a number without tokens.
 
         Prompts, and rounds that write a token without drafts, are left out.
         """
-        return self.rounds * (drafts + 1) / self.tokens if self.tokens else float("nan")
+        return (self.rounds + self.drafts) / self.tokens if self.tokens else float("nan")
 
     def to_row(self) -> dict[str, int]:
         """The counters, for JSON."""
@@ -81,7 +84,15 @@ class Rounds:
         junior = (kept & ~authors[:, :-1]).sum(1)
         rejected = accepted < held
         rows = torch.stack(
-            [torch.ones_like(senior), written.long(), senior + rejected, senior, junior], dim=1
+            [
+                torch.ones_like(senior),
+                held.long(),
+                written.long(),
+                senior + rejected,
+                senior,
+                junior,
+            ],
+            dim=1,
         )
         rows = rows * (counted & (held > 0))[:, None]
         self._slots.index_add_(0, slots, rows)

@@ -8,7 +8,11 @@ from typing import Any
 from torch import nn
 
 from tandem_plugin.engine.board import author_board
-from tandem_plugin.engine.patches import SPECULATIVE_PREFIX, keep_cpu_linear_weights
+from tandem_plugin.engine.patches import (
+    SPECULATIVE_PREFIX,
+    draft_as_many_as_asked,
+    keep_cpu_linear_weights,
+)
 
 __all__ = ["speculative_class"]
 
@@ -40,6 +44,7 @@ def speculative_class(architecture: str) -> type[nn.Module]:
 def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     if vllm_config.device_config.device_type == "cpu":
         keep_cpu_linear_weights()
+    draft_as_many_as_asked()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     object.__setattr__(self, "tandem_board", author_board(vllm_config))
 

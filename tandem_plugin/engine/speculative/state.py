@@ -224,7 +224,7 @@ class SpeculativeState(AuthorsState):
             "tandem drafts: %.2f tokens a round, %.3f forward passes a token, %.1f%% of %d drafts "
             "accepted where the senior writes",
             drafted.tokens_a_round,
-            drafted.forwards_a_token(self.drafts),
+            drafted.forwards_a_token,
             100 * drafted.acceptance,
             drafted.senior_drafts,
         )
@@ -262,4 +262,4 @@ class SpeculativeState(AuthorsState):
         batch = self._batch
         slots = batch.idx_mapping.long()
         last = self._req_states.total_len.gpu.index_select(0, slots).long() - 1
-        return Drafting(slots, batch.idx_mapping_np, self._sampler, last, self._hidden)
+        return Drafting(slots, batch.idx_mapping_np, self._sampler, last, self._hidden, self.drafts)

@@ -1,0 +1,76 @@
+"""Drafts whose number follows what becomes of them: the same tokens, in rounds of other lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import traffic, worker
+from support.boundary_ids import word_boundaries
+from support.engine import AsyncEngine, async_engine
+from support.models import make_model
+from support.reference import Reference, algorithm_1
+from support.speculation import needs_drafting
+
+from tandem_plugin.engine.speculative.rounds import Drafted
+
+pytestmark = needs_drafting
+
+CAP, MOST, LENGTH = 4, 6, 32
+PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["synchronous", "asynchronous"])
+def setup(
+    request: pytest.FixtureRequest,
+    checkpoints: dict[str, Path],
+    tokenizer: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[AsyncEngine, Reference]]:
+    """An engine whose junior is far cheaper than its senior and agrees with it in nothing."""
+    folder = tmp_path_factory.mktemp("pair")
+    sizes = {"hidden": 32, "layers": 1, "heads": 1, "kv_heads": 1}
+    junior = make_model(folder / "junior", seed=5, tokenizer=tokenizer, **sizes)
+    tandem = {
+        "cap": CAP, "junior": junior, "mode": "speculative", "num_draft_tokens": MOST,
+        "adaptive_drafts": True,
+    }  # fmt: skip
+    senior = checkpoints["senior"]
+    with async_engine("v2", senior, tandem, async_scheduling=request.param) as running:
+        yield running, Reference(senior, junior)
+
+
+def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
+    setup: tuple[AsyncEngine, Reference], tokenizer: Any
+) -> None:
+    running, reference = setup
+    lengths = []
+    for turn, p in enumerate((0.1, 0.9)):
+        before = counters(running)
+        jobs = []
+        for seed in range(turn * 100, turn * 100 + 12):
+            prompt = tokenizer(PROMPTS[seed % len(PROMPTS)]).input_ids
+            sampling = {"max_tokens": LENGTH, "temperature": 0.0, "ignore_eos": True}
+            tandem = {"seed": seed, "p": p}
+            jobs.append(traffic.Job(f"adaptive-{seed}", prompt, tandem, sampling, 0.0, None))
+        for response in running.run(traffic.send(running.engine, jobs, patience=900)):
+            asked = response.job.tandem
+            assert asked is not None
+            loop = algorithm_1(asked["seed"], p, CAP, word_boundaries(tokenizer))
+            expected = reference.greedy(response.job.prompt, LENGTH, loop)
+            assert response.token_ids == expected
+        after = counters(running)
+        drafted = Drafted(**{name: after[name] - before[name] for name in after})
+        print(f"p = {p}:", drafted, drafted.tokens_a_round)
+        lengths.append(drafted.drafts / drafted.rounds)
+    # The junior's own drafts, nearly all of the first, all stand; the senior, who writes nearly all
+    # of the second, takes almost none.
+    assert 1 <= lengths[1] < lengths[0] - 1 <= MOST - 1, lengths
+
+
+def counters(running: AsyncEngine) -> dict[str, int]:
+    """The engine's counters of drafting."""
+    (found,) = running.run(running.engine.collective_rpc(worker.drafted))
+    return dict(found)

@@ -1,0 +1,68 @@
+"""vLLM's schedulers, with a draft length that follows what becomes of drafts.
+
+Touches: ``Scheduler.dynamic_sd_lookup``, vLLM's table of draft lengths by batch size, and
+``make_spec_decoding_stats``, which hears of every round, through ``scheduler_cls`` (public).
+Versions: 0.32. Why: vLLM's table is fixed when the engine starts, and the best length changes with
+the policy. Goes when: vLLM chooses the length by acceptance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from tandem_plugin.engine.speculative.draft_length import DraftLength, relative_cost
+
+__all__ = ["AdaptiveAsyncScheduler", "AdaptiveScheduler"]
+
+
+class _Adaptive:
+    """Stands before one of vLLM's schedulers in the bases."""
+
+    vllm_config: Any
+    scheduler_config: Any
+    num_spec_tokens: int
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        models = (
+            self.vllm_config.model_config,
+            self.vllm_config.speculative_config.draft_model_config,
+        )
+        cost = relative_cost(*(model.hf_text_config for model in models))
+        self.draft_length = DraftLength(self.num_spec_tokens, cost)
+        self._follow()
+
+    def make_spec_decoding_stats(
+        self,
+        spec_decoding_stats: Any,
+        num_draft_tokens: int,
+        num_accepted_tokens: int,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
+        """As vLLM's own, which is called for every request's round."""
+        self.draft_length.observe(num_draft_tokens, num_accepted_tokens + 1)
+        return super().make_spec_decoding_stats(  # type: ignore[misc]
+            spec_decoding_stats, num_draft_tokens, num_accepted_tokens, *rest, **options
+        )
+
+    def update_from_output(self, *args: Any, **options: Any) -> Any:
+        """As vLLM's own; then the next rounds' length is chosen."""
+        outputs = super().update_from_output(*args, **options)  # type: ignore[misc]
+        self._follow()
+        return outputs
+
+    def _follow(self) -> None:
+        sizes = self.scheduler_config.max_num_seqs + 1
+        self.dynamic_sd_lookup = [self.draft_length.choose()] * sizes
+
+
+class AdaptiveScheduler(_Adaptive, Scheduler):  # type: ignore[misc]  # vllm is untyped here
+    """vLLM's scheduler."""
+
+
+class AdaptiveAsyncScheduler(_Adaptive, AsyncScheduler):  # type: ignore[misc]
+    """vLLM's asynchronous scheduler."""
