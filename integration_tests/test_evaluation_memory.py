@@ -81,4 +81,5 @@ def test_long_response_at_a_large_vocabulary_fits(models: list[Path]):
 
 def test_what_is_needed_hardly_grows_with_the_response(models: list[Path]):
     short, long = measured(models, 300), measured(models, 1200)
-    assert long["peak"] - short["peak"] < 100 * 2**20  # the logits alone would grow by 1 GB
+    # Both models' logits alone would grow by 1 GiB; the allocator keeps what chunks freed.
+    assert long["peak"] - short["peak"] < 256 * 2**20
