@@ -1,9 +1,10 @@
 """The speculative engine, sampling: the exact law of a tiny vocabulary, and lockstep's own sample.
 
 Every response of four tokens over six token ids is enumerated with its probability, and the
-engine's responses are tested against it, jointly with their authors, at a significance of 1e-4 a
-statistic. The power against an engine that lets the senior write a share of the junior's tokens is
-computed, and two engines that are wrong on purpose must fail.
+engine's responses are tested against it, and against those of an engine in lockstep, jointly with
+their authors, at a significance of 1e-4 a statistic. The power of both tests against an engine that
+lets the senior write a share of the junior's tokens is computed, and two engines that are wrong on
+purpose must fail both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from support import enumerated, worker
 from support.engine import tandem_engine
-from support.enumerated import Response, fit, law, power, two_samples, window
+from support.enumerated import Response, fit, law, power, power_of_two_samples, two_samples, window
 from support.models import make_model
 from support.reference import algorithm_1
 from support.speculation import needs_drafting
@@ -67,13 +68,11 @@ def engine(models: Models) -> Iterator[Any]:
         yield engine
 
 
-def responses(
-    engine: Any, sampling: dict[str, Any], base: int, samples: int = SAMPLES
-) -> list[Response]:
+def responses(engine: Any, sampling: dict[str, Any], base: int) -> list[Response]:
     """Responses of an engine, with their authors by the paper's own loop."""
     from vllm import SamplingParams
 
-    seeds = range(base, base + samples)
+    seeds = range(base, base + SAMPLES)
     params = [
         SamplingParams(
             **sampling, seed=7 * seed + 1, max_tokens=LENGTH, ignore_eos=True,
@@ -139,25 +138,39 @@ def test_responses_and_authors_follow_the_enumerated_law(
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_responses_and_authors_follow_a_lockstep_engines(
-    samples: dict[str, list[Response]], lockstep_samples: dict[str, list[Response]], name: str
+    samples: dict[str, list[Response]],
+    lockstep_samples: dict[str, list[Response]],
+    models: Models,
+    name: str,
 ) -> None:
     """Two samples of other seeds: one law wrote both."""
+    after = exact(models, SAMPLINGS[name])
+    right, wrong = law(after, LENGTH, P, CAP), law(after, LENGTH, P, CAP, seniors_share)
+    powers = {
+        s.name: power_of_two_samples(s, right, wrong, SAMPLES, SIGNIFICANCE) for s in STATISTICS
+    }
+    assert max(powers.values()) > 0.95, powers
     ours, theirs = samples[name], lockstep_samples[name]
     p_values = {s.name: two_samples(s, ours, theirs) for s in STATISTICS}
-    print(name, "two samples", p_values)
+    print(name, "two samples", p_values, powers)
     assert min(p_values.values()) > SIGNIFICANCE, p_values
 
 
 @pytest.mark.parametrize("fault", ["bonus", "first token"])
-def test_an_engine_that_is_wrong_fails(engine: Any, models: Models, fault: str) -> None:
+def test_an_engine_that_is_wrong_fails(
+    engine: Any, models: Models, lockstep_samples: dict[str, list[Response]], fault: str
+) -> None:
     """Without the rule for the token behind the drafts; or with the senior's first token always."""
-    sampling = SAMPLINGS["temperature 1"]
+    name = "temperature 1"
+    sampling = SAMPLINGS[name]
     right = law(exact(models, sampling), LENGTH, P, CAP)
     engine.collective_rpc(worker.break_speculation, args=(fault,))
     try:
-        seen = responses(engine, sampling, 10_000, SAMPLES // 2)
+        seen = responses(engine, sampling, 10_000)
     finally:
         engine.collective_rpc(worker.mend_speculation)
     p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
-    print(fault, p_values)
+    beside = {s.name: two_samples(s, seen, lockstep_samples[name]) for s in STATISTICS}
+    print(fault, p_values, "two samples", beside)
     assert min(p_values.values()) < SIGNIFICANCE, p_values
+    assert min(beside.values()) < SIGNIFICANCE, beside
