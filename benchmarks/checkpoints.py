@@ -7,7 +7,18 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["BYTES", "SENIOR", "SMALL_JUNIOR", "TINY_JUNIOR", "TINY_SENIOR", "Shape", "make"]
+__all__ = [
+    "BYTES",
+    "LARGE_JUNIOR",
+    "LARGE_SENIOR",
+    "SENIOR",
+    "SMALL_JUNIOR",
+    "TINY_JUNIOR",
+    "TINY_SENIOR",
+    "Shape",
+    "make",
+    "perturbed",
+]
 
 BYTES = 4
 """Bytes a value: float32, which CPUs without bfloat16 instructions do best."""
@@ -36,6 +47,11 @@ class Shape:
         return self.layers * layer + 2 * self.vocabulary * self.hidden + self.hidden
 
     @property
+    def read_parameters(self) -> int:
+        """How many of them a forward pass reads: the rows of other tokens' embeddings are not."""
+        return self.parameters - self.vocabulary * self.hidden
+
+    @property
     def kv_bytes_a_token(self) -> int:
         """Keys and values of one token in every layer."""
         return self.layers * self.kv_heads * self.head_dim * 2 * BYTES
@@ -43,21 +59,28 @@ class Shape:
 
 SENIOR = Shape(hidden=1024, intermediate=3072, layers=14, heads=16, kv_heads=8, head_dim=64)
 SMALL_JUNIOR = Shape(hidden=512, intermediate=1536, layers=6, heads=8, kv_heads=4, head_dim=64)
+LARGE_SENIOR = Shape(hidden=2048, intermediate=6144, layers=8, heads=16, kv_heads=8, head_dim=128)
+LARGE_JUNIOR = Shape(hidden=1024, intermediate=3072, layers=4, heads=8, kv_heads=4, head_dim=128)
 TINY_SENIOR = Shape(64, 128, layers=2, heads=2, kv_heads=1, head_dim=32, vocabulary=512)
 TINY_JUNIOR = Shape(32, 64, layers=1, heads=1, kv_heads=1, head_dim=32, vocabulary=512)
 
 
-def make(folder: Path, shape: Shape) -> Path:
-    """A random checkpoint of this shape in ``folder``, made unless it is there already."""
+def make(folder: Path, shape: Shape, seed: int = 0, logits: float | None = None) -> Path:
+    """A random checkpoint of this shape in ``folder``, made unless it is there already.
+
+    logits: the standard deviation that its logits shall have; the smaller, the more of their
+    distributions any two such models share.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     name = "-".join(str(value) for value in asdict(shape).values())
+    name += f"-seed{seed}" * bool(seed) + f"-logits{logits}" * (logits is not None)
     target, draft = folder / name, folder / f"{name}.draft"
     if target.exists():
         return target
     shutil.rmtree(draft, ignore_errors=True)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
@@ -72,8 +95,34 @@ def make(folder: Path, shape: Shape) -> Path:
         eos_token_id=0,
         pad_token_id=0,
     )
-    Qwen3ForCausalLM(config).to(torch.float32).save_pretrained(draft)
+    model = Qwen3ForCausalLM(config).to(torch.float32)
+    if logits is not None:  # behind the last norm, the hidden state's length is sqrt(hidden)
+        torch.nn.init.normal_(model.lm_head.weight, std=logits / shape.hidden**0.5)
+    model.save_pretrained(draft)
     _write_tokenizer(draft, shape.vocabulary)
+    draft.rename(target)
+    return target
+
+
+def perturbed(checkpoint: Path, noise: float) -> Path:
+    """A copy of a checkpoint beside it, its matrices with noise of so much of their deviation."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    target = checkpoint.with_name(f"{checkpoint.name}-noise{noise}")
+    if target.exists():
+        return target
+    draft = target.with_name(f"{target.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(checkpoint, draft)
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                scale = noise * float(parameter.std())
+                parameter += scale * torch.randn(parameter.shape, generator=generator)
+    model.save_pretrained(draft)
     draft.rename(target)
     return target
 

@@ -6,6 +6,7 @@ same minutes.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -13,14 +14,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from machine import spread_over_cores
 
-__all__ = ["ENGINE_ARGUMENTS", "EngineProcess", "environment"]
+SUPPORT = Path(__file__).resolve().parents[1] / "integration_tests"
+if str(SUPPORT) not in sys.path:
+    sys.path.append(str(SUPPORT))
+
+__all__ = ["ENGINE_ARGUMENTS", "EngineProcess", "Stretch", "environment", "on_runner"]
 
 MODES: dict[str, dict[str, Any] | None] = {
     "off": None,
@@ -46,8 +53,22 @@ PROMPT = 2
 """Tokens of a prompt: decoding is measured, at short contexts."""
 
 
+TANDEM: dict[str, Any] = {"schedule": "word"}
+"""What every tandem engine is asked for."""
+
+
 class EngineError(RuntimeError):
     """The engine's process failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What one stretch of decoding took."""
+
+    tokens: int
+    seconds: float
+    drafted: dict[str, int]
+    """Counters of drafting, where there are drafts."""
 
 
 def environment() -> dict[str, str]:
@@ -71,13 +92,30 @@ def environment() -> dict[str, str]:
 class EngineProcess:
     """One engine: ``model`` alone, or in tandem with ``junior``."""
 
-    def __init__(self, model: Path, junior: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: Path,
+        junior: Path | None = None,
+        *,
+        runner: str | None = None,
+        tandem: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Start one, and wait until it is ready.
+
+        runner: "v1" or "v2", vLLM's choice where None. tandem: settings beside the junior.
+        arguments: the engine's, in place of :data:`ENGINE_ARGUMENTS`.
+        """
+        settings = {} if junior is None else {**TANDEM, "junior": str(junior), **(tandem or {})}
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, model, junior), name="engine", daemon=False
+            target=_serve,
+            args=(theirs, model, settings, runner, {**ENGINE_ARGUMENTS, **arguments}),
+            name="engine",
+            daemon=False,
         )
-        with _environment_for_children():
+        with _environment_for_children(), on_runner(runner):
             self._process.start()
         theirs.close()
         self._receive()
@@ -90,6 +128,15 @@ class EngineProcess:
         time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
         times: list[float] = self._ask("decode", mode, batch, steps)
         return batch / statistics.median(times)
+
+    def stretch(self, batch: int, tokens: int, drafts: int | None = None) -> Stretch:
+        """Decode responses of ``tokens`` tokens, with ``drafts`` drafts a round where there are.
+
+        The step in which the prompts are read does not count, nor the one in which the first
+        response ends.
+        """
+        time.sleep(0.3)  # as above
+        return Stretch(**self._ask("stretch", batch, tokens, drafts))
 
     def memory(self) -> dict[str, int]:
         """KV blocks, their size in tokens, bytes of weights by model, bytes of the process."""
@@ -126,6 +173,23 @@ class EngineProcess:
 
 
 @contextmanager
+def on_runner(runner: str | None) -> Iterator[None]:
+    """Engines that start within use this model runner; V2 by Triton's interpreter without a GPU."""
+    import torch
+
+    if runner is None:
+        yield
+    elif torch.cuda.is_available():
+        with mock.patch.dict(os.environ, {"VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2"))}):
+            yield
+    else:
+        from support import engine
+
+        with engine.on_runner(runner):
+            yield
+
+
+@contextmanager
 def _environment_for_children() -> Iterator[None]:
     before = dict(os.environ)
     os.environ.update(environment())
@@ -136,15 +200,26 @@ def _environment_for_children() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _serve(connection: Connection, model: Path, junior: Path | None) -> None:
+def _serve(
+    connection: Connection,
+    model: Path,
+    tandem: dict[str, Any],
+    runner: str | None,
+    arguments: dict[str, Any],
+) -> None:
     """In the engine's process: answer until the connection is closed."""
     os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # would override the engine argument
     from vllm import LLM
 
-    tandem = {} if junior is None else {"tandem": {"schedule": "word", "junior": str(junior)}}
-    llm = LLM(str(model), additional_config=tandem, **ENGINE_ARGUMENTS)
+    with on_runner(runner):
+        additional = {"tandem": tandem} if tandem else {}
+        llm = LLM(str(model), additional_config=additional, **arguments)
     connection.send("ready")
-    answers: dict[str, Callable[..., Any]] = {"decode": _decode, "memory": _memory}
+    answers: dict[str, Callable[..., Any]] = {
+        "decode": _decode,
+        "stretch": _stretch,
+        "memory": _memory,
+    }
     while True:
         try:
             kind, *arguments = connection.recv()
@@ -176,6 +251,63 @@ def _decode(llm: Any, mode: str, batch: int, steps: int) -> list[float]:
     if len(times) != steps + 1:
         raise EngineError(f"{steps + 1} tokens each took {len(times)} steps: not one batch.")
     return times[1:]
+
+
+_seeds = itertools.count()
+"""No two responses of one engine are drawn alike."""
+
+
+def _stretch(llm: Any, batch: int, tokens: int, drafts: int | None) -> dict[str, Any]:
+    """Fields of a :class:`Stretch`."""
+    from vllm import SamplingParams
+
+    engine = llm.llm_engine
+    if drafts is not None:
+        scheduler = engine.engine_core.engine_core.scheduler
+        scheduler.draft_length = _Fixed(drafts)
+        scheduler.follow()
+    prompts = np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
+    tandem = bool(engine.vllm_config.additional_config)
+    for row, (prompt, seed) in enumerate(zip(prompts, _seeds, strict=False)):
+        params = SamplingParams(
+            temperature=1.0, seed=seed, max_tokens=tokens, ignore_eos=True, detokenize=False,
+            extra_args={"tandem": {"seed": seed}} if tandem else None,
+        )  # fmt: skip
+        engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
+    before = _drafted(llm) if drafts is not None else {}
+    written: dict[str, int] = {}
+    marks: list[tuple[float, int]] = []  # times at which all have begun and none has ended
+    ended = False
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            written[output.request_id] = len(output.outputs[0].token_ids)
+            ended |= output.finished
+        if len(written) == batch and not ended:
+            marks.append((time.perf_counter(), sum(written.values())))
+    after = _drafted(llm) if drafts is not None else {}
+    rounds = {name: after[name] - before[name] for name in after}
+    (start, begun), (stop, done) = marks[0], marks[-1]
+    return {"tokens": done - begun, "seconds": stop - start, "drafted": rounds}
+
+
+class _Fixed:
+    """A draft length that follows nothing."""
+
+    def __init__(self, drafts: int) -> None:
+        self._drafts = drafts
+
+    def observe(self, drafted: int, written: int) -> None:
+        """Take in a round."""
+
+    def choose(self) -> int:
+        """The length of the next round."""
+        return self._drafts
+
+
+def _drafted(llm: Any) -> dict[str, int]:
+    from tandem_plugin.engine.patches import TELL_OF_DRAFTS
+
+    return dict(llm.collective_rpc(TELL_OF_DRAFTS)[0])
 
 
 def _memory(llm: Any) -> dict[str, int]:

@@ -8,13 +8,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["BEGIN", "END", "PageError", "read_results", "tables", "write_page"]
-
-BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+__all__ = ["PageError", "markers", "read_results", "tables", "write_page"]
 
 
 class PageError(RuntimeError):
     """Results that cannot be shown."""
+
+
+def markers(place: str) -> tuple[str, str]:
+    """What stands on a page before and behind the tables of one place."""
+    return f"<!-- {place}: begin -->", f"<!-- {place}: end -->"
 
 
 def read_results(
@@ -54,14 +57,15 @@ def tables(benchmarks: Sequence[ModuleType], found: Mapping[str, dict[str, Any]]
     return "\n".join(parts)
 
 
-def write_page(page: Path, content: str) -> None:
-    """Put ``content`` between the page's markers."""
+def write_page(page: Path, place: str, content: str) -> None:
+    """Put ``content`` between the page's markers of one place."""
+    first, last = markers(place)
     text = page.read_text(encoding="utf-8")
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    head, begin, rest = text.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise PageError(f"{page} has no place for the tables: {BEGIN} ... {END}.")
-    page.write_text(f"{head}{BEGIN}\n\n{content}\n{END}{tail}", encoding="utf-8")
+        raise PageError(f"{page} has no place for the tables: {first} ... {last}.")
+    page.write_text(f"{head}{first}\n\n{content}\n{last}{tail}", encoding="utf-8")
 
 
 def _machines(found: Mapping[str, dict[str, Any]]) -> list[dict[str, str]]:

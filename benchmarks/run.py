@@ -1,8 +1,9 @@
 """All benchmarks, one after the other: ``python benchmarks/run.py --out runs/benchmarks``.
 
 Each leaves ``<out>/<name>.json``, complete after every case, and ``<out>/tables.md`` is written
-again whenever one ends. Started again, it goes on where it stopped. ``--docs`` measures nothing: it
-writes the tables of ``<out>`` into docs/performance.md.
+again whenever one ends. Started again, it goes on where it stopped. ``--speculative`` takes those
+of the speculative mode, which need vLLM 0.32, and have tables of their own. ``--docs`` measures
+nothing: it writes the tables of ``<out>`` into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+import drafting
 import engine_memory
 import grading
 import lockstep
 import replay_throughput
 import selection
+import speculative
 from command import DEFAULT_OUT
 from page import PageError, read_results, tables, write_page
 from rich.console import Console
 from rich.markup import escape
 
-__all__ = ["BENCHMARKS", "main"]
+__all__ = ["BENCHMARKS", "SPECULATIVE", "main"]
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     lockstep,
@@ -33,6 +36,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     grading,
     engine_memory,
 )
+SPECULATIVE: tuple[ModuleType, ...] = (speculative, drafting)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
@@ -41,21 +45,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
     out = options.out.resolve()
+    place, chosen = "benchmarks", BENCHMARKS
+    if options.speculative:
+        place, chosen = "speculative", SPECULATIVE
     try:
         if options.docs:
-            write_page(PAGE, tables(BENCHMARKS, read_results(out, BENCHMARKS, whole=True)))
+            write_page(PAGE, place, tables(chosen, read_results(out, chosen, whole=True)))
             console.print(f"Wrote {PAGE}")
             return 0
-        return _run(out, options.only, options.quick, console)
+        return _run(chosen, out, options.only, options.quick, console)
     except PageError as error:
         console.print(f"[red]{escape(str(error))}[/red]")
         return 1
 
 
-def _run(out: Path, only: Sequence[str], quick: bool, console: Console) -> int:
+def _run(
+    benchmarks: Sequence[ModuleType],
+    out: Path,
+    only: Sequence[str],
+    quick: bool,
+    console: Console,
+) -> int:
     out.mkdir(parents=True, exist_ok=True)
     failed = []
-    for benchmark in BENCHMARKS:
+    for benchmark in benchmarks:
         name: str = benchmark.NAME
         if only and name not in only:
             continue
@@ -65,7 +78,7 @@ def _run(out: Path, only: Sequence[str], quick: bool, console: Console) -> int:
         if subprocess.run([*command, "--quick"] if quick else command).returncode:
             failed.append(name)
             continue
-        page = tables(BENCHMARKS, read_results(out, BENCHMARKS))
+        page = tables(benchmarks, read_results(out, benchmarks))
         (out / "tables.md").write_text(page, encoding="utf-8")
     if failed:
         console.print(f"[red]Failed: {', '.join(failed)}. The errors are above.[/red]")
@@ -82,8 +95,11 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         default=[],
-        choices=[benchmark.NAME for benchmark in BENCHMARKS],
+        choices=[benchmark.NAME for benchmark in (*BENCHMARKS, *SPECULATIVE)],
         help="this benchmark alone; may be given more than once",
+    )
+    parser.add_argument(
+        "--speculative", action="store_true", help="those of the speculative mode: vLLM from 0.32"
     )
     parser.add_argument(
         "--docs", action="store_true", help=f"write the results into docs/{PAGE.name}"

@@ -14,7 +14,7 @@ from support.models import make_model
 from support.reference import Reference, algorithm_1
 from support.speculation import needs_drafting
 
-from tandem_plugin.engine.speculative.rounds import Drafted
+from tandem_plugin.engine.speculative.drafted import Drafted
 
 pytestmark = needs_drafting
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,10 +59,13 @@ def test_results_are_whole_after_every_case_and_go_on_where_they_stopped(
 def test_page_changes_between_its_markers_alone(module: Any, tmp_path: Path) -> None:
     page = module("page")
     file = tmp_path / "performance.md"
-    file.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    begin, end = page.markers("here")
+    there = "{}\nstays\n{}".format(*page.markers("there"))
+    file.write_text(f"before\n{begin}\nold\n{end}\nafter\n{there}\n")
     for content in ("first", "second"):
-        page.write_page(file, content)
-        assert file.read_text() == f"before\n{page.BEGIN}\n\n{content}\n{page.END}\nafter\n"
+        page.write_page(file, "here", content)
+        written = f"before\n{begin}\n\n{content}\n{end}\nafter\n{there}\n"
+        assert file.read_text() == written
 
 
 def test_page_without_markers_is_refused(module: Any, tmp_path: Path) -> None:
@@ -69,7 +73,7 @@ def test_page_without_markers_is_refused(module: Any, tmp_path: Path) -> None:
     file = tmp_path / "performance.md"
     file.write_text("no place here\n")
     with pytest.raises(page.PageError, match="has no place for the tables"):
-        page.write_page(file, "content")
+        page.write_page(file, "here", "content")
     assert file.read_text() == "no place here\n"
 
 
@@ -99,5 +103,26 @@ def test_table_shows_command_spread_and_load(module: Any) -> None:
 def test_performance_page_has_a_place_for_the_tables(module: Any) -> None:
     page = module("page")
     text = (FOLDER.parent / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert text.count(page.BEGIN) == text.count(page.END) == 1
+    for place in ("benchmarks", "speculative"):
+        assert [text.count(marker) for marker in page.markers(place)] == [1, 1]
     assert "`python benchmarks/run.py --out runs/benchmarks`" in text
+
+
+def test_cost_model_is_the_mean_over_every_round_that_can_be(module: Any) -> None:
+    """Every pattern of authors and acceptances of three drafts, with its probability."""
+    model, acceptance, drafts, mean = module("cost_model"), 0.9, 3, 0.0
+    for authors in itertools.product([True, False], repeat=drafts + 1):
+        for accepted in itertools.product([True, False], repeat=drafts):
+            weight = 0.5 ** (drafts + 1)
+            for held in accepted:
+                weight *= acceptance if held else 1 - acceptance
+            tokens = 0
+            for senior, held in zip(authors[:-1], accepted, strict=True):
+                tokens += 1
+                if senior and not held:
+                    break
+            else:
+                tokens += authors[-1]
+            mean += weight * tokens
+    assert model.tokens_a_round(acceptance, drafts) == pytest.approx(mean)
+    assert model.ratio_to_single(4.0, 4, 1.0) == pytest.approx(0.8)

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 import torch
 
-from tandem_plugin.engine.speculative.rounds import Drafted, Rounds
+from tandem_plugin.engine.speculative.drafted import Drafted
+from tandem_plugin.engine.speculative.rounds import Rounds
 
 SLOTS, DRAFTS = 4, 3
 CPU = torch.device("cpu")

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from vllm import LLM, RequestOutput, SamplingParams
 
 from tandem_plugin.engine.asking import Asking, SeedSource, ask
+from tandem_plugin.engine.patches import TELL_OF_DRAFTS
+from tandem_plugin.engine.speculative.drafted import Drafted
 from tandem_plugin.engine.vocabularies import engine_rules
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import Asked, TandemRules
@@ -56,6 +58,16 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     def tandem_rules(self) -> TandemRules:
         """The rules of this engine."""
         return engine_rules(self.llm_engine.vllm_config)
+
+    def drafted(self) -> Drafted:
+        """What became of the junior's drafts since the engine's start.
+
+        Raises :class:`EngineError` where nothing is drafted: in lockstep.
+        """
+        if self.tandem_rules.config.mode != "speculative":
+            raise EngineError("In lockstep nothing is drafted: only mode='speculative' counts.")
+        workers: list[dict[str, int]] = self.collective_rpc(TELL_OF_DRAFTS)
+        return Drafted(**workers[0])
 
     def generate(
         self,

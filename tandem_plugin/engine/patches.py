@@ -15,6 +15,7 @@ from tandem_plugin.wrapping import wrap_once
 __all__ = [
     "draft_as_many_as_asked",
     "keep_cpu_linear_weights",
+    "let_workers_tell_of_drafts",
     "register_architectures",
     "wrap_engine_config",
     "wrap_request_admission",
@@ -173,3 +174,23 @@ def draft_as_many_as_asked() -> None:
         return speculator.draft_tokens[: batch.num_reqs]
 
     wrap_once(StandaloneARSpeculator, "propose", wrapper)
+
+
+TELL_OF_DRAFTS = "tandem_drafted"
+"""What ``collective_rpc`` asks the workers of a speculative engine for: their counters."""
+
+
+def let_workers_tell_of_drafts() -> None:
+    """Let ``collective_rpc("tandem_drafted")`` return each worker's counters of drafting.
+
+    Touches: ``WorkerBase``, which gets one method more. Versions: 0.32. Why: a worker's numbers
+    reach the front end by ``collective_rpc`` alone, which takes functions only where
+    ``VLLM_ALLOW_INSECURE_SERIALIZATION`` is set, and names of the worker's methods everywhere
+    (``worker_extension_cls`` is taken by trainers). Goes when: vLLM lets a model state add to its
+    statistics.
+    """
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    from tandem_plugin.engine.speculative.rounds import drafted_by
+
+    setattr(WorkerBase, TELL_OF_DRAFTS, drafted_by)

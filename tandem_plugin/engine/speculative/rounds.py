@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Drafted", "Rounds", "drafted_by"]
+from tandem_plugin.engine.speculative.drafted import Drafted
 
-
-@dataclass(frozen=True, slots=True)
-class Drafted:
-    """What became of the drafts of a request or of an engine, in tandem alone."""
-
-    rounds: int
-    """Forward passes of the senior over a request's drafts."""
-    drafts: int
-    """Tokens that the junior drafted for these rounds."""
-    tokens: int
-    """Tokens that these rounds wrote."""
-    senior_drafts: int
-    """Drafts that the senior checked as its own tokens, up to each round's first rejection."""
-    senior_accepted: int
-    """Of them, those that it wrote."""
-    junior_drafts: int
-    """Drafts that stood because the junior is their author."""
-
-    @property
-    def acceptance(self) -> float:
-        """The share of the senior's drafts that it accepted; not a number without drafts."""
-        return self.senior_accepted / self.senior_drafts if self.senior_drafts else float("nan")
-
-    @property
-    def tokens_a_round(self) -> float:
-        """Tokens a forward pass of the senior; not a number without rounds."""
-        return self.tokens / self.rounds if self.rounds else float("nan")
-
-    @property
-    def forwards_a_token(self) -> float:
-        """Forward passes of both models a token; not a number without tokens.
-
-        Prompts, and rounds that write a token without drafts, are left out.
-        """
-        return (self.rounds + self.drafts) / self.tokens if self.tokens else float("nan")
-
-    def to_row(self) -> dict[str, int]:
-        """The counters, for JSON."""
-        return asdict(self)
+__all__ = ["Rounds", "drafted_by"]
 
 
 class Rounds:
@@ -108,6 +69,6 @@ class Rounds:
 
 
 def drafted_by(worker: Any) -> dict[str, int]:
-    """An engine's counters, for vLLM's ``collective_rpc``."""
+    """A worker's counters since the engine's start; those of all workers are the same."""
     found: Drafted = worker.model_runner.model_state.rounds.of_engine()
     return found.to_row()

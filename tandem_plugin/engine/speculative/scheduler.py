@@ -33,7 +33,7 @@ class _Adaptive:
         )
         cost = relative_cost(*(model.hf_text_config for model in models))
         self.draft_length = DraftLength(self.num_spec_tokens, cost)
-        self._follow()
+        self.follow()
 
     def make_spec_decoding_stats(
         self,
@@ -52,10 +52,11 @@ class _Adaptive:
     def update_from_output(self, *args: Any, **options: Any) -> Any:
         """As vLLM's own; then the next rounds' length is chosen."""
         outputs = super().update_from_output(*args, **options)  # type: ignore[misc]
-        self._follow()
+        self.follow()
         return outputs
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Let the next round have the length that is chosen now."""
         sizes = self.scheduler_config.max_num_seqs + 1
         self.dynamic_sd_lookup = [self.draft_length.choose()] * sizes
 

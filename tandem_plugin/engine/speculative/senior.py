@@ -12,6 +12,7 @@ from tandem_plugin.engine.patches import (
     SPECULATIVE_PREFIX,
     draft_as_many_as_asked,
     keep_cpu_linear_weights,
+    let_workers_tell_of_drafts,
 )
 
 __all__ = ["speculative_class"]
@@ -45,6 +46,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     if vllm_config.device_config.device_type == "cpu":
         keep_cpu_linear_weights()
     draft_as_many_as_asked()
+    let_workers_tell_of_drafts()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     object.__setattr__(self, "tandem_board", author_board(vllm_config))
 

@@ -1,0 +1,63 @@
+"""The benchmarks of the speculative mode run and count what they should; how fast, no test says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.speculation import needs_drafting
+
+pytestmark = [needs_drafting, pytest.mark.timeout(900)]
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("benchmarks")
+    command = [sys.executable, str(SCRIPT), "--speculative", "--quick", "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def cases(out: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())["cases"]
+    return found
+
+
+def test_every_engine_is_measured_beside_single_models(out: Path) -> None:
+    found = cases(out, "speculative")
+    assert {name: len(case["rows"]) for name, case in found.items()} == {
+        "equal, lockstep": 1,
+        "equal, speculative": 4,
+        "small junior, lockstep": 1,
+        "small junior, speculative": 4,
+    }
+    for case in found.values():
+        for row in case["rows"]:
+            assert 0 < row["low"] <= row["median"] <= row["high"]
+            assert row["ratio_to_single_v1"]["median"] > 0
+            assert row["ratio_to_single_v2"]["median"] > 0
+
+
+@pytest.mark.parametrize("name", ["speculative", "drafting"])
+def test_every_round_had_the_drafts_that_were_asked_for(out: Path, name: str) -> None:
+    found = cases(out, name).values()
+    rows = found if name == "drafting" else [row for case in found for row in case["rows"]]
+    drafted = [row for row in rows if row["drafts"] is not None]
+    assert len(drafted) == {"speculative": 8, "drafting": 12}[name]
+    for row in drafted:
+        counted = row["counters"]
+        assert counted["drafts"] == row["drafts"] * counted["rounds"] > 0
+        assert counted["tokens"] <= counted["drafts"] + counted["rounds"]
+
+
+def test_tables_have_the_command_beside_every_figure(out: Path) -> None:
+    text = (out / "tables.md").read_text()
+    for name in ("speculative", "drafting"):
+        assert f"`python benchmarks/{name}.py --quick`" in text
