@@ -66,6 +66,14 @@ def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(run: VerlR
         assert step["actor/grad_norm"] > 0
 
 
+def test_every_step_says_what_became_of_its_drafts(run: VerlRun, record: Path) -> None:
+    for step in run.steps:
+        assert 0 <= step["tandem/draft_acceptance"] <= 1
+        assert 1 <= step["tandem/tokens_per_round"] <= DRAFTS + 1
+        assert step["tandem/forwards_per_token"] > 1
+    assert len({step["tandem/tokens_per_round"] for step in run.steps}) > 1  # not a running total
+
+
 def test_the_engine_drafted_and_recorded_the_authors_of_the_replay(
     run: VerlRun, record: Path, checkpoints: dict[str, Path]
 ) -> None:

@@ -26,6 +26,7 @@ from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
 from tandem_openrlhf.validation import ANSWERER, named_metrics
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.patches import TELL_OF_DRAFTS
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.fields import JUNIOR_MASK
@@ -94,13 +95,28 @@ def add_the_imitation_term(module: ModuleType) -> None:
 
 
 def ask_the_engines_for_tandem(module: ModuleType) -> None:
-    """Give every engine tandem's settings among its arguments.
+    """Give every engine tandem's settings among its arguments; let one that drafts say how it goes.
 
     Touches: ``RolloutRayActor`` as ``create_vllm_engines`` finds it in its module; the actor hands
-    its keywords to vLLM's ``AsyncEngineArgs``. Goes when: OpenRLHF passes engine arguments on.
+    its keywords to vLLM's ``AsyncEngineArgs``, and gets one method more. Goes when: OpenRLHF passes
+    engine arguments on, and a call to the engine's workers with its answer.
     """
-    if not isinstance(module.RolloutRayActor, _AskingActor):
-        module.RolloutRayActor = _AskingActor(module.RolloutRayActor)  # type: ignore[attr-defined]
+    if isinstance(module.RolloutRayActor, _AskingActor):
+        return
+    actor = module.RolloutRayActor
+    if _config().mode == "speculative":
+        import ray
+
+        own = actor.__ray_metadata__.modified_class.__ray_actor_class__
+        members = {"__module__": own.__module__, "__doc__": own.__doc__, "tandem_drafted": _drafted}
+        actor = ray.remote(type(own.__name__, (own,), members))
+    module.RolloutRayActor = _AskingActor(actor)  # type: ignore[attr-defined]
+
+
+async def _drafted(actor: Any) -> dict[str, int]:
+    """What became of an engine's drafts."""
+    workers = await actor.llm.collective_rpc(TELL_OF_DRAFTS)
+    return dict(workers[0])
 
 
 class _AskingActor:
@@ -267,7 +283,7 @@ def admit_batches(module: ModuleType) -> None:
 
 
 def watch_trainer(module: ModuleType) -> None:
-    """Go on numbering where a checkpoint or a step ended.
+    """Go on numbering where a checkpoint or a step ended; ask the engines for their drafts.
 
     Touches: ``PPOTrainer.init_checkpoint_states`` and ``train_step``, in the class behind Ray's
     actor class: Ray copies inherited methods there when the module is imported, so that patches of
@@ -304,9 +320,24 @@ def _number_from_checkpoint(original: Callable[..., Any], trainer: Any) -> Any:
 
 
 def _number_step(original: Callable[..., Any], trainer: Any, *rest: Any, **more: Any) -> Any:
-    status, step = original(trainer, *rest, **more)
+    status, step = _train_with_drafts(original, trainer, *rest, **more)
     _numbering(trainer.samples_generator).step = int(step)
     return status, step
+
+
+def _train_with_drafts(original: Callable[..., Any], trainer: Any, *rest: Any, **more: Any) -> Any:
+    trainer.experience_maker._tandem.ask_for_drafts(trainer.vllm_engines)
+    return original(trainer, *rest, **more)
+
+
+def ask_for_drafts_of_asynchronous_runs(module: ModuleType) -> None:
+    """Ask the engines for their drafts before each step of an asynchronous run.
+
+    Touches: ``TrainingActor.train_step``, in the class behind Ray's actor class, as
+    :func:`watch_trainer` does. Goes when: it does.
+    """
+    kind = module.TrainingActor.__ray_metadata__.modified_class
+    wrap_once(kind, "train_step", _train_with_drafts)
 
 
 def number_prompts_of_resumed_generators(module: ModuleType) -> None:
@@ -533,6 +564,7 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("openrlhf.trainer.ppo_trainer", name_the_teams_evaluation),
     ("openrlhf.trainer.ppo_trainer", watch_trainer),
     ("openrlhf.trainer.ppo_trainer_async", number_prompts_of_resumed_generators),
+    ("openrlhf.trainer.ppo_trainer_async", ask_for_drafts_of_asynchronous_runs),
     ("openrlhf.models.utils", average_over_no_tokens),
     ("openrlhf.models.loss", lose_nothing_over_no_tokens),
     ("openrlhf.trainer.ray.ppo_actor", meet_the_engines_first),

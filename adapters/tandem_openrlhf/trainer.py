@@ -12,6 +12,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_rows
+from tandem_plugin.training.drafting import DraftingLog
 from tandem_plugin.training.metrics import tandem_metrics
 
 __all__ = ["TandemTrainer"]
@@ -26,6 +27,8 @@ class TandemTrainer:
         self._group_size = int(args.rollout.n_samples_per_prompt)
         self._compared = args.algo.advantage.estimator not in GROUPLESS_ESTIMATORS
         self.metrics: dict[str, float] = {}
+        self._drafting = DraftingLog()
+        self._drafted: dict[str, float] = {}
 
     @classmethod
     def start(cls, config: TandemConfig, tokenizer: Any, args: Any) -> TandemTrainer:
@@ -37,6 +40,17 @@ class TandemTrainer:
         trainer = cls(config, TandemRules(config, Vocabulary.from_tokenizer(tokenizer)), args)
         print(announcement(config, trainer.rules.default), flush=True)
         return trainer
+
+    def ask_for_drafts(self, engines: Sequence[Any]) -> None:
+        """Learn what became of the drafts since the last step, from engines that draft.
+
+        engines: the handles of the run's rollout actors.
+        """
+        if self.config.mode == "speculative":
+            import ray
+
+            counters = ray.get([engine.tandem_drafted.remote() for engine in engines])
+            self._drafted = self._drafting.step(counters)
 
     def admit(self, samples: Sequence[Any]) -> None:
         """Check a training batch and keep its metrics; raise when it must not be trained on.
@@ -52,4 +66,4 @@ class TandemTrainer:
         check_rows(rows, self.rules)
         for sample, row in zip(samples, rows, strict=True):
             check_sample(sample, row)
-        self.metrics = tandem_metrics(rows)
+        self.metrics = {**tandem_metrics(rows), **self._drafted}

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from tandem_adapters.after_import import after_import
+from tandem_plugin.engine.patches import TELL_OF_DRAFTS
 from tandem_plugin.errors import EngineError, TandemError
 from tandem_plugin.training.fields import (
     AUTHORSHIP,
@@ -223,9 +224,9 @@ def watch_trainer_v1(module: ModuleType) -> None:
 
     Touches: ``PPOTrainer._init_tokenizer`` (the first thing that a trainer does, before workers),
     ``_build_replay_buffer`` (whose ``sample`` gives the trainer every batch, and metrics with it),
-    ``_update_actor`` (whose batch carries settings to the workers), ``_dump_generations``, and what
-    :func:`_validate_by_each` does. Goes when: verl offers plugins hooks on a trainer's start and
-    batches.
+    ``_update_actor`` (whose batch carries settings to the workers), ``_dump_generations``, what
+    :func:`_validate_by_each` does, and the ``server_handles`` of its server managers. Goes when:
+    verl offers plugins hooks on a trainer's start and batches.
     """
 
     def _init_tokenizer(original: Callable[..., Any], trainer: Any) -> Any:
@@ -322,11 +323,21 @@ def _examine(trainer: Any, batch: Any, tq: Any) -> dict[str, float]:
         tandem.admit_validation(rows)
         metrics = {}
     else:
-        metrics = tandem.admit(rows)
+        metrics = {**tandem.admit(rows), **_drafting(trainer, tandem)}
     folder = "validation_data_dir" if validates else "rollout_data_dir"
     if trainer.config.trainer.get(folder):
         tandem.remember(batch.keys, rows)
     return metrics
+
+
+def _drafting(trainer: Any, tandem: TandemTrainer) -> dict[str, float]:
+    """What became of the drafts since the last step; nothing from engines that do not draft."""
+    if tandem.config.mode != "speculative":
+        return {}
+    managers = (
+        getattr(trainer, name, None) for name in ("llm_server_manager", "standalone_server_manager")
+    )
+    return tandem.drafting([server for one in managers if one for server in one.server_handles])
 
 
 def _started(trainer: Any) -> TandemTrainer | None:
@@ -398,7 +409,7 @@ def watch_trainer_v0(module: ModuleType) -> None:
         tandem = _started(trainer)
         if tandem is None:
             return original(trainer, batch)
-        metrics = tandem.admit(rows_of_batch(batch))
+        metrics = {**tandem.admit(rows_of_batch(batch)), **_drafting(trainer, tandem)}
         if tandem.imitates:
             batch.batch[JUNIOR_MASK] = padded_junior_mask(batch)
             batch.meta_info[LAMBDA_JUN] = tandem.config.lambda_jun
@@ -528,6 +539,20 @@ def check_running_engine(module: ModuleType) -> None:
     wrap_once(module.vLLMHttpServer, "run_server", run_server)
 
 
+def let_servers_tell_of_drafts(module: ModuleType) -> None:
+    """Let the server of an engine that drafts say what became of its drafts.
+
+    Touches: ``vLLMHttpServer``, which gets one method more. Why: its ``collective_rpc`` keeps what
+    the workers answer to itself. Goes when: it returns it.
+    """
+
+    async def tandem_drafted(server: Any) -> dict[str, int]:
+        workers = await server.engine.collective_rpc(TELL_OF_DRAFTS)
+        return dict(workers[0])
+
+    module.vLLMHttpServer.tandem_drafted = tandem_drafted
+
+
 def pass_on_refusals(module: ModuleType) -> None:
     """Let the sentence with which the engine refuses a request leave the server's process.
 
@@ -562,5 +587,6 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("verl.trainer.ppo.padding_utils", imitate_nothing_in_padding),
     ("verl.workers.rollout.vllm_rollout.vllm_async_server", check_running_engine),
     ("verl.workers.rollout.vllm_rollout.vllm_async_server", pass_on_refusals),
+    ("verl.workers.rollout.vllm_rollout.vllm_async_server", let_servers_tell_of_drafts),
 )
 """(module of verl, patch that is applied once it is imported)."""

@@ -10,6 +10,7 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
+from tandem_plugin.training.drafting import DraftingLog
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
@@ -29,6 +30,7 @@ class TandemTrainer:
         self.validating: Pass | None = None
         """What is being validated; None at any other time."""
         self._rows: dict[str, Row] = {}
+        self._drafting = DraftingLog()
 
     @classmethod
     def start(cls, config: Any, tokenizer: Any) -> TandemTrainer | None:
@@ -73,6 +75,12 @@ class TandemTrainer:
         """Check a training batch and return its metrics; raise when it must not be trained on."""
         check_rows(rows, self.rules)
         return {**tandem_metrics(rows), **grading_metrics(rows)}
+
+    def drafting(self, servers: Sequence[Any]) -> dict[str, float]:
+        """What became of the drafts since the last step, from the handles of verl's servers."""
+        import ray
+
+        return self._drafting.step(ray.get([server.tandem_drafted.remote() for server in servers]))
 
     def validate(self, trainer: Any, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Validate once for everyone who is to answer, and return the metrics of all.

@@ -19,6 +19,7 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
         **schedule_parameters(rule.schedule),
         "boundaries": rule.boundaries.resolver,
         "junior": config.junior or "(the checkpoint the senior starts from)",
+        "mode": config.mode,
         "validation": config.validation,
         "seed": config.seed,
         "fingerprint": rule.fingerprint,

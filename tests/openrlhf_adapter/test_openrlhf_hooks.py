@@ -64,6 +64,7 @@ HOOKS = [
     ),
     ("openrlhf.trainer.ppo_utils.experience", "tensor_field", ["role"], False),
     ("openrlhf.trainer.ray.vllm_engine", "create_vllm_engines", ["num_engines"], False),
+    ("openrlhf.trainer.ray.vllm_engine", "RolloutRayActor.update_weight", ["self", "name"], True),
 ]
 
 

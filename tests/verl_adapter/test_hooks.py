@@ -96,6 +96,7 @@ HOOKS = [
     (SERVER, "vLLMHttpServer.__init__", ["self", "config"], False),
     (SERVER, "vLLMHttpServer.run_server", ["self", "args"], True),
     (SERVER, "vLLMHttpServer.generate", ["self", "prompt_ids", "sampling_params"], True),
+    (SERVER, "vLLMHttpServer.collective_rpc", ["self", "method"], True),
 ]
 
 

@@ -1,0 +1,83 @@
+"""OpenRLHF's real trainer on a speculative engine: it trains on what the replay says, and on that
+alone.
+
+OpenRLHF 0.11.2 pins a transformers that vLLM 0.32 does not take, and runs with the newer one all
+the same: `make test-speculative-openrlhf` makes such an environment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="OpenRLHF is not installed")
+
+from support.engine import V2_ON_CPU
+from support.openrlhf_run import OpenRLHFRun
+from support.openrlhf_setup import NOISE, STEPS, OpenRLHFSetup, assert_masks_are_the_replay, batches
+from support.records import all_records
+from support.speculation import needs_drafting
+
+pytestmark = [needs_drafting, pytest.mark.timeout(1800)]
+
+DRAFTS = 3
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("captured")
+
+
+@pytest.fixture(scope="module")
+def run(openrlhf: OpenRLHFSetup, captured: Path) -> OpenRLHFRun:
+    """Two synchronous steps with importance correction; micro-batches of one response."""
+    here = Path(__file__).parent
+    on_cpu = here / "support" / "openrlhf_on_cpu"
+    path = [str(V2_ON_CPU), str(on_cpu), str(here), os.environ.get("PYTHONPATH", "")]
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
+        *("--tandem.mode", "speculative", f"--tandem.num_draft_tokens={DRAFTS}"),
+        f"--tandem.record={captured / 'engine'}",
+        *("--train.micro_batch_size", "1", "--rollout.max_new_tokens", "16"),
+        hooks="capture_openrlhf",
+        environment={
+            "TANDEM_TEST_CAPTURE": str(captured),
+            "TANDEM_TEST_RUNNER": "v2",
+            "VLLM_USE_V2_MODEL_RUNNER": "1",
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+            # Beside the interpreter, PyTorch's compiler takes Triton for a GPU's.
+            "TORCHDYNAMO_DISABLE": "1",
+            "PYTHONPATH": os.pathsep.join(part for part in path if part),
+        },
+        timeout=1500,
+    )
+    assert run.exit_code == 0, run.log[-8000:]
+    assert len(run.steps) == STEPS
+    return run
+
+
+def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(run: OpenRLHFRun) -> None:
+    assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
+    assert all(0 < step["tandem/senior_share"] < 1 for step in run.steps)
+
+
+def test_masks_in_the_loss_are_the_replay_and_the_engines_record(
+    run: OpenRLHFRun, captured: Path, openrlhf: OpenRLHFSetup
+) -> None:
+    assert_masks_are_the_replay(captured, openrlhf.rule)
+    rows = all_records(captured / "engine")
+    assert len(rows) == sum(map(len, batches(captured)))
+    for row in rows:
+        replayed = openrlhf.rule.replay(row["response_ids"], row["tandem_seed"])
+        assert row["authorship"] == replayed.tolist()
+    assert sum(row["tandem_drafted"]["junior_drafts"] for row in rows) > 0
+
+
+def test_every_step_says_what_became_of_its_drafts(run: OpenRLHFRun) -> None:
+    for step in run.steps:
+        assert 0 <= step["tandem/draft_acceptance"] <= 1
+        assert 1 <= step["tandem/tokens_per_round"] <= DRAFTS + 1
+        assert step["tandem/forwards_per_token"] > 1
+    assert len({step["tandem/tokens_per_round"] for step in run.steps}) > 1  # not a running total

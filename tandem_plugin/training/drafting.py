@@ -1,0 +1,36 @@
+"""What a trainer's log says about the drafts of its speculative engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tandem_plugin.engine.speculative.drafted import Drafted
+
+__all__ = ["DraftingLog"]
+
+
+class DraftingLog:
+    """Turns engines' counters, which only grow, into the metrics of each step."""
+
+    def __init__(self) -> None:
+        self._before: list[Drafted] = []
+
+    def step(self, engines: Sequence[Mapping[str, int]]) -> dict[str, float]:
+        """The metrics of everything that was drafted since the last step, over all engines.
+
+        engines: the counters of each, always in the same order. ``tandem/draft_acceptance``: the
+        share of the drafts that the senior checked as its own and wrote;
+        ``tandem/tokens_per_round``: tokens a forward pass of the senior;
+        ``tandem/forwards_per_token``: forward passes of both models a token. A rate that had
+        nothing to count is left out.
+        """
+        now = [Drafted(**counters) for counters in engines]
+        before = self._before if len(self._before) == len(now) else [Drafted()] * len(now)
+        self._before = now
+        more = sum((a.since(b) for a, b in zip(now, before, strict=True)), Drafted())
+        rates = {
+            "tandem/draft_acceptance": more.acceptance,
+            "tandem/tokens_per_round": more.tokens_a_round,
+            "tandem/forwards_per_token": more.forwards_a_token,
+        }
+        return {name: rate for name, rate in rates.items() if rate == rate}
