@@ -59,8 +59,8 @@ class Shape:
 
 SENIOR = Shape(hidden=1024, intermediate=3072, layers=14, heads=16, kv_heads=8, head_dim=64)
 SMALL_JUNIOR = Shape(hidden=512, intermediate=1536, layers=6, heads=8, kv_heads=4, head_dim=64)
-LARGE_SENIOR = Shape(hidden=2048, intermediate=6144, layers=8, heads=16, kv_heads=8, head_dim=128)
-LARGE_JUNIOR = Shape(hidden=1024, intermediate=3072, layers=4, heads=8, kv_heads=4, head_dim=128)
+LARGE_SENIOR = Shape(2048, 6144, layers=12, heads=16, kv_heads=8, head_dim=128, vocabulary=512)
+LARGE_JUNIOR = Shape(1024, 3072, layers=8, heads=8, kv_heads=4, head_dim=128, vocabulary=512)
 TINY_SENIOR = Shape(64, 128, layers=2, heads=2, kv_heads=1, head_dim=32, vocabulary=512)
 TINY_JUNIOR = Shape(32, 64, layers=1, heads=1, kv_heads=1, head_dim=32, vocabulary=512)
 
