@@ -61,13 +61,23 @@ def test_reloading_in_place_changes_the_senior_and_no_bit_of_the_junior(
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "bucket"), [("senior", 1), ("junior", 5), ("senior", 1_000)]
+    ("checkpoint", "bucket", "processed"),
+    [("senior", 1, True), ("junior", 5, True), ("senior", 1, False), ("junior", 1_000, False)],
 )
 def test_each_weight_sync_changes_the_senior_and_no_bit_of_the_junior(
-    engine: Any, tokenizer: Any, checkpoints: dict[str, Path], checkpoint: str, bucket: int
+    engine: Any,
+    tokenizer: Any,
+    checkpoints: dict[str, Path],
+    checkpoint: str,
+    bucket: int,
+    processed: bool,
 ) -> None:
+    """Also where the trainer only loads, as OpenRLHF does: what was packed must follow."""
     before = engine.collective_rpc(worker.junior_digest)
-    assert engine.collective_rpc(worker.sync, args=(str(checkpoints[checkpoint]), bucket))[0] > 20
+    synced = engine.collective_rpc(
+        worker.sync, args=(str(checkpoints[checkpoint]), bucket, processed)
+    )
+    assert synced[0] > 20
     engine.reset_prefix_cache()
     assert engine.collective_rpc(worker.junior_digest) == before
     reference = Reference(checkpoints[checkpoint], checkpoints["junior"])

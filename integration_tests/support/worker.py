@@ -48,15 +48,16 @@ def buffers_hold_the_juniors_storage(worker: Any) -> bool:
     )
 
 
-def sync(worker: Any, checkpoint: str, bucket: int) -> int:
-    """A weight sync as trainers do it: plain names, in buckets, then processing once."""
+def sync(worker: Any, checkpoint: str, bucket: int, processed: bool = True) -> int:
+    """A weight sync as trainers do it: plain names, in buckets, then processing once, or never."""
     from vllm.model_executor.model_loader.utils import process_weights_after_loading
 
     model = worker.model_runner.model
     weights = list(load_file(Path(checkpoint) / "model.safetensors").items())
     for start in range(0, len(weights), bucket):
         model.load_weights(weights[start : start + bucket])
-    process_weights_after_loading(model, worker.model_config, worker.device)
+    if processed:
+        process_weights_after_loading(model, worker.model_config, worker.device)
     return len(weights)
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.patches import PREFIX, keep_cpu_linear_weights
+from tandem_plugin.engine.patches import PREFIX, keep_cpu_linear_weights, weights_were_loaded
 from tandem_plugin.errors import EngineError
 
 JUNIOR_PREFIX = "tandem_junior."
@@ -44,6 +44,7 @@ def composite_class(architecture: str) -> type[nn.Module]:
         "forward": _forward,
         "compute_logits": _compute_logits,
         "get_model_state_cls": _get_model_state_cls,
+        "load_weights": load_weights,
         "named_buffers": _named_buffers,
         "_senior": senior_class,
     }
@@ -107,6 +108,13 @@ def senior_state(self: Any) -> type[Any]:
 
     default: type[Any] = DefaultModelState
     return default
+
+
+def load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
+    """The senior's own, at its start and at every weight sync."""
+    loaded = self._senior.load_weights(self, *arguments, **options)
+    weights_were_loaded()
+    return loaded
 
 
 def _named_buffers(

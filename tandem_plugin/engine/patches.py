@@ -17,6 +17,7 @@ __all__ = [
     "keep_cpu_linear_weights",
     "let_workers_tell_of_drafts",
     "register_architectures",
+    "weights_were_loaded",
     "wrap_engine_config",
     "wrap_request_admission",
     "wrap_samples",
@@ -135,19 +136,42 @@ def wrap_samples() -> None:
 
 
 def keep_cpu_linear_weights() -> None:
-    """Keep a linear layer's weight after vLLM's CPU build has packed it.
+    """Keep a linear layer's weight after vLLM's CPU build packed it, and pack it anew on a sync.
 
-    Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers.
-    Versions: 0.27 to 0.32, CPU builds only. Why: the packed copy replaces the weight, so that a
-    weight sync finds nothing to load into and fails. Costs the memory of one copy. Goes when: the
-    CPU build can reload weights.
+    Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers, and
+    the ``cpu_linear`` that it gives a layer. Versions: 0.27 to 0.32, CPU builds only, eager. Why:
+    the packed copy replaces the weight, so that a weight sync finds nothing to load into and fails;
+    and where the weight is kept, the layer goes on with the packed copy of the old one unless the
+    trainer processes weights after loading, which not all do (see :func:`weights_were_loaded`).
+    Costs the memory of one copy. Goes when: the CPU build can reload weights.
     """
     from vllm.model_executor.layers import utils
 
     def wrapper(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
-        return dispatch(layer, remove_weight=False)
+        layer.cpu_linear = None
+        dispatch(layer, remove_weight=False)
+        packed, packed_after = layer.cpu_linear, _loads[0]
+        if packed is None:  # not a linear layer
+            del layer.cpu_linear
+            return
+
+        def cpu_linear(x: Any, weight: Any, bias: Any) -> Any:
+            if _loads[0] == packed_after:
+                return packed(x, weight, bias)
+            wrapper(dispatch, layer, remove_weight)
+            return layer.cpu_linear(x, weight, bias)
+
+        layer.cpu_linear = cpu_linear
 
     wrap_once(utils, "dispatch_cpu_unquantized_gemm", wrapper)
+
+
+_loads = [0]
+
+
+def weights_were_loaded() -> None:
+    """Let every linear layer that vLLM's CPU build packed be packed anew before its next use."""
+    _loads[0] += 1
 
 
 def draft_as_many_as_asked() -> None:

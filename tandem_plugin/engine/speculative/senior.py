@@ -30,6 +30,8 @@ def speculative_class(architecture: str) -> type[nn.Module]:
     """The subclass of one of vLLM's model classes that drafts in tandem."""
     from vllm import ModelRegistry
 
+    from tandem_plugin.engine.composite import load_weights
+
     senior_class = ModelRegistry.models[architecture].load_model_cls()
     members = {
         "__init__": _init,
@@ -37,6 +39,7 @@ def speculative_class(architecture: str) -> type[nn.Module]:
         "__qualname__": SPECULATIVE_PREFIX + architecture,
         "__doc__": f"{architecture} as the senior of an engine whose junior drafts.",
         "get_model_state_cls": _get_model_state_cls,
+        "load_weights": load_weights,
         "_senior": senior_class,
     }
     return type(SPECULATIVE_PREFIX + architecture, (senior_class,), members)
