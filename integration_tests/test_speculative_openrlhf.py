@@ -7,14 +7,13 @@ the same: `make test-speculative-openrlhf` makes such an environment.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed")
 
-from support.engine import V2_ON_CPU
+from support.engine import v2_variables
 from support.openrlhf_run import OpenRLHFRun
 from support.openrlhf_setup import NOISE, STEPS, OpenRLHFSetup, assert_masks_are_the_replay, batches
 from support.records import all_records
@@ -35,7 +34,6 @@ def run(openrlhf: OpenRLHFSetup, captured: Path) -> OpenRLHFRun:
     """Two synchronous steps with importance correction; micro-batches of one response."""
     here = Path(__file__).parent
     on_cpu = here / "support" / "openrlhf_on_cpu"
-    path = [str(V2_ON_CPU), str(on_cpu), str(here), os.environ.get("PYTHONPATH", "")]
     run = openrlhf.bench.run(
         *openrlhf.flags,
         *("--tandem.mode", "speculative", f"--tandem.num_draft_tokens={DRAFTS}"),
@@ -44,12 +42,9 @@ def run(openrlhf: OpenRLHFSetup, captured: Path) -> OpenRLHFRun:
         hooks="capture_openrlhf",
         environment={
             "TANDEM_TEST_CAPTURE": str(captured),
-            "TANDEM_TEST_RUNNER": "v2",
-            "VLLM_USE_V2_MODEL_RUNNER": "1",
-            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
             # Beside the interpreter, PyTorch's compiler takes Triton for a GPU's.
             "TORCHDYNAMO_DISABLE": "1",
-            "PYTHONPATH": os.pathsep.join(part for part in path if part),
+            **v2_variables(on_cpu, here),
         },
         timeout=1500,
     )

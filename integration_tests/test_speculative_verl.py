@@ -6,14 +6,13 @@ same: `make test-speculative-verl` makes such an environment.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
-from support.engine import V2_ON_CPU
+from support.engine import v2_variables
 from support.records import all_records
 from support.speculation import needs_drafting
 from support.verl_run import TANDEM, VerlBench, VerlRun
@@ -35,7 +34,6 @@ def run(
     tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], record: Path
 ) -> VerlRun:
     bench = VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
-    path = [str(V2_ON_CPU), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     done = bench.run(
         f"{TANDEM}.schedule=word",
         f"{TANDEM}.cap={CAP}",
@@ -46,12 +44,7 @@ def run(
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         f"data.max_response_length={LENGTH}",
         "trainer.total_training_steps=3",
-        environment={
-            "TANDEM_TEST_RUNNER": "v2",
-            "VLLM_USE_V2_MODEL_RUNNER": "1",
-            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-            "PYTHONPATH": os.pathsep.join(part for part in path if part),
-        },
+        environment=v2_variables(Path(__file__).parent),
         timeout=1500,
     )
     assert done.exit_code == 0, done.log[-8000:]

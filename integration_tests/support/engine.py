@@ -30,16 +30,20 @@ def on_runner(runner: str) -> Iterator[None]:
         return
     import vllm.config.vllm as config
 
-    path = os.pathsep.join(p for p in (str(V2_ON_CPU), os.environ.get("PYTHONPATH")) if p)
-    settings = {
+    # The front end only looks whether there is a Triton; kernels run in the engine's processes.
+    with mock.patch.dict(os.environ, v2_variables()), mock.patch.object(config, "HAS_TRITON", True):
+        yield
+
+
+def v2_variables(*folders: Path) -> dict[str, str]:
+    """Variables with which processes take Model Runner V2; folders: further ones to import from."""
+    path = [V2_ON_CPU, *folders, os.environ.get("PYTHONPATH")]
+    return {
         "TANDEM_TEST_RUNNER": "v2",
         "VLLM_USE_V2_MODEL_RUNNER": "1",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-        "PYTHONPATH": path,
+        "PYTHONPATH": os.pathsep.join(str(part) for part in path if part),
     }
-    # The front end only looks whether there is a Triton; kernels run in the engine's processes.
-    with mock.patch.dict(os.environ, settings), mock.patch.object(config, "HAS_TRITON", True):
-        yield
 
 
 def engine_settings(tandem: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
