@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import traffic, worker
+from support import traffic
 from support.boundary_ids import word_boundaries
-from support.engine import AsyncEngine, async_engine
+from support.engine import AsyncEngine, async_engine, engine_settings, on_runner
 from support.models import make_model
+from support.records import recorded
 from support.reference import Reference, algorithm_1
 from support.speculation import needs_drafting
 
+from tandem_plugin.engine.patches import TELL_OF_DRAFTS
 from tandem_plugin.engine.speculative.drafted import Drafted
 
 pytestmark = needs_drafting
@@ -72,5 +74,30 @@ def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
 
 def counters(running: AsyncEngine) -> dict[str, int]:
     """The engine's counters of drafting."""
-    (found,) = running.run(running.engine.collective_rpc(worker.drafted))
+    (found,) = running.run(running.engine.collective_rpc(TELL_OF_DRAFTS))
     return dict(found)
+
+
+def test_an_llm_says_what_became_of_its_drafts(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    """The sum of what its own record says of each request."""
+    from vllm import SamplingParams
+
+    from tandem_plugin.engine import TandemLLM
+
+    tandem = {"mode": "speculative", "junior": str(checkpoints["other"]), "record": str(tmp_path)}
+    with on_runner("v2"):
+        llm = TandemLLM(str(checkpoints["senior"]), tandem=tandem, **engine_settings(None))
+        try:
+            assert llm.drafted() == Drafted()
+            params = SamplingParams(temperature=1.0, max_tokens=12, ignore_eos=True)
+            outputs = llm.generate(PROMPTS, params, tandem=7, use_tqdm=False)
+            llm.generate(PROMPTS[0], params, tandem="off", use_tqdm=False)
+            seeds = [output.outputs[0].tandem_seed for output in outputs]
+            rows = recorded(tmp_path, seeds)
+            each = [Drafted(**rows[seed]["tandem_drafted"]) for seed in seeds]
+            assert llm.drafted() == sum(each, Drafted())
+            assert llm.drafted().rounds > 0
+        finally:
+            llm.llm_engine.engine_core.shutdown()

@@ -43,6 +43,11 @@ def rules(tokenizer: Any) -> TandemRules:
     return TandemRules(config, Vocabulary.from_tokenizer(tokenizer))
 
 
+def test_in_lockstep_nothing_is_drafted(llm: Any) -> None:
+    with pytest.raises(EngineError, match="In lockstep nothing is drafted"):
+        llm.drafted()
+
+
 @pytest.fixture
 def params() -> Any:
     from vllm import SamplingParams

@@ -124,9 +124,3 @@ def update_draft(worker: Any, checkpoint: str) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "loaded"
-
-
-def drafted(worker: Any) -> dict[str, int]:
-    from tandem_plugin.engine.speculative.rounds import drafted_by
-
-    return drafted_by(worker)
