@@ -70,12 +70,21 @@ def test_vocabularies_may_be_padded_to_different_lengths(
 def test_compiled_models_write_the_same_tokens(
     checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch.compile on, as vLLM does by default; senior and junior are compiled apart."""
+    """torch.compile on, as vLLM does by default; senior and junior are compiled apart.
+
+    After a weight sync as well, also where the trainer only loads.
+    """
     monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
     tandem = {"cap": CAP, "junior": checkpoints["other"]}
     with tandem_engine("v1", checkpoints["senior"], tandem, enforce_eager=False) as engine:
         responses = greedy(engine, tokenizer, [3, 4])
-    assert responses == expected(checkpoints["senior"], checkpoints["other"], tokenizer, [3, 4])
+        assert responses == expected(checkpoints["senior"], checkpoints["other"], tokenizer, [3, 4])
+        for senior, processed in (("junior", False), ("senior", True)):  # two weight syncs
+            engine.collective_rpc(worker.sync, args=(str(checkpoints[senior]), 5, processed))
+            engine.reset_prefix_cache()
+            responses = greedy(engine, tokenizer, [3, 4])
+            theirs = expected(checkpoints[senior], checkpoints["other"], tokenizer, [3, 4])
+            assert responses == theirs
 
 
 @pytest.mark.long

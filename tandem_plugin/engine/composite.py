@@ -17,7 +17,11 @@ from torch import nn
 from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.patches import PREFIX, keep_cpu_linear_weights, weights_were_loaded
+from tandem_plugin.engine.patches import (
+    PREFIX,
+    keep_cpu_linear_weights,
+    pack_cpu_linear_weights_anew,
+)
 from tandem_plugin.errors import EngineError
 
 JUNIOR_PREFIX = "tandem_junior."
@@ -113,7 +117,7 @@ def senior_state(self: Any) -> type[Any]:
 def load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
     """The senior's own, at its start and at every weight sync."""
     loaded = self._senior.load_weights(self, *arguments, **options)
-    weights_were_loaded()
+    pack_cpu_linear_weights_anew(self, loaded)
     return loaded
 
 

@@ -16,8 +16,8 @@ __all__ = [
     "draft_as_many_as_asked",
     "keep_cpu_linear_weights",
     "let_workers_tell_of_drafts",
+    "pack_cpu_linear_weights_anew",
     "register_architectures",
-    "weights_were_loaded",
     "wrap_engine_config",
     "wrap_request_admission",
     "wrap_samples",
@@ -136,42 +136,41 @@ def wrap_samples() -> None:
 
 
 def keep_cpu_linear_weights() -> None:
-    """Keep a linear layer's weight after vLLM's CPU build packed it, and pack it anew on a sync.
+    """Keep a linear layer's weight after vLLM's CPU build has packed it.
 
-    Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers, and
-    the ``cpu_linear`` that it gives a layer. Versions: 0.27 to 0.32, CPU builds only, eager. Why:
-    the packed copy replaces the weight, so that a weight sync finds nothing to load into and fails;
-    and where the weight is kept, the layer goes on with the packed copy of the old one unless the
-    trainer processes weights after loading, which not all do (see :func:`weights_were_loaded`).
-    Costs the memory of one copy. Goes when: the CPU build can reload weights.
+    Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers.
+    Versions: 0.27 to 0.32, CPU builds only. Why: the packed copy replaces the weight, so that a
+    weight sync finds nothing to load into and fails. Costs the memory of one copy. Goes when: the
+    CPU build can reload weights.
     """
     from vllm.model_executor.layers import utils
 
     def wrapper(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
-        layer.cpu_linear = None
-        dispatch(layer, remove_weight=False)
-        packed, packed_after = layer.cpu_linear, _loads[0]
-        if packed is None:  # not a linear layer
-            del layer.cpu_linear
-            return
-
-        def cpu_linear(x: Any, weight: Any, bias: Any) -> Any:
-            if _loads[0] == packed_after:
-                return packed(x, weight, bias)
-            wrapper(dispatch, layer, remove_weight)
-            return layer.cpu_linear(x, weight, bias)
-
-        layer.cpu_linear = cpu_linear
+        return dispatch(layer, remove_weight=False)
 
     wrap_once(utils, "dispatch_cpu_unquantized_gemm", wrapper)
 
 
-_loads = [0]
+def pack_cpu_linear_weights_anew(model: Any, loaded: Any) -> None:
+    """Let the linear layers that weights were loaded into compute with these weights.
 
+    loaded: the names of the parameters, as ``load_weights`` returns them; all where it says
+    nothing. Touches: ``cpu_linear``, a layer's function over the packed copy of its weight, and
+    ``dispatch_cpu_unquantized_gemm``, which makes it. Versions: 0.27 to 0.32, CPU builds only. Why:
+    the copy is made when weights are processed after loading, which OpenRLHF's sync leaves out, so
+    that the layer would go on with the old ones. Goes when: as :func:`keep_cpu_linear_weights`.
+    """
+    packed = [module for module in model.modules() if "cpu_linear" in vars(module)]
+    if not packed:
+        return
+    from vllm.model_executor.layers import utils
 
-def weights_were_loaded() -> None:
-    """Let every linear layer that vLLM's CPU build packed be packed anew before its next use."""
-    _loads[0] += 1
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    names = parameters.keys() if loaded is None else loaded
+    changed = {id(parameters[name]) for name in names if name in parameters}
+    for module in packed:
+        if id(module.weight) in changed:
+            utils.dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
 
 def draft_as_many_as_asked() -> None:
