@@ -1,4 +1,4 @@
-"""verl's real trainer on a speculative engine: what the actor computes is what the engine sampled.
+"""verl's real trainers on a speculative engine: what the actor computes is what the engine sampled.
 
 verl 0.9.1 pins a transformers that vLLM 0.32 does not take, and runs with the newer one all the
 same: `make test-speculative-verl` makes such an environment.
@@ -24,14 +24,23 @@ pytestmark = [needs_drafting, pytest.mark.timeout(1800)]
 CAP, DRAFTS, LENGTH = 4, 3, 12
 
 
+@pytest.fixture(scope="module", params=["v1", "v0"])
+def trainer(request: pytest.FixtureRequest) -> str:
+    """verl's present trainer, and the one before it."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def record(tmp_path_factory: pytest.TempPathFactory, trainer: str) -> Path:
     return tmp_path_factory.mktemp("record")
 
 
 @pytest.fixture(scope="module")
 def run(
-    tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], record: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    checkpoints: dict[str, Path],
+    trainer: str,
+    record: Path,
 ) -> VerlRun:
     bench = VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
     done = bench.run(
@@ -44,6 +53,7 @@ def run(
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         f"data.max_response_length={LENGTH}",
         "trainer.total_training_steps=3",
+        f"trainer.use_v1={trainer == 'v1'}",
         environment=v2_variables(Path(__file__).parent),
         timeout=1500,
     )
