@@ -11,8 +11,17 @@ from support.boundary_ids import word_boundaries
 from support.engine import async_engine, tandem_engine
 from support.models import make_model
 from support.reference import Reference, algorithm_1
+from support.speculation import needs_drafting
+
+from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
 CAP = 4
+MODES = ["lockstep", pytest.param("speculative", marks=needs_drafting)]
+ENGINES = [
+    ("v1", "lockstep"),
+    ("v2", "lockstep"),
+    pytest.param("v2", "speculative", marks=needs_drafting),
+]
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 LENGTH = 16
 
@@ -67,16 +76,35 @@ def test_vocabularies_may_be_padded_to_different_lengths(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("mode", MODES)
+def test_an_engine_warms_up_as_on_a_gpu(
+    checkpoints: dict[str, Path], tokenizer: Any, mode: str
+) -> None:
+    """Also one that takes no request without tandem, which vLLM's own have not."""
+    tandem = {"cap": CAP, "junior": checkpoints["other"], "mode": mode, "require": True}
+    with tandem_engine("v2", checkpoints["senior"], tandem) as engine:
+        engine.collective_rpc(worker.warm_up_as_on_a_gpu)
+        responses = greedy(engine, tokenizer, [3, 4])
+    assert responses == expected(checkpoints["senior"], checkpoints["other"], tokenizer, [3, 4])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("runner", "mode"), ENGINES)
 def test_compiled_models_write_the_same_tokens(
-    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoints: dict[str, Path],
+    tokenizer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runner: str,
+    mode: str,
 ) -> None:
     """torch.compile on, as vLLM does by default; senior and junior are compiled apart.
 
     After a weight sync as well, also where the trainer only loads.
     """
     monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
-    tandem = {"cap": CAP, "junior": checkpoints["other"]}
-    with tandem_engine("v1", checkpoints["senior"], tandem, enforce_eager=False) as engine:
+    tandem = {"cap": CAP, "junior": checkpoints["other"], "mode": mode}
+    with tandem_engine(runner, checkpoints["senior"], tandem, enforce_eager=False) as engine:
         responses = greedy(engine, tokenizer, [3, 4])
         assert responses == expected(checkpoints["senior"], checkpoints["other"], tokenizer, [3, 4])
         for senior, processed in (("junior", False), ("senior", True)):  # two weight syncs
@@ -88,29 +116,38 @@ def test_compiled_models_write_the_same_tokens(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("runner", "mode"), ENGINES)
 def test_tensor_parallel_ranks_agree_on_authors(
-    checkpoints: dict[str, Path], tokenizer: Any
+    checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
 ) -> None:
-    """On V1: without a GPU, V2's ranks compile a kernel for which the stand-in has no target."""
-    tandem = {"cap": CAP, "junior": checkpoints["junior"]}
-    with tandem_engine("v1", checkpoints["senior"], tandem, tensor_parallel_size=2) as engine:
+    tandem = {"cap": CAP, "junior": checkpoints["junior"], "mode": mode}
+    with tandem_engine(runner, checkpoints["senior"], tandem, tensor_parallel_size=2) as engine:
         responses = greedy(engine, tokenizer, [5, 6])
         assert len(set(engine.collective_rpc(worker.rank))) == 2
     assert responses == expected(checkpoints["senior"], checkpoints["junior"], tokenizer, [5, 6])
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("runner", "mode"), ENGINES)
 def test_data_parallel_engines_keep_every_authorship(
-    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path, runner: str, mode: str
 ) -> None:
     record = tmp_path / "record"
-    tandem = {"cap": CAP, "junior": checkpoints["other"], "record": record}
-    jobs = traffic.random_jobs(40, tokenizer, 3, longest=20, arrival=0.01, seeded=True, abort=0.0)
+    tandem = {"cap": CAP, "junior": checkpoints["other"], "record": record, "mode": mode}
+    drafts = mode == "speculative"
+    jobs = traffic.random_jobs(
+        40, tokenizer, 3, longest=20, arrival=0.01, seeded=True, abort=0.0, drafted=drafts
+    )
     with async_engine(
-        "v1", checkpoints["senior"], tandem, async_scheduling=False, data_parallel_size=2
+        runner,
+        checkpoints["senior"],
+        tandem,
+        async_scheduling=runner == "v2",
+        data_parallel_size=2,
     ) as running:
         responses = running.run(traffic.send(running.engine, jobs, patience=300))
     rules = traffic.make_rules(tokenizer, {"cap": CAP})
-    report = traffic.check(jobs, responses, rules, record)
+    spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if drafts else int(runner == "v2")
+    report = traffic.check(jobs, responses, rules, record, spare=spare)
     assert (report.lost, report.mismatches) == ([], [])
     assert len(list(record.glob("*.jsonl"))) == 2

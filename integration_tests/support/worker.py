@@ -31,6 +31,18 @@ def rank(worker: Any) -> int:
     return int(worker.rank)
 
 
+def warm_up_as_on_a_gpu(worker: Any) -> None:
+    """What Model Runner V2 runs before the first request, and its worker on a CPU leaves out."""
+    from vllm.v1.worker.gpu.warmup import run_mixed_prefill_decode_warmup, warmup_kernels
+
+    runner = worker.model_runner
+    runner.profile_run()
+    worker.execute_dummy_batch()
+    steps = worker.execute_model, worker.sample_tokens
+    warmup_kernels(runner, *steps)
+    assert run_mixed_prefill_decode_warmup(runner, *steps, 12)
+
+
 def parameter_names(worker: Any) -> list[str]:
     return [name for name, _ in worker.model_runner.model.named_parameters()]
 

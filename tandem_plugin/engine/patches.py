@@ -182,19 +182,17 @@ def draft_as_many_as_asked() -> None:
     """
     from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneARSpeculator
 
-    def wrapper(
-        propose: Callable[..., Any], speculator: Any, batch: Any, *rest: Any, **options: Any
-    ) -> Any:
+    def wrapper(propose: Callable[..., Any], speculator: Any, *args: Any, **options: Any) -> Any:
         most, asked = speculator.num_speculative_steps, options.get("num_speculative_tokens")
         if not asked or asked >= most or not hasattr(speculator.model, "draft_only"):
-            return propose(speculator, batch, *rest, **options)
+            return propose(speculator, *args, **options)
         speculator.model.draft_only(asked)
         speculator.num_speculative_steps = asked
         try:
-            propose(speculator, batch, *rest, **options)
+            requests = len(propose(speculator, *args, **options))
         finally:
             speculator.num_speculative_steps = most
-        return speculator.draft_tokens[: batch.num_reqs]
+        return speculator.draft_tokens[:requests]
 
     wrap_once(StandaloneARSpeculator, "propose", wrapper)
 

@@ -38,6 +38,10 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
 
         backends.backends["cpu"] = Backend  # type: ignore[attr-defined]
 
+    def compile_without_triton(triton: ModuleType) -> None:
+        """PyTorch's compiler would take the interpreter for a compiler of kernels for a GPU."""
+        triton.has_triton = lambda: False  # type: ignore[attr-defined]
+
     def replace_log1p(kernels: ModuleType) -> None:
         """The interpreter has no libdevice."""
         import triton.language as tl
@@ -104,6 +108,7 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
     after_import("triton.runtime.interpreter", take_any_mask)
     after_import("triton.runtime.interpreter", take_all_nan)
     after_import("triton.backends", offer_a_cpu_backend)
+    after_import("torch.utils._triton", compile_without_triton)
     after_import("vllm.v1.worker.gpu.sample.gumbel", replace_log1p)
     after_import("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils", replace_log1p)
     after_import("vllm.v1.sample.ops.topk_topp_sampler", without_triton)
