@@ -55,11 +55,21 @@ def expected(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("runner", "longer"), [("v1", "senior"), ("v2", "junior")])
+@pytest.mark.parametrize(
+    ("runner", "mode", "longer"),
+    [
+        ("v1", "lockstep", "senior"),
+        ("v2", "lockstep", "junior"),
+        pytest.param("v2", "speculative", "senior", marks=needs_drafting),
+        pytest.param("v2", "speculative", "junior", marks=needs_drafting),
+    ],
+)
 def test_vocabularies_may_be_padded_to_different_lengths(
-    tmp_path: Path, tokenizer: Any, runner: str, longer: str
+    tmp_path: Path, tokenizer: Any, runner: str, mode: str, longer: str
 ) -> None:
     """Ids past the shorter vocabulary are never sampled, whoever writes."""
+    from vllm import SamplingParams
+
     sizes = {"senior": len(tokenizer), "junior": len(tokenizer)}
     sizes[longer] += 96
     senior, junior = (
@@ -67,12 +77,23 @@ def test_vocabularies_may_be_padded_to_different_lengths(
         for seed, name in enumerate(sizes)
     )
     seeds = [1, 2]
-    with tandem_engine(runner, senior, {"cap": CAP, "junior": junior}) as engine:
+    with tandem_engine(runner, senior, {"cap": CAP, "junior": junior, "mode": mode}) as engine:
         responses = greedy(engine, tokenizer, seeds)
+        flat = SamplingParams(
+            n=4,
+            temperature=2.0,
+            max_tokens=LENGTH,
+            ignore_eos=True,
+            extra_args={"tandem": {"seed": 7}},
+        )
+        sampled = engine.generate([{"prompt_token_ids": [5]}] * 4, flat, use_tqdm=False)
         if longer == "senior":
             with pytest.raises(ValueError, match="share only the ids below"):
                 engine.generate({"prompt_token_ids": [5, sizes["senior"] - 1]}, use_tqdm=False)
     assert responses == expected(senior, junior, tokenizer, seeds, len(tokenizer))
+    written = [one.token_ids for output in sampled for one in output.outputs]
+    assert len(written) == 16
+    assert all(max(ids) < len(tokenizer) for ids in written)
 
 
 @pytest.mark.long

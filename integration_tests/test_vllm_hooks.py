@@ -181,6 +181,16 @@ def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
 
 
 @needs_drafting
+def test_draft_models_have_their_targets_number_of_token_ids() -> None:
+    """What padded juniors rest on, and why the check is wrapped."""
+    config = source_of("vllm.config.speculative")
+    assert "self.verify_equal_vocab_size_if_draft_model()" in config
+    assert "return self.model_arch_config.vocab_size" in source_of("vllm.config.model")
+    speculator = source_of("vllm.v1.worker.gpu.spec_decode.speculator")
+    assert "self.vocab_size = self.draft_model_config.get_vocab_size()" in speculator
+
+
+@needs_drafting
 def test_penalties_count_a_responses_tokens_in_one_table() -> None:
     penalties = source_of("vllm.v1.worker.gpu.sample.penalties")
     for name in ("self.use_penalty = np.zeros(", "self.output_bin_counts = torch.zeros("):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.engine.board import Authors
 
-__all__ = ["Heads"]
+__all__ = ["Heads", "in_seniors_ids", "without_foreign_ids"]
 
 
 class Heads:
@@ -77,17 +77,34 @@ class Heads:
         logits: torch.Tensor | None = self._senior_class.compute_logits(
             self._senior, states.contiguous()
         )
-        if logits is not None and self._shared < self._vocabulary:
-            logits[:, self._shared :] = -torch.inf
-        return logits
+        return logits if logits is None else without_foreign_ids(logits, self._shared)
 
     def _of_junior(self, states: torch.Tensor) -> torch.Tensor | None:
         logits: torch.Tensor | None = self._junior.compute_logits(states.contiguous())
-        if logits is None or logits.shape[1] == self._vocabulary:
-            return logits
-        fitted = logits.new_full((logits.shape[0], self._vocabulary), -torch.inf)
-        fitted[:, : self._shared] = logits[:, : self._shared]
-        return fitted
+        return logits if logits is None else in_seniors_ids(logits, self._vocabulary)
+
+
+def without_foreign_ids(logits: torch.Tensor, shared: int) -> torch.Tensor:
+    """The senior's logits, changed in place, where the junior reads only ids below ``shared``.
+
+    logits: ``[rows, senior's vocabulary]``.
+    """
+    if shared < logits.shape[1]:
+        logits[:, shared:] = -torch.inf
+    return logits
+
+
+def in_seniors_ids(logits: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """The junior's logits over the senior's ids, -inf for those it has not.
+
+    logits: ``[rows, junior's vocabulary]``. Returns ``[rows, vocabulary]``.
+    """
+    if logits.shape[1] == vocabulary:
+        return logits
+    fitted = logits.new_full((logits.shape[0], vocabulary), -torch.inf)
+    shared = min(logits.shape[1], vocabulary)
+    fitted[:, :shared] = logits[:, :shared]
+    return fitted
 
 
 def _to_device(rows: NDArray[np.int64], device: torch.device) -> torch.Tensor:

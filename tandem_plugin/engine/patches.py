@@ -14,6 +14,7 @@ from tandem_plugin.wrapping import wrap_once
 
 __all__ = [
     "draft_as_many_as_asked",
+    "give_drafts_their_targets_ids",
     "keep_cpu_linear_weights",
     "let_workers_tell_of_drafts",
     "pack_cpu_linear_weights_anew",
@@ -171,6 +172,26 @@ def pack_cpu_linear_weights_anew(model: Any, loaded: Any) -> None:
     for module in packed:
         if id(module.weight) in changed:
             utils.dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+
+
+def give_drafts_their_targets_ids() -> None:
+    """Let a junior draft whose vocabulary is padded to another length than the senior's.
+
+    Touches: ``SpeculativeConfig.verify_equal_vocab_size_if_draft_model`` and the number of token
+    ids in the draft's ``model_arch_config``, by which the speculator sizes its buffers; the junior
+    gives its logits over as many. Versions: 0.32. Why: vLLM's draft models must have as many ids
+    as their targets, padding included. Goes when: they need no more.
+    """
+    from vllm.config import SpeculativeConfig
+
+    def wrapper(verify: Callable[..., Any], speculative: Any) -> Any:
+        target, draft = speculative.target_model_config, speculative.draft_model_config
+        architectures = getattr(getattr(target, "hf_config", None), "architectures", None) or [""]
+        if draft is not None and architectures[0].startswith(SPECULATIVE_PREFIX):
+            draft.model_arch_config.vocab_size = target.get_vocab_size()
+        return verify(speculative)
+
+    wrap_once(SpeculativeConfig, "verify_equal_vocab_size_if_draft_model", wrapper)
 
 
 def draft_as_many_as_asked() -> None:

@@ -7,6 +7,7 @@ import importlib.util
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.patches import give_drafts_their_targets_ids
 from tandem_plugin.errors import EngineError
 
 __all__ = ["ask_for_drafts", "check_drafting", "choose_scheduler", "make_junior_the_draft"]
@@ -36,7 +37,7 @@ def ask_for_drafts(args: Any, config: TandemConfig, junior: str) -> None:
             f"scheduler_cls={args.scheduler_cls!r} does not go with adaptive_drafts, which brings "
             "a scheduler of its own. Leave one of the two out."
         )
-    _check_sizes(args, junior)
+    give_drafts_their_targets_ids()
     args.speculative_config = {
         "method": "draft_model",
         "model": junior,
@@ -104,24 +105,6 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
         raise EngineError(
             f"The junior reads at most {draft.max_model_len} tokens, but max_model_len is "
             f"{model.max_model_len}. Lower max_model_len."
-        )
-
-
-def _check_sizes(args: Any, junior: str) -> None:
-    """vLLM's draft models have as many token ids as what they draft for, padding included."""
-    from vllm.transformers_utils.config import get_config
-
-    if junior == str(args.model):
-        return
-    sizes = [
-        getattr(get_config(path, args.trust_remote_code), "vocab_size", None)
-        for path in (args.hf_config_path or args.model, junior)
-    ]
-    if sizes[0] != sizes[1]:
-        raise EngineError(
-            f"The senior has {sizes[0]} token ids and the junior {junior!r} has {sizes[1]}: vLLM's "
-            "draft models need as many as their target, padding included. Pad the smaller one's "
-            "embeddings, or use mode='lockstep'."
         )
 
 

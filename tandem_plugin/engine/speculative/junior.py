@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tandem_plugin.engine.heads import in_seniors_ids
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.errors import EngineError
@@ -33,6 +34,8 @@ class TandemJunior(nn.Module):
         # Not through nn.Module.__setattr__, which would register the junior as a submodule.
         object.__setattr__(self, "junior", load_junior(vllm_config))
         self.config = self.junior.config
+        target = vllm_config.speculative_config.target_model_config
+        self._vocabulary = int(target.get_vocab_size())
         self._drafting: Drafting | None = None
         self._read: torch.Tensor | None = None
         """While drafting, the token ids of the last forward pass."""
@@ -71,9 +74,9 @@ class TandemJunior(nn.Module):
         return logits
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
-        """The junior's own logits: ``[rows, vocabulary]``."""
+        """The junior's own logits, over the senior's ids: ``[rows, vocabulary]``."""
         logits: torch.Tensor | None = self.junior.compute_logits(hidden_states)
-        return logits
+        return logits if logits is None else in_seniors_ids(logits, self._vocabulary)
 
     def draft(self, drafting: Drafting | None) -> None:
         """Say for which requests the speculator drafts next; None when none is in tandem."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
 from torch import nn
 
 from tandem_plugin.engine.board import author_board
+from tandem_plugin.engine.heads import without_foreign_ids
 from tandem_plugin.engine.patches import (
     SPECULATIVE_PREFIX,
     draft_as_many_as_asked,
     keep_cpu_linear_weights,
     let_workers_tell_of_drafts,
 )
+from tandem_plugin.engine.vocabularies import shared_vocabulary
 
 __all__ = ["speculative_class"]
 
@@ -38,6 +41,7 @@ def speculative_class(architecture: str) -> type[nn.Module]:
         "__module__": __name__,
         "__qualname__": SPECULATIVE_PREFIX + architecture,
         "__doc__": f"{architecture} as the senior of an engine whose junior drafts.",
+        "compute_logits": _compute_logits,
         "get_model_state_cls": _get_model_state_cls,
         "load_weights": load_weights,
         "_senior": senior_class,
@@ -52,6 +56,13 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     let_workers_tell_of_drafts()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     object.__setattr__(self, "tandem_board", author_board(vllm_config))
+    self.tandem_shared_ids = shared_vocabulary(vllm_config)
+
+
+def _compute_logits(self: Any, *arguments: Any, **options: Any) -> torch.Tensor | None:
+    """The senior's own, without ids that the junior could not read."""
+    logits: torch.Tensor | None = self._senior.compute_logits(self, *arguments, **options)
+    return logits if logits is None else without_foreign_ids(logits, self.tandem_shared_ids)
 
 
 def _get_model_state_cls(self: Any) -> type[Any]:
