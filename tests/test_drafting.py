@@ -161,11 +161,30 @@ class Inner(torch.nn.Module):
         return hidden[:, :1].expand(-1, VOCABULARY) * 2
 
 
+def make(monkeypatch: pytest.MonkeyPatch, seniors_ids: int) -> tuple[TandemJunior, Any]:
+    monkeypatch.setattr(junior_module, "load_junior", lambda config: Inner())
+    target = SimpleNamespace(get_vocab_size=lambda: seniors_ids)
+    config = SimpleNamespace(
+        compilation_config=object(), speculative_config=SimpleNamespace(target_model_config=target)
+    )
+    return TandemJunior(vllm_config=config, prefix="draft_model"), config
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> tuple[TandemJunior, Any]:
-    monkeypatch.setattr(junior_module, "load_junior", lambda config: Inner())
-    config = SimpleNamespace(compilation_config=object())
-    return TandemJunior(vllm_config=config, prefix="draft_model"), config
+    return make(monkeypatch, VOCABULARY)
+
+
+@pytest.mark.parametrize("more", [2, -1])
+def test_drafts_are_sampled_from_the_seniors_ids(
+    monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """Where the vocabularies are padded to different lengths."""
+    junior, _ = make(monkeypatch, VOCABULARY + more)
+    logits = junior.compute_logits(junior(torch.tensor([3]), torch.tensor([1])))
+    assert logits is not None
+    own = [8.0] * VOCABULARY + [-torch.inf] * max(more, 0)
+    assert logits.tolist() == [own[: VOCABULARY + more]]
 
 
 def test_no_weight_of_the_junior_is_a_parameter_and_every_one_a_buffer(
