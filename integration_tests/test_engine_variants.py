@@ -16,12 +16,9 @@ from support.speculation import needs_drafting
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
 CAP = 4
-MODES = ["lockstep", pytest.param("speculative", marks=needs_drafting)]
-ENGINES = [
-    ("v1", "lockstep"),
-    ("v2", "lockstep"),
-    pytest.param("v2", "speculative", marks=needs_drafting),
-]
+ON_V2 = [("v2", "lockstep"), pytest.param("v2", "speculative", marks=needs_drafting)]
+ENGINES = [("v1", "lockstep"), *ON_V2]
+"""Model runners and modes."""
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 LENGTH = 16
 
@@ -97,13 +94,13 @@ def test_vocabularies_may_be_padded_to_different_lengths(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("runner", "mode"), ON_V2)
 def test_an_engine_warms_up_as_on_a_gpu(
-    checkpoints: dict[str, Path], tokenizer: Any, mode: str
+    checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
 ) -> None:
     """Also one that takes no request without tandem, which vLLM's own have not."""
     tandem = {"cap": CAP, "junior": checkpoints["other"], "mode": mode, "require": True}
-    with tandem_engine("v2", checkpoints["senior"], tandem) as engine:
+    with tandem_engine(runner, checkpoints["senior"], tandem) as engine:
         engine.collective_rpc(worker.warm_up_as_on_a_gpu)
         responses = greedy(engine, tokenizer, [3, 4])
     assert responses == expected(checkpoints["senior"], checkpoints["other"], tokenizer, [3, 4])
