@@ -170,4 +170,4 @@ format: $(VENV)/.test-ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-vllm-* $(VENV)-openrlhf runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-* runs .pytest_cache .mypy_cache .ruff_cache
