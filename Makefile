@@ -170,4 +170,5 @@ format: $(VENV)/.test-ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-* runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-vllm-* $(VENV)-verl-vllm-* $(VENV)-openrlhf $(VENV)-openrlhf-vllm-* \
+	  runs .pytest_cache .mypy_cache .ruff_cache
