@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, shown
 
 __all__ = ["BrokenPlugin", "Catalogue", "Kind", "Provider", "Registration"]
 
@@ -80,7 +80,8 @@ class Catalogue:
         for entry in self.registrations:
             if entry.kind == kind and entry.name == name:
                 return entry
-        said = f"{kind}={name!r} does not exist. {_PLURAL[kind]}: {', '.join(self.of_kind(kind))}."
+        known = ", ".join(self.of_kind(kind))
+        said = f"{kind}={shown(name)} does not exist. {_PLURAL[kind]}: {known}."
         if self.broken:
             said += " Plugins that could not be used: "
             said += "; ".join(map(str, self.broken)).rstrip(".") + "."

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.boundaries import check_resolver
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, shown
 from tandem_plugin.schedules import Schedule, make_schedule, parameter_names
 
 __all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
@@ -22,7 +22,8 @@ class TandemConfig(BaseModel):
     """What ``additional_config={"tandem": {...}}`` holds.
 
     Every key that is not a field below is a parameter of the schedule (``p`` and ``cap`` for
-    ``word``). Make one with :meth:`from_mapping`, which raises :class:`ConfigError`.
+    ``word``). Raises :class:`ConfigError` for settings that are wrong, naming field, value and what
+    it takes; so does :meth:`from_mapping`.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
@@ -79,37 +80,53 @@ class TandemConfig(BaseModel):
         "answer alone. Always on inside a trainer.",
     )
 
+    def __init__(self, /, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            field = ".".join(str(part) for part in problem["loc"])
+            raise ConfigError(
+                f"tandem.{field}={shown(problem['input'])}: {problem['msg']}."
+            ) from error
+        self._check_parameters()
+        self._check_drafting()
+        schedule = self.make_schedule()
+        check_resolver(self.boundaries or schedule.boundaries)
+
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:
         """Check settings; raise :class:`ConfigError` naming field, value and what it takes."""
         if not isinstance(settings, Mapping):
             raise ConfigError(
-                f"tandem={settings!r} is not a mapping of settings: give, for example, "
+                f"tandem={shown(settings)} is not a mapping of settings: give, for example, "
                 '{"schedule": "word"}.'
             )
-        try:
-            config = cls.model_validate(dict(settings))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            field = ".".join(str(part) for part in problem["loc"])
-            raise ConfigError(f"tandem.{field}={problem['input']!r}: {problem['msg']}.") from error
-        allowed = parameter_names(config.schedule)
-        for key, value in config.parameters.items():
+        for key in settings:
+            if not isinstance(key, str):
+                raise ConfigError(
+                    f"tandem.{shown(key)}={shown(settings[key])}: Keys should be strings."
+                )
+        return cls(**settings)
+
+    def _check_parameters(self) -> None:
+        allowed = parameter_names(self.schedule)
+        for key, value in self.parameters.items():
             if key not in allowed:
                 raise ConfigError(
-                    f"tandem.{key}={value!r} is neither a tandem setting nor a parameter of the "
-                    f"schedule {config.schedule!r}. Allowed: "
-                    f"{', '.join([*allowed, *cls.model_fields])}."
+                    f"tandem.{key}={shown(value)} is neither a tandem setting nor a parameter of "
+                    f"the schedule {self.schedule!r}. Allowed: "
+                    f"{', '.join([*allowed, *type(self).model_fields])}."
                 )
+
+    def _check_drafting(self) -> None:
         for key, nothing in (("num_draft_tokens", None), ("adaptive_drafts", False)):
-            value = getattr(config, key)
-            if config.mode == "lockstep" and value != nothing:
+            value = getattr(self, key)
+            if self.mode == "lockstep" and value != nothing:
                 raise ConfigError(
                     f"tandem.{key}={value} needs mode='speculative': in lockstep nothing is "
                     f"drafted. Set the mode, or leave {key} out."
                 )
-        check_resolver(config.boundaries or config.make_schedule().boundaries)
-        return config
 
     @property
     def drafts(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import RequestError
+from tandem_plugin.errors import RequestError, shown
 
 __all__ = ["MAX_SEED", "check_seed", "draws", "draws_table"]
 
@@ -27,11 +27,13 @@ def check_seed(seed: object) -> int:
     """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
         raise RequestError(
-            f"seed={seed!r} is not an integer. A tandem seed is an integer from 0 to {MAX_SEED}."
+            f"seed={shown(seed)} is not an integer. A tandem seed is an integer from 0 to "
+            f"{MAX_SEED}."
         )
     if not 0 <= seed <= MAX_SEED:
         raise RequestError(
-            f"seed={seed} is out of range. A tandem seed is an integer from 0 to {MAX_SEED}."
+            f"seed={shown(int(seed))} is out of range. A tandem seed is an integer from 0 to "
+            f"{MAX_SEED}."
         )
     return int(seed)
 

@@ -11,6 +11,7 @@ __all__ = [
     "RequestError",
     "TandemError",
     "TokenizerError",
+    "shown",
 ]
 
 
@@ -52,3 +53,12 @@ class DataError(TandemError, ValueError):
 
 class EvaluationError(TandemError, ValueError):
     """An evaluation, or a result of one, cannot be made, read or compared."""
+
+
+def shown(value: object) -> str:
+    """``repr(value)``, cut to what fits in a sentence."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of more digits than Python prints
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."

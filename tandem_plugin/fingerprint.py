@@ -10,6 +10,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.plugins import BUILT_IN, catalogue
 from tandem_plugin.schedules import Schedule, schedule_parameters
+from tandem_plugin.schedules.parameters import typed
 
 __all__ = ["fingerprint"]
 
@@ -19,8 +20,11 @@ def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
 
     A plugin's schedule adds the name and version of its distribution. The fingerprint travels with
     each request: an engine refuses one that is not its own, so that a replay in another process
-    can never silently disagree with the engine.
+    can never silently disagree with the engine. Schedules that are equal have one fingerprint, as 1
+    and 1.0 are, or 0.0 and -0.0. Raises :class:`ConfigError` for a schedule made by hand with a
+    parameter that is not of its declared type.
     """
+    schedule = typed(schedule)
     meaning: dict[str, Any] = {
         "schedule": schedule.name,
         "parameters": schedule_parameters(schedule),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.draws import check_seed
-from tandem_plugin.errors import RequestError
-from tandem_plugin.schedules.parameters import shown
+from tandem_plugin.errors import RequestError, shown
 
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest"]
 
@@ -55,13 +53,13 @@ class TandemRequest:
         fields = dict(_mapping(value))
         schedule = fields.pop("schedule", None)
         if schedule is not None and not isinstance(schedule, str):
-            raise RequestError(f"schedule={reprlib.repr(schedule)} is not the name of a schedule.")
+            raise RequestError(f"schedule={shown(schedule)} is not the name of a schedule.")
         if schedule == OFF:
             return None
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise RequestError(
-                f"fingerprint={reprlib.repr(fingerprint)} is not a string of hexadecimal digits."
+                f"fingerprint={shown(fingerprint)} is not a string of hexadecimal digits."
             )
         if "seed" not in fields:
             raise RequestError(
@@ -119,7 +117,7 @@ def _from_json(text: str) -> object:
 
 def _not_a_request(value: object) -> str:
     return (
-        f"tandem={reprlib.repr(value)} is not a request: give {{'seed': 7}}, with schedule and "
+        f"tandem={shown(value)} is not a request: give {{'seed': 7}}, with schedule and "
         f"parameters where they differ from the engine's, or {OFF!r}."
     )
 

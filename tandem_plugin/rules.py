@@ -11,7 +11,7 @@ from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.draws import check_seed
-from tandem_plugin.errors import ConfigError, FingerprintError, RequestError
+from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TokenizerError
 from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.replay import Cursor, replay, replay_batch, replay_cursor
 from tandem_plugin.request import OFF, TandemRequest
@@ -115,6 +115,7 @@ class TandemRules:
         self.config = config
         self.vocabulary = vocabulary
         self._boundaries: dict[str, BoundarySet] = {}
+        self._refused: dict[str, str] = {}
         self._rules: dict[Schedule, Rule] = {}
         self.default = self.rule(config.make_schedule())
 
@@ -167,7 +168,7 @@ class TandemRules:
         request = TandemRequest.parse(value)
         if request is None:
             return None
-        rule = self.rule(self._schedule(request))
+        rule = self._requested(request)
         if request.fingerprint is not None and request.fingerprint != rule.fingerprint:
             raise FingerprintError(
                 f"The request was made for the rules {request.fingerprint}, but this engine's are "
@@ -177,16 +178,26 @@ class TandemRules:
             )
         return Asked(rule, request.seed, request.prompt_length)
 
-    def _schedule(self, request: TandemRequest) -> Schedule:
+    def _requested(self, request: TandemRequest) -> Rule:
         configured = self.default.schedule
         name = request.schedule or configured.name
         base = schedule_parameters(configured) if name == configured.name else {}
         try:
-            return make_schedule(name, {**base, **request.parameters})
-        except ConfigError as error:
+            return self.rule(make_schedule(name, {**base, **request.parameters}))
+        except (ConfigError, TokenizerError) as error:
             raise RequestError(str(error)) from error
 
     def _boundary_set(self, resolver: str) -> BoundarySet:
+        """The boundaries that a resolver finds; a refusal is kept as well, as requests ask again.
+
+        Resolvers read a whole vocabulary.
+        """
+        if resolver in self._refused:
+            raise TokenizerError(self._refused[resolver])
         if resolver not in self._boundaries:
-            self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
+            try:
+                self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
+            except TokenizerError as error:
+                self._refused[resolver] = str(error)
+                raise
         return self._boundaries[resolver]

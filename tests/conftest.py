@@ -17,7 +17,7 @@ settings.load_profile("tandem")
 
 ROOT = Path(__file__).parents[1]
 
-BYTE_LEVEL = ("a", "b", "Ġa", "Ġb", "ĊĊ", "c", "Ġ", ".")
+BYTE_LEVEL = ("a", "b", "Ġa", "Ġb", ".ĊĊ", "c", "Ġ", ".")
 """A byte-level vocabulary; its word boundaries are the ids 2, 3 and 6."""
 
 

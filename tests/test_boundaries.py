@@ -102,7 +102,7 @@ def test_tokenizer_object_and_its_file_give_one_vocabulary(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("not json", "is not JSON: give a tokenizer folder, a tokenizer.json, or"),
+        ("not json", "line 1 column 1 (char 0)): give a tokenizer folder, a tokenizer.json, or"),
         ("[" * 100_000, "is not JSON"),
         ("[1, 2]", "neither a tokenizer.json nor a JSON object of token to id"),
         ('{"a": "b"}', "neither a tokenizer.json nor a JSON object of token to id"),

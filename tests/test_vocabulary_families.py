@@ -18,6 +18,7 @@ RealTokenizer = Callable[[str], Path]
 tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import (  # noqa: E402  # after the skip
     AddedToken,
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -83,7 +84,7 @@ def test_every_resolver_has_an_oracle() -> None:
         (
             "gpt2/encoder.json",
             byte_level_decoded,
-            {"word": 33_135, "sentence": 151, "step": 1, "newline": 3, "every": 50_257},
+            {"word": 33_135, "sentence": 151, "newline": 3, "every": 50_257},
         ),
         ("t5/tokenizer.json", sentencepiece_decoded, {"word": 21_987, "sentence": 94}),
     ],
@@ -124,8 +125,21 @@ def test_vocabulary_that_cannot_write_newlines_has_no_such_boundaries(
 
 
 def byte_level_bpe() -> Any:
+    """Blank lines stay whole, as in the Qwen family."""
+    pieces = Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+\n*|\s*\n+|\s+")
+    return trained_bpe(
+        pre_tokenizers.Split(pieces, "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)
+    )
+
+
+def gpt2_style_bpe() -> Any:
+    """A blank line before a text is two tokens."""
+    return trained_bpe(pre_tokenizers.ByteLevel(add_prefix_space=False))
+
+
+def trained_bpe(*parts: Any) -> Any:
     core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence(list(parts))
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
@@ -174,7 +188,13 @@ def llama_like_bpe() -> Any:
     return core
 
 
-TRAINED = [byte_level_bpe, unigram_with_byte_fallback, trained_unigram, llama_like_bpe]
+TRAINED = [
+    byte_level_bpe,
+    gpt2_style_bpe,
+    unigram_with_byte_fallback,
+    trained_unigram,
+    llama_like_bpe,
+]
 
 
 @pytest.mark.parametrize("make", TRAINED)
@@ -188,6 +208,8 @@ def test_boundaries_are_those_of_the_tokenizers_own_decoder(
         for token_id in range(core.get_vocab_size())
     ]
     expected = [i for i, text in enumerate(texts) if ORACLES[resolver](text)]
+    if make is gpt2_style_bpe and resolver == "step":
+        expected = []  # refused: test_separators.py
     core.save(str(tmp_path / "tokenizer.json"))
     vocabularies = [
         Vocabulary.from_tokenizer(core),
@@ -200,7 +222,7 @@ def test_boundaries_are_those_of_the_tokenizers_own_decoder(
         if expected:
             assert found(resolver, vocabulary) == expected
             continue
-        with pytest.raises(TokenizerError, match="has no token"):
+        with pytest.raises(TokenizerError, match=r"has no token|writes blank lines as several"):
             resolve_boundaries(resolver, vocabulary)
 
 
@@ -212,8 +234,8 @@ def test_each_family_has_some_boundaries_of_each_kind_in_these_tests() -> None:
         for vocabulary in [Vocabulary.from_tokenizer(make())]
     }
     assert all(count >= 3 for by_resolver in counts.values() for count in by_resolver.values())
-    byte_level, llama = (Vocabulary.from_tokenizer(make()) for make in (TRAINED[0], TRAINED[3]))
-    for vocabulary in (byte_level, llama):
+    for make in (byte_level_bpe, llama_like_bpe):
+        vocabulary = Vocabulary.from_tokenizer(make())
         assert resolve_boundaries("step", vocabulary).count >= 1
         assert resolve_boundaries("newline", vocabulary).count >= 2
 
@@ -265,7 +287,7 @@ def test_wordpiece_is_known_by_its_pieces_alone() -> None:
     assert Vocabulary(("play", "##ing", "##ed", "Ġ"), "made up").family == "WordPiece"
 
 
-RANKS = {b"a": 0, b" the": 1, b"\n\n": 2, b".\n": 3, b"\xe3\x80": 4, b"\xe3\x80\x82": 5, b" ": 6}
+RANKS = {b"a": 0, b" the": 1, b".\n\n": 2, b".\n": 3, b"\xe3\x80": 4, b"\xe3\x80\x82": 5, b" ": 6}
 RANK_BOUNDARIES = {"word": [1, 6], "step": [2], "newline": [2, 3], "sentence": [2, 3, 5]}
 
 
@@ -321,6 +343,7 @@ def sentencepiece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model_type="bpe",
         vocab_size=350,
         byte_fallback=True,
+        normalization_rule_name="identity",  # the default makes spaces of newlines
         user_defined_symbols=["▁▁", "\n\n"],
         minloglevel=2,
     )
@@ -352,7 +375,11 @@ def test_slow_sentencepiece_tokenizer_reads_as_its_model_file(sentencepiece_mode
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
     pieces = {processor.IdToPiece(i): i for i in range(processor.GetPieceSize())}
-    slow = SimpleNamespace(get_vocab=lambda: pieces, name_or_path="slow", sp_model=processor)
+    slow = SimpleNamespace(
+        get_vocab=lambda: pieces,
+        name_or_path="slow",
+        encode=lambda text, add_special_tokens: processor.EncodeAsIds(text),
+    )
     ours, files = Vocabulary.from_tokenizer(slow), Vocabulary.from_path(sentencepiece_model)
     for resolver in ("word", "sentence", "step", "newline"):
         assert found(resolver, ours) == found(resolver, files)

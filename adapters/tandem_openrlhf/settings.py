@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, shown
 
 __all__ = ["PREFIX", "VARIABLE", "environment_settings", "split_arguments", "tandem_config"]
 
@@ -47,18 +47,18 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
         try:
             with open(os.path.expanduser(text), encoding="utf-8") as file:
                 text = file.read()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{VARIABLE}={text!r} is neither a JSON object nor a file that can be read "
-                f"({error.strerror}). Give, for example, "
+                f"{VARIABLE}={shown(text)} is neither a JSON object nor a file that can be read "
+                f"({getattr(error, 'strerror', None) or error}). Give, for example, "
                 '{"schedule": "word"}, or the path of a file that holds such an object.'
             ) from error
     try:
         settings = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source} does not hold JSON: {error}.") from error
     if not isinstance(settings, dict):
-        raise ConfigError(f"{source} holds {settings!r}; expected an object of settings.")
+        raise ConfigError(f"{source} holds {shown(settings)}; expected an object of settings.")
     return settings
 
 
@@ -94,5 +94,5 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
 def _parsed(value: str) -> Any:
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value

@@ -40,5 +40,5 @@ def _inner(node: Any, name: str) -> Any | None:
 def _parsed(text: str) -> Any | None:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -1,28 +1,109 @@
-"""Files and objects that list a vocabulary in a form of their own: tiktoken and SentencePiece."""
+"""Files and objects that list a vocabulary in a form of their own."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.boundaries.families import Family, declared_family
+from tandem_plugin.boundaries.samples import encoder_of, foreign_code
 from tandem_plugin.errors import TokenizerError
 
-__all__ = ["is_rank_file", "read_rank_file", "read_sentencepiece_file", "tiktoken_vocabulary"]
+__all__ = ["MAX_TOKEN_ID", "Listing", "read_file", "tiktoken_listing", "tokenizer_listing"]
+
+MAX_TOKEN_ID = 2**24 - 1
+"""The largest token id that a vocabulary may hold, far above any tokenizer's."""
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+")
 
 
-def is_rank_file(content: bytes) -> bool:
-    """Whether a file's first line is one of tiktoken's: a token's bytes in base64, and its rank."""
-    return _RANK_LINE.fullmatch(content.split(b"\n", 1)[0].rstrip()) is not None
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tokens that a tokenizer lists, and what else it says about itself."""
+
+    ids: Mapping[Any, int]
+    """Each token, as a string or as bytes, and its id."""
+    family: Family | None = None
+    special: frozenset[int] = frozenset()
+    encode: Callable[[str], Sequence[int]] | None = None
+    """The token ids of a text, special tokens left out; None for a mere list."""
 
 
-def read_rank_file(content: bytes, source: str) -> dict[str | bytes, int]:
+def read_file(file: Path) -> Listing:
+    """A ``tokenizer.json``, a JSON object of token to id, a SentencePiece model or a rank file.
+
+    Raises :class:`TokenizerError` for anything else, and for a file that cannot be read.
+    """
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise TokenizerError(
+            f"The tokenizer {str(file)!r} cannot be read: {error.strerror or error}."
+        ) from error
+    if _RANK_LINE.fullmatch(raw.split(b"\n", 1)[0].rstrip()):
+        return Listing(_read_ranks(raw, str(file)))
+    if file.suffix == ".model":
+        return _read_sentencepiece(file)
+    try:
+        content = json.loads(raw.decode("utf-8"), object_pairs_hook=_once_each)
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(
+            f"{str(file)!r} is not JSON ({error}): give a tokenizer folder, a tokenizer.json, or a "
+            "JSON object of token to id."
+        ) from error
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        from tokenizers import Tokenizer
+
+        with foreign_code(f"{str(file)!r} is no usable tokenizer.json"):
+            return tokenizer_listing(Tokenizer.from_file(str(file)))
+    if isinstance(content, dict) and all(type(i) is int for i in content.values()):
+        return Listing(content)
+    raise TokenizerError(
+        f"{str(file)!r} is neither a tokenizer.json nor a JSON object of token to id."
+    )
+
+
+def tokenizer_listing(tokenizer: Any) -> Listing:
+    """What a Hugging Face tokenizer (slow or fast) or a ``tokenizers.Tokenizer`` lists."""
+    return Listing(
+        {token: index(i) for token, i in tokenizer.get_vocab().items()},
+        declared_family(tokenizer),
+        _special_ids(tokenizer),
+        encoder_of(tokenizer),
+    )
+
+
+def tiktoken_listing(encoding: Any) -> Listing:
+    """The bytes of each token of a ``tiktoken.Encoding``; special tokens are strings.
+
+    Where several special tokens share an id (as in ``o200k_harmony``), the first in order of
+    spelling stands for it.
+    """
+    by_id = {
+        encoding.encode_single_token(token): token
+        for token in sorted(encoding.special_tokens_set, reverse=True)
+    }
+    ids: dict[str | bytes, int] = {token: token_id for token_id, token in by_id.items()}
+    for token_id in range(encoding.n_vocab):
+        if token_id in by_id:
+            continue
+        try:
+            ids[encoding.decode_single_token_bytes(token_id)] = token_id
+        except KeyError:  # a gap in the ids
+            continue
+    return Listing(ids, encode=encoding.encode_ordinary)
+
+
+def _read_ranks(content: bytes, source: str) -> dict[bytes, int]:
     """The bytes of each token and its id, from a file of tiktoken's (``*.tiktoken``)."""
-    ranks: dict[str | bytes, int] = {}
+    ranks: dict[bytes, int] = {}
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
@@ -30,31 +111,24 @@ def read_rank_file(content: bytes, source: str) -> dict[str | bytes, int]:
             raise TokenizerError(
                 f"{source!r}, line {number}: expected a token in base64 and its rank."
             )
-        token, rank = line.split()
+        encoded, rank = line.split()
+        if len(rank.lstrip(b"0")) > len(str(MAX_TOKEN_ID)):  # Python reads no number of any length
+            raise TokenizerError(
+                f"{source!r}, line {number}: a rank of {len(rank)} digits; ranks are token ids, "
+                f"integers from 0 to {MAX_TOKEN_ID}."
+            )
         try:
-            ranks[base64.b64decode(token, validate=True)] = int(rank)
+            token = base64.b64decode(encoded, validate=True)
         except binascii.Error as error:
             raise TokenizerError(f"{source!r}, line {number}: {error}.") from error
+        if token in ranks:
+            raise TokenizerError(f"{source!r}, line {number}: the token {token!r} is listed twice.")
+        ranks[token] = int(rank.lstrip(b"0") or b"0")
     return ranks
 
 
-def tiktoken_vocabulary(encoding: Any) -> dict[str | bytes, int]:
-    """The bytes of each token of a ``tiktoken.Encoding`` and its id; special tokens as strings."""
-    special = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
-    ids: dict[str | bytes, int] = dict(special.items())
-    taken = set(special.values())
-    for token_id in range(encoding.n_vocab):
-        if token_id in taken:
-            continue
-        try:
-            ids[encoding.decode_single_token_bytes(token_id)] = token_id
-        except KeyError:  # a gap in the ids
-            continue
-    return ids
-
-
-def read_sentencepiece_file(file: Path) -> tuple[dict[str | bytes, int], frozenset[int]]:
-    """The pieces of a SentencePiece ``tokenizer.model`` with their ids, and the special ids.
+def _read_sentencepiece(file: Path) -> Listing:
+    """The pieces of a SentencePiece ``tokenizer.model``.
 
     Raises :class:`TokenizerError` where sentencepiece is not installed or the file is none of its.
     """
@@ -66,13 +140,31 @@ def read_sentencepiece_file(file: Path) -> tuple[dict[str | bytes, int], frozens
             "give a tokenizer.json file."
         ) from error
     processor = SentencePieceProcessor()
-    try:
+    with foreign_code(f"{str(file)!r} is neither a SentencePiece model nor a file of tiktoken's"):
         processor.Load(str(file))
-    except Exception as error:
-        raise TokenizerError(
-            f"{str(file)!r} is neither a SentencePiece model nor a file of tiktoken's: {error}"
-        ) from error
-    ids = range(processor.GetPieceSize())
-    pieces: dict[str | bytes, int] = {processor.IdToPiece(i): i for i in ids}
-    special = frozenset(i for i in ids if processor.IsControl(i) or processor.IsUnknown(i))
-    return pieces, special
+        ids = range(processor.GetPieceSize())
+        return Listing(
+            {processor.IdToPiece(i): i for i in ids},
+            "SentencePiece",
+            frozenset(i for i in ids if processor.IsControl(i) or processor.IsUnknown(i)),
+            processor.EncodeAsIds,
+        )
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {name!r} comes twice in one object")
+        found[name] = value
+    return found
+
+
+def _special_ids(tokenizer: Any) -> frozenset[int]:
+    """The ids of the tokens that a tokenizer marks as special."""
+    listed = getattr(tokenizer, "added_tokens_decoder", None)
+    if listed is None and hasattr(tokenizer, "get_added_tokens_decoder"):
+        listed = tokenizer.get_added_tokens_decoder()
+    if not isinstance(listed, Mapping):
+        return frozenset()
+    return frozenset(i for i, token in listed.items() if getattr(token, "special", False))

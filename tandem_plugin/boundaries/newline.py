@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem_plugin.boundaries.samples import NEWLINE, first_missed
 from tandem_plugin.boundaries.vocabulary import Vocabulary
 from tandem_plugin.errors import TokenizerError
 
@@ -14,7 +15,8 @@ __all__ = ["newline_boundaries"]
 def newline_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for the ids whose text contains a newline: bool ``[vocab]``.
 
-    Raises :class:`TokenizerError` where no token does.
+    Raises :class:`TokenizerError` where no token does, and where the tokenizer drops newlines
+    though it has a token for them.
     """
     found = (b"\n" in text for text in vocabulary.texts())
     table = np.fromiter(found, bool, len(vocabulary))
@@ -22,5 +24,11 @@ def newline_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
         raise TokenizerError(
             f"The tokenizer {vocabulary.source!r} has no token that contains a newline, so it has "
             "no newline boundaries. Choose another resolver (boundaries=...)."
+        )
+    missed = first_missed(vocabulary, table, (NEWLINE,))
+    if missed is not None:
+        raise TokenizerError(
+            f"The tokenizer {vocabulary.source!r} writes no newlines ({missed}), though it has a "
+            "token for them. Choose another resolver (boundaries=...)."
         )
     return table

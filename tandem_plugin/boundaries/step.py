@@ -5,22 +5,45 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem_plugin.boundaries.samples import BLANK_LINES, first_missed
 from tandem_plugin.boundaries.vocabulary import Vocabulary
 from tandem_plugin.errors import TokenizerError
 
 __all__ = ["step_boundaries"]
 
+_INSTEAD = (
+    "Choose another schedule (schedule=word or schedule=sentence) or, with a schedule that draws, "
+    "another resolver (boundaries=newline or boundaries=sentence)."
+)
+
 
 def step_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for the ids whose text contains two newlines in a row: bool ``[vocab]``.
 
-    Source: paper, section 4.3. Raises :class:`TokenizerError` where no token does.
+    Source: paper, section 4.3. Raises :class:`TokenizerError` where no token does, and where the
+    tokenizer writes blank lines as two tokens of one newline each, as GPT-2's does: the author
+    would then hardly ever change. A mere list of tokens tells so much only where a blank line is
+    also written together with the text before it, as in ``.\\n\\n``.
     """
-    found = (b"\n\n" in text for text in vocabulary.texts())
-    table = np.fromiter(found, bool, len(vocabulary))
+    texts = vocabulary.texts()
+    table = np.fromiter((b"\n\n" in text for text in texts), bool, len(vocabulary))
     if not table.any():
         raise TokenizerError(
             f"The tokenizer {vocabulary.source!r} has no token that contains a blank line, so it "
-            "has no step boundaries. Choose another resolver (such as boundaries=newline)."
+            f"has no step boundaries. {_INSTEAD}"
+        )
+    if vocabulary.encodings:
+        missed = first_missed(vocabulary, table, BLANK_LINES)
+        if missed is not None:
+            raise TokenizerError(
+                f"The tokenizer {vocabulary.source!r} writes blank lines as several tokens "
+                f"({missed}), and a boundary is one token: at step boundaries the author would "
+                f"hardly ever change. {_INSTEAD}"
+            )
+    elif not any(texts[i].strip() for i in np.flatnonzero(table)):
+        raise TokenizerError(
+            f"The tokenizer {vocabulary.source!r} is a mere list of tokens, which does not say "
+            "whether a blank line is written as one token or as two (as GPT-2 does). Give the "
+            f"whole tokenizer (its folder or tokenizer.json). {_INSTEAD}"
         )
     return table

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin.boundaries.families import (
     Family,
     byte_level_piece,
-    declared_family,
     guess_family,
     texts_of,
 )
 from tandem_plugin.boundaries.formats import (
-    is_rank_file,
-    read_rank_file,
-    read_sentencepiece_file,
-    tiktoken_vocabulary,
+    MAX_TOKEN_ID,
+    Listing,
+    read_file,
+    tiktoken_listing,
+    tokenizer_listing,
 )
-from tandem_plugin.errors import TokenizerError
+from tandem_plugin.boundaries.samples import foreign_code, sample_encodings
+from tandem_plugin.errors import TokenizerError, shown
 
 __all__ = ["MAX_TOKEN_ID", "Vocabulary"]
-
-MAX_TOKEN_ID = 2**24 - 1
-"""The largest token id that a vocabulary may hold, far above any tokenizer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +40,11 @@ class Vocabulary:
     """The family that the tokenizer itself says it is of, where it does."""
     special: frozenset[int] = frozenset()
     """The ids of special tokens, where they are known: their pieces are plain text."""
+    encodings: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """How the tokenizer writes some texts (``tandem_plugin.boundaries.samples``): a resolver holds
+    what it finds against them. Empty for a mere list of tokens."""
 
     @property
     def family(self) -> Family:
@@ -67,15 +69,13 @@ class Vocabulary:
         """
         source = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
         if hasattr(tokenizer, "decode_single_token_bytes"):
-            return cls._from_ids(tiktoken_vocabulary(tokenizer), source)
-        try:
-            ids = tokenizer.get_vocab()
-        except (AttributeError, NotImplementedError) as error:
-            raise TokenizerError(
-                f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its "
-                "vocabulary: tandem needs one with get_vocab()."
-            ) from error
-        return cls._from_ids(ids, source, declared_family(tokenizer), _special_ids(tokenizer))
+            return cls._listed(tiktoken_listing(tokenizer), source)
+        with foreign_code(
+            f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary, "
+            "which tandem reads with get_vocab()"
+        ):
+            listing = tokenizer_listing(tokenizer)
+        return cls._listed(listing, source)
 
     @classmethod
     def from_path(cls, path: str | Path) -> Vocabulary:
@@ -85,8 +85,14 @@ class Vocabulary:
         Raises :class:`TokenizerError` where nothing of the kind is there.
         """
         file = Path(path)
-        if file.is_file():
-            return cls._from_file(file)
+        try:
+            is_file = file.is_file()
+        except OSError as error:
+            raise TokenizerError(
+                f"The tokenizer {str(path)!r} cannot be read: {error.strerror or error}."
+            ) from error
+        if is_file:
+            return cls._listed(read_file(file), str(file))
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
@@ -94,78 +100,36 @@ class Vocabulary:
                 f"Reading the tokenizer {str(path)!r} needs transformers: install it, or give a "
                 "tokenizer.json file."
             ) from error
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(str(path))
-        except Exception as error:
-            raise TokenizerError(f"No tokenizer could be read at {str(path)!r}: {error}") from error
-        return cls.from_tokenizer(tokenizer)
+        with foreign_code(f"No tokenizer could be read at {str(path)!r}"):
+            return cls.from_tokenizer(AutoTokenizer.from_pretrained(str(path)))
 
     @classmethod
-    def _from_file(cls, file: Path) -> Vocabulary:
-        raw = file.read_bytes()
-        if is_rank_file(raw):
-            return cls._from_ids(read_rank_file(raw, str(file)), str(file))
-        if file.suffix == ".model":
-            ids, special = read_sentencepiece_file(file)
-            return cls._from_ids(ids, str(file), "SentencePiece", special)
-        try:
-            content = json.loads(raw.decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise TokenizerError(
-                f"{str(file)!r} is not JSON: give a tokenizer folder, a tokenizer.json, or a JSON "
-                "object of token to id."
-            ) from error
-        if isinstance(content, dict) and isinstance(content.get("model"), dict):
-            from tokenizers import Tokenizer
-
-            try:
-                tokenizer = Tokenizer.from_file(str(file))
-            except Exception as error:
-                raise TokenizerError(
-                    f"{str(file)!r} is no usable tokenizer.json: {error}"
-                ) from error
-            family, special = declared_family(tokenizer), _special_ids(tokenizer)
-            return cls._from_ids(tokenizer.get_vocab(), str(file), family, special)
-        if isinstance(content, dict) and all(type(i) is int for i in content.values()):
-            return cls._from_ids(content, str(file))
-        raise TokenizerError(
-            f"{str(file)!r} is neither a tokenizer.json nor a JSON object of token to id."
-        )
-
-    @classmethod
-    def _from_ids(
-        cls,
-        ids: Mapping[Any, int],
-        source: str,
-        family: Family | None = None,
-        special: frozenset[int] = frozenset(),
-    ) -> Vocabulary:
+    def _listed(cls, listing: Listing, source: str) -> Vocabulary:
+        ids, family, special = listing.ids, listing.family, listing.special
         if not ids:
             raise TokenizerError(f"The tokenizer {source!r} has an empty vocabulary.")
         lowest, highest = min(ids.values()), max(ids.values())
         if lowest < 0 or highest > MAX_TOKEN_ID:
             raise TokenizerError(
-                f"The tokenizer {source!r} has token ids from {lowest} to {highest}: ids are "
-                f"integers from 0 to {MAX_TOKEN_ID}."
+                f"The tokenizer {source!r} has token ids from {shown(lowest)} to {shown(highest)}: "
+                f"ids are integers from 0 to {MAX_TOKEN_ID}."
             )
         if any(isinstance(piece, bytes) for piece in ids):
             # Tokens are bytes, and whatever is a string beside them is a special token.
             family = "byte-level BPE"
             special |= {i for piece, i in ids.items() if isinstance(piece, str)}
-        pieces = [""] * (highest + 1)
-        for piece, token_id in ids.items():
-            pieces[token_id] = byte_level_piece(piece) if isinstance(piece, bytes) else piece
-        return cls(tuple(pieces), source, family, special)
+        by_id: dict[int, str] = {}
+        for token, token_id in ids.items():
+            piece = byte_level_piece(token) if isinstance(token, bytes) else token
+            if token_id in by_id:
+                raise TokenizerError(
+                    f"The tokenizer {source!r} gives the id {token_id} to two tokens, "
+                    f"{by_id[token_id]!r} and {piece!r}: which of them a response holds, nothing "
+                    "says. Every token needs an id of its own."
+                )
+            by_id[token_id] = piece
+        pieces = tuple(by_id.get(i, "") for i in range(highest + 1))
+        return cls(pieces, source, family, special, sample_encodings(listing.encode))
 
     def __len__(self) -> int:
         return len(self.pieces)
-
-
-def _special_ids(tokenizer: Any) -> frozenset[int]:
-    """The ids of the tokens that a tokenizer marks as special."""
-    listed = getattr(tokenizer, "added_tokens_decoder", None)
-    if listed is None and hasattr(tokenizer, "get_added_tokens_decoder"):
-        listed = tokenizer.get_added_tokens_decoder()
-    if not isinstance(listed, Mapping):
-        return frozenset()
-    return frozenset(i for i, token in listed.items() if getattr(token, "special", False))

@@ -16,8 +16,9 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for the ids whose surface form begins with the leading-space marker: bool ``[vocab]``.
 
     These are the tokens whose text begins with a space, in a vocabulary that writes the space
-    before a word into the token. Source: paper, appendix A, "Word-level handoff details". Raises
-    :class:`TokenizerError` for a vocabulary without such a marker.
+    before a word into the token. A byte piece that is a space (``<0x20>``) is one of them. Source:
+    paper, appendix A, "Word-level handoff details". Raises :class:`TokenizerError` for a vocabulary
+    without such a marker, or with the marker behind the word.
     """
     table = np.zeros(len(vocabulary), dtype=np.bool_)
     if vocabulary.family in LEADING_SPACE_MARKERS:
@@ -30,4 +31,23 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
             f"({known}; its tokens are {vocabulary.family}), so it has no word boundaries. Choose "
             "another resolver (boundaries=every) or another schedule (schedule=token)."
         )
+    _check_marker_leads(vocabulary)
     return table
+
+
+def _check_marker_leads(vocabulary: Vocabulary) -> None:
+    """Refuse SentencePiece's ``treat_whitespace_as_suffix``, where a word's last token ends in it.
+
+    A few tokens that end in the marker are in every vocabulary.
+    """
+    marker = LEADING_SPACE_MARKERS[vocabulary.family]
+    words = [piece for piece in vocabulary.pieces if piece.strip(marker)]
+    leading = sum(piece.startswith(marker) for piece in words)
+    trailing = [piece for piece in words if piece.endswith(marker)]
+    if len(trailing) > leading:
+        raise TokenizerError(
+            f"The tokenizer {vocabulary.source!r} writes the space behind a word into its token "
+            f"({trailing[0]!r} and {len(trailing) - 1} more, against {leading} tokens that begin "
+            "with it), so its tokens do not say where a word begins. Choose another schedule "
+            "(schedule=token, schedule=chunk or schedule=sentence)."
+        )

@@ -36,6 +36,6 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
             )
         try:
             found[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name] = value
     return found

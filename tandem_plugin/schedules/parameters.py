@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, shown
 
 __all__ = [
     "MAX_COUNT",
@@ -92,21 +92,18 @@ def _signature(schedule: Any) -> tuple[Parameter, ...]:
 
 
 def typed(schedule: Any) -> Any:
-    """The schedule with whole numbers made floats where a parameter is one: 1 and 1.0 are the same.
+    """The schedule with one form for every value: what is equal has the same fingerprint.
 
-    Raises :class:`ConfigError` when a parameter is not of its declared type: booleans are not
-    numbers, numbers are finite, and integers fit in 64 bits.
+    A float is Python's own, whole numbers included, and zero has no sign; a choice is the string
+    that was declared. Raises :class:`ConfigError` when a parameter is not of its declared type:
+    booleans are not numbers, numbers are finite, and integers fit in 64 bits.
     """
     signature = schedule_signature(type(schedule))
-    whole = {
-        p.name: float(value)
-        for p in signature
-        if p.annotation is float
-        and type(value := getattr(schedule, p.name)) is int
-        and abs(value) <= 2**53
-    }
-    if whole:
-        schedule = replace(schedule, **whole)
+    values = {p.name: (getattr(schedule, p.name), p.annotation) for p in signature}
+    plain = {name: _plain(*given) for name, given in values.items()}
+    changed = {name: value for name, value in plain.items() if value is not values[name][0]}
+    if changed:
+        schedule = replace(schedule, **changed)
     for parameter in signature:
         _check_type(parameter, getattr(schedule, parameter.name))
     return schedule
@@ -118,7 +115,7 @@ def check_probability(name: str, value: object) -> float:
         raise ConfigError(_not_a_probability(name, value))
     if not 0 <= value <= 1:
         raise ConfigError(_not_a_probability(name, value))
-    return float(value)
+    return float(value) + 0.0  # and not -0.0, which is another text in a fingerprint
 
 
 def check_count(name: str, value: object) -> int:
@@ -150,13 +147,18 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     raise ConfigError(f"{name}={shown(value)} is not one of: {', '.join(choices)}.")
 
 
-def shown(value: object) -> str:
-    """``repr(value)``, cut to what fits in a sentence."""
-    try:
-        text = repr(value)
-    except Exception:  # an integer of more digits than Python prints
-        return f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _plain(value: Any, annotation: Any) -> Any:
+    """A value in the one form of its type; ``value`` itself where it has it, or is of no such type.
+
+    Numbers that are equal can be written otherwise: 1 and 1.0, 0.0 and -0.0.
+    """
+    if annotation is float:
+        if isinstance(value, float) or (type(value) is int and abs(value) <= 2**53):
+            plain = float(value) + 0.0
+            return value if type(value) is float and repr(value) == repr(plain) else plain
+    elif get_origin(annotation) is Literal and isinstance(value, str) and type(value) is not str:
+        return str.__str__(value)
+    return value
 
 
 def _check_type(parameter: Parameter, value: object) -> None:
