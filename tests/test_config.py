@@ -83,6 +83,49 @@ def test_wrong_setting_is_refused_with_field_value_and_what_is_allowed(
     with pytest.raises(ConfigError) as refused:
         TandemConfig.from_mapping(settings)
     assert said in str(refused.value)
+    if 1 not in settings:  # the same by name: no way in leads around the checks
+        with pytest.raises(ConfigError) as by_name:
+            TandemConfig(**settings)
+        assert str(by_name.value) == str(refused.value)
+
+
+def test_parameters_are_checked_where_the_boundaries_are_given_too():
+    with pytest.raises(ConfigError, match="p='half' is not a probability"):
+        TandemConfig(boundaries="every", p="half")
+
+
+LARGE = ["large", "negative", "nested", "long"]
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [10**5_000, -(10**5_000), nested(100_000), "x" * 100_000], ids=LARGE
+)
+@pytest.mark.parametrize(
+    "key",
+    ["schedule", "boundaries", "mode", "num_draft_tokens", "lambda_jun", "seed", "require", "p",
+     "cap", "capp"],
+)  # fmt: skip
+def test_value_that_fits_in_no_sentence_is_refused_with_one(key: str, value: object):
+    for settings in ({key: value}, {"mode": "speculative", key: value}):
+        with pytest.raises(ConfigError) as refused:
+            TandemConfig.from_mapping(settings)
+        assert key in str(refused.value)
+        assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("value", [10**5_000, nested(100_000), ["x" * 100_000]], ids=LARGE[1:])
+def test_settings_that_fit_in_no_sentence_are_refused_with_one(value: object):
+    with pytest.raises(ConfigError, match="is not a mapping of settings"):
+        TandemConfig.from_mapping(value)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="Keys should be strings"):
+        TandemConfig.from_mapping({1: value})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("settings", [None, "word", ["word"], 3, True])

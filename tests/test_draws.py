@@ -112,6 +112,14 @@ def test_seed_out_of_range_is_refused_with_the_range(seed: int):
         draws(seed, 1)
 
 
+@pytest.mark.parametrize(
+    "seed", [10**5_000, -(10**5_000), 10**4_000, [10**5_000], "7" * 5_000], ids=range(5)
+)
+def test_seed_of_any_length_is_refused_with_the_range(seed: object):
+    with pytest.raises(RequestError, match=rf"seed=.{{1,70}} is .*from 0 to {MAX_SEED}"):
+        draws(seed, 1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("seed", [1.0, "7", None, True, np.bool_(True), [1]])
 def test_seed_that_is_no_integer_is_refused(seed: object):
     with pytest.raises(RequestError, match=r"is not an integer.*from 0 to"):

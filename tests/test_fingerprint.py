@@ -2,12 +2,30 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
+from enum import Enum
+from types import ModuleType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
 from algorithm_1 import boundary_set
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tandem_plugin import BoundarySet, fingerprint, make_schedule, schedules
+from tandem_plugin import (
+    BoundarySet,
+    ConfigError,
+    TandemConfig,
+    TandemRules,
+    Vocabulary,
+    fingerprint,
+    hookimpl,
+    make_schedule,
+    schedules,
+)
+from tandem_plugin.plugins import using_plugins
+from tandem_plugin.schedules import StepSchedule, WordSchedule
 
 WORD = {"p": 0.5, "cap": 32}
 
@@ -56,3 +74,123 @@ def test_fingerprint_ignores_padding_of_the_vocabulary():
 def test_whole_numbers_and_floats_of_one_value_have_one_fingerprint():
     assert of(p=1) == of(p=1.0) == of(p=np.float32(1))
     assert of(p=0) == of(p=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ManySchedule:
+    """One parameter of every type."""
+
+    name: ClassVar[str] = "many"
+    boundaries: ClassVar[str] = "every"
+
+    x: float = 0.5
+    n: int = 1
+    flag: bool = False
+    text: str = "a"
+    side: Literal["left", "right"] = "left"
+
+    def start(self, u: Any) -> Any:
+        return u < 0.5
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        return author ^ is_boundary, run + 1
+
+
+class Side(str, Enum):
+    LEFT = "left"
+
+
+many = ModuleType("tandem_many")
+
+
+@hookimpl
+def register_schedules(register: Any) -> None:
+    register(ManySchedule)
+
+
+many.register_schedules = register_schedules  # type: ignore[attr-defined]
+
+FLOATS = st.one_of(
+    st.sampled_from([0, 1, 0.0, -0.0, 1.0, 0.1, np.float32(0.1), np.float64(0.1), True, False]),
+    st.sampled_from([np.float64(-0.0), np.float32(-0.0), np.float16(1), np.int64(1), "0.5", "1"]),
+    st.sampled_from([2**53, 2**53 + 1, float(2**53), 5e-324, -5e-324, 0.1 + 0.2, 0.3]),
+    st.floats(0, 1),
+    st.floats(0, 1).map(np.float64),
+    st.floats(0, 1, width=32).map(np.float32),
+)
+INTEGERS = st.one_of(
+    st.sampled_from([0, 1, 1.0, True, np.int64(1), "1", 2**31 - 1, 2**63 - 1, 10**5_000]),
+    st.integers(1, 3),
+)
+CHOSEN = st.one_of(
+    st.fixed_dictionaries({}, optional={"p": FLOATS, "cap": INTEGERS}).map(lambda p: ("word", p)),
+    st.fixed_dictionaries({"p": FLOATS}).map(lambda p: ("token", p)),
+    st.fixed_dictionaries({"p": FLOATS}).map(lambda p: ("sentence", p)),
+    st.fixed_dictionaries({}, optional={"p": FLOATS, "n": INTEGERS}).map(lambda p: ("chunk", p)),
+    st.sampled_from(["senior", "junior", np.str_("junior"), "Junior"]).map(
+        lambda first: ("step", {"first": first})
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "x": FLOATS,
+            "n": INTEGERS,
+            "flag": st.sampled_from([True, False, 1, 0, np.bool_(True)]),
+            "text": st.sampled_from(["a", "A", "1", "\ud800", "\\ud800", np.str_("a")]),
+            "side": st.sampled_from(["left", Side.LEFT, np.str_("left"), "right"]),
+        },
+    ).map(lambda p: ("many", p)),
+)
+
+
+def made(chosen: tuple[str, dict[str, Any]]) -> Any | None:
+    try:
+        return make_schedule(*chosen)
+    except ConfigError:
+        return None
+
+
+@given(CHOSEN, CHOSEN)
+def test_fingerprints_are_equal_where_schedules_are_and_only_there(
+    one: tuple[str, dict[str, Any]], other: tuple[str, dict[str, Any]]
+):
+    with using_plugins(many):
+        first, second = made(one), made(other)
+        if first is None or second is None:
+            return
+        boundaries = boundary_set((1, 2))
+        same = fingerprint(first, boundaries) == fingerprint(second, boundaries)
+        assert same == (first == second)
+        # What travels with a request makes the same schedule again.
+        rules = TandemRules(TandemConfig(), Vocabulary(("a", "Ġb", "Ċ", ".ĊĊ"), "made up"))
+        rule = rules.rule(first)
+        asked = rules.for_request(rule.request(1).to_json())
+        assert asked is not None
+        assert asked.rule.fingerprint == rule.fingerprint
+
+
+def test_zero_has_one_fingerprint_whatever_its_sign():
+    assert of(p=0.0) == of(p=-0.0) == of(p=np.float64(-0.0))
+    assert WordSchedule(p=-0.0) == WordSchedule(p=0.0)
+    by_hand = [fingerprint(WordSchedule(p=p), boundary_set((1, 2))) for p in (0.0, -0.0)]
+    assert by_hand == [of(p=0), of(p=0)]
+    with using_plugins(many):
+        assert of("many", x=0.0) == of("many", x=-0.0) == of("many", x=0)
+
+
+def test_rules_do_not_depend_on_which_zero_they_met_first():
+    vocabulary = Vocabulary(("a", "Ġb"), "made up")
+    fingerprints = [TandemRules(TandemConfig(p=p), vocabulary).fingerprint for p in (0.0, -0.0, 0)]
+    assert len(set(fingerprints)) == 1
+
+
+def test_schedule_made_by_hand_has_the_fingerprint_of_the_equal_one_made_by_name():
+    ids = boundary_set((1, 2))
+    with using_plugins(many):
+        by_name = fingerprint(make_schedule("many", {"x": 1, "side": "left"}), ids)
+        assert fingerprint(ManySchedule(x=1), ids) == by_name
+        assert fingerprint(ManySchedule(x=np.float64(1)), ids) == by_name
+        assert fingerprint(ManySchedule(x=1.0, side=Side.LEFT), ids) == by_name  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"n=1\.0 is not an integer"):
+            fingerprint(ManySchedule(n=1.0), ids)  # type: ignore[arg-type]
+    assert fingerprint(StepSchedule(first=np.str_("junior")), ids) == of("step", first="junior")  # type: ignore[arg-type]
