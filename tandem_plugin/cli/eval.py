@@ -229,7 +229,7 @@ def everything(
 
     Drift is measured from the first junior, which answers alone too, as one of the seniors.
     """
-    from tandem_plugin.evaluation.generated_runs import run_solo
+    from tandem_plugin.evaluation.generated_runs import check_handoffs, run_solo
     from tandem_plugin.evaluation.read_runs import DriftSettings, run_drift, run_legibility
     from tandem_plugin.evaluation.sampling import Sampling
 
@@ -238,6 +238,7 @@ def everything(
     chosen = DriftSettings(smoothing, frequent)
     benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
+    check_handoffs(seniors, _settings(schedule))  # before the hours that solo runs take
     _check_same(seniors, juniors)
     base = juniors[0]
     written: list[Path] = []
@@ -272,17 +273,23 @@ def _handoffs(
     sampling: Sampling,
     arguments: dict[str, Any],
 ) -> list[Path]:
-    from tandem_plugin.evaluation.generated_runs import run_handoff
-    from tandem_plugin.schedules import make_schedule, schedule_parameters
+    from tandem_plugin.evaluation.generated_runs import check_handoffs, run_handoff
 
-    names = list(dict.fromkeys(one.value for one in schedules or [EvaluatedSchedule.STEP]))
-    asked = [{"schedule": name, **schedule_parameters(make_schedule(name, {}))} for name in names]
+    asked = _settings(schedules)
+    check_handoffs(seniors, asked)
     return [
         path
         for one in seniors
         for other in juniors
         for path in run_handoff(out, one, other, asked, benchmarks, sampling, arguments)
     ]
+
+
+def _settings(schedules: list[EvaluatedSchedule] | None) -> list[dict[str, Any]]:
+    from tandem_plugin.schedules import make_schedule, schedule_parameters
+
+    names = list(dict.fromkeys(one.value for one in schedules or [EvaluatedSchedule.STEP]))
+    return [{"schedule": name, **schedule_parameters(make_schedule(name, {}))} for name in names]
 
 
 def _benchmarks(given: Sequence[str]) -> list[Benchmark]:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.evaluation.benchmark import Benchmark
 from tandem_plugin.evaluation.checkpoint import Checkpoint
 from tandem_plugin.evaluation.generation import GenerationFile, generate
@@ -19,8 +21,9 @@ from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.evaluation.results import run_folder, write_summary
 from tandem_plugin.evaluation.sampling import Sampling
 from tandem_plugin.rollouts.engine import deciding
+from tandem_plugin.rules import TandemRules
 
-__all__ = ["generation_settings", "run_handoff", "run_solo", "solo_files"]
+__all__ = ["check_handoffs", "generation_settings", "run_handoff", "run_solo", "solo_files"]
 
 
 def solo_files(
@@ -45,6 +48,14 @@ def run_solo(
     files = solo_files(out, senior, benchmarks)
     generate(files, sampling, engine)
     return _summarise("solo", files, sampling, engine)
+
+
+def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[str, Any]]) -> None:
+    """Raise :class:`TokenizerError` where a senior's tokenizer has no boundaries for a schedule."""
+    for senior in seniors:
+        vocabulary = Vocabulary.from_path(senior.path)
+        for schedule in schedules:
+            TandemRules(TandemConfig.from_mapping(schedule), vocabulary)
 
 
 def run_handoff(

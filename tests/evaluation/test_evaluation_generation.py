@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tandem_plugin import TokenizerError
 from tandem_plugin.evaluation import EvaluationError
 from tandem_plugin.evaluation.benchmark import Benchmark, read_benchmark
 from tandem_plugin.evaluation.checkpoint import Checkpoint
-from tandem_plugin.evaluation.generated_runs import run_handoff, run_solo
+from tandem_plugin.evaluation.generated_runs import check_handoffs, run_handoff, run_solo
 from tandem_plugin.evaluation.generation import GenerationFile, generate, read_generations
 from tandem_plugin.evaluation.grades import grades_file
 from tandem_plugin.evaluation.results import read_summary
@@ -182,3 +183,27 @@ def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmar
     assert one == file.settings(Sampling(2), {"max_num_seqs": 8, "dtype": "float32"})
     assert one != file.settings(Sampling(1), {"max_num_seqs": 4, "dtype": "bfloat16"})
     assert one != file.settings(Sampling(1, seed=1), {"dtype": "float32"})
+
+
+def test_schedule_that_a_seniors_tokenizer_has_no_boundaries_for_is_refused_before_any_run(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    vocabulary = {"a": 0, "Ċ": 1, "Ġa": 2, "ĊĊ": 3}
+    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [("Ċ", "Ċ")]))
+    core.decoder = tokenizers.decoders.ByteLevel()
+    seniors = []
+    for name, use_regex in (("whole", False), ("split", True)):
+        core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(False, use_regex=use_regex)
+        folder = tmp_path / name
+        folder.mkdir()
+        core.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(
+            '{"tokenizer_class": "PreTrainedTokenizerFast"}'
+        )
+        seniors.append(Checkpoint(name, str(folder), "0" * 16))
+    check_handoffs(seniors[:1], [STEP])
+    check_handoffs(seniors, [{"schedule": "word"}])
+    with pytest.raises(TokenizerError, match="writes blank lines as several tokens"):
+        check_handoffs(seniors, [STEP])

@@ -12,7 +12,7 @@ import pytest
 from tandem_openrlhf import train_ppo_ray
 from tandem_openrlhf.ray_hook import HOOK, HOOK_VARIABLE, amend
 from tandem_openrlhf.settings import VARIABLE, split_arguments, tandem_config
-from tandem_plugin import ConfigError
+from tandem_plugin import ConfigError, TandemConfig
 
 
 def test_flags_are_taken_out_and_everything_else_stays_in_order() -> None:
@@ -45,6 +45,19 @@ def test_values_may_be_numbers_words_null_and_negative() -> None:
     assert settings == {"junior": None, "cap": 8, "boundaries": "step"}
 
 
+def test_values_of_any_size_are_text_that_the_settings_refuse() -> None:
+    for value in ("[" * 100_000, "9" * 5_000):
+        settings, _ = split_arguments([f"--tandem.p={value}"])
+        with pytest.raises(ConfigError, match="is not a probability"):
+            TandemConfig.from_mapping(settings)
+
+
+def test_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tandem.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="neither a JSON object nor a file that can be read"):
+        tandem_config({VARIABLE: str(tmp_path / "tandem.json")})
+
+
 def test_environment_holds_json_or_the_path_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tandem.json"
     file.write_text('{"schedule": "chunk"}')
@@ -63,6 +76,10 @@ def test_environment_holds_json_or_the_path_of_a_file(tmp_path: Path) -> None:
         ("{schedule: word}", "does not hold JSON"),
         ('{"schedule": "words"}', "schedule='words' does not exist"),
         ('{"p": 2}', "p=2"),
+        (f'{{"p": {"[" * 100_000}', "does not hold JSON"),
+        (f'{{"seed": {"9" * 5_000}}}', "does not hold JSON"),
+        ("n" * 5_000, "neither a JSON object nor a file"),
+        ("a\0b", "neither a JSON object nor a file"),
     ],
 )
 def test_wrong_environment_is_refused_with_a_sentence(value: str, sentence: str) -> None:

@@ -31,7 +31,8 @@ def test_flag_is_found_in_whole_configurations_and_in_rollout_nodes() -> None:
     assert tandem_node(text) == {"p": 0.5}
     as_attributes = SimpleNamespace(engine_kwargs=asking()["actor_rollout_ref"]["rollout"])
     assert tandem_node(as_attributes) is None
-    for nothing in (PLAIN, None, "text", SimpleNamespace(), {"engine_kwargs": None}):
+    nested = {"engine_kwargs": {"vllm": {"additional_config": "[" * 100_000}}}
+    for nothing in (PLAIN, None, "text", SimpleNamespace(), {"engine_kwargs": None}, nested):
         assert tandem_node(nothing) is None
 
 
