@@ -225,6 +225,21 @@ def test_a_tokenizer_without_word_boundaries_is_refused(
     assert configure(folder, {"schedule": "token"})
 
 
+def test_a_tokenizer_that_splits_blank_lines_is_refused_for_steps(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    assert configure(checkpoints["senior"], {"schedule": "step"})
+    folder = tmp_path / "as-gpt2"
+    shutil.copytree(checkpoints["senior"], folder)
+    core = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.save(str(folder / "tokenizer.json"))
+    for schedule in ("step", "step-bernoulli"):
+        with pytest.raises(ValueError, match="writes blank lines as several tokens"):
+            configure(folder, {"schedule": schedule})
+    assert configure(folder, {"schedule": "word"})
+
+
 def test_an_engine_that_does_not_ask_for_tandem_is_left_alone(
     checkpoints: dict[str, Path],
 ) -> None:

@@ -107,3 +107,15 @@ def test_unknown_resolver_is_an_error(tokenizer_file: Path):
     code, _, err = run(tokenizer_file, "--resolver", "sentense")
     assert code == 1
     assert "boundaries='sentense' does not exist. Boundary resolvers: word" in err
+
+
+def test_tokenizer_that_a_resolver_refuses_is_an_error(tmp_path: Path):
+    tokenizers = pytest.importorskip("tokenizers")
+    vocabulary = {"a": 0, "Ċ": 1, "Ġa": 2, "ĊĊ": 3}
+    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [("Ċ", "Ċ")]))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.save(str(tmp_path / "tokenizer.json"))
+    code, out, err = run(tmp_path / "tokenizer.json", "--resolver", "step")
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: The tokenizer '")
+    assert "writes blank lines as several tokens" in err

@@ -5,14 +5,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import philox
 import pluggy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.main import get_command
 
-from tandem_plugin import TandemConfig, hookspecs, plugins, resolvers, schedules
+from tandem_plugin import TandemConfig, draws, hookspecs, plugins, resolvers, schedules
 from tandem_plugin.cli import app
+from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.schedules import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
+from tandem_plugin.seeds import sample_seed
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -40,10 +45,31 @@ def test_concepts_page_explains_every_word_of_the_project():
 
 
 def test_example_of_the_concepts_page_runs(capsys: pytest.CaptureFixture[str]):
-    text = (DOCS / "concepts.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    example, _ = snippets("concepts.md")
     exec(compile(example, "docs/concepts.md", "exec"), {})
     assert capsys.readouterr().out.startswith("(Span(start=0, stop=")
+
+
+@given(st.integers(0, MAX_SEED), st.integers(0, 2_000))
+def test_draws_of_the_concepts_page_are_the_draws(seed: int, length: int):
+    _, code = snippets("concepts.md")
+    documented: dict[str, Any] = {}
+    exec(compile(code, "docs/concepts.md", "exec"), documented)
+    positions = {0, 1, 2, 3, 4, length // 2, length}
+    table = draws(seed, length + 5)
+    assert all(documented["draw"](seed, t) == table[t] for t in positions)
+
+
+def test_numbers_of_the_concepts_page_are_right():
+    text = (DOCS / "concepts.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| u\[(\d)\] \| (0x\w+) \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert [int(t) for t, _, _ in rows] == list(range(5))
+    assert [int(word, 16) for _, word, _ in rows] == philox.words(7, 5)
+    assert [float(draw) for _, _, draw in rows] == draws(7, 5).tolist()
+    # "the junior writes the first token, and whoever is drawn anew for 1 to 4 is the senior"
+    assert [draw < 0.5 for draw in draws(7, 5)] == [False, True, True, True, True]
+    (sample,) = re.findall(r"For s = 7, sample 1 has the seed (\d+)", text)
+    assert int(sample) == sample_seed(7, 1) == philox.sample_seed(7, 1)
 
 
 @pytest.mark.parametrize(

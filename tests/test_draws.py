@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import philox
 import pytest
 from algorithm_1 import boundary_set
 from hypothesis import given
@@ -11,6 +12,7 @@ from scipy import stats
 
 from tandem_plugin import RequestError, draws, make_schedule, replay
 from tandem_plugin.draws import MAX_SEED, draws_table
+from tandem_plugin.seeds import sample_seed
 
 SEEDS = st.integers(0, MAX_SEED)
 N = 20_000
@@ -19,17 +21,6 @@ EVERY = boundary_set(range(32))
 
 GOLDEN = [0.011546754286331562, 0.24154919656271812, 0.11142585551493822, 0.5644146216071337]
 """Computed apart from the package: ``Philox(key=0).random_raw(4) >> 11``, times 2**-53."""
-
-
-def philox_4x64_10(key: int, block: int) -> list[int]:
-    """Four 64-bit words of Philox 4x64-10, written from Salmon et al. 2011."""
-    mask = 2**64 - 1
-    c, k = [block, 0, 0, 0], [key & mask, key >> 64]
-    for _ in range(10):
-        p0, p1 = 0xD2E7470EE14C6C93 * c[0], 0xCA5A826395121157 * c[2]
-        c = [(p1 >> 64) ^ c[1] ^ k[0], p1 & mask, (p0 >> 64) ^ c[3] ^ k[1], p0 & mask]
-        k = [(k[0] + 0x9E3779B97F4A7C15) & mask, (k[1] + 0xBB67AE8584CAA73B) & mask]
-    return c
 
 
 def runs_test(bits: np.ndarray) -> float:
@@ -46,10 +37,21 @@ def test_first_draws_of_seed_0_are_these():
     assert draws(0, 4).tolist() == GOLDEN
 
 
+EDGES = st.sampled_from([0, 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**62, MAX_SEED - 1, MAX_SEED])
+
+
+@given(SEEDS | EDGES, st.integers(0, 300))
+def test_draws_are_what_the_documents_say_to_the_bit(seed: int, length: int):
+    assert draws(seed, length).tolist() == philox.draws(seed, length)
+
+
+@given(SEEDS, st.integers(0, 10**6))
+def test_sample_seeds_are_what_the_documents_say(seed: int, index: int):
+    assert sample_seed(seed, index) == philox.sample_seed(seed, index)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 7, 2**32, MAX_SEED])
-def test_draws_are_the_top_53_bits_of_philox_4x64_10(seed: int):
-    words = [word for block in (1, 2) for word in philox_4x64_10(seed, block)]
-    assert draws(seed, 8).tolist() == [(word >> 11) * 2.0**-53 for word in words]
+def test_draws_are_numpys_own(seed: int):
     raw = np.random.Philox(key=seed).random_raw(8)
     assert draws(seed, 8).tolist() == ((raw >> np.uint64(11)) * 2.0**-53).tolist()
 

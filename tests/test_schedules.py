@@ -69,6 +69,21 @@ def test_cap_redraws_after_more_than_cap_other_tokens(cap: int, seed: int):
     assert authors.tolist() == [int(u[t - t % period] < 0.5) for t in range(200)]
 
 
+@given(TOKENS, SETS, SEEDS, st.integers(2, 6))
+def test_cap_of_the_authors_release_is_one_more(
+    tokens: list[int], ids: set[int], seed: int, cap: int
+):
+    """docs/concepts.md: the release redraws after ``cap`` tokens in a row that are no boundary."""
+    u, author, run, expected = draws(seed, len(tokens) + 1), 0, cap, []
+    for t, token in enumerate(tokens):
+        if run == cap:
+            author, run = int(u[t] < 0.5), 0
+        expected.append(author)
+        run = cap if token in ids else run + 1
+    here = make_schedule("word", {"cap": cap - 1})
+    assert replay(tokens, seed, here, boundary_set(ids)).tolist() == expected
+
+
 @given(TOKENS, SETS, P, SEEDS)
 def test_token_schedule_redraws_after_every_token(
     tokens: list[int], ids: set[int], p: float, seed: int
