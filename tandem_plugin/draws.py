@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import RequestError, shown
+from tandem_plugin.errors import RequestError
+from tandem_plugin.schedules.parameters import shown
 
 __all__ = ["MAX_SEED", "check_seed", "draws", "draws_table"]
 
@@ -32,8 +33,7 @@ def check_seed(seed: object) -> int:
         )
     if not 0 <= seed <= MAX_SEED:
         raise RequestError(
-            f"seed={shown(int(seed))} is out of range. A tandem seed is an integer from 0 to "
-            f"{MAX_SEED}."
+            f"seed={shown(seed)} is out of range. A tandem seed is an integer from 0 to {MAX_SEED}."
         )
     return int(seed)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.draws import check_seed
-from tandem_plugin.errors import RequestError, shown
+from tandem_plugin.errors import RequestError
+from tandem_plugin.schedules.parameters import shown
 
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest"]
 

@@ -168,7 +168,7 @@ class TandemRules:
         request = TandemRequest.parse(value)
         if request is None:
             return None
-        rule = self._requested(request)
+        rule = self._rule_for(request)
         if request.fingerprint is not None and request.fingerprint != rule.fingerprint:
             raise FingerprintError(
                 f"The request was made for the rules {request.fingerprint}, but this engine's are "
@@ -178,7 +178,7 @@ class TandemRules:
             )
         return Asked(rule, request.seed, request.prompt_length)
 
-    def _requested(self, request: TandemRequest) -> Rule:
+    def _rule_for(self, request: TandemRequest) -> Rule:
         configured = self.default.schedule
         name = request.schedule or configured.name
         base = schedule_parameters(configured) if name == configured.name else {}
