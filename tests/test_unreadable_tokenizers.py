@@ -138,8 +138,9 @@ def test_sentencepiece_model_with_pieces_that_are_no_text_is_refused(
     tmp_path: Path, model: bytes
 ) -> None:
     file = tmp_path / "tokenizer.model"
-    assert model.count(b"<0x7F>") == 1
-    file.write_bytes(model.replace(b"<0x7F>", b"<0x\xff\xff>"))
+    letters = b"\n\x01w"  # in the file's protocol buffers: a piece of one byte
+    assert model.count(letters) == 1
+    file.write_bytes(model.replace(letters, b"\n\x01\xff"))
     assert "is neither a SentencePiece model nor a file of tiktoken's" in refusal(file)
 
 
