@@ -62,6 +62,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     junior = load_junior(vllm_config)
     # Not through nn.Module.__setattr__, which would register the junior as a submodule.
     object.__setattr__(self, "junior", junior)
+    self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
     object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
     object.__setattr__(self, "tandem_board", author_board(vllm_config))
 
@@ -74,14 +75,22 @@ def _forward(
     inputs_embeds: torch.Tensor | None = None,
     **options: Any,
 ) -> torch.Tensor:
-    """Both models over the same tokens: ``[tokens, senior's hidden + junior's hidden]``."""
+    """Both models over the same tokens: ``[tokens, senior's hidden + junior's hidden]``.
+
+    The senior's half is copied before the junior runs: under piecewise CUDA graphs, what a model
+    returns lies in memory that the other one's graphs overwrite. Source: the weak reference to the
+    last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``.
+    """
     if input_ids is None:
         raise EngineError("Prompt embeddings do not go with tandem: the junior needs token ids.")
     senior = self._senior.forward(
         self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
     )
-    junior = self.junior(input_ids, positions)
-    return torch.cat([senior, junior], dim=-1)
+    rows, width = senior.shape
+    hidden = senior.new_empty(rows, width + self.tandem_junior_width)
+    hidden[:, :width] = senior
+    hidden[:, width:] = self.junior(input_ids, positions)
+    return hidden
 
 
 def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | None:

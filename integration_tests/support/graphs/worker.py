@@ -1,0 +1,127 @@
+"""vLLM's CPU worker with CUDA graphs: captured at the engine's start as on a GPU."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from vllm.compilation.cuda_graph import CUDAGraphWrapper
+from vllm.config import CUDAGraphMode
+from vllm.v1.worker.cpu_worker import CPUWorker
+from vllm.v1.worker.workspace import init_workspace_manager
+
+from support.graphs.front import platform_has_graphs
+from support.graphs.pool import Pool
+from support.graphs.recording import Capture, Graph
+
+__all__ = ["GraphsWorker"]
+
+_pool = Pool()
+"""All graphs of an engine share it."""
+_platform = platform_has_graphs()
+"""Entered for as long as the process lives."""
+
+
+class GraphsWorker(CPUWorker):
+    """As vLLM's worker on a GPU, in what concerns graphs."""
+
+    def init_device(self) -> None:
+        super().init_device()
+        init_workspace_manager(self.device, 1)
+
+    def load_model(self, *args: Any, **options: Any) -> None:
+        super().load_model(*args, **options)
+        runner = self.model_runner
+        if self._mode.has_full_cudagraphs() and not self.use_v2_model_runner:
+            # The runner for a GPU does so; that for a CPU leaves it out.
+            runner.model = CUDAGraphWrapper(runner.model, self.vllm_config, CUDAGraphMode.FULL)
+
+    def compile_or_warm_up_model(self) -> Any:
+        times = super().compile_or_warm_up_model()
+        self.model_runner.capture_model()
+        return times
+
+    @property
+    def _mode(self) -> CUDAGraphMode:
+        return self.vllm_config.compilation_config.cudagraph_mode
+
+
+def _offer_graphs() -> None:
+    """Let vLLM find what it asks of CUDA and of its platform."""
+    import vllm.utils.torch_utils as torch_utils
+    import vllm.v1.worker.gpu.cudagraph_utils as v2
+    import vllm.v1.worker.gpu_model_runner as v1
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.v1.attention.backend import AttentionCGSupport
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadataBuilder
+
+    _platform.__enter__()
+    CpuPlatform.graph_pool_handle = classmethod(lambda cls: _pool)
+    CPUAttentionMetadataBuilder._cudagraph_support = AttentionCGSupport.UNIFORM_BATCH
+    torch.cuda.CUDAGraph, torch.cuda.graph = Graph, Capture  # type: ignore[misc, assignment]
+    torch_utils.weak_ref_tensor = _weak
+    for runner in (v1, v2):
+        runner.graph_capture = lambda device: nullcontext()
+    for name in ("synchronize", "empty_cache"):
+        setattr(torch.accelerator, name, lambda *_: None)
+    torch.accelerator.get_memory_info = lambda *_: (0, 0)
+
+
+def _weak(tensor: Any) -> Any:
+    return _pool.weak(tensor) if isinstance(tensor, torch.Tensor) and tensor.numel() else tensor
+
+
+def _let_full_graphs_see_their_step() -> None:
+    """Attention reads its step's metadata from the forward context, which V2 does not set there."""
+    from vllm.forward_context import set_forward_context
+    from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
+    from vllm.v1.worker.gpu.cudagraph_utils import ModelCudaGraphManager
+    from vllm.v1.worker.gpu.model_states.default import DefaultModelState
+
+    prepare, run = DefaultModelState.prepare_attn, ModelCudaGraphManager.run_fullgraph
+    step: list[Any] = []
+
+    def prepare_attn(
+        self: Any, batch: Any, mode: Any, tables: Any, slots: Any, groups: Any, kv: Any, **more: Any
+    ) -> Any:
+        metadata = prepare(self, batch, mode, tables, slots, groups, kv, **more)
+        step[:] = metadata, build_slot_mappings_by_layer(slots, kv)
+        return metadata
+
+    def run_fullgraph(self: Any, desc: Any) -> Any:
+        metadata, slots = step
+        with set_forward_context(
+            metadata, self.vllm_config, num_tokens=desc.num_tokens, slot_mapping=slots
+        ):
+            return run(self, desc)
+
+    DefaultModelState.prepare_attn = prepare_attn
+    ModelCudaGraphManager.run_fullgraph = run_fullgraph
+
+
+def _compute_with_plain_weights() -> None:
+    """Linear layers multiply by their parameter, as on a GPU: a CPU's packed copies are fixed."""
+    from vllm.model_executor.layers import utils
+
+    def plain(layer: Any, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    utils.dispatch_cpu_unquantized_gemm = plain
+
+
+def _check_addresses() -> None:
+    """A graph's inputs must lie where they lay: vLLM checks it when it logs everything."""
+    make = CUDAGraphWrapper.__init__
+
+    def checking(self: Any, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        self.is_debugging_mode, self._runnable_str = True, str(type(self.runnable))
+
+    CUDAGraphWrapper.__init__ = checking
+
+
+_offer_graphs()
+_let_full_graphs_see_their_step()
+_compute_with_plain_weights()
+_check_addresses()

@@ -1,0 +1,41 @@
+"""The composite's forward pass, over stand-ins for the two models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem_plugin.engine import composite
+
+SENIOR_WIDTH, JUNIOR_WIDTH = 4, 3
+
+
+class Senior:
+    """Returns its own view of a memory, as the last of a model's CUDA graphs does."""
+
+    def __init__(self, memory: torch.Tensor, junior_width: int) -> None:
+        self._memory = memory
+        self._senior = Senior
+        self.tandem_junior_width = junior_width
+
+    def forward(self, input_ids: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        hidden = self._memory[: len(input_ids) * SENIOR_WIDTH].view(-1, SENIOR_WIDTH)
+        return hidden.copy_(input_ids[:, None] + torch.zeros(SENIOR_WIDTH))
+
+    def junior(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        width = self.tandem_junior_width
+        hidden = self._memory[: len(input_ids) * width].view(-1, width)
+        return hidden.copy_(-input_ids[:, None] + torch.zeros(width))
+
+
+def test_hidden_states_are_right_where_both_models_return_the_same_memory() -> None:
+    """As under CUDA graphs: what the first one returned is gone once the second one runs."""
+    for width in (JUNIOR_WIDTH, SENIOR_WIDTH):
+        model = Senior(torch.full((64,), torch.nan), width)
+        ids = torch.arange(1, 6)
+        hidden = composite._forward(model, ids, torch.arange(5))
+        expected = torch.cat(
+            [ids[:, None].expand(-1, SENIOR_WIDTH), -ids[:, None].expand(-1, width)], 1
+        )
+        assert torch.equal(hidden, expected.float())
