@@ -19,7 +19,8 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 # greedy tokens by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
-  engine_variants.py engine_weights.py serving_conditions.py speculative_adaptive.py \
+  engine_graphs.py engine_variants.py engine_weights.py graphs.py serving_conditions.py \
+  speculative_adaptive.py \
   speculative_benchmarks.py speculative_engine.py speculative_greedy.py speculative_law.py)
 NEWEST_VLLM = 0.32.0
 
@@ -131,15 +132,20 @@ test-speculative-openrlhf: $(OPENRLHF_VLLM_VENV)/.ready
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE)
 
-# A long soak on each runner: reports under runs/.
+# A long soak on each runner, without and under CUDA graphs: reports under runs/.
 soak: $(VENV)/.test-ready
 	$(BIN)/python integration_tests/soak.py --runner v1 --out runs/soak-v1.json
 	$(BIN)/python integration_tests/soak.py --runner v2 --async-scheduling --out runs/soak-v2.json
+	$(BIN)/python integration_tests/soak.py --runner v1 --graphs --out runs/soak-v1-graphs.json
+	$(BIN)/python integration_tests/soak.py --runner v2 --async-scheduling --graphs \
+	  --out runs/soak-v2-graphs.json
 
 # The same in the speculative mode: make soak-speculative VLLM=0.32.0
 soak-speculative: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python integration_tests/soak.py --mode speculative --async-scheduling \
 	  --out runs/soak-speculative.json
+	$(VLLM_VENV)/bin/python integration_tests/soak.py --mode speculative --async-scheduling --graphs \
+	  --out runs/soak-speculative-graphs.json
 
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests

@@ -2,7 +2,8 @@
 
 Requests of random schedule, length, sampling parameters, arrival and abort meet a KV cache that is
 far too small. Held at the end: the engine's own record equals the replay for every response, no
-request is lost, greedy responses equal a Hugging Face loop of Algorithm 1, memory is steady.
+request is lost, greedy responses equal a Hugging Face loop of Algorithm 1, memory is steady. With
+``--graphs`` the engine captures and replays as on a GPU.
 Progress is shown, and the report is written to ``--out`` round by round.
 """
 
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,9 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--async-scheduling", action="store_true", help="V2 only")
     parser.add_argument(
+        "--graphs", action="store_true", help="under CUDA graphs: see support/graphs"
+    )
+    parser.add_argument(
         "--plain", action="store_true", help="the same traffic for the senior alone: vLLM's noise"
     )
     parser.add_argument("--seed", type=int, default=0)
@@ -54,6 +59,7 @@ def main() -> int:
     prepare_environment()
 
     from support.engine import async_engine
+    from support.graphs import with_graphs
     from support.models import make_model, make_tokenizer
 
     folder = Path(tempfile.mkdtemp(prefix="tandem-soak-"))
@@ -66,14 +72,24 @@ def main() -> int:
     if not args.plain:
         tandem = {**TANDEM, "junior": folder / "junior", "record": folder / "record"}
         tandem["mode"] = args.mode
-    with async_engine(
-        args.runner, folder / "senior", tandem, async_scheduling=args.async_scheduling, **TIGHT
-    ) as running:
+    with ExitStack() as stack:
+        graphs = stack.enter_context(with_graphs()) if args.graphs else {}
+        running = stack.enter_context(
+            async_engine(
+                args.runner,
+                folder / "senior",
+                tandem,
+                async_scheduling=args.async_scheduling,
+                **graphs,
+                **TIGHT,
+            )
+        )
         summary = soak(running, folder, tokenizer, args)
     # vLLM's CPU build itself strays now and then: --plain measures how often.
     strayed = len(summary["greedy_differences"]) > summary["greedy_checked"] // 10
     bad = summary["mismatches"] + summary["lost"]
-    return int(bool(bad) or strayed or not summary["preemptions"])
+    replayed = all(summary["graph_replays"].values())
+    return int(bool(bad) or strayed or not summary["preemptions"] or not replayed)
 
 
 def prepare_environment() -> None:
@@ -81,11 +97,13 @@ def prepare_environment() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # A function is sent to the engine's worker to count its graphs.
+    os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
 
 
 def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any]:
     from rich.progress import track
-    from support import traffic
+    from support import traffic, worker
     from support.boundary_ids import step_boundaries, word_boundaries
     from support.metrics import metric
     from support.reference import Reference
@@ -100,6 +118,8 @@ def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any
         "mode": args.mode,
         "async_scheduling": args.async_scheduling,
         "plain": args.plain,
+        "graphs": args.graphs,
+        "graph_replays": {},
         **dict.fromkeys(("requests", "samples", "tokens", "aborted", "greedy_checked"), 0),
         "finished": {},
         "mismatches": [],
@@ -146,6 +166,9 @@ def soak(running: Any, folder: Path, tokenizer: Any, args: Any) -> dict[str, Any
                 )
         summary["preemptions"] = int(metric("vllm:num_preemptions_total"))
         summary["prefix_cache_hits"] = int(metric("vllm:prefix_cache_hits_total"))
+        if args.graphs:
+            count = running.engine.collective_rpc(worker.graph_replays)
+            summary["graph_replays"] = running.run(count)[0]
         summary["memory_mib"].append(memory_of_children())
         summary["seconds"] = round(time.monotonic() - start, 1)
         args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -136,3 +136,40 @@ def update_draft(worker: Any, checkpoint: str) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "loaded"
+
+
+def graph_replays(worker: Any) -> dict[str, int]:
+    """How many CUDA graphs of each mode an engine with the stand-in for them has asked for."""
+    from support.graphs.worker import replays
+
+    return {mode: replays[mode] for mode in ("FULL", "PIECEWISE")}
+
+
+def join_afterwards(worker: Any) -> None:
+    """Make lockstep wrong: both models run, and then their hidden states are read."""
+    model = type(worker.model_runner.get_model())
+
+    def forward(self: Any, input_ids: Any, positions: Any, *rest: Any, **options: Any) -> Any:
+        senior = self._senior.forward(self, input_ids, positions, *rest, **options)
+        return torch.cat([senior, self.junior(input_ids, positions)], dim=-1)
+
+    _broken[model, "forward"] = model.forward
+    model.forward = forward
+
+
+join_as_before = mend_speculation
+
+
+def wait_for_the_authors(worker: Any) -> None:
+    """Let each step look on the host at what decides its logits."""
+    from tandem_plugin.engine.heads import Heads
+    from tandem_plugin.engine.speculative.junior import TandemJunior
+
+    for kind in Heads, TandemJunior:
+        original = kind.logits
+
+        def logits(self: Any, hidden: Any, *rest: Any, original: Any = original) -> Any:
+            assert hidden.sum().item() is not None
+            return original(self, hidden, *rest)
+
+        kind.logits = logits

@@ -14,9 +14,9 @@ are made here, with the contract of the real ones, and all of vLLM around them i
   step.
 
 Operations are recorded where PyTorch dispatches them: so the compiled pieces run with the backend
-"eager", which splits, wraps and dispatches them as "inductor" does, but generates no code. Attention
-is one operation that reads the metadata of the step which replays it, as a GPU's kernels read them
-from buffers that each step fills.
+"eager", which splits, wraps and dispatches them as "inductor" does, but generates no code.
+Attention is one operation that reads the metadata of the step which replays it, as a GPU's kernels
+read them from buffers that each step fills.
 """
 
 from support.graphs.front import CAPTURE_SIZES, with_graphs

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from support.graphs.pool import Block, Pool
-from support.graphs.waiting import refuse, watched
+from support.graphs.waiting import watched
 
 __all__ = ["Capture", "Graph"]
 
@@ -21,9 +21,6 @@ _UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.empty_strided, _aten.new_empt
 
 class Graph:
     """Operations over fixed memory."""
-
-    replays = 0
-    """How many graphs this process has replayed."""
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._calls: list[Callable[[], None]] = []
@@ -40,7 +37,6 @@ class Graph:
 
     def replay(self) -> None:
         """Run all operations again."""
-        Graph.replays += 1
         self._pool.spoil(self._kept)
         for call in self._calls:
             call()
@@ -74,38 +70,47 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        refuse(func, args, kwargs, "a captured region")
-        known = {_memory(leaf) for leaf in _tensors((args, kwargs))}
-        made: list[torch.Tensor] = []
+        given = {_memory(tensor) for tensor in _tensors((args, kwargs))}
 
-        def at_home(tensor: torch.Tensor) -> torch.Tensor:
-            if not tensor.numel() or _memory(tensor) in known:
-                return tensor
-            own = self._pool.like(tensor)
-            made.append(self._pool.weak(own))
-            return own
+        def is_new(tensor: torch.Tensor) -> bool:
+            return tensor.numel() > 0 and _memory(tensor) not in given
 
         results = func(*args, **kwargs)
-        fresh = [tensor.numel() > 0 and _memory(tensor) not in known for tensor in _tensors(results)]
-        outputs = tree_map_only(torch.Tensor, at_home, results)
-        is_view = bool(fresh) and not any(fresh) and _tensors(results)[0].numel() > 0
-        if func._schema.is_mutable or not (is_view or func.overloadpacket in _UNWRITTEN):
-            self._graph.add(self._call(func, args, kwargs, fresh, made))
-        return outputs
+        homes = [self._pool.like(t) if is_new(t) else None for t in _tensors(results)]
+        if func._schema.is_mutable or not (
+            func.overloadpacket in _UNWRITTEN or _is_view(results, homes)
+        ):
+            self._graph.add(self._call(func, args, kwargs, homes))
+        left = iter(homes)
+
+        def at_home(tensor: torch.Tensor) -> torch.Tensor:
+            home = next(left)
+            return tensor if home is None else home
+
+        return tree_map_only(torch.Tensor, at_home, results)
 
     def _call(
-        self, func: Any, args: Any, kwargs: Any, fresh: list[bool], outputs: list[torch.Tensor]
+        self, func: Any, args: Any, kwargs: Any, homes: list[torch.Tensor | None]
     ) -> Callable[[], None]:
-        """The operation over memory: what it writes goes where it went at the capture."""
-        args, kwargs = tree_map_only(torch.Tensor, self._pool.weak, (args, kwargs))
+        """The operation over memory: what it makes goes where it went at the capture."""
+        weak = self._pool.weak
+        args, kwargs = tree_map_only(torch.Tensor, weak, (args, kwargs))
+        outputs = [home if home is None else weak(home) for home in homes]
 
         def call() -> None:
-            results = _tensors(func(*args, **kwargs))
-            new = [tensor for tensor, is_new in zip(results, fresh, strict=True) if is_new]
-            for tensor, result in zip(outputs, new, strict=True):
-                tensor.copy_(result)
+            for output, result in zip(outputs, _tensors(func(*args, **kwargs)), strict=True):
+                if output is not None:
+                    output.copy_(result)
 
         return call
+
+
+def _is_view(results: Any, homes: list[torch.Tensor | None]) -> bool:
+    """Whether an operation only shows memory that it was given; its work may lie elsewhere too."""
+    tensors = _tensors(results)
+    return (
+        bool(tensors) and all(t.numel() for t in tensors) and not any(h is not None for h in homes)
+    )
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

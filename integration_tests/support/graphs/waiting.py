@@ -15,14 +15,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["HostWaitsError", "excepted", "refuse", "watch", "watched"]
+__all__ = ["HostWaitsError", "let_wait", "watch", "watched"]
 
 _TO_THE_HOST = {
-    getattr(torch.Tensor, name)
-    for name in (
-        "item tolist cpu numpy nonzero __bool__ __int__ __float__ __index__ __array__ __contains__"
-    ).split()
-} | {torch.nonzero, torch.argwhere, torch.equal, torch.allclose}
+    torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy,
+    torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__,
+    torch.Tensor.__array__, torch.Tensor.__contains__,
+}  # fmt: skip
 _aten = torch.ops.aten
 _WAITING = {
     _aten._local_scalar_dense, _aten.item, _aten.is_nonzero, _aten.nonzero, _aten.nonzero_static,
@@ -36,7 +35,7 @@ class HostWaitsError(RuntimeError):
     """The host would wait for the device where it must not."""
 
 
-def refuse(func: Any, args: Any, kwargs: Any, where: str) -> None:
+def _refuse(func: Any, args: Any, kwargs: Any, where: str) -> None:
     """Raise :class:`HostWaitsError` for an operation of PyTorch's dispatcher that waits."""
     packet = func.overloadpacket
     waits = packet in _WAITING
@@ -66,7 +65,7 @@ def watched(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def excepted() -> Iterator[None]:
+def _excepted() -> Iterator[None]:
     """Let the host wait within."""
     _stack.append(None)
     try:
@@ -82,7 +81,7 @@ def watch(owner: Any, name: str) -> None:
 
 def let_wait(owner: Any, name: str) -> None:
     """Except one function for good."""
-    _wrap(owner, name, excepted)
+    _wrap(owner, name, _excepted)
 
 
 def _wrap(owner: Any, name: str, context: Callable[[], Any]) -> None:
@@ -101,9 +100,8 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         where = _stack[-1]
-        if where is not None and (
-            func in _TO_THE_HOST or (func is torch.Tensor.to and "cpu" in args[1:])
-        ):
+        to_host = func in _TO_THE_HOST or (func is torch.Tensor.to and "cpu" in args[1:])
+        if where is not None and to_host:
             name = getattr(func, "__name__", func)
             raise HostWaitsError(f"Tensor.{name} lets the host wait for the device in {where}.")
         return func(*args, **(kwargs or {}))
@@ -115,5 +113,5 @@ class _Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         where = _stack[-1]
         if where is not None:
-            refuse(func, args, kwargs or {}, where)
+            _refuse(func, args, kwargs or {}, where)
         return func(*args, **(kwargs or {}))

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.config import CUDAGraphMode
+from vllm.forward_context import get_forward_context, is_forward_context_available
+from vllm.triton_utils import HAS_TRITON
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.workspace import init_workspace_manager
 
 from support.graphs.front import platform_has_graphs
 from support.graphs.pool import Pool
 from support.graphs.recording import Capture, Graph
+from support.graphs.waiting import let_wait, watch
+from support.speculation import has_drafting
 
-__all__ = ["GraphsWorker"]
+__all__ = ["GraphsWorker", "replays"]
+
+replays: Counter[str] = Counter()
+"""How many graphs of each mode were asked for."""
 
 _pool = Pool()
 """All graphs of an engine share it."""
@@ -91,6 +99,7 @@ def _let_full_graphs_see_their_step() -> None:
 
     def run_fullgraph(self: Any, desc: Any) -> Any:
         metadata, slots = step
+        replays["FULL"] += 1
         with set_forward_context(
             metadata, self.vllm_config, num_tokens=desc.num_tokens, slot_mapping=slots
         ):
@@ -111,17 +120,68 @@ def _compute_with_plain_weights() -> None:
 
 
 def _check_addresses() -> None:
-    """A graph's inputs must lie where they lay: vLLM checks it when it logs everything."""
-    make = CUDAGraphWrapper.__init__
+    """A graph's inputs must lie where they lay at its capture, and are counted by mode."""
+    make, call = CUDAGraphWrapper.__init__, CUDAGraphWrapper.__call__
 
     def checking(self: Any, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
+        # vLLM itself checks positional inputs where it logs everything.
         self.is_debugging_mode, self._runnable_str = True, str(type(self.runnable))
+        self.named_addresses = {}
 
-    CUDAGraphWrapper.__init__ = checking
+    def with_named_inputs(self: Any, *args: Any, **inputs: Any) -> Any:
+        context = get_forward_context() if is_forward_context_available() else None
+        if context is not None and context.cudagraph_runtime_mode == self.runtime_mode:
+            replays[self.runtime_mode.name] += 1
+            found = {k: v.data_ptr() for k, v in inputs.items() if isinstance(v, torch.Tensor)}
+            known = self.named_addresses.setdefault(context.batch_descriptor, found)
+            assert found == known, f"Inputs of a graph lie at {found}, not at {known}."
+        return call(self, *args, **inputs)
+
+    CUDAGraphWrapper.__init__, CUDAGraphWrapper.__call__ = checking, with_named_inputs
+
+
+def _watch_authors() -> None:
+    """Refuse what lets the host wait in what tandem does within a step.
+
+    On V1 the authors are NumPy arrays, made from tokens that the runner has waited for by then; the
+    tensors of a step are watched there as well. Excepted are vLLM's own sampler and the kernels of
+    Triton's interpreter. What happens when a request ends is outside: its record, where asked for,
+    and the log of drafting wait.
+    """
+    from tandem_plugin.engine.heads import Heads
+    from tandem_plugin.engine.runners.v1 import AuthorsLogitsProcessor
+    from tandem_plugin.engine.runners.v2 import AuthorsState
+
+    watch(Heads, "logits")
+    watch(AuthorsLogitsProcessor, "update_state")
+    for name in ("apply_staged_writes", "prepare_inputs", "postprocess_state"):
+        watch(AuthorsState, name)
+    if HAS_TRITON:
+        from triton.runtime.interpreter import GridExecutor
+        from vllm.v1.worker.gpu.sample.sampler import Sampler
+
+        let_wait(GridExecutor, "__call__")
+        let_wait(Sampler, "__call__")
+        let_wait(Sampler, "apply_sampling_params")
+        if has_drafting():
+            _watch_drafting()
+
+
+def _watch_drafting() -> None:
+    from tandem_plugin.engine.speculative.junior import TandemJunior
+    from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
+    from tandem_plugin.engine.speculative.state import SpeculativeState
+
+    watch(TandemJunior, "compute_logits")
+    watch(UndraftedSampler, "__call__")
+    watch(CheckingSampler, "__call__")
+    for name in ("prepare_inputs", "postprocess_state"):
+        watch(SpeculativeState, name)
 
 
 _offer_graphs()
 _let_full_graphs_see_their_step()
 _compute_with_plain_weights()
 _check_addresses()
+_watch_authors()
