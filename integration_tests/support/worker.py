@@ -147,7 +147,9 @@ def graph_replays(worker: Any) -> dict[str, int]:
 
 def join_afterwards(worker: Any) -> None:
     """Make lockstep wrong: both models run, and then their hidden states are read."""
-    model = type(worker.model_runner.get_model())
+    held = worker.model_runner.get_model()
+    # On V1 a wrapper that captures whole steps holds the model.
+    model = type(held.unwrap() if hasattr(held, "unwrap") else held)
 
     def forward(self: Any, input_ids: Any, positions: Any, *rest: Any, **options: Any) -> Any:
         senior = self._senior.forward(self, input_ids, positions, *rest, **options)
@@ -165,11 +167,11 @@ def wait_for_the_authors(worker: Any) -> None:
     from tandem_plugin.engine.heads import Heads
     from tandem_plugin.engine.speculative.junior import TandemJunior
 
-    for kind in Heads, TandemJunior:
-        original = kind.logits
+    for kind, name in (Heads, "_of_senior"), (Heads, "_of_junior"), (TandemJunior, "logits"):
+        original = getattr(kind, name)
 
-        def logits(self: Any, hidden: Any, *rest: Any, original: Any = original) -> Any:
+        def looking(self: Any, hidden: Any, original: Any = original) -> Any:
             assert hidden.sum().item() is not None
-            return original(self, hidden, *rest)
+            return original(self, hidden)
 
-        kind.logits = logits
+        setattr(kind, name, looking)

@@ -87,7 +87,7 @@ def _forward(
         self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
     )
     rows, width = senior.shape
-    hidden = senior.new_empty(rows, width + self.tandem_junior_width)
+    hidden: torch.Tensor = senior.new_empty(rows, width + self.tandem_junior_width)
     hidden[:, :width] = senior
     hidden[:, width:] = self.junior(input_ids, positions)
     return hidden
