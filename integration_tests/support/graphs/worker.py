@@ -145,9 +145,10 @@ def _watch_authors() -> None:
     """Refuse what lets the host wait in what tandem does within a step.
 
     On V1 the authors are NumPy arrays, made from tokens that the runner has waited for by then; the
-    tensors of a step are watched there as well. Excepted are vLLM's own sampler and the kernels of
-    Triton's interpreter. What happens when a request ends is outside: its record, where asked for,
-    and the log of drafting wait.
+    tensors of a step are watched there as well. Excepted are vLLM's own sampler, the kernels of
+    Triton's interpreter, and the making, once an engine, of what authors are kept in: part of it is
+    the host's memory. What happens when a request ends is outside: its record, where asked for, and
+    the log of drafting wait.
     """
     from tandem_plugin.engine.heads import Heads
     from tandem_plugin.engine.runners.v1 import AuthorsLogitsProcessor
@@ -157,6 +158,7 @@ def _watch_authors() -> None:
     watch(AuthorsLogitsProcessor, "update_state")
     for name in ("apply_staged_writes", "prepare_inputs", "postprocess_state"):
         watch(AuthorsState, name)
+    let_wait(AuthorsState, "_made")
     if HAS_TRITON:
         from triton.runtime.interpreter import GridExecutor
         from vllm.v1.worker.gpu.sample.sampler import Sampler
