@@ -17,6 +17,7 @@ __all__ = ["Capture", "Graph"]
 
 _aten = torch.ops.aten
 _UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.empty_strided, _aten.new_empty}
+"""Operations that give memory, and write nothing there."""
 
 
 class Graph:
