@@ -171,13 +171,17 @@ def _watch_authors() -> None:
 
 
 def _watch_drafting() -> None:
+    from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
+
     from tandem_plugin.engine.speculative.junior import TandemJunior
     from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
     from tandem_plugin.engine.speculative.state import SpeculativeState
 
     watch(TandemJunior, "compute_logits")
     watch(UndraftedSampler, "__call__")
-    watch(CheckingSampler, "__call__")
+    let_wait(RejectionSampler, "__call__")  # vLLM's own, which calls ``_verify``
+    for name in ("__call__", "_verify"):
+        watch(CheckingSampler, name)
     for name in ("prepare_inputs", "postprocess_state"):
         watch(SpeculativeState, name)
 
