@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vllm
+from packaging.version import Version
 from support import traffic, worker
 from support.boundary_ids import step_boundaries, word_boundaries
 from support.engine import AsyncEngine, async_engine
@@ -23,6 +25,11 @@ from support.reference import Reference
 from support.speculation import needs_drafting
 
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
+
+pytestmark = pytest.mark.skipif(
+    Version(vllm.__version__) < Version("0.29"),
+    reason="the stand-in for CUDA graphs fits vLLM 0.29 and newer",
+)
 
 TANDEM = {"schedule": "word", "cap": 4}
 SCHEDULES: list[dict[str, Any]] = [
