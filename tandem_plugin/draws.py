@@ -7,7 +7,7 @@ samples tokens. ``draws(seed, n)[t]`` decides the redraw, if one happens, for re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,10 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import RequestError
 from tandem_plugin.schedules.parameters import shown
 
-__all__ = ["MAX_SEED", "check_seed", "draws", "draws_table"]
+__all__ = ["MAX_SEED", "check_seed", "draw_into", "draws", "draws_table"]
 
 MAX_SEED = 2**63 - 1
 """The largest tandem seed: seeds travel through JSON, msgpack and int64 tensors."""
-
-_BLOCK = 64
-"""How many seeds are drawn before their draws are turned time first: a cache's worth."""
-
 
 def check_seed(seed: object) -> int:
     """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
@@ -47,19 +43,21 @@ def draws(seed: int, length: int) -> NDArray[np.float64]:
     return np.random.Generator(np.random.Philox(key=check_seed(seed))).random(length)
 
 
-def draws_table(seeds: Sequence[int], length: int) -> NDArray[np.float64]:
-    """The draws of many seeds, time first: float64 ``[length, len(seeds)]`` in [0, 1)."""
-    table = np.empty((length, len(seeds)), dtype=np.float64)
-    # Rows are generated whole and turned a block at a time: writing single columns would touch one
-    # cache line a value. One generator serves all, since making one costs half of what it draws.
-    rows = np.empty((min(_BLOCK, len(seeds)), length), dtype=np.float64)
+def draw_into(rows: Iterable[NDArray[np.float64]], seeds: Iterable[int]) -> None:
+    """Fill each row with the first draws of its seed: float64, contiguous, of any length.
+
+    One generator serves all, since making one costs as much as thousands of draws.
+    """
     philox = np.random.Philox(key=0)
     generator, state = np.random.Generator(philox), philox.state
-    for start in range(0, len(seeds), _BLOCK):
-        block = rows[: len(seeds) - start]
-        for row, seed in zip(block, seeds[start : start + _BLOCK], strict=True):
-            state["state"]["key"][0] = check_seed(seed)
-            philox.state = state
-            generator.random(out=row)
-        table[:, start : start + _BLOCK] = block.T
+    for row, seed in zip(rows, seeds, strict=True):
+        state["state"]["key"][0] = check_seed(seed)
+        philox.state = state
+        generator.random(out=row)
+
+
+def draws_table(seeds: Sequence[int], length: int) -> NDArray[np.float64]:
+    """The draws of many seeds: float64 ``[len(seeds), length]`` in [0, 1)."""
+    table = np.empty((len(seeds), length), dtype=np.float64)
+    draw_into(table, seeds)
     return table

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,9 +15,15 @@ from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.draws import check_seed, draws_table
 from tandem_plugin.errors import AuthorshipError
-from tandem_plugin.schedules import Schedule
+from tandem_plugin.schedules import Schedule, WalkingSchedule
+from tandem_plugin.schedules.walk import has_walk, step_through
 
-__all__ = ["Cursor", "replay", "replay_batch", "replay_cursor"]
+__all__ = ["Cursor", "Walk", "replay", "replay_batch", "replay_cursor", "walk_batch"]
+
+_WALKED = 2**16
+"""How many positions a schedule's own ``walk`` takes at once: a cache's worth."""
+_STEPPED = 2**23
+"""How many are stepped through at once: a step costs the same for few responses and for many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,21 @@ class Cursor:
     """True when the senior writes the next token."""
     run: int
     """Tokens since the last redraw that were no boundary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A schedule's way through one response."""
+
+    authors: NDArray[np.bool_]
+    """bool ``[length + 1]``, true = senior: who writes each token, and the one behind the last."""
+    run: int
+    """Tokens since the last redraw that were no boundary, behind the last token."""
+
+    @property
+    def author(self) -> bool:
+        """True when the senior writes the next token."""
+        return bool(self.authors[-1])
 
 
 def replay(
@@ -49,46 +71,72 @@ def replay_batch(
     boundaries: BoundarySet,
 ) -> list[Authorship]:
     """The authorship of many responses of one schedule, as :func:`replay` gives it for each."""
-    if len(responses) != len(seeds):
-        raise AuthorshipError(f"{len(responses)} responses came with {len(seeds)} seeds.")
-    for seed in seeds:
-        check_seed(seed)
-    lengths = [len(response) for response in responses]
-    longest = max(lengths, default=0)
-    if longest == 0:
-        return [Authorship(np.zeros(0, np.bool_)) for _ in responses]
-    is_boundary = np.zeros((len(responses), longest), dtype=np.bool_)
-    for row, response in zip(is_boundary, responses, strict=True):
-        row[: len(response)] = boundaries.contains(_flat(response))
-    # Time first, so that each step reads and writes one contiguous row.
-    authors, _ = _walk(
-        schedule, draws_table(seeds, longest), np.ascontiguousarray(is_boundary.T[:-1])
-    )
-    rows = np.ascontiguousarray(authors.T)
-    return [Authorship(row[:length]) for row, length in zip(rows, lengths, strict=True)]
+    walks = walk_batch(responses, seeds, schedule, boundaries)
+    return [Authorship(walk.authors[:-1]) for walk in walks]
 
 
 def replay_cursor(
     token_ids: Sequence[int], seed: int, schedule: Schedule, boundaries: BoundarySet
 ) -> Cursor:
     """Where the schedule stands after ``token_ids``: what an engine needs to go on from there."""
-    u = draws_table([seed], len(token_ids) + 1)
-    is_boundary = boundaries.contains(_flat(token_ids)[:, None])
-    authors, run = _walk(schedule, u, is_boundary)
-    return Cursor(len(token_ids), bool(authors[-1, 0]), int(run[0]))
+    (walk,) = walk_batch([token_ids], [seed], schedule, boundaries)
+    return Cursor(len(token_ids), walk.author, walk.run)
+
+
+def walk_batch(
+    responses: Sequence[Sequence[int]],
+    seeds: Sequence[int],
+    schedule: Schedule,
+    boundaries: BoundarySet,
+) -> list[Walk]:
+    """A schedule's way through each of many responses: authors, and where it stands behind them.
+
+    Responses of similar length are taken together, by the schedule's own ``walk`` where it has one,
+    else by a step for each position. Raises :class:`RequestError` for a seed out of range and
+    :class:`AuthorshipError` for responses that are no sequences of token ids.
+    """
+    if len(responses) != len(seeds):
+        raise AuthorshipError(f"{len(responses)} responses came with {len(seeds)} seeds.")
+    for seed in seeds:
+        check_seed(seed)
+    flat = [_flat(response) for response in responses]
+    order = sorted(range(len(flat)), key=lambda place: len(flat[place]), reverse=True)
+    walks: dict[int, Walk] = {}
+    for places in _blocks(order, flat, _WALKED if has_walk(type(schedule)) else _STEPPED):
+        of_block = [flat[place] for place in places]
+        authors, runs = _walk(schedule, boundaries, of_block, [seeds[place] for place in places])
+        for row, place in enumerate(places):
+            end = len(flat[place])
+            walks[place] = Walk(authors[row, : end + 1], int(runs[row, end]))
+    return [walks[place] for place in range(len(flat))]
+
+
+def _blocks(
+    order: Sequence[int], flat: Sequence[NDArray[np.int64]], most: int
+) -> Iterator[Sequence[int]]:
+    """Places of responses, the longest first, in blocks of at most ``most`` positions."""
+    start = 0
+    while start < len(order):
+        rows = max(1, most // (len(flat[order[start]]) + 1))
+        yield order[start : start + rows]
+        start += rows
 
 
 def _walk(
-    schedule: Schedule, u: NDArray[np.float64], is_boundary: NDArray[np.bool_]
+    schedule: Schedule,
+    boundaries: BoundarySet,
+    responses: Sequence[NDArray[np.int64]],
+    seeds: Sequence[int],
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Authors of ``len(is_boundary) + 1`` positions: bool ``[time, batch]``; and the last run."""
-    authors = np.empty(u.shape, dtype=np.bool_)
-    author, run = schedule.start(u[0]), np.zeros(u.shape[1], dtype=np.int64)
-    authors[0] = author
-    for t in range(len(is_boundary)):
-        author, run = schedule.advance(author, run, is_boundary[t], u[t + 1])
-        authors[t + 1] = author
-    return authors, run
+    """Authors and runs, ``[batch, longest + 1]``, of responses in order, the longest first."""
+    lengths = [len(response) for response in responses]
+    is_boundary = np.zeros((len(responses), lengths[0]), dtype=np.bool_)
+    for row, response in zip(is_boundary, responses, strict=True):
+        row[: len(response)] = boundaries.contains(response)
+    u = draws_table(seeds, lengths[0] + 1)
+    if has_walk(type(schedule)):
+        return cast(WalkingSchedule, schedule).walk(is_boundary, u)
+    return step_through(schedule, is_boundary, u, lengths)
 
 
 def _flat(token_ids: ArrayLike) -> NDArray[np.int64]:

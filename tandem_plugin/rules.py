@@ -13,7 +13,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TokenizerError
 from tandem_plugin.fingerprint import fingerprint
-from tandem_plugin.replay import Cursor, replay, replay_batch, replay_cursor
+from tandem_plugin.replay import Cursor, Walk, replay, replay_batch, replay_cursor, walk_batch
 from tandem_plugin.request import OFF, TandemRequest
 from tandem_plugin.schedules import (
     TRAINING_STEP,
@@ -53,6 +53,12 @@ class Rule:
     def cursor(self, token_ids: Sequence[int], seed: int) -> Cursor:
         """Where the schedule stands after ``token_ids``."""
         return replay_cursor(token_ids, seed, self.schedule, self.boundaries)
+
+    def walk_batch(
+        self, responses: Sequence[Sequence[int]], seeds: Sequence[int]
+    ) -> list[Walk]:
+        """The schedule's way through many responses: authors, and where it stands behind them."""
+        return walk_batch(responses, seeds, self.schedule, self.boundaries)
 
     def settings(self) -> dict[str, Any]:
         """The schedule, its parameters and the boundary resolver, as settings."""

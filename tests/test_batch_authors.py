@@ -164,6 +164,7 @@ def test_row_outside_the_batch_is_refused() -> None:
 def test_request_that_ends_with_undecided_tokens_is_refused() -> None:
     batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
     batch.add(0, passage, 49)
+    batch.next_authors(1)
     passage.output.extend([0, 1])
     with pytest.raises(EngineError, match="2 tokens whose author was never decided"):
         batch.remove(0)

@@ -64,15 +64,15 @@ def test_longer_table_starts_with_the_shorter_one(seed: int, short: int, more: i
 @given(st.lists(SEEDS, min_size=1, max_size=8), st.integers(1, 50))
 def test_draws_of_a_seed_do_not_depend_on_its_batch(seeds: list[int], length: int):
     table = draws_table(seeds, length)
-    assert table.shape == (length, len(seeds))
-    for column, seed in enumerate(seeds):
-        assert np.array_equal(table[:, column], draws(seed, length))
+    assert table.shape == (len(seeds), length)
+    for row, seed in enumerate(seeds):
+        assert np.array_equal(table[row], draws(seed, length))
 
 
 def test_draws_of_many_seeds_are_those_of_each():
-    seeds = list(range(150))  # more than are drawn in one go
+    seeds = list(range(150))
     table = draws_table(seeds, 3)
-    assert all(np.array_equal(table[:, i], draws(seed, 3)) for i, seed in enumerate(seeds))
+    assert all(np.array_equal(table[i], draws(seed, 3)) for i, seed in enumerate(seeds))
 
 
 def test_draws_of_one_seed_are_uniform():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.draws import draws
+from tandem_plugin.engine.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.rules import Rule
 
@@ -78,9 +79,13 @@ class BatchAuthors:
         self._free = list(range(size - 1, -1, -1))
         self._row = np.zeros(size, dtype=np.int64)
         self._groups: dict[Rule, _Group] = {}
+        self._entered: list[int] = []
+        """Slots whose requests entered since the last step: they have neither draws nor state."""
 
     def add(self, row: int, passage: Passage, positions: int) -> None:
         """Begin or resume a request in a row: its state is replayed from the tokens it has.
+
+        That is done for all that enter at once, when the next authors are asked for.
 
         positions: how many tokens of output it can have; its draws are generated for these, from
         the response position on at which its output begins.
@@ -93,17 +98,16 @@ class BatchAuthors:
         self._scatter(group)
         group.slots.append(slot)
         group.outputs.append(passage.output)
-        limit = min(positions + 1, self._draws.shape[1])
-        self._limit[slot] = limit
-        begun = len(passage.begun)
-        self._draws[slot, :limit] = draws(passage.seed, begun + limit)[begun:]
-        self._rebuild(slot)
+        self._limit[slot] = min(positions + 1, self._draws.shape[1])
+        self._entered.append(slot)
 
     def remove(self, row: int) -> Passage | None:
         """End the request in a row; returns it with its whole record, None for a row without."""
         slot = self._slot_of_row.pop(row, None)
         if slot is None:
             return None
+        if slot in self._entered:
+            self._enter()
         passage = self._passage(slot)
         group = self._groups[passage.rule]
         self._scatter(group)
@@ -141,6 +145,7 @@ class BatchAuthors:
         Returns bool ``[rows]``, true = senior. One vectorised step a schedule in the batch; what
         is done a row at a time is only to read the engine's lists.
         """
+        self._enter()
         authors = np.ones(rows, dtype=np.bool_)
         for rule, group in self._groups.items():
             self._take_in_tokens(rule, group)
@@ -191,8 +196,7 @@ class BatchAuthors:
         odd = np.flatnonzero((behind < 0) | (behind > 1)).tolist()
         if odd:
             self._scatter(group)
-            for place in odd:
-                self._rebuild(group.slots[place])
+            self._rebuild([group.slots[place] for place in odd])
             self._gather(group)
         fresh = np.flatnonzero(behind == 1)
         if fresh.size:
@@ -231,19 +235,30 @@ class BatchAuthors:
             raise EngineError("A request in tandem grew longer than its own limit of tokens.")
         group.room = int(room.min())
 
-    def _rebuild(self, slot: int) -> None:
-        """Derive a slot's state from the tokens that its request has."""
+    def _enter(self) -> None:
+        """Give the requests that entered since the last step their draws and state."""
+        entered, self._entered = self._entered, []
+        if not entered:
+            return
+        resumed = [self._resumed(slot) for slot in entered]
+        fill_draws([self._draws[slot, : self._limit[slot]] for slot in entered], resumed)
+        self._rebuild(entered)
+
+    def _rebuild(self, slots: Sequence[int]) -> None:
+        """Derive the state of slots from the tokens that their requests have."""
+        resumed = [self._resumed(slot) for slot in slots]
+        for slot, request in zip(slots, resumed, strict=True):
+            if len(request.output) >= self._limit[slot]:
+                raise EngineError("A request in tandem grew longer than its own limit of tokens.")
+        for slot, request, walk in zip(slots, resumed, walk_all(resumed), strict=True):
+            length = len(request.output)
+            self._author[slot], self._run[slot] = walk.author, walk.run
+            self._position[slot] = length
+            self._written[slot, : length + 1] = walk.authors[len(request.begun) :]
+
+    def _resumed(self, slot: int) -> Resumed:
         passage = self._passage(slot)
-        length = len(passage.output)
-        if length >= self._limit[slot]:
-            raise EngineError("A request in tandem grew longer than its own limit of tokens.")
-        begun, output = passage.begun, passage.output
-        cursor = passage.rule.cursor([*begun, *output], passage.seed)
-        self._author[slot], self._run[slot] = cursor.author, cursor.run
-        self._position[slot] = length
-        replayed = passage.rule.replay_rest(begun, output, passage.seed)
-        self._written[slot, :length] = replayed.senior
-        self._written[slot, length] = cursor.author
+        return Resumed(passage.rule, passage.seed, passage.output, passage.begun)
 
     def _passage(self, slot: int) -> Passage:
         passage = self._passages[slot]

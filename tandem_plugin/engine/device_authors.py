@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.draws import draws
+from tandem_plugin.engine.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule
 
@@ -32,7 +32,17 @@ class Residence:
     begun: Sequence[int] = ()
     """How the response began, in an earlier request under the same seed."""
     author: bool = True
-    """Who writes the first token of its stay; true = senior."""
+    """Who writes the first token of its stay, once its state is written; true = senior."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entered:
+    """A request that entered a slot and has no state there yet."""
+
+    residence: Residence
+    request: Resumed
+    limit: int
+    """How many draws it may need."""
 
 
 @dataclass(slots=True)
@@ -78,6 +88,7 @@ class DeviceAuthors:
         )
         self._groups: dict[Rule, _Group] = {}
         self._staged: dict[int, tuple[bool, int, int]] = {}
+        self._entered: dict[int, _Entered] = {}
 
     @property
     def any_in_tandem(self) -> bool:
@@ -95,6 +106,8 @@ class DeviceAuthors:
     ) -> Residence:
         """Let a request enter a slot, new or resumed: its state is replayed from its tokens.
 
+        That is done for all that enter at once, in :meth:`write_staged`.
+
         output: what the request has written so far. positions: how many tokens of output it can
         have. begun: how the response began, in an earlier request under the same seed. Draws and
         record of the slot begin where the output does.
@@ -104,23 +117,18 @@ class DeviceAuthors:
             raise EngineError(
                 f"A request in tandem has {len(output)} tokens, but no room for another one."
             )
-        before = len(begun)
-        self._draws_host[slot, :limit] = draws(seed, before + limit)[before:]
-        cursor = rule.cursor([*begun, *output], seed)
-        first = slot * self._positions
-        self._staged[slot] = (cursor.author, cursor.run, first + len(output))
-        if self._record is not None and output:
-            written = torch.tensor(rule.replay_rest(begun, output, seed).senior)
-            self._record[first : first + len(output)] = written.to(self._device)
         group = self._groups.get(rule)
         if group is None:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
         group.members.add(slot)
         group.mask = None
-        return Residence(rule, seed, slot, begun, cursor.author)
+        residence = Residence(rule, seed, slot, begun)
+        self._entered[slot] = _Entered(residence, Resumed(rule, seed, output, begun), limit)
+        return residence
 
     def remove(self, residence: Residence) -> None:
         """Let a request leave its slot."""
+        self._entered.pop(residence.slot, None)
         # The senior's, unless another one enters.
         self._staged[residence.slot] = (True, 0, residence.slot * self._positions)
         group = self._groups[residence.rule]
@@ -131,6 +139,7 @@ class DeviceAuthors:
 
     def write_staged(self) -> None:
         """Write the state of the requests that entered since the last call to the device."""
+        self._enter()
         if not self._staged:
             return
         slots = self._to_device(np.fromiter(self._staged, np.int64, len(self._staged)))
@@ -139,6 +148,37 @@ class DeviceAuthors:
         self._run[slots] = state[:, 1]
         self._place[slots] = state[:, 2]
         self._staged.clear()
+
+    def _enter(self) -> None:
+        """Give the requests that entered their draws, and stage their state."""
+        entered = list(self._entered.values())
+        self._entered.clear()
+        if not entered:
+            return
+        requests = [one.request for one in entered]
+        slots = [one.residence.slot for one in entered]
+        limits = [one.limit for one in entered]
+        rows = [self._draws_host[slot, :limit] for slot, limit in zip(slots, limits, strict=True)]
+        fill_draws(rows, requests)
+        walks = walk_all(requests)
+        for one, walk in zip(entered, walks, strict=True):
+            slot, length = one.residence.slot, len(one.request.output)
+            one.residence.author = walk.author
+            self._staged[slot] = (walk.author, walk.run, slot * self._positions + length)
+        if self._record is not None:
+            written = [
+                walk.authors[len(request.begun) : -1]
+                for request, walk in zip(requests, walks, strict=True)
+            ]
+            places = [
+                slot * self._positions + np.arange(len(authors))
+                for slot, authors in zip(slots, written, strict=True)
+            ]
+            self._record.index_copy_(
+                0,
+                self._to_device(np.concatenate(places)),
+                self._to_device(np.concatenate(written)),
+            )
 
     def of(self, slots: torch.Tensor) -> torch.Tensor:
         """Who writes the next token of these slots: bool ``[slots]``, true = senior.

@@ -10,7 +10,7 @@ from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.schedules.chunk import ChunkSchedule
 from tandem_plugin.schedules.junior import JuniorSchedule
 from tandem_plugin.schedules.parameters import TRAINING_STEP, shown, typed
-from tandem_plugin.schedules.schedule import Schedule, Tensor
+from tandem_plugin.schedules.schedule import Schedule, Tensor, WalkingSchedule
 from tandem_plugin.schedules.sentence import SentenceSchedule
 from tandem_plugin.schedules.solo import SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
@@ -29,6 +29,7 @@ __all__ = [
     "StepSchedule",
     "Tensor",
     "TokenSchedule",
+    "WalkingSchedule",
     "WordSchedule",
     "make_schedule",
     "parameter_names",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 from tandem_plugin.schedules.parameters import check_count
 from tandem_plugin.schedules.schedule import Tensor
@@ -30,3 +33,9 @@ class ChunkSchedule(BernoulliSchedule):
         self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
         return self._redrawn(run >= self.n - 1, author, run, u)
+
+    def walk(
+        self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        runs = np.arange(1, is_boundary.shape[1] + 1, dtype=np.int64) % self.n
+        return self._drawn(np.broadcast_to(runs, is_boundary.shape), u)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-__all__ = ["Schedule", "Tensor"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Schedule", "Tensor", "WalkingSchedule"]
 
 Tensor: TypeAlias = Any
 """A NumPy array or a torch tensor. Schedules use operators only, so that one code serves both."""
@@ -41,5 +44,27 @@ class Schedule(Protocol):
         author: bool ``[batch]``, who wrote token t. run: int64 ``[batch]``. is_boundary: bool
         ``[batch]``, whether token t is a boundary. u: float64 ``[batch]``, the draws of position
         t + 1. Returns (bool ``[batch]``, int64 ``[batch]``).
+        """
+        ...
+
+
+class WalkingSchedule(Schedule, Protocol):
+    """A schedule that also walks through whole responses, without a step for each token.
+
+    Optional: replay and engines that resume requests use ``walk`` where a schedule has it, and step
+    through the tokens where it has none. Both must say the same; a small batch of both is compared
+    before a schedule is used.
+    """
+
+    def walk(
+        self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """The authors of whole responses, on the host.
+
+        is_boundary: bool ``[batch, time]``, whether each token is a boundary. u: float64
+        ``[batch, time + 1]``, the draws of every position. Returns what ``start`` and then
+        ``advance`` return at each position: authors, bool ``[batch, time + 1]``, the last of which
+        writes the token behind the response, and runs, int64 of the same shape, 0 at the first.
+        What stands at a position follows from the tokens before it alone.
         """
         ...

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tandem_plugin.schedules.parameters import check_choice
 from tandem_plugin.schedules.schedule import Tensor
+from tandem_plugin.schedules.walk import tokens_since
 
 __all__ = ["StepSchedule"]
 
@@ -34,3 +38,13 @@ class StepSchedule:
         self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
         return author ^ is_boundary, (run + 1) * ~is_boundary
+
+    def walk(
+        self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        authors = np.empty(u.shape, dtype=np.bool_)
+        authors[:, 0] = self.start(u[:, 0])
+        authors[:, 1:] = authors[:, :1] ^ np.logical_xor.accumulate(is_boundary, axis=1)
+        runs = np.zeros(u.shape, dtype=np.int64)
+        runs[:, 1:] = tokens_since(is_boundary)
+        return authors, runs

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 from tandem_plugin.schedules.schedule import Tensor
 
@@ -22,3 +25,8 @@ class TokenSchedule(BernoulliSchedule):
         self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
         return u < self.p, run * 0
+
+    def walk(
+        self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        return u < self.p, np.zeros(u.shape, dtype=np.int64)

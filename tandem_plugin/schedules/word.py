@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 from tandem_plugin.schedules.parameters import check_count
 from tandem_plugin.schedules.schedule import Tensor
+from tandem_plugin.schedules.walk import tokens_since
 
 __all__ = ["WordSchedule"]
 
@@ -34,3 +38,8 @@ class WordSchedule(BernoulliSchedule):
         self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
         return self._redrawn(is_boundary | (run >= self.cap), author, run, u)
+
+    def walk(
+        self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        return self._drawn(tokens_since(is_boundary) % (self.cap + 1), u)

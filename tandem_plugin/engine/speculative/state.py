@@ -63,6 +63,7 @@ class SpeculativeState(AuthorsState):
         self._said = time.monotonic()
         self._in_tandem = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
+        self._entered: list[Residence] = []
         self._sampler: Any = None
         self._drafting: Drafting | None = None
         self._attention: _Attention | None = None
@@ -101,7 +102,15 @@ class SpeculativeState(AuthorsState):
         residence = self._residences.get(new_req_data.req_id)
         self.rounds.begin(req_index)
         self._in_tandem[req_index] = residence is not None
-        self._begins_with_senior[req_index] = residence is None or residence.author
+        self._begins_with_senior[req_index] = True
+        if residence is not None:
+            self._entered.append(residence)
+
+    def apply_staged_writes(self) -> None:
+        super().apply_staged_writes()
+        for residence in self._entered:
+            self._begins_with_senior[residence.slot] = residence.author
+        self._entered.clear()
 
     def remove_request(self, req_id: str) -> None:
         residence = self._residences.get(req_id)

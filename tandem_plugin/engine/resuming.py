@@ -1,0 +1,59 @@
+"""Requests that enter a batch, new or resumed, all at once: their draws, and where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.draws import draw_into
+from tandem_plugin.replay import Walk
+from tandem_plugin.rules import Rule
+
+__all__ = ["Resumed", "fill_draws", "walk_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A request that enters: new, preempted before, or going on with a response that was cut."""
+
+    rule: Rule
+    seed: int
+    output: Sequence[int]
+    """What it has written so far."""
+    begun: Sequence[int] = ()
+    """How its response began, in an earlier request under the same seed: not among ``output``."""
+
+
+def fill_draws(rows: Sequence[NDArray[np.float64]], requests: Sequence[Resumed]) -> None:
+    """Fill a row of draws for each request: those of the positions from its ``output`` on.
+
+    rows: float64, contiguous, each as long as the request may need.
+    """
+    whole = [
+        np.empty(len(request.begun) + len(row)) if request.begun else row
+        for row, request in zip(rows, requests, strict=True)
+    ]
+    draw_into(whole, [request.seed for request in requests])
+    for row, drawn, request in zip(rows, whole, requests, strict=True):
+        if request.begun:
+            row[:] = drawn[len(request.begun) :]
+
+
+def walk_all(requests: Sequence[Resumed]) -> list[Walk]:
+    """Each request's way through its whole response so far: one batch for each rule."""
+    by_rule: dict[Rule, list[int]] = {}
+    for place, request in enumerate(requests):
+        by_rule.setdefault(request.rule, []).append(place)
+    walks: dict[int, Walk] = {}
+    for rule, places in by_rule.items():
+        responses = [_response(requests[place]) for place in places]
+        seeds = [requests[place].seed for place in places]
+        walks.update(zip(places, rule.walk_batch(responses, seeds), strict=True))
+    return [walks[place] for place in range(len(requests))]
+
+
+def _response(request: Resumed) -> Sequence[int]:
+    return [*request.begun, *request.output] if request.begun else request.output

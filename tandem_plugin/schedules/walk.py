@@ -1,0 +1,73 @@
+"""Walking through whole responses: by a schedule's own ``walk``, or step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.schedules.schedule import Schedule
+
+__all__ = ["has_walk", "step_through", "tokens_since"]
+
+
+def has_walk(schedule: type[Schedule]) -> bool:
+    """Whether a schedule's class brings a ``walk`` that goes with its own steps.
+
+    A subclass that redefines ``start`` or ``advance`` without ``walk`` has none: the one that it
+    inherits belongs to other steps.
+    """
+    for kind in schedule.__mro__:
+        members = vars(kind)
+        if "walk" in members:
+            return True
+        if "start" in members or "advance" in members:
+            return False
+    return False
+
+
+def step_through(
+    schedule: Schedule,
+    is_boundary: NDArray[np.bool_],
+    u: NDArray[np.float64],
+    lengths: Sequence[int] | None = None,
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """What ``walk`` of a schedule returns, by ``start`` and ``advance``, for a batch of responses.
+
+    is_boundary: bool ``[batch, time]``. u: float64 ``[batch, time + 1]``. lengths: how many tokens
+    each response has, the longest first; what is behind them stays undefined. Returns authors, bool
+    ``[batch, time + 1]``, and runs, int64 of the same shape.
+    """
+    batch, time = is_boundary.shape
+    # Time first, so that each step reads and writes one contiguous row.
+    flags, drawn = np.ascontiguousarray(is_boundary.T), np.ascontiguousarray(u.T)
+    authors = np.empty((time + 1, batch), dtype=np.bool_)
+    runs = np.zeros((time + 1, batch), dtype=np.int64)
+    author, run = schedule.start(drawn[0]), runs[0]
+    authors[0] = author
+    going = [batch] * time if lengths is None else _longer_than(lengths, time)
+    for t, rows in enumerate(going):
+        if rows < len(run):  # these responses end here
+            author, run = author[:rows], run[:rows]
+        author, run = schedule.advance(author, run, flags[t, :rows], drawn[t + 1, :rows])
+        authors[t + 1, :rows], runs[t + 1, :rows] = author, run
+    return np.ascontiguousarray(authors.T), np.ascontiguousarray(runs.T)
+
+
+def tokens_since(is_boundary: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many tokens behind the last boundary each token is: 0 at a boundary itself.
+
+    is_boundary: bool ``[..., time]``. The first token is 1 where it is none, as if one came before
+    it. Returns int64 of the same shape.
+    """
+    places = np.arange(is_boundary.shape[-1], dtype=np.int64)
+    last = np.maximum.accumulate(np.where(is_boundary, places, -1), axis=-1)
+    return places - last
+
+
+def _longer_than(lengths: Sequence[int], time: int) -> list[int]:
+    """How many of ``lengths``, the longest first, are greater than each of 0 to ``time - 1``."""
+    ascending = np.sort(np.asarray(lengths, dtype=np.int64))
+    counts: list[int] = (len(lengths) - np.searchsorted(ascending, np.arange(time), "right")).tolist()
+    return counts
