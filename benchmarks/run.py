@@ -20,6 +20,7 @@ import engine_memory
 import grading
 import lockstep
 import replay_throughput
+import resuming
 import selection
 import speculative
 from command import DEFAULT_OUT
@@ -33,6 +34,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     lockstep,
     selection,
     replay_throughput,
+    resuming,
     grading,
     engine_memory,
 )

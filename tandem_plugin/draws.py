@@ -20,6 +20,7 @@ __all__ = ["MAX_SEED", "check_seed", "draw_into", "draws", "draws_table"]
 MAX_SEED = 2**63 - 1
 """The largest tandem seed: seeds travel through JSON, msgpack and int64 tensors."""
 
+
 def check_seed(seed: object) -> int:
     """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):

@@ -22,6 +22,7 @@ from tandem_plugin.schedules import (
     schedule_parameters,
     takes_training_step,
 )
+from tandem_plugin.schedules.contract import check_walk
 
 __all__ = ["Asked", "Rule", "TandemRules"]
 
@@ -54,9 +55,7 @@ class Rule:
         """Where the schedule stands after ``token_ids``."""
         return replay_cursor(token_ids, seed, self.schedule, self.boundaries)
 
-    def walk_batch(
-        self, responses: Sequence[Sequence[int]], seeds: Sequence[int]
-    ) -> list[Walk]:
+    def walk_batch(self, responses: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Walk]:
         """The schedule's way through many responses: authors, and where it stands behind them."""
         return walk_batch(responses, seeds, self.schedule, self.boundaries)
 
@@ -135,6 +134,7 @@ class TandemRules:
         if schedule not in self._rules:
             if len(self._rules) >= _MOST_RULES:  # requests choose parameters: forget, not grow
                 self._rules.clear()
+            check_walk(schedule)
             boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
             self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
         return self._rules[schedule]

@@ -11,14 +11,18 @@ import numpy as np
 from tandem_plugin.boundaries.contract import check_name
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
+from tandem_plugin.schedules.schedule import Schedule
+from tandem_plugin.schedules.walk import has_walk, step_through
 
-__all__ = ["check_schedule_class"]
+__all__ = ["check_schedule_class", "check_walk"]
 
 _DRAWS = np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 0.3, 0.6])
 _AUTHORS = np.array([True, True, True, True, False, False, False, False])
 _RUNS = np.array([0, 1, 31, 1000, 0, 2, 32, 1000], dtype=np.int64)
 _BOUNDARIES = np.array([True, False] * 4)
 _BATCH = len(_DRAWS)
+_WALKED = 4, 96
+"""Responses and tokens that a schedule's walk is tried on."""
 
 
 def check_schedule_class(schedule: object) -> None:
@@ -27,7 +31,8 @@ def check_schedule_class(schedule: object) -> None:
     It is a frozen, hashable dataclass with ``name``, ``boundaries``, ``start`` and ``advance``, and
     every parameter has a type that travels in requests and a default. Both steps are tried on a
     small NumPy batch (and on torch tensors where torch is loaded): they return fresh arrays of the
-    right shape and type, change none of their arguments, and treat each row by itself.
+    right shape and type, change none of their arguments, and treat each row by itself. Where it has
+    a ``walk``, this says what its steps say.
     """
     if not isinstance(schedule, type):
         raise ConfigError(f"{schedule!r} is not a class: register the class of the schedule.")
@@ -36,6 +41,7 @@ def check_schedule_class(schedule: object) -> None:
     _check_parameters(schedule)
     made = _made(schedule)
     _check_steps(schedule, made, np.array, _is_numpy)
+    check_walk(made)
     torch = sys.modules.get("torch")
     if hasattr(torch, "from_numpy"):
         assert torch is not None
@@ -49,6 +55,46 @@ def check_schedule_class(schedule: object) -> None:
                 and tuple(value.shape) == (_BATCH,)
             ),
         )
+
+
+def check_walk(schedule: Schedule) -> None:
+    """Raise :class:`ConfigError` unless a schedule's ``walk``, where it has one, equals its steps.
+
+    On responses without boundaries, of nothing but boundaries, and in between.
+    """
+    kind: Any = type(schedule)
+    if not has_walk(kind):
+        return
+    batch, time = _WALKED
+    random = np.random.Generator(np.random.Philox(key=0))
+    shares = np.array([0.0, 0.1, 0.6, 1.0])
+    is_boundary = random.random((batch, time)) < shares[:, None]
+    u = random.random((batch, time + 1))
+    expected = step_through(schedule, is_boundary, u)
+    # All, a part of the rows and of the tokens, and no token at all.
+    for rows, tokens in ((batch, time), (1, time // 3), (batch, 0)):
+        given = is_boundary[:rows, :tokens], u[:rows, : tokens + 1]
+        walked = _tried(kind, schedule, "walk", np.array, given)
+        parts = tuple(part[:rows, : tokens + 1] for part in expected)
+        if not _is_walk(walked, parts):
+            raise _refusal(
+                kind,
+                "returned something else from walk than its start and advance say, token by token; "
+                f"expected (bools, int64), each of shape ({rows}, {tokens + 1}), the shape of u.",
+            )
+
+
+def _is_walk(walked: Any, expected: tuple[Any, ...]) -> bool:
+    return (
+        isinstance(walked, tuple)
+        and len(walked) == len(expected)
+        and all(
+            isinstance(part, np.ndarray)
+            and part.dtype == right.dtype
+            and np.array_equal(part, right)
+            for part, right in zip(walked, expected, strict=True)
+        )
+    )
 
 
 def _check_dataclass(schedule: type[Any]) -> None:
@@ -69,12 +115,14 @@ def _check_name(schedule: type[Any]) -> None:
     for step in ("start", "advance"):
         if not callable(getattr(schedule, step, None)):
             raise _refusal(schedule, f"has no method {step}.")
+    if not callable(getattr(schedule, "walk", len)):
+        raise _refusal(schedule, "has a member walk that is no method: that name is taken.")
 
 
 def _check_parameters(schedule: type[Any]) -> None:
     from tandem_plugin.config import TandemConfig
 
-    reserved = {*TandemConfig.model_fields, "fingerprint", "prompt_length", "name"}
+    reserved = {*TandemConfig.model_fields, "fingerprint", "prompt_length", "name", "walk"}
     for parameter in schedule_signature(schedule):
         if parameter.name in reserved or parameter.name.startswith("_"):
             raise _refusal(schedule, f"has a parameter {parameter.name!r}: that name is taken.")

@@ -62,12 +62,13 @@ def tokens_since(is_boundary: NDArray[np.bool_]) -> NDArray[np.int64]:
     it. Returns int64 of the same shape.
     """
     places = np.arange(is_boundary.shape[-1], dtype=np.int64)
-    last = np.maximum.accumulate(np.where(is_boundary, places, -1), axis=-1)
+    last: NDArray[np.int64] = np.maximum.accumulate(np.where(is_boundary, places, -1), axis=-1)
     return places - last
 
 
 def _longer_than(lengths: Sequence[int], time: int) -> list[int]:
     """How many of ``lengths``, the longest first, are greater than each of 0 to ``time - 1``."""
-    ascending = np.sort(np.asarray(lengths, dtype=np.int64))
-    counts: list[int] = (len(lengths) - np.searchsorted(ascending, np.arange(time), "right")).tolist()
-    return counts
+    ascending = np.asarray(lengths, dtype=np.int64)[::-1]
+    ended = np.searchsorted(ascending, np.arange(time), "right")
+    going: list[int] = (len(lengths) - ended).tolist()
+    return going

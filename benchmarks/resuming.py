@@ -1,0 +1,142 @@
+"""How long requests that resume keep a step waiting: their authors so far, derived anew.
+
+``python benchmarks/resuming.py``: on one core. 256 requests of 8,000 random tokens enter a batch in
+one step, as after preemption, a weight sync that pauses, or a turn of a conversation; timed is all
+that tandem does until it can say who writes the next token of each, draws for the whole length of
+the model included. Once more with a schedule that has no ``walk``, as a plugin's may have none, and
+is stepped through; and with as many requests that begin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from command import progress_bar, run_benchmark
+from machine import keep_to_one_core
+from results import Results
+from rounds import run_rounds
+from table import Table, spread
+
+__all__ = ["NAME", "measure", "table"]
+
+NAME = "resuming"
+
+REQUESTS, LENGTH, POSITIONS, VOCABULARY = 256, 8000, 16_384, 151_936
+
+
+def measure(results: Results, quick: bool) -> None:
+    """Every case on both runners' bindings, in turn in every round."""
+    keep_to_one_core()
+    requests, length, positions, rounds = (4, 50, 100, 2) if quick else (
+        REQUESTS, LENGTH, POSITIONS, 9,
+    )  # fmt: skip
+    walking, stepped = _rules()
+    responses = np.random.default_rng(1).integers(0, VOCABULARY, (requests, length)).tolist()
+    begins: list[list[int]] = [[] for _ in responses]
+    given = {
+        "word": (walking, responses),
+        "word, without walk": (stepped, responses),
+        "word, requests that begin": (walking, begins),
+    }
+    cases: dict[str, Callable[[], float]] = {}
+    sizes: dict[str, tuple[str, str, int]] = {}
+    for what, (rule, outputs) in given.items():
+        for runner, readmission in (("V1", _on_host), ("V2", _on_device)):
+            name = f"{runner} {what}"
+            cases[name] = readmission(rule, outputs, positions)
+            sizes[name] = (runner, what, len(outputs[0]))
+    if all(name in results for name in cases):
+        return
+    with progress_bar() as progress:
+        task = progress.add_task("re-admissions", total=len(cases) * (rounds + 1))
+        samples = run_rounds(cases, rounds, lambda: progress.advance(task))
+    for name, sample in samples.items():
+        runner, what, tokens = sizes[name]
+        figures = {"runner": runner, "what": what, "requests": requests, "length": tokens}
+        results.add(name, figures | {"unit": "seconds"} | sample.as_json())
+
+
+def _rules() -> tuple[Any, Any]:
+    """The word schedule, and one with the same steps that has no walk of its own."""
+    from tandem_plugin import BoundarySet
+    from tandem_plugin.rules import Rule
+    from tandem_plugin.schedules import WordSchedule
+
+    @dataclass(frozen=True, slots=True)
+    class Stepped(WordSchedule):
+        name: ClassVar[str] = "stepped"
+
+        def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+            return WordSchedule.advance(self, author, run, is_boundary, u)
+
+    boundaries = BoundarySet("word", np.random.default_rng(0).random(VOCABULARY) < 0.35)
+    return Rule(WordSchedule(), boundaries, "w"), Rule(Stepped(), boundaries, "s")
+
+
+def _on_host(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[], float]:
+    from tandem_plugin.engine.authors import BatchAuthors, Passage
+
+    batch = BatchAuthors(len(outputs), positions + 1)
+
+    def run() -> float:
+        start = time.perf_counter()
+        for row, output in enumerate(outputs):
+            batch.add(row, Passage(rule, row, output), positions)
+        batch.next_authors(len(outputs))
+        return time.perf_counter() - start
+
+    return run
+
+
+def _on_device(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[], float]:
+    import torch
+
+    from tandem_plugin.engine.device_authors import DeviceAuthors
+
+    draws, device = np.zeros((len(outputs), positions + 1)), torch.device("cpu")
+    authors = DeviceAuthors(draws, torch.from_numpy(draws), VOCABULARY, device, record=False)
+
+    def run() -> float:
+        start = time.perf_counter()
+        residences = [
+            authors.add(slot, rule, slot, output, positions) for slot, output in enumerate(outputs)
+        ]
+        authors.write_staged()
+        spent = time.perf_counter() - start
+        for residence in residences:
+            authors.remove(residence)
+        return spent
+
+    return run
+
+
+def table(content: Mapping[str, Any]) -> Table:
+    """Seconds by schedule and model runner."""
+    rows = [
+        [
+            case["what"],
+            case["runner"],
+            f"{case['requests']:,} of {case['length']:,} tokens",
+            spread(case),
+        ]
+        for case in content["cases"].values()
+    ]
+    return Table(
+        title="Resuming",
+        columns=["schedule", "runner", "requests", "seconds"],
+        rows=rows,
+        unit="seconds of one step, on one core",
+        notes=(
+            f"Draws are generated for the whole length of the model, {POSITIONS:,} positions. "
+            "Without walk: the same schedule, as a plugin may bring it, by one step a position "
+            "for all requests together.",
+        ),
+    )
+
+
+if __name__ == "__main__":
+    run_benchmark(NAME, "How long requests that resume keep a step waiting.", measure)

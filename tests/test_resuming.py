@@ -1,0 +1,348 @@
+"""Requests that enter a batch together: each stands where its tokens, one by one, would lead it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from algorithm_1 import boundary_set
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem_plugin import (
+    ConfigError,
+    TandemConfig,
+    TandemRules,
+    Vocabulary,
+    hookimpl,
+    make_schedule,
+)
+from tandem_plugin.draws import MAX_SEED, draws
+from tandem_plugin.engine.authors import BatchAuthors, Passage
+from tandem_plugin.engine.device_authors import DeviceAuthors
+from tandem_plugin.engine.resuming import Resumed, fill_draws, walk_all
+from tandem_plugin.errors import EngineError, RequestError
+from tandem_plugin.plugins import using_plugins
+from tandem_plugin.replay import replay_batch
+from tandem_plugin.rules import Rule
+from tandem_plugin.schedules import Schedule, WordSchedule
+from tandem_plugin.schedules.contract import check_schedule_class, check_walk
+from tandem_plugin.schedules.walk import has_walk, step_through
+
+IDS, ROOM = 12, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Countdown:
+    """A plugin's schedule of steps alone: hands over every so many boundaries, however drawn."""
+
+    name: ClassVar[str] = "countdown"
+    boundaries: ClassVar[str] = "word"
+    every: int = 2
+
+    def start(self, u: Any) -> Any:
+        return u < 0.5
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        run = run + 1 * is_boundary
+        over = run >= self.every
+        return author ^ (over & (u < 0.7)), run * ~over
+
+
+@dataclass(frozen=True, slots=True)
+class Stubborn(WordSchedule):
+    """A plugin's schedule that changes a built-in one's steps, and inherits that one's walk."""
+
+    name: ClassVar[str] = "stubborn"
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        author, run = WordSchedule.advance(self, author, run, is_boundary, u)
+        return author | (u < 0.2), run
+
+
+P = st.sampled_from([0.0, 0.3, 0.5, 1.0])
+SCHEDULES: st.SearchStrategy[Schedule] = st.one_of(
+    st.builds(lambda p, cap: make_schedule("word", {"p": p, "cap": cap}), P, st.integers(1, 9)),
+    st.builds(lambda p, n: make_schedule("chunk", {"p": p, "n": n}), P, st.integers(1, 9)),
+    *(
+        st.builds(lambda p, name=name: make_schedule(name, {"p": p}), P)
+        for name in ("token", "sentence", "step-bernoulli")
+    ),
+    st.builds(
+        lambda first: make_schedule("step", {"first": first}), st.sampled_from(["senior", "junior"])
+    ),
+    st.sampled_from([make_schedule("solo", {}), make_schedule("junior", {})]),
+    st.builds(Countdown, st.integers(1, 3)),
+    st.builds(Stubborn, P, st.integers(1, 9)),
+)
+RULES = st.builds(
+    lambda schedule, ids: Rule(schedule, boundary_set(ids), f"{schedule} {sorted(ids)}"),
+    SCHEDULES,
+    st.sampled_from([frozenset(), frozenset({1, 5}), frozenset(range(IDS))]),
+)
+SEEDS = st.integers(0, MAX_SEED)
+TOKENS = st.lists(st.integers(0, IDS - 1), max_size=25)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> list[Resumed]:
+    """Requests of few rules, of all lengths, those that have written nothing among them."""
+    rules = draw(st.lists(RULES, min_size=1, max_size=3))
+    return draw(
+        st.lists(
+            st.builds(Resumed, st.sampled_from(rules), SEEDS, TOKENS, TOKENS | st.just([])),
+            min_size=1,
+            max_size=8,
+        )
+    )
+
+
+def token_by_token(request: Resumed) -> tuple[list[bool], int]:
+    """The authors of a response and of the token behind it, and the run there, by steps alone."""
+    schedule, boundaries = request.rule.schedule, request.rule.boundaries
+    tokens = [*request.begun, *request.output]
+    u = draws(request.seed, len(tokens) + 1)
+    author, run = schedule.start(u[:1]), np.zeros(1, dtype=np.int64)
+    authors = [bool(author[0])]
+    for t, token in enumerate(tokens):
+        author, run = schedule.advance(author, run, boundaries.contains([token]), u[t + 1 : t + 2])
+        authors.append(bool(author[0]))
+    return authors, int(run[0])
+
+
+@given(requests())
+def test_requests_that_resume_together_stand_where_each_would_token_by_token(
+    entering: list[Resumed],
+) -> None:
+    for request, walk in zip(entering, walk_all(entering), strict=True):
+        authors, run = token_by_token(request)
+        assert walk.authors.tolist() == authors
+        assert walk.author == authors[-1]
+        assert walk.run == run
+
+
+@given(requests())
+def test_draws_of_requests_begin_where_their_output_does(entering: list[Resumed]) -> None:
+    table = np.full((len(entering), ROOM), np.nan)
+    lengths = [ROOM - place for place in range(len(entering))]
+    rows = [row[:length] for row, length in zip(table, lengths, strict=True)]
+    fill_draws(rows, entering)
+    for row, length, request in zip(table, lengths, entering, strict=True):
+        begun = len(request.begun)
+        assert row[:length].tolist() == draws(request.seed, begun + length)[begun:].tolist()
+        assert np.isnan(row[length:]).all()
+
+
+@settings(max_examples=60)
+@given(requests(), st.data())
+def test_both_runners_go_on_from_where_requests_resume(
+    entering: list[Resumed], data: st.DataObject
+) -> None:
+    """All enter in one step; then each writes some tokens more, by what the engine says."""
+    size = len(entering)
+    host = BatchAuthors(size, ROOM + 1)
+    table = np.full((size, ROOM + 1), np.nan)
+    device = DeviceAuthors(table, torch.from_numpy(table), IDS, torch.device("cpu"), record=True)
+    passages, residences = [], []
+    for row, one in enumerate(entering):
+        passages.append(Passage(one.rule, one.seed, list(one.output), begun=list(one.begun)))
+        host.add(row, passages[row], ROOM)
+        residences.append(
+            device.add(row, one.rule, one.seed, list(one.output), ROOM, list(one.begun))
+        )
+    device.write_staged()
+    every, expected = torch.arange(size), [list(token_by_token(one)[0]) for one in entering]
+    for one, residence, authors in zip(entering, residences, expected, strict=True):
+        assert residence.author == authors[len(one.begun) + len(one.output)]
+    for _ in range(data.draw(st.integers(1, 4))):
+        said = [token_by_token(Resumed(p.rule, p.seed, p.output, p.begun))[0][-1] for p in passages]
+        assert host.next_authors(size).tolist() == said
+        assert device.of(every).tolist() == said
+        tokens = data.draw(st.lists(st.integers(0, IDS - 1), min_size=size, max_size=size))
+        for passage, token in zip(passages, tokens, strict=True):
+            passage.output.append(token)
+        device.advance(every, torch.ones(size, dtype=torch.int32), torch.tensor(tokens))
+    host.next_authors(size)
+    for row, (passage, residence) in enumerate(zip(passages, residences, strict=True)):
+        whole, _ = token_by_token(
+            Resumed(passage.rule, passage.seed, passage.output, passage.begun)
+        )
+        written = whole[len(passage.begun) : -1]
+        assert device.recorded(residence, len(passage.output)) == written
+        assert host.remove(row) is passage
+        assert passage.authors == written
+
+
+class Counted:
+    """A schedule that counts its steps; equal to another only where it is the same."""
+
+    name, boundaries = "counted", "word"
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def start(self, u: Any) -> Any:
+        return u < 0.5
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        self.steps += 1
+        return author ^ is_boundary, run + 1
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+def test_requests_that_enter_a_host_batch_share_their_steps(counted: Counted) -> None:
+    rule, length, size = Rule(counted, boundary_set({1}), "c"), 30, 20
+    batch = BatchAuthors(size, 2 * length)
+    for row in range(size):
+        batch.add(row, Passage(rule, row, [0] * length), length + 5)
+    batch.next_authors(size)
+    assert counted.steps == length
+
+
+def test_requests_that_enter_device_slots_share_their_steps(counted: Counted) -> None:
+    rule, length, size = Rule(counted, boundary_set({1}), "c"), 30, 20
+    table = np.zeros((size, 2 * length))
+    authors = DeviceAuthors(table, torch.from_numpy(table), IDS, torch.device("cpu"), record=True)
+    for slot in range(size):
+        authors.add(slot, rule, slot, [0] * length, length + 5)
+    authors.write_staged()
+    assert counted.steps == length
+
+
+def test_a_schedule_with_a_walk_is_not_stepped_through() -> None:
+    class Walking(Counted):
+        def walk(self, is_boundary: Any, u: Any) -> Any:
+            authors = np.ones(u.shape, dtype=np.bool_)
+            return authors, np.zeros(u.shape, dtype=np.int64)
+
+    schedule = Walking()
+    replay_batch([[0] * 50], [1], schedule, boundary_set({1}))
+    assert schedule.steps == 0
+
+
+def test_tokens_that_came_several_at_once_are_replayed_together(counted: Counted) -> None:
+    rule, size = Rule(counted, boundary_set({1}), "c"), 9
+    batch, passages = BatchAuthors(size, 90), [Passage(rule, row, []) for row in range(size)]
+    for row, passage in enumerate(passages):
+        batch.add(row, passage, 80)
+    batch.next_authors(size)
+    for passage in passages:
+        passage.output.extend([0, 1, 0])
+    counted.steps = 0
+    authors = batch.next_authors(size)
+    assert counted.steps == 3
+    assert authors.tolist() == [rule.cursor([0, 1, 0], row).author for row in range(size)]
+
+
+def test_a_request_that_leaves_before_its_first_step_has_its_record() -> None:
+    rule = Rule(make_schedule("token", {}), boundary_set(range(IDS)), "t")
+    batch, passage = BatchAuthors(1, 50), Passage(rule, 3, [4, 5, 6])
+    batch.add(0, passage, 40)
+    assert batch.remove(0) is passage
+    assert passage.authors == rule.replay([4, 5, 6], 3).senior.tolist()
+
+
+def test_a_device_slot_whose_request_left_before_its_first_step_is_the_seniors() -> None:
+    rule = Rule(make_schedule("junior", {}), boundary_set({1}), "j")
+    table = np.zeros((2, 20))
+    authors = DeviceAuthors(table, torch.from_numpy(table), IDS, torch.device("cpu"), record=False)
+    authors.remove(authors.add(1, rule, 3, [4, 5], 9))
+    authors.write_staged()
+    assert authors.of(torch.arange(2)).tolist() == [True, True]
+    authors.add(1, rule, 3, [4, 5], 9)
+    authors.write_staged()
+    assert authors.of(torch.arange(2)).tolist() == [True, False]
+
+
+def test_a_resumed_request_longer_than_its_limit_is_refused() -> None:
+    rule = Rule(make_schedule("token", {}), boundary_set({1}), "t")
+    batch = BatchAuthors(2, 50)
+    batch.add(0, Passage(rule, 3, []), 4)
+    batch.add(1, Passage(rule, 3, [0] * 5), 4)
+    with pytest.raises(EngineError, match="longer than its own limit"):
+        batch.next_authors(2)
+
+
+@given(SCHEDULES, st.integers(1, 5), st.integers(0, 80), SEEDS)
+def test_a_walk_gives_what_the_steps_give(
+    schedule: Schedule, batch: int, time: int, seed: int
+) -> None:
+    random = np.random.Generator(np.random.Philox(key=seed))
+    is_boundary = random.random((batch, time)) < random.random((batch, 1))
+    u = random.random((batch, time + 1))
+    expected = step_through(schedule, is_boundary, u)
+    if has_walk(type(schedule)):
+        walked = schedule.walk(is_boundary, u)  # type: ignore[attr-defined]
+        for part, right in zip(walked, expected, strict=True):
+            assert part.dtype == right.dtype
+            assert np.array_equal(part, right)
+
+
+def test_a_subclass_with_steps_of_its_own_does_not_walk_as_its_parent_does() -> None:
+    assert has_walk(WordSchedule)
+    assert not has_walk(Stubborn)
+    assert not has_walk(Countdown)
+    check_schedule_class(Stubborn)
+
+
+@dataclass(frozen=True, slots=True)
+class Astray:
+    """A schedule whose walk goes astray once ``at`` is not its default."""
+
+    name: ClassVar[str] = "astray"
+    boundaries: ClassVar[str] = "word"
+    at: int = 0
+
+    def start(self, u: Any) -> Any:
+        return u < 0.5
+
+    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
+        return u < 0.5, run * 0
+
+    def walk(self, is_boundary: Any, u: Any) -> Any:
+        return u < 0.5 + self.at / 10, np.zeros(u.shape, dtype=np.int64)
+
+
+METHODS = ("name", "boundaries", "start", "advance", "__module__")
+
+
+@pytest.mark.parametrize(
+    "walked",
+    [
+        lambda self, b, u: (u < 0.4, np.zeros(u.shape, dtype=np.int64)),
+        lambda self, b, u: (u < 0.5, np.zeros(u.shape, dtype=np.int32)),
+        lambda self, b, u: (u < 0.5, np.ones(u.shape, dtype=np.int64)),
+        lambda self, b, u: ((u < 0.5)[:, :-1], np.zeros(u.shape, dtype=np.int64)),
+        lambda self, b, u: u < 0.5,
+    ],
+)
+def test_a_walk_that_is_not_its_steps_is_refused_at_registration(walked: Any) -> None:
+    kind = type("Wrong", (), {**{k: v for k, v in vars(Astray).items() if k in METHODS}})
+    kind.walk = walked  # type: ignore[attr-defined]
+    kind.__annotations__ = {"name": ClassVar[str], "boundaries": ClassVar[str]}
+    with pytest.raises(ConfigError, match="from walk than its start and advance say"):
+        check_schedule_class(dataclass(frozen=True)(kind))
+
+
+class Plugin:
+    """A plugin that registers one schedule."""
+
+    @hookimpl
+    def register_schedules(self, register: Any) -> None:
+        register(Astray)
+
+
+def test_a_walk_is_held_to_its_steps_for_the_parameters_that_are_used() -> None:
+    check_walk(Astray())
+    vocabulary = Vocabulary(("a", "Ġb"), "a test")
+    with using_plugins(Plugin()):
+        rules = TandemRules(TandemConfig.from_mapping({"schedule": "astray"}), vocabulary)
+        with pytest.raises(RequestError, match="from walk than its start and advance say"):
+            rules.for_request({"seed": 1, "at": 1})
