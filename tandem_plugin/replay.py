@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -141,9 +141,9 @@ def _walk(
 
 def _flat(token_ids: ArrayLike) -> NDArray[np.int64]:
     if isinstance(token_ids, list) and token_ids and type(token_ids[0]) is int:
-        # Three times as fast as asarray; whatever is no integer is left to asarray's judgement.
-        with suppress(struct.error):
-            return np.frombuffer(struct.pack(f"{len(token_ids)}q", *token_ids), dtype=np.int64)
+        # Faster than asarray; whatever is no integer is left to asarray's judgement.
+        with suppress(TypeError, OverflowError):
+            return np.frombuffer(array("q", token_ids), dtype=np.int64)
     ids = np.asarray(token_ids)
     if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
         raise AuthorshipError("A response is a flat sequence of integer token ids.")
