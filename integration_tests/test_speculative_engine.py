@@ -135,6 +135,45 @@ def test_logprobs_are_those_of_the_author(setup: Setup, sampling: dict[str, Any]
     assert authors_seen == {True, False}
 
 
+def test_drafting_keeps_what_it_is_computed_to_keep(setup: Setup) -> None:
+    setup.generate({"seed": 2}, max_tokens=3)
+    ((kept, computed),) = setup.engine.collective_rpc(worker.drafts_bytes)
+    assert kept == computed > 0
+
+
+def test_logprobs_and_first_tokens_in_chunks_are_those_of_the_whole_batch(setup: Setup) -> None:
+    """The junior's head runs over no more rows at a time than vLLM's sampler takes."""
+    from vllm import SamplingParams
+
+    prompts = [{"prompt_token_ids": setup.prompt(number % 3)} for number in range(6)]
+    params = [
+        SamplingParams(
+            temperature=1.0, seed=seed, logprobs=0, max_tokens=8, ignore_eos=True,
+            extra_args={"tandem": {"seed": seed, "p": 0.3}},
+        )
+        for seed in range(71, 77)
+    ]  # fmt: skip
+
+    def written() -> list[list[tuple[int, float]]]:
+        outputs = setup.engine.generate(prompts, params, use_tqdm=False)
+        responses = [output.outputs[0] for output in outputs]
+        return [
+            [(t, round(at[t].logprob, 4)) for t, at in zip(r.token_ids, r.logprobs, strict=True)]
+            for r in responses
+        ]
+
+    call = setup.engine.collective_rpc
+    whole = written()
+    setup.engine.reset_prefix_cache()
+    call(worker.limit_chunks, args=(2,))
+    try:
+        assert written() == whole
+    finally:
+        (ran,) = call(worker.limit_chunks, args=(None,))
+    assert max(ran) == 2
+    assert len(ran) > 20
+
+
 @pytest.mark.parametrize(
     "sampling",
     [{"top_p": 0.4}, {"top_k": 2}, {"allowed_token_ids": list(range(5, 40))}],

@@ -290,3 +290,51 @@ except RuntimeError as error:
     )
     assert "refused: The engine asks for tandem" in done.stdout, done.stderr[-2000:]
     assert "ImportError: the registry moved" in done.stdout
+
+
+def test_sleep_of_level_2_keeps_buffers_and_asks_the_workers_models() -> None:
+    """Why sleep and wake-up are wrapped, and what the wrappers rest on."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    from tandem_plugin.engine.patches import copy_juniors_out_once
+
+    copy_juniors_out_once()
+    assert parameters(Worker.sleep) == ["self", "level"]
+    assert parameters(Worker.wake_up) == ["self", "tags"]
+    assert Worker.sleep.__wrapped__.__module__ == "vllm.v1.worker.gpu_worker"
+    source = source_of("vllm.v1.worker.gpu_worker")
+    saving = source[source.index("def sleep(") : source.index("def wake_up(")]
+    assert "model = self.model_runner.model" in saving
+    assert "for name, buffer in model.named_buffers()" in saving
+    assert saving.index("named_buffers()") < saving.rindex("(level)"), "it saves what is gone"
+    waking = source[source.index("def wake_up(") :].split("\n    def ")[0]
+    assert '"weights" in tags' in waking or "tags is None" in waking
+    assert waking.index("(tags)") < waking.index("named_buffers()")
+
+
+@needs_drafting
+def test_vllm_keeps_and_chunks_logits_as_drafting_is_computed_to_need() -> None:
+    from tandem_plugin.engine.speculative.memory import CHUNK_BYTES
+
+    sampler = source_of("vllm.v1.worker.gpu.spec_decode.rejection_sampler")
+    assert "MAX_CHUNK_BYTES = 2**30" in sampler
+    assert CHUNK_BYTES == 2**30
+    assert "MAX_CHUNK_BYTES // (vocab_size * _FP32_BYTES)" in sampler
+    speculator = source_of("vllm.v1.worker.gpu.spec_decode.speculator")
+    assert "vllm_config.model_config.head_dtype" in speculator
+    kept = speculator.split("self.draft_logits = torch.full(")[1].split("device=device")[0]
+    for size in ("self.max_num_reqs,", "self.num_speculative_steps,", "self.vocab_size,"):
+        assert size in kept, size
+
+
+@needs_drafting
+def test_vllms_profiling_calls_the_sampler_before_any_request() -> None:
+    """What a round needs is set aside there, so that the KV cache leaves it free."""
+    source = source_of("vllm.v1.worker.gpu.model_runner")
+    profiling = source[source.index("def profile_run(") :].split("\n    def ")[0]
+    assert "self._dummy_sampler_run(" in profiling
+    dummy = source[source.index("def _dummy_sampler_run(") :].split("\n    @")[0]
+    assert "self.sampler(logits, dummy_input_batch)" in dummy
+    worker = source_of("vllm.v1.worker.gpu_worker")
+    measuring = worker[worker.index("def determine_available_memory(") :]
+    assert measuring.index("memory_profiling(") < measuring.rindex("profile_run(")

@@ -127,6 +127,41 @@ def draft_buffers_hold_the_juniors_storage(worker: Any) -> bool:
     )
 
 
+def limit_chunks(worker: Any, rows: int | None) -> list[int]:
+    """Let the junior's head run over at most so many rows at a time; None as before.
+
+    Returns over how many it ran at a time, and was asked for, since the last call.
+    """
+    from tandem_plugin.engine.speculative import memory
+    from tandem_plugin.engine.speculative.state import SpeculativeState
+
+    vocabulary = worker.model_runner.model_config.get_vocab_size()
+    memory.CHUNK_BYTES = 2**30 if rows is None else rows * vocabulary * 4
+    ran, right = list(_ran), _right.setdefault("_of_junior", SpeculativeState._of_junior)
+    _ran.clear()
+
+    def counting(self: Any, hidden: torch.Tensor) -> torch.Tensor:
+        _ran.append(len(hidden))
+        found: torch.Tensor = right(self, hidden)
+        return found
+
+    SpeculativeState._of_junior = counting if rows is not None else right
+    return ran
+
+
+_ran: list[int] = []
+_right: dict[str, Any] = {}
+
+
+def drafts_bytes(worker: Any) -> tuple[int, int]:
+    """What drafting keeps on the device: as it is, and as it was computed."""
+    from tandem_plugin.engine.speculative.memory import draft_memory
+
+    runner = worker.model_runner
+    kept = runner.speculator.draft_logits.nbytes + runner.model_state._hidden.nbytes
+    return kept, draft_memory(runner.vllm_config).kept
+
+
 def update_draft(worker: Any, checkpoint: str) -> str:
     """What sending weights to the draft model says."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -77,7 +78,8 @@ class AuthorBoard:
         return authors
 
 
-_boards: dict[str, AuthorBoard] = {}
+_boards: WeakValueDictionary[str, AuthorBoard] = WeakValueDictionary()
+"""Weakly: a board lives as long as the model and the runner's binding that share it."""
 
 
 def author_board(vllm_config: Any) -> AuthorBoard:

@@ -16,9 +16,11 @@ from torch import nn
 
 from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import Heads
+from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.patches import (
     PREFIX,
+    copy_juniors_out_once,
     keep_cpu_linear_weights,
     pack_cpu_linear_weights_anew,
 )
@@ -59,10 +61,12 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     if vllm_config.device_config.device_type == "cpu":
         keep_cpu_linear_weights()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
+    copy_juniors_out_once()
     junior = load_junior(vllm_config)
     # Not through nn.Module.__setattr__, which would register the junior as a submodule.
     object.__setattr__(self, "junior", junior)
     self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
+    object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
     object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
     object.__setattr__(self, "tandem_board", author_board(vllm_config))
 
@@ -135,10 +139,11 @@ def _named_buffers(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """The senior's buffers, and every tensor of the junior under ``tandem_junior.``.
 
-    vLLM's sleep at level 2 discards all weights and keeps buffers: so the junior survives it.
+    vLLM's sleep at level 2 discards all weights and keeps buffers: so the junior survives it, also
+    where a worker knows nothing of its copy on the host. While that copy is held, it does.
     """
     yield from self._senior.named_buffers(self, prefix, recurse, remove_duplicate)
-    if recurse:
+    if recurse and not self.tandem_host_copy.is_held:
         for name, parameter in self.junior.named_parameters():
             yield prefix + JUNIOR_PREFIX + name, parameter
         for name, buffer in self.junior.named_buffers():

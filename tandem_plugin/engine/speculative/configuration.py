@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.patches import give_drafts_their_targets_ids
+from tandem_plugin.engine.speculative.memory import check_memory
 from tandem_plugin.errors import EngineError
 
 __all__ = ["ask_for_drafts", "check_drafting", "choose_scheduler", "make_junior_the_draft"]
@@ -106,6 +107,7 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
             f"The junior reads at most {draft.max_model_len} tokens, but max_model_len is "
             f"{model.max_model_len}. Lower max_model_len."
         )
+    check_memory(vllm_config)
 
 
 def _has_speculator() -> bool:

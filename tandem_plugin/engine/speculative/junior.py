@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
 
 from tandem_plugin.engine.heads import in_seniors_ids
+from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.patches import copy_juniors_out_once
 from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.errors import EngineError
 
@@ -23,7 +26,8 @@ __all__ = ["ARCHITECTURE", "TandemJunior", "junior_of"]
 ARCHITECTURE = "TandemJunior"
 """The name that vLLM knows the class by."""
 
-_juniors: dict[int, TandemJunior] = {}
+_juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
+"""Weakly: where vLLM clears an engine, its junior goes, though another one starts here later."""
 
 
 class TandemJunior(nn.Module):
@@ -32,7 +36,9 @@ class TandemJunior(nn.Module):
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
         # Not through nn.Module.__setattr__, which would register the junior as a submodule.
+        copy_juniors_out_once()
         object.__setattr__(self, "junior", load_junior(vllm_config))
+        self.tandem_host_copy = HostCopy(self.junior)
         self.config = self.junior.config
         target = vllm_config.speculative_config.target_model_config
         self._vocabulary = int(target.get_vocab_size())
@@ -106,8 +112,11 @@ class TandemJunior(nn.Module):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every tensor of the junior: vLLM's sleep at level 2 keeps buffers."""
-        if recurse:
+        """Every tensor of the junior, unless its copy on the host is held.
+
+        vLLM's sleep at level 2 keeps buffers.
+        """
+        if recurse and not self.tandem_host_copy.is_held:
             yield from ((prefix + name, p) for name, p in self.junior.named_parameters())
             yield from ((prefix + name, b) for name, b in self.junior.named_buffers())
 

@@ -40,11 +40,15 @@ class UndraftedSampler:
     def __init__(self, state: SpeculativeState, sampler: Any) -> None:
         self._state = state
         self._sampler = sampler
+        self._is_profiled = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sampler, name)
 
     def __call__(self, logits: torch.Tensor, input_batch: Any) -> Any:
+        if not self._is_profiled:  # where vLLM profiles, it begins with this
+            self._state.set_memory_aside()
+            self._is_profiled = True
         authors = self._state.take(input_batch)
         if authors is not None:
             logits = self._state.with_undrafted(logits, input_batch, authors)
@@ -87,9 +91,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         logits = self._state.with_undrafted(logits, input_batch, authors)
         if self._wants_logprobs(input_batch):
             expanded = input_batch.expanded_idx_mapping, input_batch.expanded_local_pos
-            juniors = of_rows(stands, *expanded)[:, None]
-            own = self._state.junior_rows(input_batch).to(logits.dtype)
-            logits = torch.where(juniors, own, logits)
+            logits = self._state.with_drafted(logits, input_batch, of_rows(stands, *expanded))
         self._stands = stands
         try:
             output = super().__call__(logits, input_batch, draft_logits, invalid_drafts)

@@ -24,6 +24,7 @@ from tandem_plugin.engine.runners.v2 import AuthorsState
 from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
 from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.engine.speculative.junior import junior_of
+from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, set_aside
 from tandem_plugin.engine.speculative.rounds import Rounds
 from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
 from tandem_plugin.errors import EngineError
@@ -190,21 +191,36 @@ class SpeculativeState(AuthorsState):
         batch_rows = async_tensor_h2d(rows, device=logits.device)
         first = input_batch.cu_num_logits_np[rows].astype(np.int64)
         places = async_tensor_h2d(first, device=logits.device)
-        hidden = self._run_junior(input_batch)
-        own = self._junior.logits(hidden.index_select(0, input_batch.logits_indices[places]))
-        assert own is not None
-        seniors = logits.index_select(0, places)
+        hidden = self._run_junior(input_batch).index_select(0, input_batch.logits_indices[places])
         whose = authors.index_select(0, batch_rows)[:, None]
-        return logits.index_copy_(0, places, torch.where(whose, seniors, own.to(logits.dtype)))
+        for chunk in row_chunks(len(places), logits.shape[1]):
+            own, seniors = self._of_junior(hidden[chunk]), logits.index_select(0, places[chunk])
+            chosen = torch.where(whose[chunk], seniors, own.to(logits.dtype))
+            logits.index_copy_(0, places[chunk], chosen)
+        return logits
 
-    def junior_rows(self, input_batch: Any) -> torch.Tensor:
-        """The junior's own logits behind every draft: ``[rows of logits, vocabulary]``.
+    def with_drafted(
+        self, logits: torch.Tensor, input_batch: Any, stands: torch.Tensor
+    ) -> torch.Tensor:
+        """The logits, with the junior's where its draft stands: ``[rows of logits, vocabulary]``.
 
-        Rows that are no draft's hold whatever was there. For logprobs, which are those of the
-        author before any parameter.
+        For logprobs, which are those of the author before any parameter. logits: changed in place.
+        stands: bool ``[rows of logits]``.
         """
+        slots = input_batch.expanded_idx_mapping.long()
         steps = input_batch.expanded_local_pos.long().clamp(max=self.drafts - 1)
-        logits = self._junior.logits(self._hidden[input_batch.expanded_idx_mapping.long(), steps])
+        for chunk in row_chunks(len(logits), logits.shape[1]):
+            own = self._of_junior(self._hidden[slots[chunk], steps[chunk]])
+            seniors = logits[chunk]
+            seniors.copy_(torch.where(stands[chunk, None], own.to(logits.dtype), seniors))
+        return logits
+
+    def set_memory_aside(self) -> None:
+        """Let vLLM's profiling see what a round needs: see :func:`set_aside`."""
+        set_aside(draft_memory(self.vllm_config), self.device)
+
+    def _of_junior(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits = self._junior.logits(hidden)
         assert logits is not None
         return logits
 

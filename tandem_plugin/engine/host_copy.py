@@ -1,0 +1,94 @@
+"""A frozen model's tensors on the host: copied out once, and back after every deep sleep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+__all__ = ["HostCopy", "tensors_of"]
+
+_LAYERS = ("vllm.model_executor.", "vllm.v1.attention.", "vllm.attention.")
+"""Whose objects keep tensors of a layer: classes of kernels and of attention backends."""
+
+
+class HostCopy:
+    """The tensors of a frozen model, which a sleep of level 2 would discard.
+
+    Besides parameters and buffers these are the plain tensors that layers work out of their
+    weights (a quantised MLA's ``W_UV``, a kernel's workspace), which nobody loads again. They are
+    found when this is made, which must be before the layers are given their KV caches.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._device = next(model.parameters()).device
+        found = (tensor.untyped_storage() for tensor in tensors_of(model))
+        self._storages = {
+            storage.data_ptr(): storage
+            for storage in found
+            if storage.device == self._device and storage.nbytes()
+        }
+        self._copies: dict[int, torch.Tensor] = {}
+        self._is_held = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the tensors are on the host alone, from :meth:`hold` to :meth:`restore`."""
+        return self._is_held
+
+    def hold(self) -> None:
+        """See to it that the host has a copy; it is made once, for the model is frozen."""
+        if not self._copies:
+            # clone: a tensor of the host itself is not copied by cpu().
+            self._copies = {
+                place: _bytes_of(storage).cpu().clone() for place, storage in self._storages.items()
+            }
+        self._is_held = True
+
+    def restore(self) -> None:
+        """Give the tensors their bits again, where they were held; their memory is there again."""
+        if not self._is_held:
+            return
+        for place, storage in self._storages.items():
+            _bytes_of(storage).copy_(self._copies[place])
+        self._is_held = False
+
+
+def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Every tensor that a model's layers hold, by whatever attribute; some more than once.
+
+    Other models, configurations and process groups that a layer refers to are none of its own.
+    """
+    seen: set[int] = set()
+    for module in model.modules():
+        yield from module.parameters(recurse=False)
+        yield from module.buffers(recurse=False)
+        members = (value for name, value in vars(module).items() if name not in _REGISTERED)
+        yield from _tensors_among(members, seen)
+
+
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _tensors_among(values: Iterable[Any], seen: set[int]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, nn.Module) or id(value) in seen:
+            continue
+        elif isinstance(value, dict):
+            seen.add(id(value))
+            yield from _tensors_among(value.values(), seen)
+        elif isinstance(value, (list, tuple, set)):
+            seen.add(id(value))
+            yield from _tensors_among(value, seen)
+        elif type(value).__module__.startswith(_LAYERS) and hasattr(value, "__dict__"):
+            seen.add(id(value))
+            yield from _tensors_among(vars(value).values(), seen)
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    """A storage as a tensor: uint8 ``[bytes]``."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
