@@ -274,3 +274,41 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     monkeypatch.setitem(sys.modules, "tandem_verl.patches", ModuleType("patches"))
     config = configure(checkpoints["senior"], {"schedule": "word"})
     assert config.additional_config["tandem"]["require"] is True
+
+
+@pytest.mark.parametrize("experts", [0, 4])
+def test_balancing_experts_does_not_go_with_a_junior_that_has_some(
+    checkpoints: dict[str, Path], tmp_path: Path, experts: int
+) -> None:
+    """vLLM takes ``enable_eplb`` on GPUs alone, so that it is put into the configuration here."""
+    from transformers import Qwen3MoeConfig
+    from vllm.engine.arg_utils import EngineArgs
+
+    from tandem_plugin.engine.configure import create_tandem_config
+
+    junior = tmp_path / "junior"
+    if experts:
+        shutil.copytree(checkpoints["junior"], junior)
+        settings = Qwen3MoeConfig(
+            num_experts=experts, num_hidden_layers=2, hidden_size=64, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=32, vocab_size=len(make_tokenizer()),
+            max_position_embeddings=1024, architectures=["Qwen3MoeForCausalLM"],
+        )  # fmt: skip
+        settings.save_pretrained(junior)
+    else:
+        junior = checkpoints["junior"]
+
+    def create(args: Any) -> Any:
+        config = EngineArgs.create_engine_config.__wrapped__(args)  # type: ignore[attr-defined]
+        config.parallel_config.enable_eplb = True
+        return config
+
+    args = EngineArgs(
+        model=str(checkpoints["senior"]), max_model_len=256, enforce_eager=True, dtype="float32",
+        additional_config={"tandem": {"junior": str(junior)}},
+    )  # fmt: skip
+    if not experts:
+        create_tandem_config(create, args)
+        return
+    with pytest.raises(EngineError, match="enable_eplb does not go with the junior"):
+        create_tandem_config(create, args)

@@ -16,9 +16,10 @@ from typing import Any
 def main(senior: str, junior: str, mode: str) -> None:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
-    from support.engine import engine_settings
     from vllm import LLM, SamplingParams
     from vllm.distributed import cleanup_dist_env_and_memory
+
+    from support.engine import engine_settings
 
     tandem = {"schedule": "step", "boundaries": "every", "junior": junior, "mode": mode}
     params = SamplingParams(

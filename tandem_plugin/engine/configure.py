@@ -10,6 +10,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
+from tandem_plugin.engine.experts import check_experts
 from tandem_plugin.engine.patches import PREFIX, SPECULATIVE_PREFIX
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configuration as speculative
@@ -57,6 +58,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     vllm_config = create(args, *rest, **options)
 
     refusals.check_config(vllm_config)
+    check_experts(vllm_config, junior)
     if config.drafts:
         speculative.check_drafting(vllm_config, config)
         speculative.make_junior_the_draft(vllm_config)
