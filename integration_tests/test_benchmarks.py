@@ -31,6 +31,7 @@ def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
         "lockstep": 8,
         "selection": 16,
         "replay_throughput": 4,
+        "resuming": 6,
         "grading": 4,
     }
     for name, count in cases.items():
@@ -56,7 +57,8 @@ def test_kv_blocks_are_those_that_both_models_leave_room_for(out: Path) -> None:
 
 def test_tables_have_machine_and_command_beside_every_figure(out: Path) -> None:
     text = (out / "tables.md").read_text()
-    for name in ("lockstep", "selection", "replay_throughput", "grading", "engine_memory"):
+    names = ("lockstep", "selection", "replay_throughput", "resuming", "grading", "engine_memory")
+    for name in names:
         assert f"`python benchmarks/{name}.py --quick`" in text
         assert results(out, name)["machine"]["processor"] in text
 

@@ -34,7 +34,7 @@ class Discarding:
 
 def prepare(worker: Any) -> None:
     """Replace the sleep backend; give the junior a plain tensor, as a quantised layer has some."""
-    junior = _junior(worker)
+    worker, junior = _inner(worker), _junior(worker)
     if worker._sleep_mode_backend is None:
         layer = next(m for m in junior.modules() if hasattr(m, "qkv_proj"))
         layer.W_UK_T = torch.arange(6, dtype=torch.bfloat16)
@@ -46,6 +46,7 @@ def sleep(worker: Any) -> list[str]:
     """Level 2. Returns the names of what vLLM copied to the host for it."""
     from vllm.v1.worker.gpu_worker import Worker
 
+    worker = _inner(worker)
     with mock.patch.multiple(
         torch.accelerator, synchronize=lambda: None, get_memory_info=lambda: (0, 0)
     ):
@@ -57,6 +58,7 @@ def wake_up(worker: Any, tags: list[str] | None) -> list[str]:
     """Returns what is still asleep."""
     from vllm.v1.worker.gpu_worker import Worker
 
+    worker = _inner(worker)
     with mock.patch.object(worker, "synchronize_device", create=True):
         Worker.wake_up(worker, tags)
     asleep: list[str] = worker._sleep_mode_backend.asleep
@@ -86,6 +88,11 @@ def buffers_of_the_junior(worker: Any) -> int:
     """How many tensors of the junior are among the buffers that vLLM sees."""
     names = [name for name, _ in _holder(worker).named_buffers()]
     return sum("qkv_proj" in name for name in names)
+
+
+def _inner(worker: Any) -> Any:
+    """vLLM's worker itself, in whatever wraps it."""
+    return getattr(worker, "worker", worker)
 
 
 def _holder(worker: Any) -> Any:

@@ -42,4 +42,7 @@ class WordSchedule(BernoulliSchedule):
     def walk(
         self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        return self._drawn(tokens_since(is_boundary) % (self.cap + 1), u)
+        runs = tokens_since(is_boundary)
+        if runs.size and runs.max() > self.cap:  # rare in a text, and a division costs the most
+            runs %= self.cap + 1
+        return self._drawn(runs, u)
