@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from tandem_plugin.engine.board import AuthorBoard
+from tandem_plugin.engine.board import AuthorBoard, author_board
 from tandem_plugin.errors import EngineError
 
 AUTHORS = np.array([True, False, True])
@@ -55,3 +59,14 @@ def test_a_step_whose_authors_were_never_posted_stops(board: AuthorBoard) -> Non
     board.settle()
     with pytest.raises(EngineError, match="before its authors were known"):
         board.settle()
+
+
+def test_a_board_lives_as_long_as_the_model_and_the_runner_that_share_it() -> None:
+    config = SimpleNamespace(instance_id="a test")
+    model, runner = author_board(config), author_board(config)
+    assert model is runner
+    left = weakref.ref(model)
+    del model, runner
+    gc.collect()
+    assert left() is None
+    assert not author_board(config).bound

@@ -93,6 +93,18 @@ def test_an_engine_whose_drafts_cannot_fit_is_refused(monkeypatch: pytest.Monkey
         check_memory(config(share=0.3))
 
 
+def test_a_front_end_that_sees_no_device_leaves_it_to_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from vllm.platforms import current_platform
+
+    def nothing(cls: type) -> int:
+        raise RuntimeError("no device is visible")
+
+    monkeypatch.setattr(type(current_platform), "get_device_total_memory", classmethod(nothing))
+    check_memory(config(share=0.0001))
+
+
 def test_profiling_sees_what_a_round_takes_beside_the_logits_of_one_row_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,6 +165,7 @@ class Inner(torch.nn.Module):
 
 def make(monkeypatch: pytest.MonkeyPatch, seniors_ids: int) -> tuple[TandemJunior, Any]:
     monkeypatch.setattr(junior_module, "load_junior", lambda config: Inner())
+    monkeypatch.setattr(junior_module, "copy_juniors_out_once", lambda: None)
     target = SimpleNamespace(get_vocab_size=lambda: seniors_ids)
     config = SimpleNamespace(
         compilation_config=object(), speculative_config=SimpleNamespace(target_model_config=target)
@@ -197,6 +200,28 @@ def test_no_weight_of_the_junior_is_a_parameter_and_every_one_a_buffer(
     buffers = dict(junior.named_buffers())
     assert buffers["weight"] is junior.junior.weight
     assert buffers["table"] is junior.junior.table
+
+
+def test_nothing_but_its_engine_holds_a_junior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another engine may start in the process once this one was cleared."""
+    junior, config = make(monkeypatch, VOCABULARY)
+    left = weakref.ref(junior)
+    del junior
+    gc.collect()
+    assert left() is None
+    with pytest.raises(KeyError):
+        junior_of(config)
+
+
+def test_a_junior_on_the_host_is_not_among_the_buffers_that_are_copied_there(
+    made: tuple[TandemJunior, Any],
+) -> None:
+    junior, _ = made
+    junior.tandem_host_copy.hold()
+    assert dict(junior.named_buffers()) == {}
+    junior.junior.weight.data.fill_(7)
+    junior.tandem_host_copy.restore()
+    assert dict(junior.named_buffers())["weight"].tolist() == [1.0, 1.0]
 
 
 def test_weights_are_ignored_while_the_engine_starts_and_refused_later(

@@ -79,18 +79,27 @@ def draft_memory(vllm_config: Any) -> DraftMemory:
 def check_memory(vllm_config: Any) -> None:
     """Raise :class:`EngineError` where drafting alone needs more than the engine may take.
 
-    What is left for weights and KV cache is seen when they are loaded and profiled.
+    What is left for weights and KV cache is seen when they are loaded and profiled: see
+    :func:`set_aside`, which also stands for this where the front end sees no device.
     """
-    from vllm.platforms import current_platform
-
-    total = current_platform.get_device_total_memory()
+    total = _device_memory()
     share = vllm_config.cache_config.gpu_memory_utilization
     memory = draft_memory(vllm_config)
-    if memory.kept + memory.a_round >= total * share:
+    if total is not None and memory.kept + memory.a_round >= total * share:
         raise EngineError(
             f"{memory.describe()}, but gpu_memory_utilization={share} of this device's "
             f"{total / _GIB:.2f} GiB is {total * share / _GIB:.2f} GiB. {_INSTEAD}"
         )
+
+
+def _device_memory() -> int | None:
+    """The memory of a device in bytes; None in a process that sees none, such as a Ray actor's."""
+    from vllm.platforms import current_platform
+
+    try:
+        return int(current_platform.get_device_total_memory())
+    except Exception:  # each platform's own, as where vLLM asks for it
+        return None
 
 
 def set_aside(memory: DraftMemory, device: torch.device) -> None:
