@@ -137,8 +137,9 @@ def test_logprobs_are_those_of_the_author(setup: Setup, sampling: dict[str, Any]
 
 def test_drafting_keeps_what_it_is_computed_to_keep(setup: Setup) -> None:
     setup.generate({"seed": 2}, max_tokens=3)
-    ((kept, computed),) = setup.engine.collective_rpc(worker.drafts_bytes)
+    ((kept, computed, is_set_aside),) = setup.engine.collective_rpc(worker.drafts_bytes)
     assert kept == computed > 0
+    assert is_set_aside
 
 
 def test_logprobs_and_first_tokens_in_chunks_are_those_of_the_whole_batch(setup: Setup) -> None:

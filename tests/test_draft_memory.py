@@ -30,13 +30,14 @@ def config(
     head: torch.dtype = torch.bfloat16,
     batch: int = 8192,
     share: float = 0.9,
+    kv: int | None = None,
 ) -> Any:
     draft = SimpleNamespace(get_hidden_size=lambda: 2048, dtype=torch.bfloat16)
     return SimpleNamespace(
         scheduler_config=SimpleNamespace(max_num_seqs=requests, max_num_batched_tokens=batch),
         model_config=SimpleNamespace(get_vocab_size=lambda: vocabulary, head_dtype=head),
         speculative_config=SimpleNamespace(num_speculative_tokens=drafts, draft_model_config=draft),
-        cache_config=SimpleNamespace(gpu_memory_utilization=share),
+        cache_config=SimpleNamespace(gpu_memory_utilization=share, kv_cache_memory_bytes=kv),
     )
 
 
@@ -91,6 +92,9 @@ def test_an_engine_whose_drafts_cannot_fit_is_refused(monkeypatch: pytest.Monkey
     check_memory(config(requests=256))
     with pytest.raises(EngineError, match=r"gpu_memory_utilization=0\.3"):
         check_memory(config(share=0.3))
+    check_memory(config(share=0.3, kv=GIB))
+    with pytest.raises(EngineError, match=f"kv_cache_memory_bytes={3 * GIB} leaves"):
+        check_memory(config(kv=3 * GIB))
 
 
 def test_a_front_end_that_sees_no_device_leaves_it_to_the_worker(

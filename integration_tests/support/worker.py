@@ -153,13 +153,16 @@ _ran: list[int] = []
 _right: dict[str, Any] = {}
 
 
-def drafts_bytes(worker: Any) -> tuple[int, int]:
-    """What drafting keeps on the device: as it is, and as it was computed."""
+def drafts_bytes(worker: Any) -> tuple[int, int, bool]:
+    """What drafting keeps on the device: as it is, and as it was computed.
+
+    And whether what a round needs was set aside.
+    """
     from tandem_plugin.engine.speculative.memory import draft_memory
 
     runner = worker.model_runner
     kept = runner.speculator.draft_logits.nbytes + runner.model_state._hidden.nbytes
-    return kept, draft_memory(runner.vllm_config).kept
+    return kept, draft_memory(runner.vllm_config).kept, runner.sampler._is_profiled
 
 
 def update_draft(worker: Any, checkpoint: str) -> str:

@@ -83,12 +83,16 @@ def check_memory(vllm_config: Any) -> None:
     :func:`set_aside`, which also stands for this where the front end sees no device.
     """
     total = _device_memory()
-    share = vllm_config.cache_config.gpu_memory_utilization
-    memory = draft_memory(vllm_config)
-    if total is not None and memory.kept + memory.a_round >= total * share:
+    if total is None:
+        return
+    cache, memory = vllm_config.cache_config, draft_memory(vllm_config)
+    left, leaves = total * cache.gpu_memory_utilization, "gpu_memory_utilization"
+    if cache.kv_cache_memory_bytes:  # vLLM then does not look at the other
+        left, leaves = total - cache.kv_cache_memory_bytes, "kv_cache_memory_bytes"
+    if memory.kept + memory.a_round >= left:
         raise EngineError(
-            f"{memory.describe()}, but gpu_memory_utilization={share} of this device's "
-            f"{total / _GIB:.2f} GiB is {total * share / _GIB:.2f} GiB. {_INSTEAD}"
+            f"{memory.describe()}, but {leaves}={getattr(cache, leaves)} leaves "
+            f"{max(left, 0) / _GIB:.2f} of the device's {total / _GIB:.2f} GiB. {_INSTEAD}"
         )
 
 
@@ -117,7 +121,8 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
 
 
 _INSTEAD = (
-    "Lower max_num_seqs or num_draft_tokens, raise gpu_memory_utilization, or use mode='lockstep'."
+    "Lower max_num_seqs or num_draft_tokens, let the engine have more of the device's memory, or "
+    "use mode='lockstep'."
 )
 
 

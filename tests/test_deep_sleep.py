@@ -1,0 +1,152 @@
+"""vLLM's own sleep and wake-up at level 2, over an allocator that really discards."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from tandem_plugin.engine import composite
+from tandem_plugin.engine.host_copy import HostCopy, tensors_of
+from tandem_plugin.engine.patches import copy_juniors_out_once
+from tandem_plugin.engine.speculative import junior as junior_module
+from tandem_plugin.engine.speculative.junior import TandemJunior
+
+worker_module = pytest.importorskip("vllm.v1.worker.gpu_worker")
+
+
+class Model(nn.Module):
+    """Some weights, a buffer, and a tensor that is neither, as a quantised layer has some."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.weight = nn.Parameter(torch.randn(5, 3), requires_grad=False)
+        self.register_buffer("cos_sin_cache", torch.randn(7))
+        self.W_UV = torch.randn(2, 3)
+
+
+class Composite(Model):
+    """What of the composite model a sleep meets."""
+
+    _senior = Model
+    named_buffers = composite._named_buffers
+
+    def __init__(self, junior: nn.Module) -> None:
+        super().__init__(seed=0)
+        object.__setattr__(self, "junior", junior)
+        object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
+
+
+class Discarding:
+    """The worker's sleep backend: what was allocated for weights is overwritten, all of it."""
+
+    def __init__(self, *models: nn.Module) -> None:
+        self._models = models
+
+    def suspend(self, level: int = 1) -> None:
+        for tensor in (tensor for model in self._models for tensor in tensors_of(model)):
+            tensor.untyped_storage().fill_(0xFF)
+
+    def resume(self, tags: list[str] | None = None) -> None:
+        """The memory is there again, with whatever is in it."""
+
+
+@pytest.fixture(autouse=True)
+def _device() -> Any:
+    with mock.patch.multiple(
+        torch.accelerator, synchronize=lambda: None, get_memory_info=lambda: (0, 0)
+    ):
+        yield
+
+
+def worker_of(model: nn.Module, draft: nn.Module | None, *models: nn.Module) -> Any:
+    """vLLM's worker, with no more than a sleep needs."""
+    copy_juniors_out_once()
+    worker = object.__new__(worker_module.Worker)
+    worker.model_runner = SimpleNamespace(
+        model=model, get_draft_model=lambda: draft, post_kv_cache_wake_up=lambda: None
+    )
+    worker.model_config = SimpleNamespace(sleep_preserve_parameter_names=None)
+    worker.vllm_config = SimpleNamespace(
+        model_config=SimpleNamespace(enable_nccl_comm_suspend=False)
+    )
+    worker._sleep_saved_buffers, worker._sleep_saved_draft_buffers = {}, {}
+    worker._sleep_saved_parameters = {}
+    worker._sleep_mode_backend = Discarding(*models)
+    worker.synchronize_device = lambda: None
+    return worker
+
+
+def lockstep(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, nn.Module, nn.Module]:
+    junior = Model(seed=1)
+    model = Composite(junior)
+    return worker_of(model, None, model, junior), model, junior
+
+
+def speculative(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, nn.Module, nn.Module]:
+    inner = Model(seed=1)
+    inner.config = SimpleNamespace(vocab_size=9)
+    monkeypatch.setattr(junior_module, "load_junior", lambda config: inner)
+    target = SimpleNamespace(get_vocab_size=lambda: 9)
+    config = SimpleNamespace(
+        compilation_config=object(), speculative_config=SimpleNamespace(target_model_config=target)
+    )
+    senior, draft = Model(seed=0), TandemJunior(vllm_config=config)
+    return worker_of(senior, draft, senior, inner), senior, inner
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    return [tensor.detach().numpy().tobytes() for tensor in tensors_of(model)]
+
+
+@pytest.mark.parametrize("mode", [lockstep, speculative])
+@pytest.mark.parametrize("tags", [None, ["weights"]])
+def test_rounds_of_sleep_and_sync_keep_every_bit_of_the_junior(
+    mode: Any, tags: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, senior, junior = mode(monkeypatch)
+    before, cached = bits(junior), senior.cos_sin_cache.clone()
+    for sync in range(3):
+        worker.sleep(level=2)
+        saved = {**worker._sleep_saved_buffers, **worker._sleep_saved_draft_buffers}
+        assert list(saved) == ["cos_sin_cache"], "the frozen junior was copied out again"
+        assert bits(junior) != before
+        if tags is not None:
+            worker.wake_up(["kv_cache"])
+            assert bits(junior) != before, "its memory is not there yet"
+        worker.wake_up(tags)
+        assert bits(junior) == before
+        assert torch.equal(senior.cos_sin_cache, cached)
+        assert senior.weight.isnan().all()
+        senior.weight.data.fill_(sync)
+        assert bits(junior) == before
+
+
+def test_a_sleep_of_level_1_is_vllms_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, model, _ = lockstep(monkeypatch)
+    worker._sleep_mode_backend = mock.Mock()
+    worker.sleep(1)
+    assert not model.tandem_host_copy.is_held
+    worker._sleep_mode_backend.suspend.assert_called_once_with(1)
+    worker.wake_up()
+
+
+def test_a_worker_without_tandem_sleeps_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(seed=0)
+    worker = worker_of(model, None, model)
+    cached = model.cos_sin_cache.clone()
+    worker.sleep(2)
+    worker.wake_up()
+    assert torch.equal(model.cos_sin_cache, cached)
+
+
+def test_a_worker_that_knows_nothing_of_host_copies_keeps_the_juniors_weights() -> None:
+    """Workers of other platforms have a sleep of their own, which keeps buffers."""
+    junior = Model(seed=1)
+    names = [name for name, _ in Composite(junior).named_buffers()]
+    assert names == ["cos_sin_cache", "tandem_junior.weight", "tandem_junior.cos_sin_cache"]
