@@ -166,19 +166,20 @@ class DeviceAuthors:
             one.residence.author = walk.author
             self._staged[slot] = (walk.author, walk.run, slot * self._positions + length)
         if self._record is not None:
-            written = [
-                walk.authors[len(request.begun) : -1]
-                for request, walk in zip(requests, walks, strict=True)
-            ]
-            places = [
-                slot * self._positions + np.arange(len(authors))
-                for slot, authors in zip(slots, written, strict=True)
-            ]
-            self._record.index_copy_(
-                0,
-                self._to_device(np.concatenate(places)),
-                self._to_device(np.concatenate(written)),
-            )
+            begun = [len(request.begun) for request in requests]
+            written = [walk.authors[n:-1] for n, walk in zip(begun, walks, strict=True)]
+            self._write_record(self._record, slots, written)
+
+    def _write_record(
+        self, record: torch.Tensor, slots: Sequence[int], written: Sequence[NDArray[np.bool_]]
+    ) -> None:
+        """Record who wrote the tokens that each slot's request came with."""
+        places = [
+            slot * self._positions + np.arange(len(authors))
+            for slot, authors in zip(slots, written, strict=True)
+        ]
+        where, who = np.concatenate(places), np.concatenate(written)
+        record.index_copy_(0, self._to_device(where), self._to_device(who))
 
     def of(self, slots: torch.Tensor) -> torch.Tensor:
         """Who writes the next token of these slots: bool ``[slots]``, true = senior.
