@@ -1,0 +1,91 @@
+"""Where the junior's logits take the senior's place: row by row, whatever the chunks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tandem_plugin.engine.speculative import memory
+from tandem_plugin.engine.speculative.samplers import UndraftedSampler
+from tandem_plugin.engine.speculative.state import SpeculativeState
+
+SLOTS, DRAFTS, HIDDEN, VOCABULARY = 5, 3, 4, 9
+
+
+class State(SpeculativeState):
+    """The part of the state that works on rows of logits, with a junior of one matrix."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.drafts = DRAFTS
+        self.head = torch.randn(HIDDEN, VOCABULARY, generator=generator)
+        self.__dict__["_hidden"] = torch.randn(SLOTS, DRAFTS, HIDDEN, generator=generator)
+        self.step = torch.randn(20, HIDDEN, generator=generator)
+        self.ran: list[int] = []
+        self._junior: Any = SimpleNamespace(logits=self._logits)
+        self.undrafted: list[int] = []
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        self.ran.append(len(hidden))
+        return hidden @ self.head
+
+    def _undrafted(self, batch: Any) -> Any:
+        return np.array(self.undrafted, dtype=np.int64)
+
+    def _run_junior(self, batch: Any) -> torch.Tensor:
+        return self.step
+
+
+@pytest.fixture(params=[1, 2, 1000])
+def rows_a_chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(memory, "CHUNK_BYTES", request.param * VOCABULARY * 4)
+    return int(request.param)
+
+
+def test_drafts_that_stand_have_the_juniors_logits(rows_a_chunk: int) -> None:
+    state, slots = State(), torch.tensor([3, 3, 3, 3, 0, 1, 1])
+    steps = torch.tensor([0, 1, 2, 3, 0, 0, 1])
+    stands = torch.tensor([True, False, True, False, False, True, True])
+    logits = torch.randn(7, VOCABULARY)
+    batch = SimpleNamespace(expanded_idx_mapping=slots, expanded_local_pos=steps)
+    expected = [
+        state._hidden[slots[row], steps[row]] @ state.head if stands[row] else logits[row].clone()
+        for row in range(7)
+    ]
+    found = state.with_drafted(logits, batch, stands)
+    torch.testing.assert_close(found, torch.stack(expected))
+    assert max(state.ran) <= rows_a_chunk
+    assert sum(state.ran) == 7
+
+
+def test_tokens_that_nobody_drafted_have_their_authors_logits(rows_a_chunk: int) -> None:
+    """Rows 1, 2 and 4 of the batch write one; the junior is the author of 1 and 4."""
+    state = State()
+    state.undrafted = [1, 2, 4]
+    authors = torch.tensor([False, False, True, True, False])
+    first, indices = np.array([0, 2, 3, 4, 5, 6]), torch.tensor([10, 11, 12, 13, 14, 15])
+    batch = SimpleNamespace(cu_num_logits_np=first, logits_indices=indices)
+    logits = torch.randn(6, VOCABULARY)
+    expected = logits.clone()
+    for row in (1, 4):
+        place = int(first[row])
+        expected[place] = state.step[indices[place]] @ state.head
+    torch.testing.assert_close(state.with_undrafted(logits, batch, authors), expected)
+    assert max(state.ran) <= rows_a_chunk
+    assert sum(state.ran) == 3
+
+
+def test_what_a_round_needs_is_set_aside_once_at_vllms_first_call() -> None:
+    """Which is its profiling, where it profiles."""
+    called: list[str] = []
+    state: Any = SimpleNamespace(
+        set_memory_aside=lambda: called.append("set aside"), take=lambda batch: None
+    )
+    sampler = UndraftedSampler(state, lambda logits, batch: called.append("sampled"))
+    sampler(None, None)  # type: ignore[arg-type]
+    sampler(None, None)  # type: ignore[arg-type]
+    assert called == ["set aside", "sampled", "sampled"]
