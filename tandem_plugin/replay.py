@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,10 @@ from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.schedules import Schedule, WalkingSchedule
 from tandem_plugin.schedules.walk import has_walk, step_through
 
-__all__ = ["Cursor", "Walk", "replay", "replay_batch", "replay_cursor", "walk_batch"]
+__all__ = ["Cursor", "TokenIds", "Walk", "replay", "replay_batch", "replay_cursor", "walk_batch"]
+
+TokenIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+"""Token ids of one response, ``[length]``."""
 
 _WALKED = 2**16
 """How many positions a schedule's own ``walk`` takes at once: a cache's worth."""
@@ -65,7 +68,7 @@ def replay(
 
 
 def replay_batch(
-    responses: Sequence[Sequence[int]],
+    responses: Sequence[TokenIds],
     seeds: Sequence[int],
     schedule: Schedule,
     boundaries: BoundarySet,
@@ -84,7 +87,7 @@ def replay_cursor(
 
 
 def walk_batch(
-    responses: Sequence[Sequence[int]],
+    responses: Sequence[TokenIds],
     seeds: Sequence[int],
     schedule: Schedule,
     boundaries: BoundarySet,

@@ -13,7 +13,15 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TokenizerError
 from tandem_plugin.fingerprint import fingerprint
-from tandem_plugin.replay import Cursor, Walk, replay, replay_batch, replay_cursor, walk_batch
+from tandem_plugin.replay import (
+    Cursor,
+    TokenIds,
+    Walk,
+    replay,
+    replay_batch,
+    replay_cursor,
+    walk_batch,
+)
 from tandem_plugin.request import OFF, TandemRequest
 from tandem_plugin.schedules import (
     TRAINING_STEP,
@@ -45,9 +53,7 @@ class Rule:
         """The authorship of ``token_ids`` alone, in a response that began with ``begun``."""
         return Authorship(self.replay([*begun, *token_ids], seed).senior[len(begun) :])
 
-    def replay_batch(
-        self, responses: Sequence[Sequence[int]], seeds: Sequence[int]
-    ) -> list[Authorship]:
+    def replay_batch(self, responses: Sequence[TokenIds], seeds: Sequence[int]) -> list[Authorship]:
         """The authorship of many responses."""
         return replay_batch(responses, seeds, self.schedule, self.boundaries)
 
@@ -55,7 +61,7 @@ class Rule:
         """Where the schedule stands after ``token_ids``."""
         return replay_cursor(token_ids, seed, self.schedule, self.boundaries)
 
-    def walk_batch(self, responses: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Walk]:
+    def walk_batch(self, responses: Sequence[TokenIds], seeds: Sequence[int]) -> list[Walk]:
         """The schedule's way through many responses: authors, and where it stands behind them."""
         return walk_batch(responses, seeds, self.schedule, self.boundaries)
 

@@ -1,4 +1,4 @@
-"""From OpenRLHF's rollout samples to rows that can be checked: authorship is replayed here anew."""
+"""From OpenRLHF's rollout samples to rows that can be checked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from tandem_openrlhf.trajectory import FACTS, Facts
 from tandem_plugin.errors import AuthorshipError
-from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.fields import JUNIOR_MASK
+from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.rows import Row
 
 __all__ = ["check_sample", "groups_of", "row_of"]
 
 
-def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
+def row_of(sample: Any, name: str, group: str) -> Row:
     """One sample as a row that begins with its response; without facts it has no authorship.
 
-    sample: OpenRLHF's ``Experience`` of one response. rules: the trainer's own.
+    sample: OpenRLHF's ``Experience`` of one response.
     """
     tokens = sample.sequences[0].numpy()
     mask = _bits_after_first(sample.action_mask)
@@ -29,24 +29,22 @@ def row_of(sample: Any, name: str, group: str, rules: TandemRules) -> Row:
         return Row(name, group, tokens, mask, None, None, None)
     imitated = getattr(sample, JUNIOR_MASK, None)
     junior_mask = None if imitated is None else _bits_after_first(imitated)
-    rule = rules.of(facts.settings)
     start = facts.response_start()
-    senior = np.zeros(len(tokens), dtype=np.bool_)
-    passages = []
-    for seed, first, stop in facts.passages:
-        last = min(stop, len(tokens))
-        if last > first:
-            senior[first:last] = rule.replay(tokens[first:last].tolist(), seed).senior
-            passages.append([seed, first - start, last - start])
+    passages = [
+        [seed, first - start, min(stop, len(tokens)) - start]
+        for seed, first, stop in facts.passages
+        if first < len(tokens)
+    ]
     return Row(
         name=name,
         group=group,
         response_ids=tokens[start:],
         response_mask=mask[start:],
-        authorship=senior[start:],
-        seed=facts.passages[0][0] if facts.passages else None,
+        authorship=bits_of(facts.senior, len(tokens))[start:],
+        seed=passages[0][0] if passages else None,
         fingerprint=facts.fingerprint,
         passages=passages,
+        trained=facts.trained_mask(len(tokens))[start:],
         settings=dict(facts.settings),
         junior_mask=None if junior_mask is None else junior_mask[start:],
     )
@@ -58,25 +56,20 @@ def _bits_after_first(mask: Any) -> NDArray[np.bool_]:
 
 
 def check_sample(sample: Any, row: Row) -> None:
-    """Raise :class:`AuthorshipError` unless the mask is the whole of what the senior wrote.
+    """Raise :class:`AuthorshipError` for what a row does not show of its sample.
 
-    Called after the checks of :mod:`tandem_plugin.training.checks`, by which the mask holds no
-    other token of the response: here it must hold none before it and miss none within it, and
-    rollout log-probabilities must be zero where it is not.
+    Called after the checks of :mod:`tandem_plugin.training.checks`, by which the response's mask is
+    what the senior wrote: here it must hold no token before the response, and rollout
+    log-probabilities must be zero where it is not.
     """
     facts: Facts = getattr(sample, FACTS)
     mask = sample.action_mask[0].numpy().astype(np.bool_)
-    start = facts.response_start()
-    assert row.authorship is not None
-    expected = facts.trained_mask(len(mask) + 1)
-    expected[:start] = False
-    expected[start:] &= row.authorship
-    differing = np.flatnonzero(mask != expected[1:])
-    if differing.size:
+    before = np.flatnonzero(mask[: max(facts.response_start() - 1, 0)])
+    if before.size:
         raise AuthorshipError(
-            f"The mask of {row.name} is not what the senior wrote: it differs at "
-            f"{differing.size} tokens, the first at position {int(differing[0]) + 1}. Something "
-            "between the agent executor and the trainer changed it."
+            f"The mask of {row.name} is not what the senior wrote: it trains {before.size} tokens "
+            f"before the response, the first at position {int(before[0]) + 1}. Something between "
+            "the agent executor and the trainer changed it."
         )
     if sample.rollout_log_probs is None:
         return

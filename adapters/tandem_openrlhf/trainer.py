@@ -60,7 +60,7 @@ class TandemTrainer:
         self.metrics = {}
         groups = groups_of(len(samples), self._group_size, self._compared)
         rows = [
-            row_of(sample, f"Response {i} ({group})", group, self.rules)
+            row_of(sample, f"Response {i} ({group})", group)
             for i, (sample, group) in enumerate(zip(samples, groups, strict=True))
         ]
         check_rows(rows, self.rules)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,11 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.seeds import sample_seed
 from tandem_plugin.training.authored import Call, author_response
+from tandem_plugin.training.ranges import bits_of, ranges_of
 
-__all__ = ["FACTS", "Facts", "TandemEngine", "narrowed", "spans_of", "start_trajectory"]
+__all__ = ["FACTS", "Facts", "TandemEngine", "narrowed", "start_trajectory"]
 
 FACTS = "tandem"
 """The key of a response, and the attribute of an experience, that hold its :class:`Facts`."""
@@ -30,13 +31,15 @@ class Facts:
 
     Positions are places in the response's whole token sequence, the prompt included. passages:
     (seed, start, stop) of every generate call. trained: (start, stop) of the ranges that the agent
-    gave, before they were narrowed to the senior's tokens.
+    gave, before they were narrowed to the senior's tokens. senior: of the senior's tokens, trained
+    or not.
     """
 
     fingerprint: str
     settings: Mapping[str, Any]
     passages: tuple[tuple[int, int, int], ...]
     trained: tuple[tuple[int, int], ...]
+    senior: tuple[tuple[int, int], ...] = ()
 
     def response_length(self, most: int) -> int:
         """OpenRLHF's response length of the whole response, cut off after ``most`` tokens.
@@ -48,10 +51,7 @@ class Facts:
 
     def trained_mask(self, length: int) -> NDArray[np.bool_]:
         """Bool ``[length]`` over the sequence's first tokens: what the agent would have trained."""
-        mask = np.zeros(length, dtype=np.bool_)
-        for start, stop in self.trained:
-            mask[start:stop] = True
-        return mask
+        return bits_of(self.trained, length)
 
     def junior_mask(self, action_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Bool, of the shape of OpenRLHF's mask: trained by the agent, but not the senior's."""
@@ -59,7 +59,8 @@ class Facts:
 
     def response_start(self) -> int:
         """Where the response begins; nothing before it was written in this trajectory."""
-        return min((start for start, _ in self.trained), default=0)
+        starts = [start for start, _ in self.trained] + [start for _, start, _ in self.passages]
+        return min(starts, default=0)
 
     def _clipped(self, most: int) -> list[tuple[int, int]]:
         return sorted((max(start, 1), min(stop, most)) for start, stop in self.trained)
@@ -94,14 +95,17 @@ class TandemEngine:
         """One response to these tokens; its draws are this call's own."""
         call, self._started = self._started, self._started + 1
         seed = self._place.seed(self._seed, call)
-        sent = tuple(prompt_token_ids)
+        sent = np.array(prompt_token_ids, dtype=np.int64)  # a copy: the agent may change its list
         own = copy.deepcopy(sampling_params)
         request = OFF if self._rule is None else self._rule.request(seed).to_wire()
         own.extra_args = {**without_place(own.extra_args), "tandem": request}
         output = await self._engine.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
-        self.calls.append(Call(seed, sent, tuple(output.outputs[0].token_ids)))
+        self.calls += [
+            Call(sample_seed(seed, number), sent, sample.token_ids)
+            for number, sample in enumerate(output.outputs)
+        ]
         return output
 
 
@@ -131,7 +135,7 @@ def narrowed(response: Mapping[str, Any], engine: TandemEngine) -> dict[str, Any
                 f"{len(tokens)} tokens. Ranges lie within it and do not run backwards."
             )
         trained[start:stop] = True
-    authored = author_response(engine.rule, engine.calls, (), tokens, trained.tolist())
+    authored = author_response(engine.rule, engine.calls, (), tokens, trained)
     senior = trained & authored.senior
     log_probs = response.get("rollout_log_probs")
     if log_probs is not None:
@@ -146,17 +150,11 @@ def narrowed(response: Mapping[str, Any], engine: TandemEngine) -> dict[str, Any
         settings=engine.rule.settings(),
         passages=authored.passages,
         trained=tuple((int(start), int(stop)) for start, stop in response["action_ranges"]),
+        senior=tuple(ranges_of(authored.senior)),
     )
     return {
         **response,
-        "action_ranges": spans_of(senior),
+        "action_ranges": ranges_of(senior),
         "rollout_log_probs": log_probs,
         FACTS: facts,
     }
-
-
-def spans_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The runs of true in ``bits``, as (start, stop)."""
-    padded = np.concatenate(([False], bits, [False]))
-    edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
-    return list(pairwise(edges))[::2]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
@@ -18,7 +20,9 @@ from tandem_plugin.training.fields import (
     PASSAGES,
     SCHEDULE,
     SEED,
+    TRAINED,
 )
+from tandem_plugin.training.ranges import ranges_of
 from tandem_verl.validation import ROW, answerer_of
 
 __all__ = ["ROW", "TandemClient", "Trajectory", "make_trajectory"]
@@ -53,17 +57,11 @@ class Trajectory:
         authored = author_response(
             self.rule, calls, output.prompt_ids, output.response_ids, output.response_mask
         )
+        trained = np.array(output.response_mask).astype(np.bool_)
         if self.imitates:
-            output.extra_fields[JUNIOR_MASK] = [
-                int(bool(trained) and not senior)
-                for trained, senior in zip(
-                    output.response_mask, authored.senior.tolist(), strict=True
-                )
-            ]
-        output.response_mask = [
-            int(bool(trained) and senior)
-            for trained, senior in zip(output.response_mask, authored.senior.tolist(), strict=True)
-        ]
+            output.extra_fields[JUNIOR_MASK] = (trained & ~authored.senior).astype(int).tolist()
+        output.response_mask = (trained & authored.senior).astype(int).tolist()
+        output.extra_fields[TRAINED] = [list(one) for one in ranges_of(trained)]
         output.extra_fields[AUTHORSHIP] = authored.senior.astype(int).tolist()
         output.extra_fields[SEED] = (
             authored.passages[0][0] if authored.passages else self.seed_of_call(0)
@@ -98,7 +96,7 @@ class TandemClient:
         **options: Any,
     ) -> Any:
         call, self._started = self._started, self._started + 1
-        sent = tuple(prompt_ids)
+        sent = np.array(prompt_ids, dtype=np.int64)  # a copy: the loop may go on with its list
         extra = {**(sampling_params.get("extra_args") or {})}
         extra["tandem"] = self._trajectory.request(call, len(sent))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
@@ -109,7 +107,7 @@ class TandemClient:
             **options,
         )
         seed = self._trajectory.seed_of_call(call)
-        self.calls.append(Call(seed, sent, tuple(output.token_ids)))
+        self.calls.append(Call(seed, sent, output.token_ids))
         return output
 
 

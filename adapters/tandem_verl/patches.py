@@ -24,6 +24,7 @@ from tandem_plugin.training.fields import (
     PASSAGES,
     SCHEDULE,
     SEED,
+    TRAINED,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.wrapping import wrap_once
@@ -156,6 +157,7 @@ def _failed_output(module: ModuleType, error: TandemError) -> Any:
             FINGERPRINT: "",
             SCHEDULE: {},
             PASSAGES: [],
+            TRAINED: [],
             JUNIOR_MASK: [0],
             "reward_extra_info": {},
             "turn_scores": [],
@@ -224,8 +226,9 @@ def watch_trainer_v1(module: ModuleType) -> None:
 
     Touches: ``PPOTrainer._init_tokenizer`` (the first thing that a trainer does, before workers),
     ``_build_replay_buffer`` (whose ``sample`` gives the trainer every batch, and metrics with it),
-    ``_update_actor`` (whose batch carries settings to the workers), ``_dump_generations``, what
-    :func:`_validate_by_each` does, and the ``server_handles`` of its server managers. Goes when:
+    ``_update_actor`` (whose batch carries masks and settings to the workers),
+    ``_dump_generations``, what :func:`_validate_by_each` does, and the ``server_handles`` of its
+    server managers. Goes when:
     verl offers plugins hooks on a trainer's start and batches.
     """
 
@@ -251,7 +254,10 @@ def watch_trainer_v1(module: ModuleType) -> None:
         original: Callable[..., Any], trainer: Any, batch: Any, metrics: dict[str, Any]
     ) -> Any:
         tandem = _started(trainer)
-        if tandem is None or not tandem.imitates:
+        if tandem is None:
+            return original(trainer, batch, metrics)
+        tandem.check_update(rows_of_keys(batch, module.tq, []))
+        if not tandem.imitates:
             return original(trainer, batch, metrics)
         batch.extra_info[LAMBDA_JUN] = tandem.config.lambda_jun
         result = original(trainer, batch, metrics)
@@ -385,10 +391,10 @@ def _of_pass(tandem: TandemTrainer, dump: dict[str, Any]) -> dict[str, Any]:
 def watch_trainer_v0(module: ModuleType) -> None:
     """The same for the legacy trainer.
 
-    Touches: ``RayPPOTrainer.__init__`` (before workers), ``_update_actor`` (right before the
-    update, and with the update's metrics), ``_log_rollout_data``, ``_dump_generations``, what
-    :func:`_validate_by_each` does, and ``extract_reward``, through which alone a validation's
-    batches pass. Goes when: verl drops V0.
+    Touches: ``RayPPOTrainer.__init__`` (before workers), ``extract_reward``, through which every
+    batch passes before anything is computed from it, ``_update_actor`` (right before the update,
+    and with the update's metrics), ``_log_rollout_data``, ``_dump_generations``, and what
+    :func:`_validate_by_each` does. Goes when: verl drops V0.
     """
     started: list[TandemTrainer] = []
 
@@ -409,7 +415,8 @@ def watch_trainer_v0(module: ModuleType) -> None:
         tandem = _started(trainer)
         if tandem is None:
             return original(trainer, batch)
-        metrics = {**tandem.admit(rows_of_batch(batch)), **_drafting(trainer, tandem)}
+        tandem.check_update(rows_of_batch(batch))
+        metrics = {**tandem.metrics, **_drafting(trainer, tandem)}
         if tandem.imitates:
             batch.batch[JUNIOR_MASK] = padded_junior_mask(batch)
             batch.meta_info[LAMBDA_JUN] = tandem.config.lambda_jun
@@ -429,8 +436,10 @@ def watch_trainer_v0(module: ModuleType) -> None:
 
     def extract_reward(original: Callable[..., Any], batch: Any) -> Any:
         for tandem in started:
-            if tandem.validating is not None:
-                rows = rows_of_batch(batch)
+            rows = rows_of_batch(batch)
+            if tandem.validating is None:
+                tandem.admit(rows)
+            else:
                 tandem.admit_validation(rows)
                 tandem.validating.rows.extend(rows)
         return original(batch)

@@ -18,7 +18,9 @@ from tandem_plugin.training.fields import (
     PASSAGES,
     SCHEDULE,
     SEED,
+    TRAINED,
 )
+from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.rows import Row
 
 __all__ = ["columns_of", "graded", "padded_junior_mask", "rows_of_batch", "rows_of_keys"]
@@ -86,6 +88,7 @@ def rows_of_keys(batch: Any, tq: Any, columns: Sequence[str]) -> list[Row]:
             fingerprint=fingerprint,
             settings=extra.get(SCHEDULE),
             passages=extra.get(PASSAGES) or [],
+            trained=_trained(extra.get(TRAINED), len(responses)),
             error=extra.get(ERROR),
             graded=graded(extra.get("reward_extra_info")),
         )
@@ -129,15 +132,20 @@ def rows_of_batch(batch: Any) -> list[Row]:
             fingerprint=fingerprint,
             settings=settings,
             passages=passages or [],
+            trained=_trained(trained, lengths[i]),
             graded=graded({name: columns[name][i] for name in columns}),
         )
-        for i, (authorship, seed, fingerprint, settings, passages, junior) in enumerate(
+        for i, (authorship, seed, fingerprint, settings, passages, trained, junior) in enumerate(
             zip(
                 *(columns.get(name, empty) for name in (*COLUMNS, JUNIOR_MASK)),
                 strict=True,
             )
         )
     ]
+
+
+def _trained(ranges: Any, length: int) -> Any:
+    return None if ranges is None else bits_of(ranges, length)
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:

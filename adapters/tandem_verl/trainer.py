@@ -8,6 +8,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.training.admitted import Admitted
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.drafting import DraftingLog
@@ -24,9 +25,14 @@ __all__ = ["TandemTrainer"]
 class TandemTrainer:
     """One run's settings and rules, and the rows that wait for the rollout dump."""
 
-    def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
+    def __init__(self, config: TandemConfig, rules: TandemRules, rejects: bool = False) -> None:
+        """rejects: whether the run leaves tokens out by rejection sampling."""
         self.config = config
         self.rules = rules
+        self._rejects = rejects
+        self._admitted = Admitted()
+        self.metrics: dict[str, float] = {}
+        """Those of the batch that was admitted last."""
         self.validating: Pass | None = None
         """What is being validated; None at any other time."""
         self._rows: dict[str, Row] = {}
@@ -43,7 +49,9 @@ class TandemTrainer:
         if tandem is None:
             return None
         check_run(config, tandem)
-        trainer = cls(tandem, tandem_rules(tandem, tokenizer))
+        correction = config.algorithm.get("rollout_correction") or {}
+        rejects = bool(correction.get("rollout_rs"))
+        trainer = cls(tandem, tandem_rules(tandem, tokenizer), rejects)
         # Not logging: verl's level hides it, and this line is the user's proof.
         print(trainer.describe(), flush=True)
         return trainer
@@ -73,8 +81,18 @@ class TandemTrainer:
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise when it must not be trained on."""
+        self._admitted = Admitted()
         check_rows(rows, self.rules)
-        return {**tandem_metrics(rows), **grading_metrics(rows)}
+        self._admitted = Admitted(rows)
+        self.metrics = {**tandem_metrics(rows), **grading_metrics(rows)}
+        return self.metrics
+
+    def check_update(self, rows: Sequence[Row]) -> None:
+        """Raise :class:`AuthorshipError` unless an update's masks are those that were admitted.
+
+        rows: those of the update, padding among them, with the masks that the loss will use.
+        """
+        self._admitted.check(rows, self._rejects)
 
     def drafting(self, servers: Sequence[Any]) -> dict[str, float]:
         """What became of the drafts since the last step, from the handles of verl's servers."""

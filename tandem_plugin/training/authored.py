@@ -2,93 +2,200 @@
 
 from __future__ import annotations
 
-import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import Rule
+from tandem_plugin.training.explanations import Stretch, trained_stops
+from tandem_plugin.training.replaying import replay_passages
 
 __all__ = ["AuthoredResponse", "Call", "author_response"]
 
+Ids = NDArray[np.int64]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One generate call of a trajectory: its tandem seed, what was sent and what came back."""
+    """One generate call of a trajectory: its tandem seed, what was sent and what came back.
+
+    prompt_ids, token_ids: int64 ``[length]``, copied from any sequence of integers.
+    """
 
     seed: int
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
+    prompt_ids: Ids
+    token_ids: Ids
+
+    def __init__(self, seed: int, prompt_ids: ArrayLike, token_ids: ArrayLike) -> None:
+        object.__setattr__(self, "seed", seed)
+        object.__setattr__(self, "prompt_ids", np.array(prompt_ids, dtype=np.int64))
+        object.__setattr__(self, "token_ids", np.array(token_ids, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class AuthoredResponse:
     """The authorship of a whole response, tool outputs and other context included.
 
-    senior: bool ``[length]``, true where the senior is the author; false for the junior's tokens
-    and for tokens that no model wrote. passages: (seed, start, stop) of every generate call whose
-    tokens are in the response, in order: the tokens that a model wrote.
+    passages: (seed, start, stop) of every generate call with a trained token in the response, in
+    order, from its first token up to its last trained one. senior: bool ``[length]``, true where
+    the senior is the author; false for the junior's tokens and outside the passages, where no
+    model wrote what is trained.
     """
 
     senior: NDArray[np.bool_]
     passages: tuple[tuple[int, int, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a call may have written of a text: ``[start, stop)``, and its authors there."""
+
+    seed: int
+    start: int
+    stop: int
+    senior: NDArray[np.bool_]
+
+
 def author_response(
     rule: Rule,
     calls: Sequence[Call],
-    prompt_ids: Sequence[int],
-    response_ids: Sequence[int],
-    response_mask: Sequence[int],
+    prompt_ids: ArrayLike,
+    response_ids: ArrayLike,
+    response_mask: ArrayLike,
 ) -> AuthoredResponse:
-    """Replay every call where its tokens stand in the response.
+    """Replay every call whose tokens are trained where they stand in the response.
 
-    A call belongs to the response when what was sent is how prompt and response begin; a loop may
-    drop a call, cut its tokens short, or truncate the response. Raises :class:`AuthorshipError`
-    when the mask trains a token that no call accounts for.
+    calls: of the whole trajectory, in any order. A call may have written what follows in the text
+    on what it was sent, as far as the text goes on as the call did; a loop may drop calls, cut
+    their tokens short, write masked tokens of its own between them, and truncate the response.
+    Raises :class:`AuthorshipError` for a trained token that no call accounts for, and for one of
+    which two calls could be the writer (:mod:`~tandem_plugin.training.explanations`) when their
+    authors differ there: nothing is guessed.
     """
-    if len(response_mask) != len(response_ids):
+    prompt = np.array(prompt_ids, dtype=np.int64)
+    response = np.array(response_ids, dtype=np.int64)
+    trained = np.array(response_mask).astype(np.bool_)
+    if len(trained) != len(response):
         raise AuthorshipError(
-            f"The agent loop returned {len(response_ids)} response tokens with a mask of "
-            f"{len(response_mask)}."
+            f"The agent loop returned {len(response)} response tokens with a mask of "
+            f"{len(trained)}."
         )
-    text = (*prompt_ids, *response_ids)
-    passages: list[tuple[int, int, int]] = []
-    token_ids: list[list[int]] = []
-    for call in calls:
-        start = len(call.prompt_ids) - len(prompt_ids)
-        if start < 0 or text[: len(call.prompt_ids)] != call.prompt_ids:
-            continue
-        length = _agreeing(call.token_ids, text[len(call.prompt_ids) :])
-        if length == 0:
-            continue
-        passages.append((call.seed, start, start + length))
-        token_ids.append(list(call.token_ids[:length]))
-    senior = np.zeros(len(response_ids), dtype=np.bool_)
-    written = np.zeros(len(response_ids), dtype=np.bool_)
-    replayed = rule.replay_batch(token_ids, [seed for seed, _, _ in passages])
-    for (_, start, stop), authorship in zip(passages, replayed, strict=True):
-        senior[start:stop] = authorship.senior
-        written[start:stop] = True
-    unexplained = np.flatnonzero(np.asarray(response_mask, dtype=np.bool_) & ~written)
+    text = np.concatenate([prompt, response])
+    trained = np.concatenate([np.zeros(len(prompt), dtype=np.bool_), trained])
+    candidates = [(call, stretch) for call in calls if (stretch := _stretch(call, text))]
+    _check_explained(trained, candidates, len(calls), len(prompt))
+    parts = _parts(rule, candidates, trained)
+    _check_unambiguous(trained, parts, len(calls), len(prompt))
+    chosen = _explanation(trained, parts)
+    if chosen and chosen[0].start < len(prompt):
+        raise AuthorshipError(
+            f"The agent loop's response begins {len(prompt) - chosen[0].start} tokens after the "
+            "first token of the generate call that wrote its beginning, so that its authors cannot "
+            "be derived from the response. Let prompt_ids end where the call's prompt did."
+        )
+    senior = np.zeros(len(text), dtype=np.bool_)
+    for part in chosen:
+        senior[part.start : part.stop] = part.senior
+    return AuthoredResponse(
+        senior[len(prompt) :],
+        tuple((one.seed, one.start - len(prompt), one.stop - len(prompt)) for one in chosen),
+    )
+
+
+def _stretch(call: Call, text: Ids) -> Stretch | None:
+    """Where the text goes on as the call did; None where it does not."""
+    start = len(call.prompt_ids)
+    if not np.array_equal(text[:start], call.prompt_ids):
+        return None
+    length = min(len(call.token_ids), len(text) - start)
+    differs = text[start : start + length] != call.token_ids[:length]
+    agreeing = int(differs.argmax()) if differs.any() else length
+    return Stretch(start, start + agreeing) if agreeing else None
+
+
+def _parts(
+    rule: Rule, candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_]
+) -> list[_Part]:
+    """What each call may have written, of those that may have written anything trained."""
+    stops = trained_stops([stretch for _, stretch in candidates], trained)
+    found = [
+        (call, stretch.start, stop)
+        for (call, stretch), stop in zip(candidates, stops, strict=True)
+        if stop > stretch.start
+    ]
+    replayed = replay_passages(
+        rule,
+        [call.token_ids[: stop - start] for call, start, stop in found],
+        [call.seed for call, _, _ in found],
+    )
+    return [
+        _Part(call.seed, start, stop, senior)
+        for (call, start, stop), senior in zip(found, replayed, strict=True)
+    ]
+
+
+def _explanation(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> list[_Part]:
+    """One explanation: all are the same by now, but for the seeds of calls that are alike.
+
+    Of several calls that could go on, the last to begin does, as far as it can; of calls that are
+    alike, the one of the smallest seed, so that it is the same in every run.
+    """
+    parts = sorted(parts, key=lambda part: part.start)
+    starts = [part.start for part in parts]
+    tokens = np.flatnonzero(trained)
+    chosen: list[_Part] = []
+    explained = done = 0
+    while explained < len(tokens):
+        token = int(tokens[explained])
+        begun = parts[bisect_left(starts, done) : bisect_right(starts, token)]
+        writers = [part for part in begun if part.stop > token]
+        chosen.append(max(writers, key=lambda part: (part.start, part.stop, -part.seed)))
+        done = chosen[-1].stop
+        explained = int(np.searchsorted(tokens, done))
+    return chosen
+
+
+def _check_explained(
+    trained: NDArray[np.bool_],
+    candidates: Sequence[tuple[Call, Stretch]],
+    calls: int,
+    prompt_length: int,
+) -> None:
+    written = np.zeros(len(trained), dtype=np.bool_)
+    for _, stretch in candidates:
+        written[stretch.start : stretch.stop] = True
+    unexplained = np.flatnonzero(trained & ~written)
     if unexplained.size:
         raise AuthorshipError(
-            f"Response token {int(unexplained[0])} is to be trained on, but none of the "
-            f"{len(calls)} generate calls of its trajectory wrote it ({unexplained.size} such "
+            f"Response token {int(unexplained[0]) - prompt_length} is to be trained on, but none "
+            f"of the {calls} generate calls of its trajectory wrote it ({unexplained.size} such "
             "tokens of this response): the agent loop changed the tokens that the engine "
             "returned. Use an agent loop that keeps them, or mask what it rewrites."
         )
-    passages.sort(key=operator.itemgetter(1))
-    return AuthoredResponse(senior, tuple(passages))
 
 
-def _agreeing(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many leading tokens are the same."""
-    length = min(len(ours), len(theirs))
-    for i in range(length):
-        if ours[i] != theirs[i]:
-            return i
-    return length
+def _check_unambiguous(
+    trained: NDArray[np.bool_], parts: Sequence[_Part], calls: int, prompt_length: int
+) -> None:
+    author = np.full(len(trained), -1, dtype=np.int8)
+    differing = np.zeros(len(trained), dtype=np.bool_)
+    for part in parts:
+        here = slice(part.start, part.stop)
+        differing[here] |= (author[here] >= 0) & (author[here] != part.senior)
+        author[here] = part.senior
+    differing &= trained
+    if differing.any():
+        token = int(differing.argmax())
+        writers = sum(part.start <= token < part.stop for part in parts)
+        raise AuthorshipError(
+            f"Response token {token - prompt_length} is to be trained on, and {writers} of the "
+            f"{calls} generate calls of its trajectory could have written it, with different "
+            f"authors ({int(differing.sum())} such tokens of this response): they begin with the "
+            "same tokens, and the agent loop kept no token that tells them apart. Let the loop "
+            "mask such tokens, keep more of the call that it chooses, or give every candidate a "
+            "trajectory of its own."
+        )

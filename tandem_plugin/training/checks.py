@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.ranges import bits_of
+from tandem_plugin.training.replaying import replay_rows
 from tandem_plugin.training.rows import Row
 
 __all__ = ["check_no_errors", "check_rows", "check_validation_rows"]
 
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
-    """Raise unless every row's authorship is whole, the run's own, and the only tokens trained on.
+    """Raise unless every row's authorship is its replay and its masks, bit for bit, the senior's.
 
-    rules: the trainer's own. Raises :class:`AuthorshipError`,
-    :class:`FingerprintError`, or :class:`EngineError` for a trajectory that the engine refused.
+    Every row is replayed here, from its tokens and seeds: nothing that came with it is taken at its
+    word. rules: the trainer's own. Raises :class:`AuthorshipError`, :class:`FingerprintError`, or
+    :class:`EngineError` for a trajectory that the engine refused.
     """
     check_no_errors(rows)
     if not rows:
@@ -27,8 +31,9 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
         )
     for row in rows:
         _check_row(row, rules.of(row.settings).fingerprint)
-        if rules.config.lambda_jun:
-            _check_junior_mask(row)
+    for row, senior in zip(rows, replay_rows(rows, rules), strict=True):
+        _check_replay(row, senior)
+        _check_masks(row, senior, bool(rules.config.lambda_jun))
     _check_groups(rows)
 
 
@@ -64,54 +69,77 @@ def _check_row(row: Row, fingerprint: str) -> None:
             "had no active tandem adapter. Check that tandem-plugin is installed on every node and "
             "that no setting turns its adapter off; 'tandem doctor' says which do."
         )
-    for name, mask in (
-        ("authorship", row.authorship),
-        ("response_mask", row.response_mask),
-        ("loss_mask", row.loss_mask),
-    ):
-        if mask is not None and len(mask) != length:
-            raise AuthorshipError(
-                f"{row.name} has {length} response tokens but {len(mask)} entries of {name}: "
-                "something between the agent loop and the trainer cut or padded it."
-            )
+    if len(row.authorship) != length:
+        raise AuthorshipError(
+            f"{row.name} has {length} response tokens but {len(row.authorship)} entries of "
+            "authorship: something between the agent loop and the trainer cut or padded it."
+        )
     if row.fingerprint != fingerprint:
         raise FingerprintError(
             f"{row.name} was generated under the rules {row.fingerprint}, but this run's are "
             f"{fingerprint}. Use the same tandem-plugin version, settings and tokenizer in every "
             "process."
         )
-    for name, mask in (("response_mask", row.response_mask), ("loss_mask", row.loss_mask)):
-        if mask is None:
-            continue
-        foreign = np.flatnonzero(mask & ~row.authorship)
-        if foreign.size:
-            raise AuthorshipError(
-                f"The {name} of {row.name} trains on {foreign.size} tokens that the senior did not "
-                f"write, the first at position {int(foreign[0])}: it was not narrowed to the "
-                "senior's tokens, or was replaced afterwards."
-            )
 
 
-def _check_junior_mask(row: Row) -> None:
-    """Raise unless what is to be imitated are tokens that the junior wrote."""
+def _check_replay(row: Row, senior: NDArray[np.bool_]) -> None:
+    """Raise unless the authorship that came with the row is the one that its tokens replay to."""
     assert row.authorship is not None
-    mask = row.junior_mask
-    if mask is None or len(mask) != len(row.response_ids):
-        entries = "no" if mask is None else str(len(mask))
+    if row.passages and row.seed != row.passages[0][0]:
         raise AuthorshipError(
-            f"{row.name} has {len(row.response_ids)} response tokens but {entries} entries that "
-            "say which are the junior's, and lambda_jun is above 0: something between the agent "
-            "loop and the trainer cut or dropped them."
+            f"{row.name} came with the tandem seed {row.seed}, but the first of its generate calls "
+            f"had {row.passages[0][0]}: something between the agent loop and the trainer mixed up "
+            "rows."
         )
-    written = np.zeros(len(mask), dtype=np.bool_)
-    for _, start, stop in row.passages:
-        written[start:stop] = True
-    foreign = np.flatnonzero(mask & (row.authorship | ~written))
-    if foreign.size:
+    differing = np.flatnonzero(row.authorship != senior)
+    if differing.size:
         raise AuthorshipError(
-            f"{row.name} would have the senior imitate {foreign.size} tokens that the junior did "
-            f"not write, the first at position {int(foreign[0])}."
+            f"The authorship of {row.name} is not what its tokens and seeds replay to: it differs "
+            f"at {differing.size} tokens, the first at position {int(differing[0])}. Something "
+            "between the agent loop and the trainer changed it, its tokens or its seeds, or gave "
+            "it another row's."
         )
+
+
+def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
+    """Raise unless the masks are what the agent loop would train, the senior's part of it.
+
+    imitates: whether the junior's part is to be imitated.
+    """
+    if row.trained is None:
+        raise AuthorshipError(
+            f"{row.name} does not say what its agent loop would train: the process that generated "
+            "it has another version of tandem-plugin. Use the same one in every process."
+        )
+    written = bits_of(((start, stop) for _, start, stop in row.passages), len(senior))
+    unwritten = np.flatnonzero(row.trained & ~written)
+    if unwritten.size:
+        raise AuthorshipError(
+            f"{row.name} would train {unwritten.size} tokens that are of none of its generate "
+            f"calls, the first at position {int(unwritten[0])}: something between the agent loop "
+            "and the trainer dropped calls."
+        )
+    loss = [("loss_mask", row.loss_mask, row.trained & senior)] if row.loss_mask is not None else []
+    junior = [("junior_mask", row.junior_mask, row.trained & ~senior)] if imitates else []
+    for name, mask, expected in (
+        ("response_mask", row.response_mask, row.trained & senior),
+        *loss,
+        *junior,
+    ):
+        if mask is None or len(mask) != len(expected):
+            raise AuthorshipError(
+                f"{row.name} has {len(expected)} response tokens but "
+                f"{'no' if mask is None else len(mask)} entries of {name}: something between the "
+                "agent loop and the trainer cut or dropped them."
+            )
+        differing = np.flatnonzero(mask != expected)
+        if differing.size:
+            author = "junior" if name == "junior_mask" else "senior"
+            raise AuthorshipError(
+                f"The {name} of {row.name} is not what the {author} wrote: it differs at "
+                f"{differing.size} tokens, the first at position {int(differing[0])}. It was not "
+                f"narrowed to the {author}'s tokens, or was changed afterwards."
+            )
 
 
 def _check_groups(rows: Sequence[Row]) -> None:

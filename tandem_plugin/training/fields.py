@@ -10,11 +10,13 @@ __all__ = [
     "PASSAGES",
     "SCHEDULE",
     "SEED",
+    "TRAINED",
 ]
 
 AUTHORSHIP = "authorship"
 """One 0 or 1 a response token: 1 where the senior is the author; 0 for the junior's tokens and for
-those that no model wrote, such as tool outputs."""
+those outside all passages: tool outputs, and what the loop keeps of a call but does not train after
+the call's last trained token."""
 
 JUNIOR_MASK = "junior_mask"
 """One 0 or 1 a response token: 1 where the loop would train on a token that is the junior's. Only
@@ -27,7 +29,11 @@ FINGERPRINT = "tandem_fingerprint"
 """The fingerprint of the rule that decided the authorship."""
 
 PASSAGES = "tandem_passages"
-"""(seed, start, stop) of every generate call in the response: more than one in multi-turn loops."""
+"""(seed, start, stop) of every generate call with a trained token in the response, from its first
+token up to its last trained one: more than one in multi-turn loops."""
+
+TRAINED = "tandem_trained"
+"""(start, stop) of the ranges that the agent loop would train, before its mask was narrowed."""
 
 SCHEDULE = "tandem_schedule"
 """The settings of that rule: schedule, parameters (the training step among them), resolver."""
@@ -38,5 +44,5 @@ ERROR = "tandem_error"
 GRADED = "outcome_"
 """How the names begin under which tandem's reward says, by 0.0 or 1.0, what the outcome was."""
 
-COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, PASSAGES)
+COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, PASSAGES, TRAINED)
 """What every training row carries."""

@@ -30,6 +30,8 @@ class Row:
     seed: int | None
     fingerprint: str | None
     passages: list[list[int]] = field(default_factory=list)
+    trained: NDArray[np.bool_] | None = None
+    """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""
     loss_mask: NDArray[np.bool_] | None = None
     """The mask that the loss takes its denominator from, where verl keeps one of its own."""
     junior_mask: NDArray[np.bool_] | None = None

@@ -131,7 +131,7 @@ def _prompt(made: Any) -> None:
         (_forget, "has no authorship"),
         (_shorten, "30 response tokens but 29 entries of response_mask"),
         (_drop, "is not what the senior wrote: it differs at 1 tokens"),
-        (_prompt, "is not what the senior wrote: it differs at 1 tokens, the first at position 1"),
+        (_prompt, "it trains 1 tokens before the response, the first at position 1"),
         (_reveal, "rollout log-probabilities of tokens that are not trained on"),
     ],
 )
@@ -149,7 +149,7 @@ def test_mask_with_a_juniors_token_stops_before_the_update() -> None:
     samples = batch(made)
     holes = torch.where(samples[0].action_mask[0][2:] == 0)[0]
     samples[0].action_mask[0, 2 + int(holes[0])] = 1
-    with pytest.raises(AuthorshipError, match="tokens that the senior did not write"):
+    with pytest.raises(AuthorshipError, match="response_mask of .* is not what the senior wrote"):
         made.admit(samples)
 
 

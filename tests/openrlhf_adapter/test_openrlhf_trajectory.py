@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_openrlhf.places import PLACE, Numbering, Place, placed, taken_place
-from tandem_openrlhf.trajectory import FACTS, Facts, narrowed, spans_of, start_trajectory
+from tandem_openrlhf.trajectory import FACTS, Facts, narrowed, start_trajectory
 from tandem_plugin import (
     AuthorshipError,
     EngineError,
@@ -180,14 +179,6 @@ def test_response_that_calls_do_not_explain_is_refused(
     response = [4, 5, 6, 7, 8, 9]
     with pytest.raises(AuthorshipError, match=sentence):
         narrowed({**single(PROMPT, response), **changes}, generated(response))
-
-
-@given(st.lists(st.booleans(), max_size=30))
-def test_spans_are_the_runs_of_true(bits: list[bool]) -> None:
-    spans = spans_of(np.array(bits, dtype=bool))
-    assert [any(a <= i < b for a, b in spans) for i in range(len(bits))] == bits
-    assert all(a < b for a, b in spans)
-    assert all(b < c for (_, b), (c, _) in pairwise(spans))
 
 
 def test_length_is_openrlhfs_own_of_the_whole_mask() -> None:

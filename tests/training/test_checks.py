@@ -2,38 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tandem_plugin import AuthorshipError, EngineError, FingerprintError
+from tandem_plugin import (
+    AuthorshipError,
+    EngineError,
+    FingerprintError,
+    Rule,
+    TandemConfig,
+    TandemRules,
+    Vocabulary,
+)
+from tandem_plugin.training.admitted import Admitted
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.rows import Row
+
+RULES = TandemRules(
+    TandemConfig.from_mapping({"schedule": "token"}),
+    Vocabulary(tuple("abcdefgh"), "a test"),
+)
+IMITATING = TandemRules(
+    TandemConfig.from_mapping({"schedule": "token", "lambda_jun": 0.1}), RULES.vocabulary
+)
+
+
+@cache
+def seed_of(authorship: tuple[int, ...]) -> int:
+    """A seed under which as many tokens have these authors."""
+    ids = list(range(len(authorship)))
+    return next(s for s in count() if RULES.default.replay(ids, s).tolist() == list(authorship))
 
 
 def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:
     senior = np.array(authorship, dtype=bool)
+    seed = seed_of(tuple(authorship))
     whole = Row(
         name="Row 0",
         group=group,
         response_ids=np.arange(len(senior)),
         response_mask=senior.copy(),
         loss_mask=senior.copy(),
+        junior_mask=~senior,
         authorship=senior,
-        seed=1,
-        fingerprint="f",
-        passages=[[1, 0, len(senior)]],
+        seed=seed,
+        fingerprint=RULES.fingerprint,
+        passages=[[seed, 0, len(senior)]],
+        trained=np.ones(len(senior), dtype=bool),
     )
     return replace(whole, **fields)
 
 
+WORDS = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(8)), "a test")
+
+
+def replayed(rule: Rule, ids: Any, seed: int) -> Row:
+    """A row that is all of one call."""
+    senior = rule.replay(ids.tolist(), seed).senior
+    whole = Row("Row 0", "g", ids, senior, senior, seed, rule.fingerprint)
+    trained = np.ones(len(ids), dtype=bool)
+    return replace(whole, passages=[[seed, 0, len(ids)]], trained=trained)
+
+
 GOOD = row([1, 0, 0, 1])
-RULES: Any = SimpleNamespace(
-    of=lambda settings: SimpleNamespace(fingerprint="f"), config=SimpleNamespace(lambda_jun=0.0)
+TURNS = replace(
+    row([1, 0, 0, 1]),
+    response_ids=np.array([0, 1, 2, 3, 7, 7, 0, 1]),
+    passages=[[seed_of((1, 0, 0, 1)), 0, 4], [seed_of((0, 1)), 6, 8]],
+    **{
+        name: np.array([1, 0, 0, 1, 0, 0, 0, 1], dtype=bool)
+        for name in ("authorship", "response_mask", "loss_mask")
+    },
+    trained=np.array([1, 1, 1, 1, 0, 0, 1, 1], dtype=bool),
+    junior_mask=np.array([0, 1, 1, 0, 0, 0, 1, 0], dtype=bool),
 )
+"""Two calls with a tool's output between them."""
 
 
 def test_whole_batch_passes() -> None:
@@ -44,8 +93,125 @@ def test_response_without_senior_passes_beside_one_that_has() -> None:
     check_rows([row([0, 0, 0]), GOOD], RULES)
 
 
-def test_mask_may_be_narrower_than_the_authorship() -> None:
-    check_rows([replace(GOOD, response_mask=np.array([False, False, False, True]))], RULES)
+def test_tokens_that_the_loop_masks_are_not_trained() -> None:
+    trained = np.array([False, False, True, True])
+    masked = replace(
+        GOOD,
+        trained=trained,
+        response_mask=trained & GOOD.authorship,
+        loss_mask=trained & GOOD.authorship,
+        junior_mask=trained & ~GOOD.authorship,
+    )
+    check_rows([masked], RULES)
+    check_rows([masked], IMITATING)
+
+
+def test_whole_batch_passes_with_the_tokens_to_imitate() -> None:
+    check_rows([GOOD, TURNS, row([0, 1, 1])], IMITATING)
+
+
+def flipped(mask: Any, place: int) -> Any:
+    changed = mask.copy()
+    changed[place] = not changed[place]
+    return changed
+
+
+def with_masks(good: Row, change: Callable[[Any], Any]) -> Row:
+    """A row whose authorship and masks were all changed in the same way, as a bad replay would."""
+    senior = change(good.authorship)
+    return replace(
+        good,
+        authorship=senior,
+        response_mask=good.trained & senior,
+        loss_mask=good.trained & senior,
+        junior_mask=good.trained & ~senior,
+    )
+
+
+LONG = row([1, 0, 0, 1, 1, 0, 1, 1])
+ALTERED = {
+    "complement": lambda good: with_masks(good, np.logical_not),
+    "one bit flipped": lambda good: with_masks(good, lambda senior: flipped(senior, 2)),
+    "one token late": lambda good: with_masks(good, lambda senior: np.roll(senior, 1)),
+    "one token early": lambda good: with_masks(good, lambda senior: np.roll(senior, -1)),
+    "all the senior's": lambda good: with_masks(good, np.ones_like),
+    "complement in the masks alone": lambda good: replace(
+        good, response_mask=~good.authorship, loss_mask=~good.authorship
+    ),
+    "complement in the loss's alone": lambda good: replace(good, loss_mask=~good.authorship),
+    "a token of the senior's left out": lambda good: replace(
+        good, response_mask=flipped(good.response_mask, 0)
+    ),
+    "wrong seed": lambda good: replace(good, seed=good.seed + 1, passages=[[good.seed + 1, 0, 8]]),
+    "seed of another row": lambda good: replace(good, seed=good.seed + 1),
+    "other tokens": lambda good: replace(good, passages=[[good.seed, 0, 7]]),
+    "passages missing": lambda good: replace(good, passages=[]),
+    "passages missing, nothing trained": lambda good: with_masks(
+        replace(good, passages=[]), np.zeros_like
+    ),
+    "passage behind the end": lambda good: replace(good, passages=[[good.seed, 0, 9]]),
+    "passages over each other": lambda good: replace(
+        good, passages=[[good.seed, 0, 5], [good.seed, 4, 8]]
+    ),
+    "trained ranges missing": lambda good: replace(good, trained=None),
+    "trained ranges of fewer tokens": lambda good: replace(good, trained=flipped(good.trained, 0)),
+}
+
+
+@pytest.mark.parametrize("alter", ALTERED.values(), ids=ALTERED.keys())
+def test_row_that_does_not_replay_bit_for_bit_stops_training(alter: Any) -> None:
+    check_rows([GOOD, LONG], RULES)
+    with pytest.raises(AuthorshipError, match="Row 0"):
+        check_rows([GOOD, alter(LONG)], RULES)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [("authorship",), ("response_mask", "loss_mask"), ("seed", "passages"), ("response_ids",)],
+)
+def test_rows_whose_columns_were_swapped_stop_training(columns: tuple[str, ...]) -> None:
+    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word"}), WORDS)
+    rng = np.random.default_rng(0)
+    first, second = (replayed(rules.default, rng.integers(0, 8, 40), seed) for seed in (5, 6))
+    check_rows([first, second], rules)
+    changes = {name: getattr(second, name) for name in columns}
+    with pytest.raises(AuthorshipError, match="Row 0"):
+        check_rows([replace(first, **changes), second], rules)
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_every_bit_of_every_mask_counts(place: int) -> None:
+    for name in ("authorship", "response_mask", "loss_mask", "junior_mask"):
+        altered = replace(TURNS, **{name: flipped(getattr(TURNS, name), place)})
+        with pytest.raises(AuthorshipError, match=f"{name} of Row 0"):
+            check_rows([altered], IMITATING)
+
+
+def test_update_uses_the_masks_that_were_admitted() -> None:
+    admitted = Admitted([GOOD, replace(TURNS, name="Row 1")])
+    padding = row([0], name="Row of padding", response_mask=np.zeros(1, dtype=bool))
+    padding = replace(padding, loss_mask=padding.response_mask)
+    rows = [replace(TURNS, name="Row 1"), padding, GOOD]
+    admitted.check(rows, False)
+    for changed in (
+        replace(GOOD, response_mask=~GOOD.response_mask),
+        replace(GOOD, loss_mask=flipped(GOOD.loss_mask, 0)),
+        replace(padding, response_mask=~padding.response_mask),
+        replace(GOOD, name="Row of another batch"),
+        replace(GOOD, response_mask=GOOD.response_mask[:-1]),
+    ):
+        with pytest.raises(AuthorshipError, match=r"before the update|and the update"):
+            admitted.check([*rows, changed], False)
+
+
+def test_update_may_leave_out_what_rejection_sampling_rejects_and_add_nothing() -> None:
+    admitted = Admitted([GOOD])
+    rejected = replace(GOOD, response_mask=np.zeros(4, dtype=bool))
+    admitted.check([rejected], True)
+    with pytest.raises(AuthorshipError, match="at 2 tokens"):
+        admitted.check([rejected], False)
+    with pytest.raises(AuthorshipError, match="at 2 tokens"):
+        admitted.check([replace(GOOD, response_mask=~GOOD.response_mask)], True)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +224,7 @@ def test_mask_may_be_narrower_than_the_authorship() -> None:
         (replace(GOOD, response_mask=np.ones(4, bool)), AuthorshipError, "response_mask of Row 0"),
         (replace(GOOD, loss_mask=np.ones(4, bool)), AuthorshipError, "first at position 1"),
         (replace(GOOD, fingerprint="g"), FingerprintError, "under the rules g"),
-        (replace(GOOD, fingerprint=None), FingerprintError, "this run's are f"),
+        (replace(GOOD, fingerprint=None), FingerprintError, "this run's are [0-9a-f]+"),
         (replace(GOOD, error="RequestError: no."), EngineError, "RequestError: no."),
     ],
 )

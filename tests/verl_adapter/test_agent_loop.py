@@ -79,7 +79,8 @@ class Engine:
 
     async def generate(self, request_id: str, *, sampling_params: Any, **more: Any) -> Any:
         self.sent.append(sampling_params)
-        return SimpleNamespace(token_ids=[0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+        first = len(self.sent) - 1  # no two answers begin alike
+        return SimpleNamespace(token_ids=list(range(first, first + 10)))
 
 
 def run(settings: TandemConfig, identity: tuple[dict, dict], calls: int = 1) -> Any:
@@ -124,6 +125,7 @@ def test_mask_keeps_the_seniors_tokens_and_the_whole_authorship_travels() -> Non
         "tandem_fingerprint": rule(settings).fingerprint,
         "tandem_schedule": {"schedule": "word", "p": 0.5, "cap": 4, "boundaries": "word"},
         "tandem_passages": [[ran.trajectory.seed_of_call(0), 0, 10]],
+        "tandem_trained": [[0, 10]],
     }
 
 

@@ -222,6 +222,21 @@ def test_prompts_are_numbered_through_each_step() -> None:
     assert "tandem_row" not in plain
 
 
+TOKENS, MASKS = [[3, 6, 9], [12, 15]], [[1, 0, 1], [0, 1]]
+"""Two responses of boundaries alone, and who wrote their tokens under these seeds."""
+
+
+def seed_of(tokens: list[int], senior: list[int]) -> int:
+    """A seed under which these tokens have these authors."""
+    rule = tandem_of(ASKING).rule
+    return next(seed for seed in range(1000) if rule.replay(tokens, seed).tolist() == senior)
+
+
+SEEDS = [seed_of(tokens, mask) for tokens, mask in zip(TOKENS, MASKS, strict=True)]
+PASSAGES = [[[seed, 0, len(tokens)]] for seed, tokens in zip(SEEDS, TOKENS, strict=True)]
+TRAINED = [[[0, len(tokens)]] for tokens in TOKENS]
+
+
 def nested(rows: list[list[int]]) -> Any:
     return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
 
@@ -235,19 +250,20 @@ class Queue:
     """TransferQueue: the columns of two rows of one prompt."""
 
     def __init__(self, fingerprint: str) -> None:
-        masks = [[1, 0, 1], [0, 1]]
         self.columns: dict[str, Any] = {
-            "responses": nested([[5, 6, 7], [8, 9]]),
-            "response_mask": nested(masks),
-            "loss_mask": nested(masks),
-            "authorship": nested(masks),
-            "tandem_seed": Listed([11, 12]),
+            "responses": nested(TOKENS),
+            "response_mask": nested(MASKS),
+            "loss_mask": nested(MASKS),
+            "authorship": nested(MASKS),
+            "tandem_seed": Listed(SEEDS),
             "tandem_fingerprint": Listed([fingerprint] * 2),
             "extra_fields": Listed(
-                [
-                    {"tandem_passages": [[11, 0, 3]], "tandem_schedule": {"schedule": "word"}},
-                    {"tandem_passages": [[12, 0, 2]], "tandem_schedule": {"schedule": "word"}},
-                ]
+                {
+                    "tandem_passages": passages,
+                    "tandem_trained": trained,
+                    "tandem_schedule": {"schedule": "word"},
+                }
+                for passages, trained in zip(PASSAGES, TRAINED, strict=True)
             ),
         }
 
@@ -343,12 +359,12 @@ def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows() -> None:
     assert dumped["outputs"] == ["y", "x"]
     assert dumped["reward_extra_infos_dict"] == {
         "uid": ["u_1_0", "u_0_0"],
-        "response_ids": [[8, 9], [5, 6, 7]],
-        "authorship": [[0, 1], [1, 0, 1]],
-        "tandem_seed": [12, 11],
+        "response_ids": TOKENS[::-1],
+        "authorship": MASKS[::-1],
+        "tandem_seed": SEEDS[::-1],
         "tandem_fingerprint": [trainer._tandem.rule.fingerprint] * 2,
         "tandem_schedule": [{"schedule": "word"}] * 2,
-        "tandem_passages": [[[12, 0, 2]], [[11, 0, 3]]],
+        "tandem_passages": PASSAGES[::-1],
     }
 
 
@@ -365,7 +381,7 @@ def test_v1_plain_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> No
     [
         ("authorship", nested([[1, 0], [0, 1]]), "3 response tokens but 2 entries of authorship"),
         ("authorship", None, "has no authorship"),
-        ("loss_mask", nested([[1, 1, 1], [0, 1]]), "loss_mask of Row u_0_0 trains on 1 tokens"),
+        ("loss_mask", nested([[1, 1, 1], [0, 1]]), "loss_mask of Row u_0_0 is not what"),
     ],
 )
 def test_v1_stops_on_a_batch_that_is_not_tandems(column: str, value: Any, sentence: str) -> None:
@@ -376,6 +392,42 @@ def test_v1_stops_on_a_batch_that_is_not_tandems(column: str, value: Any, senten
         queue.columns[column] = value
     with pytest.raises(AuthorshipError, match=sentence):
         trainer.replay_buffer.sample()
+
+
+def complement(masks: list[list[int]]) -> list[list[int]]:
+    return [[1 - bit for bit in mask] for mask in masks]
+
+
+def test_v1_stops_on_the_complement_of_the_replay() -> None:
+    trainer, queue = trainer_v1(ASKING)
+    for column in ("authorship", "response_mask", "loss_mask"):
+        queue.columns[column] = nested(complement(MASKS))
+    with pytest.raises(AuthorshipError, match="authorship of Row u_0_0 is not what its tokens"):
+        trainer.replay_buffer.sample()
+
+
+@pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
+def test_v1_stops_on_a_mask_that_changes_before_the_update(column: str) -> None:
+    trainer, queue = trainer_v1(ASKING)
+    trainer.replay_buffer.sample()
+    trainer._update_actor(whole_batch(), {})
+    queue.columns[column] = nested(complement(MASKS))
+    with pytest.raises(AuthorshipError, match=f"{column} of Row u_0_0 changed between"):
+        trainer._update_actor(whole_batch(), {})
+
+
+def test_v1_update_may_leave_out_what_rejection_sampling_rejects() -> None:
+    for rejects in (False, True):
+        config = configuration({"schedule": "word", "cap": 4})
+        config.algorithm.rollout_correction = {"rollout_rs": "token_k1" if rejects else None}
+        trainer, queue = trainer_v1(config)
+        trainer.replay_buffer.sample()
+        queue.columns["response_mask"] = nested([[0, 0, 1], [0, 0]])
+        if rejects:
+            trainer._update_actor(whole_batch(), {})
+        else:
+            with pytest.raises(AuthorshipError, match="changed between"):
+                trainer._update_actor(whole_batch(), {})
 
 
 def test_v1_stops_when_rows_differ_in_their_fields(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,6 +456,10 @@ def test_v1_validation_is_not_measured() -> None:
     assert trainer.replay_buffer.sample()[1] == {"other": 1}
 
 
+def whole_batch() -> Any:
+    return SimpleNamespace(keys=["u_0_0", "u_1_0"], partition_id="train", extra_info={})
+
+
 IMITATING = configuration({"schedule": "word", "cap": 4, "lambda_jun": 0.2})
 
 
@@ -411,7 +467,7 @@ def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not() -> None:
     trainer, queue = trainer_v1(IMITATING)
     queue.columns["junior_mask"] = nested([[0, 1, 0], [1, 0]])
     trainer.replay_buffer.sample()
-    batch, metrics = SimpleNamespace(extra_info={}), {}
+    batch, metrics = whole_batch(), {}
     assert trainer._update_actor(batch, metrics) is batch
     assert batch.extra_info == {patches.LAMBDA_JUN: 0.2}
     assert metrics == {"actor/junior_imitation_loss": 2.0}
@@ -419,7 +475,8 @@ def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not() -> None:
     with pytest.raises(EngineError, match="left the junior-imitation term out"):
         trainer._update_actor(batch, {})
     plain, _ = trainer_v1(ASKING)
-    batch = SimpleNamespace(extra_info={})
+    plain.replay_buffer.sample()
+    batch = whole_batch()
     plain._update_actor(batch, {})
     assert batch.extra_info == {}
 
@@ -427,9 +484,10 @@ def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not() -> None:
 @pytest.mark.parametrize(
     ("mask", "sentence"),
     [
-        (None, "3 response tokens but no entries that say which are the junior's"),
-        ([[0, 1], [1, 0]], "3 response tokens but 2 entries that say which are the junior's"),
-        ([[1, 1, 0], [1, 0]], "imitate 1 tokens that the junior did not write, the first at .* 0"),
+        (None, "3 response tokens but no entries of junior_mask"),
+        ([[0, 1], [1, 0]], "3 response tokens but 2 entries of junior_mask"),
+        ([[1, 1, 0], [1, 0]], "is not what the junior wrote: it differs at 1 .* position 0"),
+        ([[0, 0, 0], [1, 0]], "is not what the junior wrote: it differs at 1 .* position 1"),
     ],
 )
 def test_v1_stops_on_tokens_to_imitate_that_are_not_the_juniors(mask: Any, sentence: str) -> None:
@@ -478,66 +536,91 @@ def batch_v0(fingerprint: str) -> Any:
 
     return SimpleNamespace(
         batch={
-            "responses": torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]]),
+            "responses": torch.tensor([[*TOKENS[0], 0], [*TOKENS[1], 0, 0]]),
             "attention_mask": torch.tensor([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0]]),
-            "response_mask": torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0]]),
+            "response_mask": torch.tensor([[*MASKS[0], 0], [*MASKS[1], 0, 0]]),
         },
         non_tensor_batch={
             "uid": column(["u", "u"]),
-            "authorship": column([[1, 0, 1], [0, 1]]),
-            "tandem_seed": column([11, 12]),
+            "authorship": column(MASKS),
+            "tandem_seed": column(SEEDS),
             "tandem_fingerprint": column([fingerprint] * 2),
-            "tandem_passages": column([[[11, 0, 3]], [[12, 0, 2]]]),
+            "tandem_passages": column(PASSAGES),
+            "tandem_trained": column(TRAINED),
         },
     )
 
 
-def trainer_v0(config: Any) -> Any:
-    base = module(RayPPOTrainer=TrainerV0, extract_reward=lambda batch: (None, {}))
-    patches.watch_trainer_v0(base)
-    return base.RayPPOTrainer(config, TOKENIZER)
+class V0:
+    """The module of the legacy trainer, and a step of it as far as the patches see it."""
+
+    def __init__(self, config: Any) -> None:
+        self.module = module(RayPPOTrainer=TrainerV0, extract_reward=lambda batch: (None, {}))
+        patches.watch_trainer_v0(self.module)
+        self.trainer = self.module.RayPPOTrainer(config, TOKENIZER)
+        tandem = self.trainer._tandem
+        self.batch = None if tandem is None else batch_v0(tandem.rule.fingerprint)
+
+    def step(self) -> Any:
+        self.module.extract_reward(self.batch)
+        return self.update()
+
+    def update(self) -> Any:
+        return self.trainer._update_actor(self.batch).meta_info["metrics"]
 
 
 def test_v0_checks_measures_and_dumps_the_same() -> None:
-    trainer = trainer_v0(ASKING)
-    batch = batch_v0(trainer._tandem.rule.fingerprint)
-    metrics = trainer._update_actor(batch).meta_info["metrics"]
+    v0 = V0(ASKING)
+    metrics = v0.step()
     assert metrics["tandem/senior_share"] == 3 / 5
     assert metrics["tandem/handoffs_per_response"] == 3 / 2
-    trainer._log_rollout_data(batch, {"acc": [1, 0]}, {}, "folder")
-    assert trainer.logged["acc"] == [1, 0]
-    assert trainer.logged["response_ids"] == [[5, 6, 7], [8, 9]]
-    assert trainer.logged["authorship"] == [[1, 0, 1], [0, 1]]
-    assert trainer.logged["tandem_seed"] == [11, 12]
+    v0.trainer._log_rollout_data(v0.batch, {"acc": [1, 0]}, {}, "folder")
+    logged = v0.trainer.logged
+    assert logged["acc"] == [1, 0]
+    assert logged["response_ids"] == TOKENS
+    assert logged["authorship"] == MASKS
+    assert logged["tandem_seed"] == SEEDS
 
 
 def test_v0_pads_what_is_to_be_imitated_like_its_own_masks() -> None:
-    trainer = trainer_v0(IMITATING)
-    batch = batch_v0(trainer._tandem.rule.fingerprint)
+    v0 = V0(IMITATING)
     masks = np.empty(2, dtype=object)
     masks[:] = [[0, 1, 0], [1, 0]]
-    batch.non_tensor_batch["junior_mask"] = masks
-    batch.meta_info = {}
-    metrics = trainer._update_actor(batch).meta_info["metrics"]
+    v0.batch.non_tensor_batch["junior_mask"] = masks
+    v0.batch.meta_info = {}
+    metrics = v0.step()
     assert metrics["actor/junior_imitation_loss"] == [[0, 1, 0, 0], [1, 0, 0, 0]]
     assert metrics["weight"] == 0.2
-    assert "junior_mask" not in batch.batch  # the batch is dumped later
+    assert "junior_mask" not in v0.batch.batch  # the batch is dumped later
 
 
 def test_v0_stops_on_a_truncated_authorship_and_on_a_mask_that_trains_padding() -> None:
-    trainer = trainer_v0(ASKING)
-    batch = batch_v0(trainer._tandem.rule.fingerprint)
-    batch.non_tensor_batch["authorship"][0] = [1, 0]
+    v0 = V0(ASKING)
+    v0.batch.non_tensor_batch["authorship"][0] = [1, 0]
     with pytest.raises(AuthorshipError, match="2 entries of authorship"):
-        trainer._update_actor(batch)
-    batch = batch_v0(trainer._tandem.rule.fingerprint)
-    batch.batch["response_mask"][1, 3] = 1
+        v0.step()
+    v0 = V0(ASKING)
+    v0.batch.batch["response_mask"][1, 3] = 1
     with pytest.raises(AuthorshipError, match="4 entries of response_mask"):
-        trainer._update_actor(batch)
+        v0.step()
+
+
+def test_v0_stops_on_the_complement_of_the_replay() -> None:
+    v0 = V0(ASKING)
+    for row, mask in enumerate(complement(MASKS)):
+        v0.batch.non_tensor_batch["authorship"][row] = mask
+        v0.batch.batch["response_mask"][row, : len(mask)] = torch.tensor(mask)
+    with pytest.raises(AuthorshipError, match=r"authorship of Row 0 \(u\) is not what its tokens"):
+        v0.step()
+
+
+def test_v0_stops_on_an_update_that_was_not_checked() -> None:
+    with pytest.raises(AuthorshipError, match="changed between the trainer's check and the update"):
+        V0(ASKING).update()
 
 
 def test_v0_plain_run_is_left_as_it_is() -> None:
-    trainer = trainer_v0(PLAIN)
+    trainer = V0(PLAIN).trainer
     assert trainer._update_actor(None).meta_info == {"metrics": {"actor/loss": 1}}
     trainer._log_rollout_data(None, {"acc": [1]}, {}, "folder")
     assert trainer.logged == {"acc": [1]}
@@ -563,7 +646,7 @@ def test_refused_setting_stops_both_trainers_and_the_driver() -> None:
     with pytest.raises(ConfigError, match="schedule='words' does not exist"):
         trainer_v1(config)
     with pytest.raises(ConfigError, match="schedule='words' does not exist"):
-        trainer_v0(config)
+        V0(config)
     driver = module(validate_config=lambda config, **more: "validated")
     patches.refuse_at_the_driver(driver)
     assert driver.validate_config(config=PLAIN, use_critic=False) == "validated"

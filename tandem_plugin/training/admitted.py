@@ -1,0 +1,47 @@
+"""What a trainer was let learn from, held against what its update is about to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.training.rows import Row
+
+__all__ = ["Admitted"]
+
+
+class Admitted:
+    """The masks of the batch that was checked last, by its rows' names."""
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self._masks = {row.name: row.response_mask for row in rows}
+
+    def check(self, rows: Sequence[Row], rejects: bool) -> None:
+        """Raise :class:`AuthorshipError` unless an update trains on what was admitted.
+
+        rows: those of the update, with the masks that the loss will use. Rows that are not of the
+        batch are the trainer's padding, and train nothing. rejects: whether the trainer may leave
+        tokens out, as rejection sampling does; none may be added.
+        """
+        for row in rows:
+            admitted = self._masks.get(row.name)
+            if admitted is None:
+                admitted = np.zeros(len(row.response_ids), dtype=np.bool_)
+            for name, mask in (("response_mask", row.response_mask), ("loss_mask", row.loss_mask)):
+                if mask is None:
+                    continue
+                if len(mask) != len(admitted):
+                    raise AuthorshipError(
+                        f"{row.name} had {len(admitted)} response tokens when it was checked, and "
+                        f"has {len(mask)} entries of {name} before the update."
+                    )
+                changed = mask & ~admitted if rejects else mask != admitted
+                if changed.any():
+                    raise AuthorshipError(
+                        f"The {name} of {row.name} changed between the trainer's check and the "
+                        f"update, at {int(changed.sum())} tokens, the first at position "
+                        f"{int(changed.argmax())}: something in the trainer's process writes "
+                        "masks. Remove it, since what the senior wrote was settled before."
+                    )

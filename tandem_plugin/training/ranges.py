@@ -1,0 +1,26 @@
+"""Bools over tokens as the ranges in which they are true, which is how they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["bits_of", "ranges_of"]
+
+
+def ranges_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The runs of true in ``bits``, as (start, stop)."""
+    padded = np.concatenate(([False], bits, [False]))
+    edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
+    return list(pairwise(edges))[::2]
+
+
+def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
+    """Bool ``[length]``, true in the ranges (start, stop), which may go on behind its end."""
+    bits = np.zeros(length, dtype=np.bool_)
+    for start, stop in ranges:
+        bits[start:stop] = True
+    return bits
