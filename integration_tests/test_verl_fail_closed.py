@@ -42,6 +42,36 @@ def test_authorship_truncated_on_its_way(bench: VerlBench) -> None:
     assert_stopped(run, sentence)
 
 
+@pytest.mark.parametrize(
+    ("hook", "trainer"),
+    [
+        ("complement_authorship", "True"),
+        pytest.param("complement_authorship", "False", marks=pytest.mark.long),
+        pytest.param("shift_authorship", "True", marks=pytest.mark.long),
+    ],
+)
+def test_mask_that_is_not_what_the_trainer_replays(
+    bench: VerlBench, hook: str, trainer: str
+) -> None:
+    """Whole in every respect, and of the run's own rules: only a replay tells."""
+    sentence = "is not what its tokens and seeds replay to"
+    run = bench.run(
+        f"{TANDEM}.schedule=word",
+        f"trainer.use_v1={trainer}",
+        hook=hook,
+        watch=sentence,
+        name=f"{hook}-{trainer}",
+    )
+    assert_stopped(run, sentence)
+
+
+@pytest.mark.long
+def test_mask_that_changes_between_the_check_and_the_update(bench: VerlBench) -> None:
+    sentence = "changed between the trainer's check and the update"
+    run = bench.run(f"{TANDEM}.schedule=word", hook="late_mask", watch=sentence, name="late")
+    assert_stopped(run, sentence)
+
+
 def test_requests_that_the_engine_refuses(bench: VerlBench) -> None:
     """Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer."""
     sentence = "A trajectory failed in tandem: FingerprintError: The request was made for the rules"

@@ -127,8 +127,12 @@ def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(
 
 @pytest.mark.long
 def test_mask_shifted_by_one_token_does_not_agree(bench: VerlBench, flags: list[str]) -> None:
+    """With a trainer that lets it pass: the comparison above can fail."""
     run = bench.run(
-        *flags, "trainer.total_training_steps=1", hook="shift_authorship", name="shifted"
+        *flags,
+        "trainer.total_training_steps=1",
+        hook=["shift_authorship", "unchecked"],
+        name="shifted",
     )
     assert run.exit_code == 0, run.log[-3000:]
     assert run.steps[0]["training/rollout_probs_diff_max"] > 1e-3

@@ -31,6 +31,7 @@ from tandem_plugin.wrapping import wrap_once
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
 from tandem_verl.refusals import check_policy, check_run, check_version
 from tandem_verl.rows import columns_of, padded_junior_mask, rows_of_batch, rows_of_keys
+from tandem_verl.sessions import advantages_of_sessions
 from tandem_verl.settings import tandem_config, tandem_rules
 from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import TandemTrainer
@@ -226,10 +227,11 @@ def watch_trainer_v1(module: ModuleType) -> None:
 
     Touches: ``PPOTrainer._init_tokenizer`` (the first thing that a trainer does, before workers),
     ``_build_replay_buffer`` (whose ``sample`` gives the trainer every batch, and metrics with it),
-    ``_update_actor`` (whose batch carries masks and settings to the workers),
-    ``_dump_generations``, what :func:`_validate_by_each` does, and the ``server_handles`` of its
-    server managers. Goes when:
-    verl offers plugins hooks on a trainer's start and batches.
+    ``_compute_advantage`` (in which :mod:`~tandem_verl.sessions` stands before
+    ``compute_advantage_for_multi_trajectories``), ``_update_actor`` (whose batch carries masks and
+    settings to the workers), ``_dump_generations``, what :func:`_validate_by_each` does, and the
+    ``server_handles`` of its server managers. Goes when: verl offers plugins hooks on a trainer's
+    start and batches, and reads a session's advantage off its reward.
     """
 
     def _init_tokenizer(original: Callable[..., Any], trainer: Any) -> Any:
@@ -264,6 +266,19 @@ def watch_trainer_v1(module: ModuleType) -> None:
         tandem.check_imitation(metrics)
         return result
 
+    def _compute_advantage(
+        original: Callable[..., Any], trainer: Any, batch: Any, metrics: dict[str, Any]
+    ) -> Any:
+        if _started(trainer) is None:
+            return original(trainer, batch, metrics)
+        verls = module.compute_advantage_for_multi_trajectories
+        own = functools.partial(advantages_of_sessions, verls)
+        module.compute_advantage_for_multi_trajectories = own  # type: ignore[attr-defined]
+        try:
+            return original(trainer, batch, metrics)
+        finally:
+            module.compute_advantage_for_multi_trajectories = verls  # type: ignore[attr-defined]
+
     def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
         tandem = _started(trainer)
         if tandem is not None:
@@ -272,6 +287,7 @@ def watch_trainer_v1(module: ModuleType) -> None:
 
     wrap_once(module.PPOTrainer, "_init_tokenizer", _init_tokenizer)
     wrap_once(module.PPOTrainer, "_build_replay_buffer", _build_replay_buffer)
+    wrap_once(module.PPOTrainer, "_compute_advantage", _compute_advantage)
     wrap_once(module.PPOTrainer, "_update_actor", _update_actor)
     wrap_once(module.PPOTrainer, "_dump_generations", _dump_generations)
     _validate_by_each(module.PPOTrainer)

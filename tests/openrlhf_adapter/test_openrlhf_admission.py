@@ -149,7 +149,7 @@ def test_mask_with_a_juniors_token_stops_before_the_update() -> None:
     samples = batch(made)
     holes = torch.where(samples[0].action_mask[0][2:] == 0)[0]
     samples[0].action_mask[0, 2 + int(holes[0])] = 1
-    with pytest.raises(AuthorshipError, match="response_mask of .* is not what the senior wrote"):
+    with pytest.raises(AuthorshipError, match=r"response_mask of .* is not what the senior wrote"):
         made.admit(samples)
 
 

@@ -71,6 +71,13 @@ HOOKS = [
         False,
     ),
     (V1, "PPOTrainer._update_actor", ["self", "batch", "metrics"], False),
+    (V1, "PPOTrainer._compute_advantage", ["self", "batch", "metrics"], False),
+    (
+        "verl.trainer.ppo.v1.utils",
+        "compute_advantage_for_multi_trajectories",
+        ["data", "batch_keys", "adv_estimator"],
+        False,
+    ),
     ("verl.workers.utils.losses", "ppo_loss", ["config", "model_output", "data"], False),
     (
         "verl.workers.engine.fsdp.transformer_impl",
@@ -150,6 +157,25 @@ def test_validation_takes_its_prompts_where_they_are_addressed(module: str, path
     assert " in self.val_dataloader:" in said
     assert "self._dump_generations(inputs=" in said
     assert "self._maybe_log_val_generations(inputs=" in said
+
+
+def test_sessions_advantages_are_computed_where_they_are_replaced() -> None:
+    said = ast.unparse(function_of(V1, "PPOTrainer._compute_advantage"))
+    assert "data = compute_advantage_for_multi_trajectories(data, batch_keys=" in said
+    assert "adv_estimator=self.config.algorithm.adv_estimator" in said
+
+
+def test_training_of_v0_is_seen_before_rejection_sampling_and_the_update() -> None:
+    said = ast.unparse(function_of(V0, "RayPPOTrainer.fit"))
+    order = (
+        "batch.batch['response_mask'] = compute_response_mask(batch)",
+        "self._balance_batch(batch, metrics=metrics)",
+        "reward_tensor, reward_extra_infos_dict = extract_reward(batch)",
+        "compute_rollout_correction_and_add_to_batch(batch, rollout_corr_config)",
+        "self._update_actor(batch)",
+    )
+    places = [said.index(line) for line in order]
+    assert places == sorted(places)
 
 
 def test_validation_of_v0_is_seen_where_its_rewards_are_taken() -> None:

@@ -305,6 +305,9 @@ class TrainerV1(Validation):
     def _dump_generations(self, **dump: Any) -> None:
         self.dumped = dump
 
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return batch
+
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if batch.extra_info.get(patches.LAMBDA_JUN) and self.workers_have_the_adapter:
             metrics["actor/junior_imitation_loss"] = 2.0

@@ -1,0 +1,36 @@
+"""The advantage of a session of several outputs, whoever wrote the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["advantages_of_sessions"]
+
+
+def advantages_of_sessions(
+    original: Callable[..., Any], data: Any, *, adv_estimator: Any, **settings: Any
+) -> Any:
+    """verl's advantages, with those of sessions whose last output the junior wrote alone.
+
+    Under ``grpo`` trainer V1 reads a session's advantage off the first trained token of its last
+    output and gives it to its other outputs: where there is no trained token, it reads 0. Here such
+    an output has its first token trained while verl reads, and nothing of it afterwards; rewards,
+    and with them advantages, are of whole responses in any case. Other estimators, which count
+    trained tokens, take each output by itself.
+
+    original: ``compute_advantage_for_multi_trajectories``. data: its ``DataProto``, with
+    ``response_mask`` ``[outputs, length]``.
+    """
+    settings["adv_estimator"] = adv_estimator
+    mask = data.batch["response_mask"]
+    if getattr(adv_estimator, "value", adv_estimator) != "grpo" or mask.bool().any(dim=1).all():
+        return original(data, **settings)
+    readable = mask.clone()
+    readable[~mask.bool().any(dim=1), 0] = 1
+    data.batch["response_mask"] = readable
+    found = original(data, **settings)
+    found.batch["response_mask"] = mask
+    for name in ("advantages", "returns"):
+        found.batch[name] = found.batch[name] * mask
+    return found
