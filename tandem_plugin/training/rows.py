@@ -44,12 +44,14 @@ class Row:
 
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
+        # Without a passage a reader takes the whole response for one of the row's seed.
+        nothing = [] if self.seed is None else [[self.seed, 0, 0]]
         columns: dict[str, Any] = {
             "response_ids": self.response_ids.tolist(),
             "authorship": None if self.authorship is None else self.authorship.astype(int).tolist(),
             "tandem_seed": self.seed,
             "tandem_fingerprint": self.fingerprint,
             "tandem_schedule": self.settings,
-            "tandem_passages": self.passages,
+            "tandem_passages": self.passages or nothing,
         }
         return columns

@@ -7,7 +7,7 @@ float64, one response at a time and without padding. Neither uses the adapters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
@@ -31,6 +31,8 @@ class Turn:
     seed: int
     tokens: tuple[int, ...]
     feedback: tuple[int, ...] = ()
+    dropped: tuple[Turn, ...] = ()
+    """Calls on the same prompt that the loop did not keep; half of them came back later."""
 
     @property
     def senior(self) -> list[int]:
@@ -47,6 +49,15 @@ class Rollout:
     prompt: tuple[int, ...]
     turns: tuple[Turn, ...]
     reward: float
+
+    @property
+    def calls(self) -> list[list[Turn]]:
+        """The calls of each turn, in the order in which they come back."""
+        every = []
+        for turn in self.turns:
+            half = len(turn.dropped) // 2
+            every.append([*turn.dropped[:half], turn, *turn.dropped[half:]])
+        return every
 
     @property
     def response(self) -> list[int]:
@@ -93,6 +104,10 @@ def rollouts() -> list[Rollout]:
             if {"both": 0 < share < 1, "senior": share == 1, "junior": share == 0}[wanted]:
                 return made
 
+    def chosen(best: Turn) -> Turn:
+        others = [(*best.tokens[:-1], (best.tokens[-1] + shift) % 24) for shift in (1, 2)]
+        return replace(best, dropped=tuple(Turn(next(numbers), other) for other in others))
+
     kinds = [
         ("mixed", (turn(12),)),
         ("empty", (Turn(next(numbers), ()),)),
@@ -105,7 +120,7 @@ def rollouts() -> list[Rollout]:
         ("two turns", (turn(6, feedback=(5, 7, 9)), turn(8))),
         ("two turns, the second cut off", (turn(9, feedback=(3, 4)), turn(15))),
         ("two turns, the junior's alone", (turn(4, "junior", (8,)), turn(3, "junior"))),
-        ("mixed, shorter", (turn(5),)),
+        ("the best of three that begin alike", (chosen(turn(5)),)),
     ]
     prompts = tokens(6), tokens(3)
     return [

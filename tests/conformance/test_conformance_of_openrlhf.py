@@ -40,16 +40,18 @@ def experience(rollout: Rollout) -> Any:
     """What OpenRLHF makes of the response that the adapter hands on."""
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-    answers = iter(rollout.turns)
+    calls = [call for turn in rollout.calls for call in turn]
+    answers = iter(calls)
 
     async def generate(prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=list(next(answers).tokens))])
 
-    place = SimpleNamespace(seed=lambda seed, call: rollout.turns[call].seed)
+    place = SimpleNamespace(seed=lambda seed, call: calls[call].seed)
     engine = TandemEngine(SimpleNamespace(generate=generate), rule(), place, 0)  # type: ignore[arg-type]
     sent, ranges = list(rollout.prompt), []
-    for turn in rollout.turns:
-        asyncio.run(engine.generate(sent, SimpleNamespace(extra_args=None)))
+    for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
+        for _ in sampled:
+            asyncio.run(engine.generate(sent, SimpleNamespace(extra_args=None)))
         ranges.append((len(sent), len(sent) + len(turn.tokens)))
         sent = [*sent, *turn.tokens, *turn.feedback]
     response = {

@@ -49,17 +49,19 @@ def narrowed(rollout: Rollout) -> list[int]:
 
 def output_of(rollout: Rollout) -> Any:
     """A trajectory's output as the adapter hands it on, with the tokens to imitate."""
-    trajectory = Trajectory(rule(), lambda call: rollout.turns[call].seed, imitates=True)
-    answers = iter(rollout.turns)
+    calls = [call for turn in rollout.calls for call in turn]
+    trajectory = Trajectory(rule(), lambda call: calls[call].seed, imitates=True)
+    answers = iter(calls)
 
     async def generate(request_id: str, **asked: Any) -> Any:
         return SimpleNamespace(token_ids=list(next(answers).tokens))
 
     client = TandemClient(SimpleNamespace(generate=generate), trajectory)
     sent = list(rollout.prompt)
-    for turn in rollout.turns:
-        answered = asyncio.run(client.generate("one", prompt_ids=sent, sampling_params={}))
-        sent = [*sent, *answered.token_ids, *turn.feedback]
+    for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
+        for _ in sampled:
+            asyncio.run(client.generate("one", prompt_ids=sent, sampling_params={}))
+        sent = [*sent, *turn.tokens, *turn.feedback]
     output = SimpleNamespace(
         prompt_ids=list(rollout.prompt),
         response_ids=rollout.response[:LONGEST],

@@ -35,7 +35,7 @@ def trainer(estimator: str = "group_norm", samples: int = SAMPLES, **settings: A
     return TandemTrainer(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
 
 
-def sample(made: Any, place: Place, length: int = LENGTH, most: int = 1000) -> Any:
+def sample(made: Any, place: Place, length: int = LENGTH, most: int = 1000, masked: int = 0) -> Any:
     """One response, generated and narrowed, as OpenRLHF makes an experience of it."""
     response = np.random.default_rng(place.sample).integers(0, 24, length).tolist()
 
@@ -48,7 +48,7 @@ def sample(made: Any, place: Place, length: int = LENGTH, most: int = 1000) -> A
     tokens = PROMPT + response
     whole = {
         "observation_tokens": tokens,
-        "action_ranges": [(3, len(tokens))],
+        "action_ranges": [(3 + masked, len(tokens))],
         "rollout_log_probs": [0.0] * 3 + [-1.0] * length,
     }
     result = narrowed(whole, trajectory)
@@ -87,6 +87,13 @@ def test_batch_of_narrowed_responses_is_admitted_and_measured() -> None:
 def test_response_cut_off_by_the_trainer_is_admitted() -> None:
     made = trainer()
     made.admit(batch(made, most=12))
+
+
+def test_response_whose_first_tokens_the_agent_masks_is_replayed_from_its_first() -> None:
+    made = trainer()
+    samples = batch(made, masked=4)
+    assert not any(bool(s.action_mask[0, : 2 + 4].any()) for s in samples)
+    made.admit(samples)
 
 
 def test_response_of_the_junior_alone_is_counted_beside_others() -> None:

@@ -20,6 +20,8 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
+from tandem_plugin.seeds import sample_seed
+from tandem_plugin.training.ranges import bits_of
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 PROMPT = [1, 2, 3]
@@ -143,6 +145,41 @@ def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
     assert result["rollout_log_probs"] is None
     assert result[FACTS].passages == ((seeds[0], 3, 12), (seeds[1], 17, 24))
     assert result[FACTS].response_length(1000) == 21
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -> None:
+    """Asked for in calls of their own, or in one call with n above 1; they begin alike."""
+    made = rules()
+    samples = [[4, 5, 6, 7, 8, last] for last in (9, 10, 11)]
+
+    class Sampling:
+        async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=one) for one in samples])
+
+    for engine, calls in ((Engine(*samples), 3), (Sampling(), 1)):
+        trajectory = start_trajectory(engine, made.config, made, Place("training", 0, 0, 0))
+        for _ in range(calls):
+            asyncio.run(trajectory.generate(PROMPT, parameters()))
+        assert [call.token_ids.tolist() for call in trajectory.calls] == samples
+        seeds = [call.seed for call in trajectory.calls]
+        assert len(set(seeds)) == 3
+        if calls == 1:
+            first = Place("training", 0, 0, 0).seed(9, 0)
+            assert seeds == [sample_seed(first, number) for number in range(3)]
+        result = narrowed(single(PROMPT, samples[kept]), trajectory)
+        senior = made.default.replay(samples[kept], seeds[kept]).senior
+        assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
+        assert result[FACTS].passages == ((seeds[kept], 3, 9),)
+
+
+def test_agent_that_masks_the_first_tokens_of_a_call_is_replayed_from_the_calls_first() -> None:
+    response = tokens(8, 3)
+    trajectory = generated(response)
+    masked = {**single(PROMPT, response), "action_ranges": [(6, 11)]}
+    facts = narrowed(masked, trajectory)[FACTS]
+    assert facts.passages[0][1:] == (3, 11)
+    assert facts.response_start() == 3
 
 
 def test_response_of_the_junior_alone_keeps_no_range_and_its_length() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
+from tandem_plugin.cli.audit import Audit, RuleBook
+from tandem_plugin.rollouts.rollout import read_rollouts
 from tandem_plugin.training.admitted import Admitted
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.rows import Row
@@ -263,3 +267,18 @@ def test_validation_rows_are_whose_they_should_be() -> None:
     for team in (True, False):
         with pytest.raises(EngineError, match=r"RequestError: no\."):
             check_validation_rows([replace(alone, error="RequestError: no.")], team, RULES)
+
+
+def test_dump_of_a_response_without_a_trained_token_replays(tmp_path: Path) -> None:
+    """Its loop masked all of it: no passage, and no author."""
+    masked = replace(
+        replayed(RULES.default, np.arange(8), 5),
+        authorship=np.zeros(8, dtype=bool),
+        passages=[],
+        settings=RULES.default.settings(),
+    )
+    file = tmp_path / "dump.jsonl"
+    file.write_text(json.dumps(masked.dump()))
+    audit = Audit(RuleBook(RULES.vocabulary, {}), 10)
+    audit.add(list(read_rollouts(file)))
+    assert (audit.differing_rows, audit.rows, audit.tokens) == (0, 1, 0)

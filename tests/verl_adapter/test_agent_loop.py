@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin import Rule, TandemConfig, TandemRequest, TandemRules, Vocabulary
+from tandem_plugin import (
+    AuthorshipError,
+    Rule,
+    TandemConfig,
+    TandemRequest,
+    TandemRules,
+    Vocabulary,
+)
+from tandem_plugin.training.authored import Call
 from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
@@ -142,3 +150,49 @@ def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(identity: A
 
 def test_client_is_otherwise_verls_own() -> None:
     assert run(config(), v1(0, 0)).client.name == "inner"
+
+
+@pytest.mark.parametrize("gathered", [[0, 1, 2], [2, 0, 1]])
+def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[int]) -> None:
+    """They begin alike, and come back in another order than they were asked for."""
+    settings = config()
+    samples = [[4, 5, 6, 7, 8, last] for last in (9, 10, 11)]
+    returned: list[int] = []
+
+    class Sampling:
+        async def generate(self, request_id: int, **asked: Any) -> Any:
+            while gathered[len(returned)] != request_id:
+                await asyncio.sleep(0)
+            returned.append(request_id)
+            return SimpleNamespace(token_ids=samples[request_id])
+
+    trajectory = make_trajectory(settings, rules(settings), *v1(3, 1))
+    client = TandemClient(Sampling(), trajectory)
+
+    async def sample() -> None:
+        asked = {"prompt_ids": [1, 2], "sampling_params": {}}
+        await asyncio.gather(*(client.generate(number, **asked) for number in range(3)))
+
+    asyncio.run(sample())
+    for kept, ids in enumerate(samples):
+        output = SimpleNamespace(
+            prompt_ids=[1, 2], response_ids=ids, response_mask=[1] * 6, extra_fields={}
+        )
+        trajectory.narrow(output, client.calls)
+        seed = trajectory.seed_of_call(kept)
+        assert output.response_mask == rule(settings).replay(ids, seed).tolist()
+        assert output.extra_fields["tandem_passages"] == [[seed, 0, 6]]
+
+
+def test_ambiguous_response_is_refused_and_what_is_masked_of_it_is_not() -> None:
+    settings = TandemConfig.from_mapping({"schedule": "token", "seed": 11})
+    trajectory = make_trajectory(settings, rules(settings), *v1(3, 1))
+    calls = [Call(trajectory.seed_of_call(n), [1, 2], [4, 5, 6, 7, n]) for n in range(2)]
+    output = SimpleNamespace(
+        prompt_ids=[1, 2], response_ids=[4, 5, 6, 7], response_mask=[1] * 4, extra_fields={}
+    )
+    with pytest.raises(AuthorshipError, match=r"2 of the 2 generate calls .* could have written"):
+        trajectory.narrow(output, calls)
+    output.response_mask = [0] * 4
+    trajectory.narrow(output, calls)
+    assert output.extra_fields["authorship"] == [0] * 4
