@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.training.rows import Row
@@ -26,22 +27,31 @@ class Admitted:
         tokens out, as rejection sampling does; none may be added.
         """
         for row in rows:
-            admitted = self._masks.get(row.name)
-            if admitted is None:
-                admitted = np.zeros(len(row.response_ids), dtype=np.bool_)
-            for name, mask in (("response_mask", row.response_mask), ("loss_mask", row.loss_mask)):
-                if mask is None:
-                    continue
-                if len(mask) != len(admitted):
-                    raise AuthorshipError(
-                        f"{row.name} had {len(admitted)} response tokens when it was checked, and "
-                        f"has {len(mask)} entries of {name} before the update."
-                    )
-                changed = mask & ~admitted if rejects else mask != admitted
-                if changed.any():
-                    raise AuthorshipError(
-                        f"The {name} of {row.name} changed between the trainer's check and the "
-                        f"update, at {int(changed.sum())} tokens, the first at position "
-                        f"{int(changed.argmax())}: something in the trainer's process writes "
-                        "masks. Remove it, since what the senior wrote was settled before."
-                    )
+            masks = {"response_mask": row.response_mask, "loss_mask": row.loss_mask}
+            for name, mask in masks.items():
+                if mask is not None:
+                    self._check_mask(row.name, name, mask, rejects)
+
+    def _check_mask(self, row: str, name: str, mask: NDArray[np.bool_], rejects: bool) -> None:
+        admitted = self._masks.get(row)
+        if admitted is None:
+            if mask.any():
+                raise AuthorshipError(
+                    f"{row} trains {int(mask.sum())} tokens, and was not among the rows that the "
+                    "trainer checked before the update: something in the trainer's process adds "
+                    "rows, or keeps batches from the check. Use verl's own trainers."
+                )
+            return
+        if len(mask) != len(admitted):
+            raise AuthorshipError(
+                f"{row} had {len(admitted)} response tokens when it was checked, and has "
+                f"{len(mask)} entries of {name} before the update."
+            )
+        changed = mask & ~admitted if rejects else mask != admitted
+        if changed.any():
+            raise AuthorshipError(
+                f"The {name} of {row} changed between the trainer's check and the update, at "
+                f"{int(changed.sum())} tokens, the first at position {int(changed.argmax())}: "
+                "something in the trainer's process writes masks. Remove it, since what the senior "
+                "wrote was settled before."
+            )

@@ -19,7 +19,7 @@ __all__ = ["AuthoredResponse", "Call", "author_response"]
 Ids = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class Call:
     """One generate call of a trajectory: its tandem seed, what was sent and what came back.
 

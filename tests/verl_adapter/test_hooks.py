@@ -143,7 +143,13 @@ def test_trainers_that_interrupt_pass_where_batches_are_checked() -> None:
         body = source_of(module)
         assert re.findall(r'@register_trainer\("(\w+)"\)', body) == modes
         assert set(modes) <= set(MODES)
-        for hook in ("_init_tokenizer", "_build_replay_buffer", "_dump_generations"):
+        for hook in (
+            "_init_tokenizer",
+            "_build_replay_buffer",
+            "_compute_advantage",
+            "_update_actor",
+            "_dump_generations",
+        ):
             assert f"def {hook}" not in body
     replay = source_of("verl.trainer.ppo.v1.replay_buffer")
     assert replay.count("    def sample(") == 2  # of the synchronous and the asynchronous buffer

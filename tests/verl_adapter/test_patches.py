@@ -618,8 +618,13 @@ def test_v0_stops_on_the_complement_of_the_replay() -> None:
 
 
 def test_v0_stops_on_an_update_that_was_not_checked() -> None:
-    with pytest.raises(AuthorshipError, match="changed between the trainer's check and the update"):
+    with pytest.raises(AuthorshipError, match="was not among the rows that the trainer checked"):
         V0(ASKING).update()
+    v0 = V0(ASKING)
+    v0.step()
+    v0.batch.batch["response_mask"][0, 1] = 1
+    with pytest.raises(AuthorshipError, match="changed between the trainer's check and the update"):
+        v0.update()
 
 
 def test_v0_plain_run_is_left_as_it_is() -> None:
