@@ -103,8 +103,8 @@ class TandemEngine:
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
         self.calls += [
-            Call(sample_seed(seed, number), sent, sample.token_ids)
-            for number, sample in enumerate(output.outputs)
+            Call(sample_seed(seed, sample.index), sent, sample.token_ids)
+            for sample in output.outputs
         ]
         return output
 

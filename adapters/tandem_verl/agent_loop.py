@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed
@@ -95,6 +96,13 @@ class TandemClient:
         sampling_params: dict[str, Any],
         **options: Any,
     ) -> Any:
+        samples = sampling_params.get("n") or 1
+        if samples != 1 and self._trajectory.rule is not None:
+            raise AuthorshipError(
+                f"The agent loop asks for n={samples} samples in one generate call, of which verl "
+                "returns one without its number, so that its draws are not known. Let the loop "
+                "make a call for each sample."
+            )
         call, self._started = self._started, self._started + 1
         sent = np.array(prompt_ids, dtype=np.int64)  # a copy: the loop may go on with its list
         extra = {**(sampling_params.get("extra_args") or {})}

@@ -44,7 +44,9 @@ def experience(rollout: Rollout) -> Any:
     answers = iter(calls)
 
     async def generate(prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
-        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=list(next(answers).tokens))])
+        return SimpleNamespace(
+            outputs=[SimpleNamespace(index=0, token_ids=list(next(answers).tokens))]
+        )
 
     place = SimpleNamespace(seed=lambda seed, call: calls[call].seed)
     engine = TandemEngine(SimpleNamespace(generate=generate), rule(), place, 0)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def sample(made: Any, place: Place, length: int = LENGTH, most: int = 1000, mask
 
     class Engine:
         async def generate(self, *_: Any, **__: Any) -> Any:
-            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=response)])
+            return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
     trajectory = start_trajectory(Engine(), made.config, made.rules, place)
     asyncio.run(trajectory.generate(PROMPT, SimpleNamespace(extra_args=None)))

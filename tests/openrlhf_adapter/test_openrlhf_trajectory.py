@@ -36,6 +36,14 @@ def parameters(**fields: Any) -> Any:
     return SimpleNamespace(**{"extra_args": None, "max_tokens": 8, **fields})
 
 
+def outputs_of(*samples: list[int], first: int = 0) -> Any:
+    """vLLM's ``RequestOutput`` of these samples, numbered from ``first``."""
+    numbered = enumerate(samples, first)
+    return SimpleNamespace(
+        outputs=[SimpleNamespace(index=index, token_ids=ids) for index, ids in numbered]
+    )
+
+
 class Engine:
     """Answers with given tokens and remembers what it was asked."""
 
@@ -46,7 +54,7 @@ class Engine:
 
     async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
         self.asked.append(params.extra_args)
-        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=self.answers.pop(0))])
+        return outputs_of(self.answers.pop(0))
 
 
 def tokens(count: int, seed: int = 0) -> list[int]:
@@ -155,7 +163,7 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
 
     class Sampling:
         async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
-            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=one) for one in samples])
+            return outputs_of(*samples)
 
     for engine, calls in ((Engine(*samples), 3), (Sampling(), 1)):
         trajectory = start_trajectory(engine, made.config, made, Place("training", 0, 0, 0))
@@ -171,6 +179,23 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         senior = made.default.replay(samples[kept], seeds[kept]).senior
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
         assert result[FACTS].passages == ((seeds[kept], 3, 9),)
+
+
+def test_sample_that_comes_alone_has_the_seed_of_its_number() -> None:
+    """As vLLM streams them: each output of a request with n above 1 holds one of them."""
+    made, response = rules(), tokens(12)
+
+    class Streaming:
+        async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+            return outputs_of(response, first=2)
+
+    place = Place("training", 0, 0, 0)
+    trajectory = start_trajectory(Streaming(), made.config, made, place)
+    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    seed = sample_seed(place.seed(9, 0), 2)
+    result = narrowed(single(PROMPT, response), trajectory)
+    senior = made.default.replay(response, seed).senior
+    assert bits_of(result["action_ranges"], 15)[3:].tolist() == senior.tolist()
 
 
 def test_agent_that_masks_the_first_tokens_of_a_call_is_replayed_from_the_calls_first() -> None:

@@ -184,6 +184,19 @@ def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[
         assert output.extra_fields["tandem_passages"] == [[seed, 0, 6]]
 
 
+@pytest.mark.parametrize("n", [None, 1, 2])
+def test_several_samples_in_one_call_are_refused(n: int | None) -> None:
+    engine, settings = Engine(), config()
+    client = TandemClient(engine, make_trajectory(settings, rules(settings), *v1(3, 1)))
+    asked = client.generate("id", prompt_ids=[1], sampling_params={"n": n})
+    if n == 2:
+        with pytest.raises(AuthorshipError, match="n=2 samples in one generate call"):
+            asyncio.run(asked)
+    else:
+        asyncio.run(asked)
+    assert len(engine.sent) == (n != 2)
+
+
 def test_ambiguous_response_is_refused_and_what_is_masked_of_it_is_not() -> None:
     settings = TandemConfig.from_mapping({"schedule": "token", "seed": 11})
     trajectory = make_trajectory(settings, rules(settings), *v1(3, 1))
