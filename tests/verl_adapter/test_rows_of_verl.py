@@ -1,0 +1,126 @@
+"""Rows as verl makes and pads them, between an agent loop and an update of trainer V1."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from verl.experimental.agent_loop import agent_loop  # noqa: E402
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template  # noqa: E402
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # noqa: E402
+
+from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_verl import patches  # noqa: E402
+from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory  # noqa: E402
+from tandem_verl.rows import rows_of_keys  # noqa: E402
+from tandem_verl.trainer import TandemTrainer  # noqa: E402
+
+COLUMNS = ["authorship", "tandem_seed", "tandem_fingerprint"]
+ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
+
+
+class Queue:
+    """TransferQueue: rows as verl puts them, and its batches made of them as it does."""
+
+    def __init__(self, rows: dict[str, dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
+        rows = [{name: self.rows[key][name] for name in select_fields} for key in keys]
+        return list_of_dict_to_tensordict(rows)
+
+
+def trainer(**settings: Any) -> TandemTrainer:
+    config = TandemConfig.from_mapping({"schedule": "word", "seed": 3, **settings})
+    vocabulary = Vocabulary(tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24)), "a test")
+    return TandemTrainer(config, TandemRules(config, vocabulary))
+
+
+def generated(tandem: TandemTrainer, session: int) -> Any:
+    """verl's output of one session: two calls, feedback between them."""
+    identity = (
+        {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False},
+        {ROW: 0, "session_id": session},
+    )
+    trajectory = make_trajectory(tandem.config, tandem.rules, *identity)
+    answers = iter(ANSWERS[2 * session : 2 * session + 2])
+
+    async def generate(request_id: str, **asked: Any) -> Any:
+        return SimpleNamespace(token_ids=next(answers))
+
+    client = TandemClient(SimpleNamespace(generate=generate), trajectory)
+    ids, mask = [1, 2], []
+    for feedback in ([20, 21], []):
+        answer = asyncio.run(client.generate("id", prompt_ids=ids, sampling_params={}))
+        ids = [*ids, *answer.token_ids, *feedback]
+        mask += [1] * len(answer.token_ids) + [0] * len(feedback)
+    output = agent_loop.AgentLoopOutput(
+        prompt_ids=[1, 2],
+        response_ids=ids[2:],
+        response_mask=mask,
+        response_logprobs=[0.0] * len(mask),
+        reward_score=1.0,
+        metrics=agent_loop.AgentLoopMetrics(),
+        extra_fields={},
+    )
+    trajectory.narrow(output, client.calls)
+    return output
+
+
+@pytest.fixture(params=[0.0, 0.2], ids=["", "imitating"])
+def batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two rows, and one that verl made up to fill the batch."""
+    as_dict = agent_loop.AgentLoopOutput.as_dict
+    monkeypatch.setattr(agent_loop.AgentLoopOutput, "as_dict", as_dict)  # undone afterwards
+    patches.carry_authorship_through_transfer_queue(agent_loop)
+    tandem = trainer(lambda_jun=request.param)
+    rows = {}
+    for session in range(2):
+        fields = generated(tandem, session).as_dict()
+        fields["loss_mask"] = fields["response_mask"]
+        rows[f"u_{session}_0"] = fields
+    module = SimpleNamespace(construct_minimal_padding_template=construct_minimal_padding_template)
+    patches.imitate_nothing_in_padding(module)  # type: ignore[arg-type]
+    padding, _ = module.construct_minimal_padding_template(dict(rows["u_0_0"]), {}, 0)
+    columns = [*COLUMNS, "junior_mask"] if request.param else COLUMNS
+    return SimpleNamespace(
+        tandem=tandem,
+        queue=Queue({**rows, "pad_0_0": padding}),
+        columns=columns,
+        keys=SimpleNamespace(keys=list(rows), partition_id="train"),
+        filled=SimpleNamespace(keys=["pad_0_0", *reversed(rows)], partition_id="train"),
+    )
+
+
+def test_rows_are_admitted_and_their_update_is_with_padding_and_in_another_order(
+    batch: Any,
+) -> None:
+    rows = rows_of_keys(batch.keys, batch.queue, batch.columns)
+    assert [len(row.passages) for row in rows] == [2, 2]
+    assert any(row.response_mask.any() for row in rows)
+    batch.tandem.admit(rows)
+    batch.tandem.check_update(rows_of_keys(batch.filled, batch.queue, []))
+
+
+@pytest.mark.parametrize("key", ["u_1_0", "pad_0_0"])
+@pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
+def test_update_of_other_masks_is_refused(batch: Any, key: str, column: str) -> None:
+    batch.tandem.admit(rows_of_keys(batch.keys, batch.queue, batch.columns))
+    mask = batch.queue.rows[key][column]
+    batch.queue.rows[key] = {**batch.queue.rows[key], column: 1 - mask}
+    with pytest.raises(AuthorshipError, match=key):
+        batch.tandem.check_update(rows_of_keys(batch.filled, batch.queue, []))
+
+
+def test_complement_of_a_row_is_refused(batch: Any) -> None:
+    row = batch.queue.rows["u_1_0"]
+    for column in ("authorship", "response_mask", "loss_mask"):
+        row[column] = 1 - row[column]
+    with pytest.raises(AuthorshipError, match="authorship of Row u_1_0 is not what its tokens"):
+        batch.tandem.admit(rows_of_keys(batch.keys, batch.queue, batch.columns))
