@@ -55,13 +55,33 @@ def test_engine_that_cannot_start(bench: OpenRLHFBench) -> None:
     assert_stopped(run, sentence)
 
 
-def test_settings_without_the_hook_that_brings_the_adapter(bench: OpenRLHFBench) -> None:
-    """Whoever sets only one of the two variables is told of the other."""
-    sentence = "RAY_RUNTIME_ENV_HOOK"
+def test_settings_for_openrlhfs_own_command(bench: OpenRLHFBench) -> None:
+    """Whoever sets the variable alone is told of the command that reads it."""
+    sentence = "OpenRLHF's own command does not read that variable"
     run = bench.run(
         command="openrlhf.cli.train_ppo_ray",
         environment={"TANDEM_CONFIG": '{"schedule": "word"}'},
         watch=sentence,
-        name="hook",
+        name="command",
     )
     assert_stopped(run, sentence)
+
+
+LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
+NOT_READY = "was not made ready for it: Ray did not call the job's worker_process_setup_hook"
+
+
+def test_workers_that_were_not_made_ready(bench: OpenRLHFBench) -> None:
+    run = bench.run(*FLAGS, environment=LOSES, watch=NOT_READY, name="workers")
+    assert_stopped(run, NOT_READY)
+
+
+def test_workers_of_a_running_cluster_that_were_not_made_ready(bench: OpenRLHFBench) -> None:
+    with bench.cluster(hooks="", environment={}) as address:
+        run = bench.run(
+            *(*FLAGS, "--train.async_enable"),
+            environment={**LOSES, "RAY_ADDRESS": address},
+            watch=NOT_READY,
+            name="cluster",
+        )
+    assert_stopped(run, NOT_READY)

@@ -173,10 +173,10 @@ def test_team_keeps_its_schedule_through_partial_rollouts(
         assert recorded[seed] == openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist()
 
 
-def test_environment_alone_brings_tandem_into_a_running_cluster(
+def test_command_brings_tandem_into_a_running_cluster_beside_another_hook(
     openrlhf: OpenRLHFSetup, tmp_path: Path
 ) -> None:
-    """OpenRLHF's own command, on a Ray that was started without tandem's variables; with the
+    """A Ray that was started without tandem's variables, and a hook of somebody else's; with the
     reference in the loss, senior and team evaluated apart, and the reward that `tandem path
     reward-openrlhf` names."""
     from tandem_plugin.grading.rewards import openrlhf_reward
@@ -194,16 +194,16 @@ def test_environment_alone_brings_tandem_into_a_running_cluster(
             *("--eval.dataset", str(openrlhf.bench.folder / "prompts.jsonl"), "--eval.steps", "1"),
             *("--eval.n_samples_per_prompt", "2", "--train.micro_batch_size", "1"),
             *("--reward.remote_url", openrlhf_reward.__file__),
-            command="openrlhf.cli.train_ppo_ray",
             environment={
                 "TANDEM_CONFIG": json.dumps(settings),
-                "RAY_RUNTIME_ENV_HOOK": "tandem_openrlhf.ray_hook.amend",
+                "RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.keep",
                 "RAY_ADDRESS": address,
             },
             name="cluster",
         )
     assert run.exit_code == 0, run.log[-3000:]
     assert f"Connecting to existing Ray cluster at address: {address}" in run.log
+    assert "another hook amends the runtime environment" in run.log
     assert_masks_are_the_replay(tmp_path, openrlhf.rule)
     assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True] * STEPS
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import os
+import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
-__all__ = ["after_import"]
+__all__ = ["after_import", "missed_modules", "missing_modules"]
 
 Callback = Callable[[ModuleType], None]
 
@@ -23,6 +26,40 @@ def after_import(name: str, callback: Callback) -> None:
         callback(module)
         return
     _finder().callbacks.setdefault(name, []).append(callback)
+
+
+def missing_modules(names: Iterable[str]) -> list[str]:
+    """Those of these modules that no import could find: callbacks would wait for them for ever.
+
+    Only the package of the first part of a name is looked up by all of Python's finders; nothing is
+    imported, since parent packages of a framework import most of it.
+    """
+    return [name for name in names if not _exists(name)]
+
+
+def missed_modules(names: Iterable[str]) -> list[str]:
+    """Those of these modules that were imported past the callbacks that wait for them."""
+    waiting = _finder().callbacks
+    return [
+        name
+        for name in names
+        if name in waiting and name in sys.modules and not _is_initializing(sys.modules[name])
+    ]
+
+
+def _exists(name: str) -> bool:
+    if name in sys.modules:
+        return True
+    package, *parts = name.split(".")
+    spec = importlib.util.find_spec(package)
+    if spec is None or not parts:
+        return spec is not None
+    for folder in spec.submodule_search_locations or ():
+        finder = pkgutil.get_importer(os.path.join(folder, *parts[:-1]))
+        found = None if finder is None else finder.find_spec(name)
+        if found is not None and found.loader is not None:  # a folder without code has none
+            return True
+    return False
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -1,8 +1,8 @@
 """Every touch on OpenRLHF's internals, each with what, which versions, why and when it can go.
 
 A patch waits for its module to be imported, so that it costs a process that never imports it
-nothing. Patches are put in place only in the processes of a run in tandem, by Ray's hooks
-(:mod:`~tandem_openrlhf.ray_hook`); one that fails there fails the import, and with it the run. All
+nothing. Patches are put in place only in the processes of a run in tandem
+(:mod:`~tandem_openrlhf.ray_job`); one that fails there fails the import, and with it the run. All
 were written against OpenRLHF 0.11.2. :data:`PATCHES` lists them; a test holds the list against it.
 """
 
@@ -16,10 +16,11 @@ from dataclasses import make_dataclass
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.after_import import after_import
+from tandem_adapters.in_place import put_in_place
 from tandem_openrlhf.imitation import TOKENS, Imitation, counted_windows, dynamic_counts
 from tandem_openrlhf.places import Numbering, placed, taken_place, without_place
-from tandem_openrlhf.refusals import check_openrlhf, check_run
+from tandem_openrlhf.presence import FRAMEWORK, MEND, confirm_in_actors
+from tandem_openrlhf.refusals import check_run, check_versions
 from tandem_openrlhf.settings import VARIABLE, tandem_config
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
@@ -45,11 +46,11 @@ _in_trajectory: ContextVar[bool] = ContextVar("in_trajectory", default=False)
 def apply() -> None:
     """Put every patch in place, now or when its module is imported; repeatable.
 
-    Raises :class:`ConfigError` for an OpenRLHF that the adapter was not tested with.
+    Raises :class:`ConfigError` for an OpenRLHF that the adapter was not tested with, and
+    :class:`EngineError` for one without a module that is patched.
     """
-    check_openrlhf()
-    for module, patch in PATCHES:
-        after_import(module, patch)
+    check_versions()
+    put_in_place(FRAMEWORK, PATCHES, MEND)
 
 
 def _config() -> TandemConfig:
@@ -558,6 +559,10 @@ PATCHES: tuple[tuple[str, Callable[[ModuleType], None]], ...] = (
     ("openrlhf.models.actor", keep_the_juniors_log_probabilities),
     ("openrlhf.trainer.ray.ppo_actor", count_the_juniors_tokens),
     ("openrlhf.trainer.ray.vllm_engine", ask_the_engines_for_tandem),
+    ("openrlhf.trainer.ray.vllm_engine", confirm_in_actors),
+    ("openrlhf.trainer.ray.ppo_actor", confirm_in_actors),
+    ("openrlhf.trainer.ppo_trainer", confirm_in_actors),
+    ("openrlhf.trainer.ppo_trainer_async", confirm_in_actors),
     ("openrlhf.utils.agent", run_executors_in_tandem),
     ("openrlhf.trainer.ppo_utils.samples_generator", place_prompts),
     ("openrlhf.trainer.ppo_utils.experience_maker", admit_batches),

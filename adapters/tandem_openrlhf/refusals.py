@@ -7,25 +7,21 @@ the reason; what is neither was not looked at, and is refused as unproven.
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules import takes_training_step
 from tandem_plugin.training.settings import check_settings
+from tandem_plugin.versions import check_version, installed_version
 
 __all__ = [
     "BROKEN_ESTIMATORS",
     "GROUPLESS_ESTIMATORS",
     "SOUND_ESTIMATORS",
-    "VERSIONS",
-    "check_openrlhf",
     "check_run",
+    "check_versions",
 ]
-
-VERSIONS = "0.11"
-"""The series of OpenRLHF that the adapter was tested with."""
 
 BROKEN_ESTIMATORS = {
     "gae": "its values and deltas run along the response and break where the junior wrote",
@@ -48,25 +44,20 @@ GROUPLESS_ESTIMATORS = ("reinforce", "flash_reinforce")
 _SOUND_LOSSES = ("ppo", "gspo")
 
 
-def check_openrlhf() -> None:
-    """Raise :class:`ConfigError` unless OpenRLHF is there and of the tested series."""
-    try:
-        installed = version("openrlhf")
-    except PackageNotFoundError:
+def check_versions() -> list[str]:
+    """The warnings of ``tandem doctor`` about OpenRLHF's and vLLM's versions.
+
+    Raises :class:`ConfigError` where OpenRLHF is not installed, or of a version with which nothing
+    is started.
+    """
+    installed = {name: installed_version(name) for name in ("openrlhf", "vllm")}
+    if installed["openrlhf"] is None:
         raise ConfigError(
             'OpenRLHF is not installed in this Python. Install it: pip install "openrlhf==0.11.2" '
             "(docs/openrlhf.md)."
-        ) from None
-    check_version(installed)
-
-
-def check_version(installed: str) -> None:
-    """Raise :class:`ConfigError` unless this version of OpenRLHF is of the tested series."""
-    if not installed.startswith(f"{VERSIONS}."):
-        raise ConfigError(
-            f"OpenRLHF {installed} is installed, and tandem was tested with OpenRLHF {VERSIONS}.x "
-            'only. Install OpenRLHF 0.11.2: pip install "openrlhf==0.11.2".'
         )
+    warnings = [check_version(name, found) for name, found in installed.items() if found]
+    return [warning for warning in warnings if warning]
 
 
 def check_run(args: Any, tandem: TandemConfig) -> None:

@@ -4,10 +4,9 @@
 
     python -m tandem_openrlhf.train_ppo_ray --tandem.schedule word <OpenRLHF's arguments>
 
-It puts tandem's settings and Ray's hook into the environment and then runs OpenRLHF's
-``openrlhf.cli.train_ppo_ray`` with every other argument as it was given. Setting the two variables
-yourself does the same, for a launcher whose command cannot change: see
-:mod:`tandem_openrlhf.ray_hook`.
+It makes this process, and the Ray job that will be started in it, ready for tandem
+(:mod:`tandem_openrlhf.ray_job`), and then runs OpenRLHF's ``openrlhf.cli.train_ppo_ray`` with every
+other argument as it was given.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from tandem_openrlhf.ray_hook import HOOK, HOOK_VARIABLE
-from tandem_openrlhf.refusals import check_openrlhf
+from tandem_openrlhf.ray_job import start_jobs_in_tandem
+from tandem_openrlhf.refusals import check_versions
 from tandem_openrlhf.settings import PREFIX, VARIABLE, environment_settings, split_arguments
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, TandemError
@@ -31,11 +30,13 @@ _OPENRLHF = "openrlhf.cli.train_ppo_ray"
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
-    """Turn tandem on for this process and those it starts; return OpenRLHF's arguments.
+    """Turn tandem on for this process and the job it starts; return OpenRLHF's arguments.
 
-    Raises :class:`ConfigError` for settings that are wrong, or where there are none.
+    Raises :class:`ConfigError` for settings that are wrong, or where there are none, and
+    :class:`EngineError` where the adapter cannot be put in place.
     """
-    check_openrlhf()
+    for warning in check_versions():
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     flags, others = split_arguments(arguments)
     given = environment_settings()
     if given is None and not flags:
@@ -46,13 +47,7 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     config = TandemConfig.from_mapping({**(given or {}), **flags})
     check_settings(config)
     os.environ[VARIABLE] = json.dumps(config.settings())
-    other = os.environ.get(HOOK_VARIABLE)
-    if other not in (None, HOOK):
-        raise ConfigError(
-            f"{HOOK_VARIABLE}={other} is set, and tandem needs that hook: it can be only one. Make "
-            f"one that calls {HOOK} as well, and run python -m {_OPENRLHF} with {VARIABLE} set."
-        )
-    os.environ[HOOK_VARIABLE] = HOOK
+    start_jobs_in_tandem(config)
     return others
 
 

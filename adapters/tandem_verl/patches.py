@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.after_import import after_import
+from tandem_adapters.in_place import check_in_place, put_in_place
 from tandem_plugin.engine.patches import TELL_OF_DRAFTS
 from tandem_plugin.errors import EngineError, TandemError
 from tandem_plugin.training.fields import (
@@ -27,9 +28,10 @@ from tandem_plugin.training.fields import (
     TRAINED,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
+from tandem_plugin.versions import check_version
 from tandem_plugin.wrapping import wrap_once
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
-from tandem_verl.refusals import check_policy, check_run, check_version
+from tandem_verl.refusals import check_policy, check_run, check_versions
 from tandem_verl.rows import columns_of, padded_junior_mask, rows_of_batch, rows_of_keys
 from tandem_verl.sessions import advantages_of_sessions
 from tandem_verl.settings import tandem_config, tandem_rules
@@ -49,13 +51,14 @@ JUNIOR_TOKENS = "tandem_junior_tokens"
 def apply() -> None:
     """Put every patch in place, now or when its module is imported; repeatable.
 
-    Raises :class:`ConfigError` for a verl that the adapter was not tested with.
+    Raises :class:`ConfigError` for a verl that the adapter was not tested with, and
+    :class:`EngineError` for one without a module that is patched.
     """
     import verl
 
-    check_version(verl.__version__)
-    for module, patch in PATCHES:
-        after_import(module, functools.partial(_apply, patch))
+    check_version("verl", verl.__version__)
+    guarded = [(module, functools.partial(_apply, patch)) for module, patch in PATCHES]
+    put_in_place("verl", guarded, 'Install verl 0.9.1: pip install "tandem-plugin[verl]".')
 
 
 def _apply(patch: Callable[[ModuleType], None], module: ModuleType) -> None:
@@ -78,6 +81,8 @@ def refuse_at_the_driver(module: ModuleType) -> None:
     def validate_config(original: Callable[..., Any], config: Any, *rest: Any, **more: Any) -> Any:
         tandem = tandem_config(config)
         if tandem is not None:
+            for warning in check_versions():
+                print(f"warning: {warning}", file=sys.stderr, flush=True)
             check_run(config, tandem)
         return original(config, *rest, **more)
 
@@ -237,6 +242,8 @@ def watch_trainer_v1(module: ModuleType) -> None:
     def _init_tokenizer(original: Callable[..., Any], trainer: Any) -> Any:
         result = original(trainer)
         trainer._tandem = TandemTrainer.start(trainer.config, trainer.tokenizer)
+        if trainer._tandem is not None:
+            check_in_place("verl")
         return result
 
     def _build_replay_buffer(original: Callable[..., Any], trainer: Any) -> Any:
@@ -424,6 +431,7 @@ def watch_trainer_v0(module: ModuleType) -> None:
     ) -> None:
         trainer._tandem = TandemTrainer.start(config, tokenizer)
         if trainer._tandem is not None:
+            check_in_place("verl")
             started.append(trainer._tandem)
         original(trainer, config, tokenizer, *rest, **more)
 

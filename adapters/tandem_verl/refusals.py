@@ -12,20 +12,17 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.settings import check_settings
+from tandem_plugin.versions import check_version, installed_version
 
 __all__ = [
     "BROKEN_ESTIMATORS",
     "MODES",
     "SOUND_ESTIMATORS",
     "SOUND_LOSSES",
-    "VERSIONS",
     "check_policy",
     "check_run",
-    "check_version",
+    "check_versions",
 ]
-
-VERSIONS = "0.9"
-"""The series of verl that the adapter was tested with."""
 
 _LOSES_REWARD = (
     "it carries the reward back from the response's last token, and drops it where the junior "
@@ -75,13 +72,14 @@ _SOUND_STRATEGIES = ("fsdp", "fsdp2")
 _SPECULATIVE = ("speculative_config", "speculative_model", "num_speculative_tokens")
 
 
-def check_version(version: str) -> None:
-    """Raise :class:`ConfigError` unless verl is of the series that the adapter was tested with."""
-    if not version.startswith(f"{VERSIONS}."):
-        raise ConfigError(
-            f"verl {version} is installed, and tandem was tested with verl {VERSIONS}.x only. "
-            f'Install verl {VERSIONS}.1 (pip install "tandem-plugin[verl]").'
-        )
+def check_versions() -> list[str]:
+    """The warnings of ``tandem doctor`` about verl's and vLLM's versions.
+
+    Raises :class:`ConfigError` for a version with which nothing is started.
+    """
+    installed = {name: installed_version(name) for name in ("verl", "vllm")}
+    warnings = [check_version(name, found) for name, found in installed.items() if found]
+    return [warning for warning in warnings if warning]
 
 
 def check_run(config: Any, tandem: TandemConfig) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +11,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from typing import Literal
 
 from tandem_plugin.cli.probes import Probe, run_probe
+from tandem_plugin.versions import judge_version
 
 __all__ = ["CHECKS", "Finding", "Machine", "Status"]
 
@@ -32,9 +32,6 @@ DISTRIBUTIONS = (
     "torchcodec",
 )
 GROUPS = ("vllm.general_plugins", "vllm.logits_processors", "verl.plugins")
-
-VERSIONS = {"vllm": ("0.24", "0.32"), "verl": ("0.9.1", "0.9.1"), "openrlhf": ("0.11.2", "0.11.2")}
-"""The versions that this release is made for: the first and the last."""
 
 RUNNERS = ("V1", "V2")
 """The model runners of vLLM that this release can drive."""
@@ -321,22 +318,8 @@ def _versioned(machine: Machine, name: str) -> Finding:
 def _ranged(name: str, found: str | None, label: str = "") -> Finding:
     if found is None:
         return Finding(name, "ok", "Not installed.")
-    first, last = VERSIONS[name]
-    here = _numbers(found)
-    if _numbers(first) <= here and here[: len(_numbers(last))] <= _numbers(last):
-        return Finding(name, "ok", label or found)
-    made_for = first if first == last else f"{first} to {last}"
-    return Finding(
-        name,
-        "warning",
-        f"{label or found} is not a version that this release is made for ({made_for}).",
-        f"Install {name} {made_for} if anything fails.",
-    )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+    verdict = judge_version(name, found, label)
+    return Finding(name, verdict.status, verdict.message, verdict.mend)
 
 
 def _no_entry_point(name: str, group: str) -> Finding:

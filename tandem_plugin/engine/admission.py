@@ -83,9 +83,8 @@ def check_nobody_asked() -> None:
     if os.environ["TANDEM_CONFIG"].strip() and "openrlhf.utils.agent" in sys.modules:
         with _clients_error():
             raise EngineError(
-                "TANDEM_CONFIG asks for tandem, but the engine was started without it: "
-                "RAY_RUNTIME_ENV_HOOK=tandem_openrlhf.ray_hook.amend, which brings the adapter, "
-                "was not set for the driver. Set both, or use "
+                "TANDEM_CONFIG asks for tandem, but the engine was started without it: OpenRLHF's "
+                "own command does not read that variable. Start the run by "
                 "python -m tandem_openrlhf.train_ppo_ray."
             )
 

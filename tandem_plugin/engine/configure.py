@@ -20,16 +20,15 @@ __all__ = ["create_tandem_config"]
 
 logger = logging.getLogger(__name__)
 
-_ADAPTER_OF = {
-    "verl.workers.rollout.vllm_rollout": "tandem_verl.patches",
-    "openrlhf.utils.agent": "tandem_openrlhf.patches",
+_TRAINER_OF = {
+    "verl.workers.rollout.vllm_rollout": "verl",
+    "openrlhf.utils.agent": "OpenRLHF",
 }
-"""A module that a trainer's engine process has loaded, and its adapter's, once that is active."""
+"""A module that a trainer's engine process has loaded, and the trainer's name."""
 
 _MEND = {
-    "tandem_verl.patches": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it",
-    "tandem_openrlhf.patches": "that RAY_RUNTIME_ENV_HOOK was tandem_openrlhf.ray_hook.amend when "
-    "the driver started",
+    "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it",
+    "OpenRLHF": "that the run was started by python -m tandem_openrlhf.train_ppo_ray",
 }
 
 
@@ -40,7 +39,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     """
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
     refusals.check_arguments(args)
-    trainers = [trainer for trainer in _ADAPTER_OF if trainer in sys.modules]
+    trainers = [trainer for trainer in _TRAINER_OF if trainer in sys.modules]
     for trainer in trainers:
         _check_adapter(trainer)
     architecture = _senior_architecture(args)
@@ -131,11 +130,12 @@ def _check_junior(junior: str) -> None:
 
 
 def _check_adapter(trainer: str) -> None:
-    adapter = _ADAPTER_OF[trainer]
-    if adapter not in sys.modules:
+    name = _TRAINER_OF[trainer]
+    adapters = sys.modules.get("tandem_adapters.in_place")
+    if adapters is None or not adapters.is_in_place(name):
         raise EngineError(
             f"This engine belongs to a trainer ({trainer}) and is asked for tandem, but the "
-            f"trainer's tandem adapter is not active in this process ({adapter} was not imported): "
-            "the trainer would learn from the junior's tokens as well. Check that tandem-plugin is "
-            f"installed there and {_MEND[adapter]}; 'tandem doctor' shows what is there."
+            "trainer's tandem adapter is not active in this process: the trainer would learn from "
+            "the junior's tokens as well. Check that tandem-plugin is "
+            f"installed there and {_MEND[name]}; 'tandem doctor' shows what is there."
         )

@@ -9,8 +9,10 @@ import importlib.util
 import pytest
 from foreign_source import function_of, source_of
 
+from tandem_adapters.after_import import missing_modules
 from tandem_openrlhf.patches import PATCHES
-from tandem_openrlhf.refusals import check_version
+from tandem_openrlhf.presence import _DRIVERS
+from tandem_plugin.versions import check_version
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("openrlhf") is None,
@@ -85,5 +87,15 @@ def test_names_that_a_patch_replaces_in_a_module_are_looked_up_there() -> None:
     assert "class Experience:" in source_of("openrlhf.trainer.ppo_utils.experience")
 
 
+def test_patches_wait_for_modules_that_exist() -> None:
+    assert missing_modules(module for module, _ in PATCHES) == []
+    assert missing_modules(_DRIVERS) == []
+    assert missing_modules(["openrlhf.trainer.ray.renamed"]) == ["openrlhf.trainer.ray.renamed"]
+
+
+def test_command_starts_ray_by_the_call_that_tandem_amends() -> None:
+    assert "        ray.init(\n            runtime_env={" in source_of("openrlhf.cli.train_ppo_ray")
+
+
 def test_installed_openrlhf_is_of_the_tested_series() -> None:
-    check_version(importlib.metadata.version("openrlhf"))
+    assert check_version("openrlhf", importlib.metadata.version("openrlhf")) == ""

@@ -11,7 +11,7 @@ from tandem_openrlhf.refusals import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
     check_run,
-    check_version,
+    check_versions,
 )
 from tandem_plugin import ConfigError, TandemConfig
 
@@ -81,7 +81,10 @@ def test_no_estimator_is_both_sound_and_broken() -> None:
 
 
 @pytest.mark.parametrize("version", ["0.10.4", "0.12.0", "0.110.0"])
-def test_other_versions_are_refused(version: str) -> None:
-    with pytest.raises(ConfigError, match=f"OpenRLHF {version} is installed"):
-        check_version(version)
-    check_version("0.11.2")
+def test_other_series_are_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"openrlhf": version, "vllm": "0.29.0"}
+    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", installed.get)
+    with pytest.raises(ConfigError, match=f"openrlhf {version} is not a version .*0\\.11\\.2"):
+        check_versions()
+    installed["openrlhf"] = "0.11.2"
+    assert check_versions() == []

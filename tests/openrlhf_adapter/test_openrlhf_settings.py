@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tandem_openrlhf import train_ppo_ray
-from tandem_openrlhf.ray_hook import HOOK, HOOK_VARIABLE, amend
+from tandem_openrlhf.presence import check_worker
 from tandem_openrlhf.settings import VARIABLE, split_arguments, tandem_config
-from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin import ConfigError, EngineError, TandemConfig
 
 
 def test_flags_are_taken_out_and_everything_else_stays_in_order() -> None:
@@ -88,24 +90,28 @@ def test_wrong_environment_is_refused_with_a_sentence(value: str, sentence: str)
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if OpenRLHF were there, and nothing in the environment."""
-    monkeypatch.setattr("tandem_openrlhf.refusals.version", lambda name: "0.11.2")
-    monkeypatch.setenv(VARIABLE, "")  # so that both are put back after the test
-    monkeypatch.setenv(HOOK_VARIABLE, HOOK)
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """As if OpenRLHF were there, and nothing in the environment; what ``ray.init`` was given."""
+    given: dict[str, Any] = {}
+    versions = {"openrlhf": "0.11.2", "vllm": "0.29.0"}
+    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", versions.get)
+    monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", ())
+    monkeypatch.setattr("tandem_openrlhf.presence._DRIVERS", ())
+    monkeypatch.setattr("tandem_adapters.in_place._PLACED", {})
+    ray = ModuleType("ray")
+    ray.init = lambda address=None, **more: given.update(more, address=address)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv(VARIABLE, "")  # so that it is put back after the test
+    return given
 
 
 @pytest.mark.usefixtures("installed")
-def test_command_lays_flags_over_the_environment_and_sets_both_variables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_command_lays_flags_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
-    monkeypatch.delenv(HOOK_VARIABLE)
     rest = train_ppo_ray.prepare(["--tandem.cap", "4", "--train.seed", "3"])
     assert rest == ["--train.seed", "3"]
     settings = json.loads(os.environ[VARIABLE])
     assert (settings["schedule"], settings["p"], settings["cap"]) == ("word", 0.25, 4)
-    assert os.environ[HOOK_VARIABLE] == HOOK
 
 
 @pytest.mark.usefixtures("installed")
@@ -122,43 +128,64 @@ def test_command_refuses_before_anything_starts(arguments: list[str], sentence: 
         train_ppo_ray.main(arguments)
 
 
-@pytest.mark.usefixtures("installed")
-def test_command_does_not_replace_another_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOOK_VARIABLE, "another.hook")
-    with pytest.raises(ConfigError, match=r"another\.hook is set"):
-        train_ppo_ray.prepare(["--tandem.schedule", "word"])
-
-
 def test_command_says_that_openrlhf_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tandem_openrlhf.refusals.version", _missing)
+    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", lambda name: None)
     with pytest.raises(ConfigError, match="OpenRLHF is not installed"):
         train_ppo_ray.prepare(["--tandem.schedule", "word"])
 
 
-def _missing(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError
-
-    raise PackageNotFoundError(name)
-
-
-def test_hook_leaves_a_run_without_tandem_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    untouched: dict[str, Any] = {"env_vars": {"A": "1"}}
-    assert amend(untouched) is untouched
-    assert amend(None) is None
+def test_command_says_which_version_is_not_the_one_it_was_made_for(
+    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    versions = {"openrlhf": "0.11.1", "vllm": "0.33.0"}
+    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", versions.get)
+    train_ppo_ray.prepare(["--tandem.schedule", "word"])
+    said = capsys.readouterr().err
+    assert "warning: openrlhf 0.11.1 is not a version that this release is made for" in said
+    assert "warning: vllm 0.33.0 is not a version that this release is made for (0.24 to" in said
 
 
-@pytest.mark.usefixtures("installed")
-def test_hook_sends_settings_and_itself_to_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, '{"schedule": "word"}')
-    monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", ())
+def ray_init(*args: Any, **more: Any) -> None:
+    sys.modules["ray"].init(*args, **more)
+
+
+def test_job_is_started_with_what_makes_its_workers_ready(
+    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever RAY_RUNTIME_ENV_HOOK holds: Ray calls that one as well."""
+    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "another.hook")
+    train_ppo_ray.prepare(["--tandem.schedule", "chunk"])
     given = {"env_vars": {"A": "1"}}
-    amended = amend(given)
-    assert amended is not None
+    ray_init("local", runtime_env=given, num_cpus=2)
     assert given == {"env_vars": {"A": "1"}}
-    assert amended["worker_process_setup_hook"] == "tandem_openrlhf.ray_hook.activate"
-    assert amended["env_vars"]["A"] == "1"
-    assert json.loads(amended["env_vars"][VARIABLE])["schedule"] == "word"
-    assert amend(amended) == amended
-    with pytest.raises(ConfigError, match="worker_process_setup_hook of its own"):
-        amend({"worker_process_setup_hook": "another.hook"})
+    amended = installed.pop("runtime_env")
+    assert installed == {"address": "local", "num_cpus": 2}
+    assert amended["env_vars"] == {"A": "1"}
+    assert os.environ["RAY_RUNTIME_ENV_HOOK"] == "another.hook"
+    make_ready = amended["worker_process_setup_hook"]
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setattr("tandem_adapters.in_place._PLACED", {})
+    driver = TandemConfig.from_mapping({"schedule": "chunk"}).settings()
+    with pytest.raises(EngineError, match="worker process of Engine was not made ready for it"):
+        check_worker("Engine", driver)
+    make_ready()
+    check_worker("Engine", driver)
+    with pytest.raises(EngineError, match="worker process of Engine has other settings"):
+        check_worker("Engine", {**driver, "schedule": "word"})
+
+
+def test_job_with_another_hook_for_its_workers_is_refused(installed: dict[str, Any]) -> None:
+    train_ppo_ray.prepare(["--tandem.schedule", "word"])
+    with pytest.raises(ConfigError, match=r"worker_process_setup_hook of its own \(another\.hook"):
+        ray_init(runtime_env={"worker_process_setup_hook": "another.hook"})
+    assert installed == {}
+
+
+def test_command_that_does_not_load_what_tandem_changes_does_not_start_ray(
+    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tandem_openrlhf.presence._DRIVERS", ("openrlhf.moved",))
+    train_ppo_ray.prepare(["--tandem.schedule", "word"])
+    with pytest.raises(EngineError, match=r"about to start Ray without openrlhf\.moved"):
+        ray_init()
+    assert installed == {}

@@ -10,9 +10,11 @@ import re
 import pytest
 from foreign_source import function_of, source_of
 
+from tandem_adapters.after_import import missing_modules
+from tandem_plugin.versions import check_version
 from tandem_verl.patches import PATCHES
 from tandem_verl.plugin import _ENTRANCES
-from tandem_verl.refusals import MODES, check_version
+from tandem_verl.refusals import MODES
 
 SPEC = importlib.util.find_spec("verl")
 pytestmark = pytest.mark.skipif(SPEC is None, reason="verl is not installed")
@@ -190,5 +192,10 @@ def test_validation_of_v0_is_seen_where_its_rewards_are_taken() -> None:
     assert "extract_reward(test_batch)" in ast.unparse(function_of(V0, "RayPPOTrainer._validate"))
 
 
+def test_patches_wait_for_modules_that_exist() -> None:
+    assert missing_modules(module for module, _ in PATCHES) == []
+    assert missing_modules(["verl.trainer.ppo.v1.renamed"]) == ["verl.trainer.ppo.v1.renamed"]
+
+
 def test_installed_verl_is_of_the_tested_series() -> None:
-    check_version(importlib.metadata.version("verl"))
+    assert check_version("verl", importlib.metadata.version("verl")) == ""

@@ -112,7 +112,7 @@ validate_config(config={asking()!r})
 """
     log = in_a_new_process(code, tmp_path)
     assert "validated" in log
-    assert "ConfigError: verl 0.12.3 is installed, and tandem was tested with verl 0.9.x" in log
+    assert "ConfigError: verl 0.12.3 is not a version that this release is made for" in log
 
 
 def test_hook_that_moved_stops_tandem_runs_and_no_others(tmp_path: Path) -> None:
@@ -130,6 +130,52 @@ validate_config(config={asking()!r})
     assert "validated" in log
     assert "AttributeError: module 'verl' has no attribute 'AgentLoopWorker'" in log
     assert "EngineError: The configuration asks for tandem" in log
+
+
+def test_module_that_was_renamed_stops_tandem_runs_and_no_others(tmp_path: Path) -> None:
+    """A patch for it would wait for ever, and the run train as if without tandem."""
+    code = f"""
+import tandem_verl.plugin
+from verl.utils.config import validate_config
+print(validate_config(config={PLAIN!r}))
+validate_config(config={asking()!r})
+"""
+    log = in_a_new_process(code, tmp_path)
+    assert "validated" in log
+    assert "EngineError: This verl has no module verl.experimental.agent_loop.agent_loop" in log
+
+
+def test_modules_are_looked_for_without_importing_their_packages(tmp_path: Path) -> None:
+    (tmp_path / "heavy/inner/leaf").mkdir(parents=True)
+    (tmp_path / "heavy/leftover/__pycache__").mkdir(parents=True)
+    for package in ("heavy", "heavy/inner"):
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    (tmp_path / "heavy/inner/module.py").write_text("")
+    code = """
+from tandem_adapters.after_import import missing_modules
+print(missing_modules(["heavy", "heavy.inner", "heavy.inner.module", "heavy.leftover",
+    "heavy.inner.renamed", "heavy.gone.module", "absent", "absent.module"]))
+"""
+    missing = ["heavy.leftover", "heavy.inner.renamed", "heavy.gone.module"]
+    assert repr([*missing, "absent", "absent.module"]) in in_a_new_process(code, tmp_path)
+
+
+def test_module_imported_past_its_patches_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "unseen.py").write_text("")
+    code = """
+import importlib.util
+from tandem_adapters.in_place import check_in_place, is_in_place, put_in_place
+put_in_place("Framework", [("unseen", lambda module: None)], "Mend it.")
+check_in_place("Framework")
+spec = importlib.util.spec_from_file_location("unseen", sys.path[0] + "/unseen.py")
+sys.modules["unseen"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["unseen"])
+print(is_in_place("Framework"), is_in_place("Other"))
+check_in_place("Framework")
+"""
+    log = in_a_new_process(code, tmp_path)
+    assert "True False" in log
+    assert "EngineError: unseen was imported in this process in a way" in log
 
 
 def test_importing_the_plugin_is_light(tmp_path: Path) -> None:

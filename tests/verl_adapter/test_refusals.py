@@ -14,7 +14,7 @@ from tandem_verl.refusals import (
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     check_run,
-    check_version,
+    check_versions,
 )
 
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
@@ -111,8 +111,18 @@ def test_missing_junior_folder_is_refused_and_a_hub_name_left_alone(tmp_path: Pa
             check_run(run(), TandemConfig.from_mapping({"junior": junior}))
 
 
-def test_other_series_of_verl_are_refused() -> None:
-    check_version("0.9.1")
+def test_other_series_of_verl_are_refused_and_other_releases_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = {"verl": "0.9.1", "vllm": "0.29.0+cpu"}
+    monkeypatch.setattr("tandem_verl.refusals.installed_version", installed.get)
+    assert check_versions() == []
     for version in ("0.8.0", "0.10.0", "1.0"):
-        with pytest.raises(ConfigError, match=rf"verl {version} is installed.*verl 0\.9\.x"):
-            check_version(version)
+        installed["verl"] = version
+        with pytest.raises(ConfigError, match=rf"verl {version} is not a version .* \(0\.9\.1\)"):
+            check_versions()
+    installed |= {"verl": "0.9.0", "vllm": "0.23.1"}
+    assert [warning.split(" is not ")[0] for warning in check_versions()] == [
+        "verl 0.9.0",
+        "vllm 0.23.1",
+    ]

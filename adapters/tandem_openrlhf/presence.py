@@ -1,0 +1,87 @@
+"""The proof that tandem reached every process of a run, without which nothing is begun there."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from tandem_adapters.in_place import check_in_place, is_in_place
+from tandem_openrlhf.settings import tandem_config
+from tandem_plugin.errors import EngineError
+from tandem_plugin.wrapping import wrap_once
+
+__all__ = ["FRAMEWORK", "MEND", "check_driver", "check_worker", "confirm_in_actors"]
+
+FRAMEWORK = "OpenRLHF"
+"""As :mod:`tandem_adapters.in_place` knows it."""
+
+MEND = 'Install OpenRLHF 0.11.2: pip install "openrlhf==0.11.2".'
+
+_DRIVERS = (
+    "openrlhf.utils.deepspeed.deepspeed",
+    "openrlhf.trainer.ray.vllm_engine",
+    "openrlhf.trainer.ray.ppo_actor",
+)
+"""What OpenRLHF's command has imported when it starts Ray (0.11.2)."""
+
+
+def check_driver() -> None:
+    """Raise :class:`EngineError` unless the driver's part of OpenRLHF is there, and patched."""
+    check_in_place(FRAMEWORK)
+    absent = [name for name in _DRIVERS if name not in sys.modules]
+    if absent:
+        raise EngineError(
+            f"OpenRLHF's command is about to start Ray without {absent[0]}, which tandem has to "
+            f"change: this OpenRLHF is not what the adapter was tested with. {MEND}"
+        )
+
+
+def confirm_in_actors(module: ModuleType) -> None:
+    """Let every actor of a run begin only in a worker process that was made ready for tandem.
+
+    Touches: ``__init__`` of the classes behind a module's Ray actors, with which the driver sends
+    each actor the check of its process. Why: what is taken out of a job's runtime environment, no
+    worker misses, and one without patches trains on the junior's tokens. Goes when: Ray tells a
+    driver which of its workers called their setup hook.
+    """
+    config = tandem_config()
+    settings = None if config is None else config.settings()
+    for actor in list(vars(module).values()):
+        metadata = getattr(actor, "__ray_metadata__", None)
+        if metadata is not None and metadata.modified_class.__module__ == module.__name__:
+            _confirm_at_start(metadata.modified_class, settings)
+
+
+def _confirm_at_start(kind: Any, settings: Mapping[str, Any] | None) -> None:
+    name = kind.__name__
+
+    def init(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        check_worker(name, settings)
+        return original(*args, **more)
+
+    async def init_engine(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        check_worker(name, settings)
+        return await original(*args, **more)
+
+    is_async = inspect.iscoroutinefunction(kind.__init__)
+    wrap_once(kind, "__init__", init_engine if is_async else init)
+
+
+def check_worker(actor: str, settings: Mapping[str, Any] | None) -> None:
+    """Raise :class:`EngineError` unless this worker process was made ready for the driver's run.
+
+    actor: the name of the actor class that is about to begin here. settings: the driver's.
+    """
+    config = tandem_config() if is_in_place(FRAMEWORK) else None
+    if config is None or config.settings() != settings:
+        why = "was not made ready for it" if config is None else "has other settings"
+        raise EngineError(
+            f"The run asks for tandem, but the worker process of {actor} {why}: Ray did not call "
+            "the job's worker_process_setup_hook there. What amends the job's runtime environment "
+            "(RAY_RUNTIME_ENV_HOOK, or one of the actor's own) must keep that entry. Nothing was "
+            "generated or trained."
+        )
+    check_in_place(FRAMEWORK)

