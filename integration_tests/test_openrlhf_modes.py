@@ -29,6 +29,7 @@ from support.openrlhf_setup import (
     seeds_of,
 )
 from support.reward_server import reward_server
+from support.uv import stand_in, started
 
 pytestmark = pytest.mark.timeout(1200)
 LAMBDA_JUN, KL_COEFFICIENT = 0.2, 0.01
@@ -171,6 +172,25 @@ def test_team_keeps_its_schedule_through_partial_rollouts(
     for row in itertools.chain.from_iterable(batches(tmp_path)):
         ((seed, start, stop),) = row["passages"]
         assert recorded[seed] == openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist()
+
+
+def test_command_brings_tandem_into_workers_that_uv_runs(
+    openrlhf: OpenRLHFSetup, tmp_path: Path
+) -> None:
+    """Ray then calls its own hook for uv in place of the one that RAY_RUNTIME_ENV_HOOK names."""
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
+        *("--data.max_samples", "4"),
+        python=("uv", "run", "--no-project", "python"),
+        hooks="capture_openrlhf",
+        environment=stand_in(tmp_path / "bin") | {"TANDEM_TEST_CAPTURE": str(tmp_path)},
+        name="uv",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert "tandem is on: schedule=word" in run.log
+    assert any("default_worker.py" in said for said in started(tmp_path / "bin"))
+    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
+    assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True]
 
 
 def test_command_brings_tandem_into_a_running_cluster_beside_another_hook(

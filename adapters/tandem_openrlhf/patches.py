@@ -20,7 +20,7 @@ from tandem_adapters.in_place import put_in_place
 from tandem_openrlhf.imitation import TOKENS, Imitation, counted_windows, dynamic_counts
 from tandem_openrlhf.places import Numbering, placed, taken_place, without_place
 from tandem_openrlhf.presence import FRAMEWORK, MEND, confirm_in_actors
-from tandem_openrlhf.refusals import check_run, check_versions
+from tandem_openrlhf.refusals import check_models, check_run, check_versions
 from tandem_openrlhf.settings import VARIABLE, tandem_config
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
@@ -73,6 +73,7 @@ def refuse_at_the_driver(module: ModuleType) -> None:
     def init(original: Callable[..., Any], strategy: Any, *rest: Any, **more: Any) -> None:
         original(strategy, *rest, **more)
         check_run(strategy.args, _config())
+        check_models(strategy.args, _config())
 
     wrap_once(module.DeepspeedStrategy, "__init__", init)
 

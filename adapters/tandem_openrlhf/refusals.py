@@ -12,13 +12,14 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules import takes_training_step
-from tandem_plugin.training.settings import check_settings
+from tandem_plugin.training.settings import check_settings, check_text_model
 from tandem_plugin.versions import check_version, installed_version
 
 __all__ = [
     "BROKEN_ESTIMATORS",
     "GROUPLESS_ESTIMATORS",
     "SOUND_ESTIMATORS",
+    "check_models",
     "check_run",
     "check_versions",
 ]
@@ -72,6 +73,13 @@ def check_run(args: Any, tandem: TandemConfig) -> None:
     check_settings(tandem)
 
 
+def check_models(args: Any, tandem: TandemConfig) -> None:
+    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
+    check_text_model("--actor.model_name_or_path", args.actor.model_name_or_path)
+    if tandem.junior:
+        check_text_model("--tandem.junior", tandem.junior)
+
+
 def _check_estimator(advantage: Any) -> None:
     flag, name = "--algo.advantage.estimator", advantage.estimator
     if name in BROKEN_ESTIMATORS:
@@ -115,6 +123,12 @@ def _check_rollout(args: Any) -> None:
         raise ConfigError(
             f"--data.max_images_per_prompt {args.data.max_images_per_prompt}: tandem runs text "
             "models only. Leave it out."
+        )
+    if args.ds.lora.rank:
+        raise ConfigError(
+            f"--ds.lora.rank {args.ds.lora.rank} does not go with tandem: OpenRLHF sends the "
+            "engine the adapter's weights, not the senior's. Merge the adapter into the checkpoint "
+            "(python -m openrlhf.cli.lora_combiner) and train that without --ds.lora.rank."
         )
 
 

@@ -31,7 +31,7 @@ from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.versions import check_version
 from tandem_plugin.wrapping import wrap_once
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
-from tandem_verl.refusals import check_policy, check_run, check_versions
+from tandem_verl.refusals import check_models, check_policy, check_run, check_versions
 from tandem_verl.rows import columns_of, padded_junior_mask, rows_of_batch, rows_of_keys
 from tandem_verl.sessions import advantages_of_sessions
 from tandem_verl.settings import tandem_config, tandem_rules
@@ -84,6 +84,7 @@ def refuse_at_the_driver(module: ModuleType) -> None:
             for warning in check_versions():
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
             check_run(config, tandem)
+            check_models(config, tandem)
         return original(config, *rest, **more)
 
     wrap_once(module, "validate_config", validate_config)
@@ -129,7 +130,7 @@ def run_agent_loops_in_tandem(module: ModuleType) -> None:
                 raise
             # Trainer V1 only logs what a trajectory raises, and trains on its siblings.
             fields = {k: v for k, v in own.items() if k not in ("agent_name", "trace")}
-            failed = _failed_output(module, error)
+            failed = _failed_output(module, error, worker.config)
             return await postprocess(failed, bool(trajectory["validate"]), **fields)
 
     wrap_once(module.AgentLoopWorker, "_run_agent_loop", _run_agent_loop)
@@ -146,15 +147,17 @@ def _trajectory(
     return make_trajectory(config, rules, trajectory, sample)
 
 
-def _failed_output(module: ModuleType, error: TandemError) -> Any:
+def _failed_output(module: ModuleType, error: TandemError, config: Any) -> Any:
     """A stand-in that carries an error to the trainer process, which raises it."""
+    # Not a number, whatever verl compares: where all of a prompt's are equal, it drops them unseen.
+    score = float("nan")
+    metric = (config.algorithm.get("filter_groups") or {}).get("metric")
     return module.AgentLoopOutput(
         prompt_ids=[0],
         response_ids=[0],
         response_mask=[0],
         response_logprobs=[0.0],
-        # Not a number: where all scores of a prompt are equal, verl may drop them unseen.
-        reward_score=float("nan"),
+        reward_score=score,
         metrics=module.AgentLoopMetrics(),
         extra_fields={
             ERROR: _sentence(error),
@@ -165,7 +168,7 @@ def _failed_output(module: ModuleType, error: TandemError) -> Any:
             PASSAGES: [],
             TRAINED: [],
             JUNIOR_MASK: [0],
-            "reward_extra_info": {},
+            "reward_extra_info": {metric: score} if metric else {},
             "turn_scores": [],
             "tool_rewards": [],
         },

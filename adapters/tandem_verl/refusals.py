@@ -11,7 +11,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.training.settings import check_settings
+from tandem_plugin.training.settings import check_settings, check_text_model
 from tandem_plugin.versions import check_version, installed_version
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "MODES",
     "SOUND_ESTIMATORS",
     "SOUND_LOSSES",
+    "check_models",
     "check_policy",
     "check_run",
     "check_versions",
@@ -90,23 +91,39 @@ def check_run(config: Any, tandem: TandemConfig) -> None:
     check_policy(config)
     rollout = config.actor_rollout_ref.rollout
     _check_rollout(rollout, config.actor_rollout_ref.model)
+    _check_adapters(config.actor_rollout_ref.model)
     _check_estimator(str(_plain(config.algorithm.adv_estimator)))
+    _check_reward_penalty(config.algorithm)
     _check_actor(config.actor_rollout_ref.actor)
     _check_trainer(config)
     check_settings(tandem)
 
 
-def check_policy(config: Any) -> None:
-    """Raise :class:`ConfigError` for verl's experimental ``fully_async_policy``.
+def check_models(config: Any, tandem: TandemConfig) -> None:
+    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
+    check_text_model("actor_rollout_ref.model.path", str(config.actor_rollout_ref.model.path))
+    if tandem.junior:
+        check_text_model("tandem.junior", tandem.junior)
 
-    Its trainer and rollouter begin and update in ways of their own, where no batch is checked. Only
-    its configuration has ``async_training``.
+
+def check_policy(config: Any) -> None:
+    """Raise :class:`ConfigError` for verl's experimental trainers.
+
+    ``fully_async_policy`` and ``one_step_off_policy`` begin and update in ways of their own, where
+    no batch is checked. Only their configurations have ``async_training``, or a ``rollout`` at the
+    top.
     """
     if config.get("async_training") is not None:
         raise ConfigError(
             "verl's experimental fully_async_policy (async_training=...) does not go with tandem: "
             "its trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
             "trainer.v1.trainer_mode=separate_async."
+        )
+    if config.get("rollout") is not None:
+        raise ConfigError(
+            "verl's experimental one_step_off_policy (rollout.nnodes=...) does not go with tandem: "
+            "its trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
+            "trainer.v1.trainer_mode=colocate_async or separate_async."
         )
 
 
@@ -131,6 +148,18 @@ def _check_rollout(rollout: Any, model: Any) -> None:
                 f"{name}={size}: tandem does not run with pipeline parallelism, since a token's "
                 f"author is chosen where both models end. Set {name}=1 and use tensor parallelism."
             )
+    disaggregation = rollout.get("disaggregation")
+    if disaggregation is not None and disaggregation.get("enabled"):
+        raise ConfigError(
+            "actor_rollout_ref.rollout.disaggregation.enabled=True: prefill in one engine and "
+            "decoding in another does not go with tandem, since what connects them was not made "
+            "for two models' caches in one engine. Set it to False."
+        )
+    if engine.get("kv_transfer_config") is not None:
+        raise ConfigError(
+            "actor_rollout_ref.rollout.engine_kwargs.vllm.kv_transfer_config: connectors were not "
+            "made for two models' caches in one engine. Leave it out."
+        )
     for key in _SPECULATIVE:
         if engine.get(key) is not None:
             raise ConfigError(
@@ -143,6 +172,36 @@ def _check_rollout(rollout: Any, model: Any) -> None:
                 "actor_rollout_ref.model.mtp.enable_rollout=True is speculative decoding: draft "
                 "tokens would have no author. Set it to False."
             )
+
+
+def _check_adapters(model: Any) -> None:
+    lora = model.get("lora") or {}
+    if lora.get("merge"):
+        return  # verl's engine then gets whole weights
+    given = {
+        "lora_rank": int(model.get("lora_rank") or 0),
+        "lora.rank": int(lora.get("rank") or 0),
+        "lora_adapter_path": model.get("lora_adapter_path"),
+        "lora.adapter_path": lora.get("adapter_path"),
+    }
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"actor_rollout_ref.model.{name}={value}: tandem's engine does not run LoRA "
+                "adapters. Set actor_rollout_ref.model.lora.merge=True, with which verl trains an "
+                "adapter and sends the engine merged weights, or merge it into the checkpoint and "
+                "train that."
+            )
+
+
+def _check_reward_penalty(algorithm: Any) -> None:
+    control = algorithm.get("kl_ctrl")
+    if algorithm.get("use_kl_in_reward") and control is not None and control.type == "adaptive":
+        raise ConfigError(
+            "algorithm.kl_ctrl.type=adaptive with use_kl_in_reward does not go with tandem: the "
+            "controller would follow a mean that counts responses without a token of the senior's. "
+            "Set algorithm.kl_ctrl.type=fixed."
+        )
 
 
 def _check_estimator(name: str) -> None:

@@ -180,6 +180,7 @@ class OpenRLHFBench:
         self,
         *arguments: str,
         command: str = "tandem_openrlhf.train_ppo_ray",
+        python: Sequence[str] = (sys.executable,),
         environment: dict[str, str] | None = None,
         hooks: str = "",
         watch: str | None = None,
@@ -190,7 +191,7 @@ class OpenRLHFBench:
     ) -> OpenRLHFRun:
         """Run ``python -m command`` with small settings and these arguments.
 
-        recipe: a script and its method, run in its place with the machine and the sizes overridden,
+        python: what to run it with. recipe: a script and its method, run in its place with the machine and the sizes overridden,
         and nothing else. keeps: further settings that the recipe says itself. hooks: modules of
         ``support`` that every process imports first. watch: a sentence of the log from whose first
         appearance to measure the end.
@@ -202,7 +203,7 @@ class OpenRLHFBench:
             )
             variables = self._environment(out, ray, hooks) | (environment or {})
             return (
-                [*(recipe or [sys.executable, "-m", command]), *settings, *arguments],
+                [*(recipe or [*python, "-m", command]), *settings, *arguments],
                 {key: value for key, value in variables.items() if value != ""},
             )
 

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules import TRAINING_STEP
 
-__all__ = ["check_settings"]
+__all__ = ["check_settings", "check_text_model"]
+
+
+_TOWERS = ("vision_config", "audio_config")
+"""What the configuration of a multimodal checkpoint has, and a text model's has not."""
 
 
 def check_settings(tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` for a junior that is not there or a step that is not a setting."""
     _check_junior(tandem)
     _check_training_step(tandem)
+
+
+def check_text_model(setting: str, model: str) -> None:
+    """Raise :class:`ConfigError` for a multimodal checkpoint, by what its ``config.json`` says.
+
+    setting: where the user named it. model: a folder or a name on the Hub; one that cannot be read
+    is left to the trainer, which says so, and to the engine, which refuses what vLLM takes for
+    multimodal.
+    """
+    towers = [name for name in _TOWERS if _model_config(model).get(name)]
+    if towers:
+        raise ConfigError(
+            f"{setting}={model!r} is multimodal (its config.json has a {towers[0]}); tandem runs "
+            "text models only. Choose a checkpoint of a text model."
+        )
+
+
+def _model_config(model: str) -> Mapping[str, Any]:
+    folder = os.path.expanduser(model)
+    try:
+        if os.path.isdir(folder):
+            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                found = json.load(file)
+        else:
+            from transformers import PretrainedConfig
+
+            found, _ = PretrainedConfig.get_config_dict(model)
+    except (ImportError, OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _check_junior(tandem: TandemConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tandem_openrlhf.refusals import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
+    check_models,
     check_run,
     check_versions,
 )
@@ -26,6 +28,7 @@ def arguments(**changes: Any) -> Any:
         "vllm.num_engines": 1,
         "data.max_images_per_prompt": 0,
         "train.async_enable": False,
+        "ds.lora.rank": 0,
         **{name.replace("__", "."): value for name, value in changes.items()},
     }
     root = SimpleNamespace()
@@ -61,6 +64,7 @@ def test_sound_estimators_pass(estimator: str) -> None:
         ({"actor__policy_loss_type": "newer"}, "--actor.policy_loss_type newer was not tested"),
         ({"vllm__num_engines": None}, "--vllm.num_engines is not set"),
         ({"data__max_images_per_prompt": 2}, "--data.max_images_per_prompt 2"),
+        ({"ds__lora__rank": 8}, "--ds.lora.rank 8 .* Merge the adapter .*lora_combiner"),
     ],
 )
 def test_what_does_not_go_with_tandem_is_refused_by_name(
@@ -68,6 +72,13 @@ def test_what_does_not_go_with_tandem_is_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         check_run(arguments(**changes), WORD)
+
+
+def test_multimodal_models_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vision_config": {"depth": 2}}')
+    multimodal = "is multimodal .*vision_config.* text models only"
+    with pytest.raises(ConfigError, match=f"--actor.model_name_or_path='{tmp_path}' {multimodal}"):
+        check_models(arguments(actor__model_name_or_path=str(tmp_path)), WORD)
 
 
 def test_junior_that_is_not_there_is_refused() -> None:

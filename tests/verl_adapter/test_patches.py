@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ def configuration(tandem: dict[str, Any] | None, **trainer: Any) -> Any:
     return OmegaConf.create(
         {
             "actor_rollout_ref": {
-                "model": {"path": "senior"},
+                "model": {"path": str(Path(__file__).parent)},
                 "actor": {"strategy": "fsdp2", "policy_loss": {"loss_mode": "vanilla"}},
                 "rollout": {"name": "vllm", "engine_kwargs": {"vllm": engine}},
             },
@@ -135,6 +136,38 @@ def test_error_is_not_dropped_with_prompts_whose_scores_are_all_equal() -> None:
         for i in range(2)
     ]
     assert np.std(scores) != 0  # verl's own condition
+
+
+@pytest.mark.parametrize("metric", ["reward", "acc"])
+@pytest.mark.parametrize("failed", [1, 2])
+def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
+    metric: str, failed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's own buffer keeps the prompt, so that the trainer is given the error."""
+    buffers = pytest.importorskip("verl.trainer.ppo.v1.replay_buffer", reason="verl is missing")
+    filtering = OmegaConf.merge(ASKING, {"algorithm": {"filter_groups": {"metric": metric}}})
+    fails = Client(RequestError("the engine says no"))
+    outputs = [run_one(filtering, fails, session_id=i, uid="u") for i in range(failed)]
+    outputs += [
+        SimpleNamespace(reward_score=0.5, extra_fields={"reward_extra_info": {"acc": 0.5}})
+        for _ in range(failed, 2)
+    ]
+    rows = {
+        "rm_scores": [torch.tensor([output.reward_score]) for output in outputs],
+        "extra_fields": [output.extra_fields for output in outputs],
+    }
+    monkeypatch.setattr(buffers.tq, "kv_batch_get", lambda **asked: rows)
+    buffer = object.__new__(buffers.ReplayBuffer)
+    buffer.filter_groups_metric = metric
+    buffer.finished_keys = {"train": {"u"}}
+    buffer.partitions = {"train": {"u_0_0": {}, "u_1_0": {}}}
+    buffer._dapo_classification_cache = {"train": {}}
+    dropped, _ = buffer._dapo_filtered_keys("train")
+    assert dropped == set()
+    rows["rm_scores"] = [torch.tensor([0.5])] * 2
+    rows["extra_fields"] = [{"reward_extra_info": {"acc": 0.5}}] * 2
+    buffer._dapo_classification_cache = {"train": {}}
+    assert buffer._dapo_filtered_keys("train")[0] == {"u"}  # equal scores are dropped
 
 
 class InterruptedClient(Client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tandem_verl.refusals import (
     MODES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
+    check_models,
     check_run,
     check_versions,
 )
@@ -96,11 +98,51 @@ def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: b
         ("distillation.enabled", True, "distillation.enabled=True"),
         ("trainer.v1.trainer_mode", "my_mode", "my_mode was not tested .* sync, colocate_async"),
         ("async_training", {"partial_rollout": True}, r"fully_async_policy \(async.*main_ppo"),
+        ("rollout", {"nnodes": 1, "n_gpus_per_node": 1}, r"one_step_off_policy .*colocate_async"),
+        ("actor_rollout_ref.model.lora_rank", 8, "model.lora_rank=8: .*lora.merge=True.* merge it"),
+        ("actor_rollout_ref.model.lora", {"rank": 8}, r"model.lora\.rank=8: .*merge=True"),
+        ("actor_rollout_ref.model.lora_adapter_path", "/a", "lora_adapter_path=/a: .*merge=True"),
+        (f"{ROLLOUT}.disaggregation", {"enabled": True}, "disaggregation.enabled=True: prefill"),
+        (
+            f"{ROLLOUT}.engine_kwargs.vllm.kv_transfer_config",
+            {"kv_connector": "NixlConnector"},
+            "kv_transfer_config: connectors were not made for two models",
+        ),
+        (
+            "algorithm",
+            {"use_kl_in_reward": True, "kl_ctrl": {"type": "adaptive"}},
+            "kl_ctrl.type=adaptive with use_kl_in_reward .* Set algorithm.kl_ctrl.type=fixed",
+        ),
     ],
 )
 def test_settings_are_refused_by_name(path: str, value: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         check_run(run(**{path: value}), TANDEM)
+
+
+def test_what_only_resembles_a_refused_setting_passes() -> None:
+    merged = {"actor_rollout_ref.model": {"lora_rank": 8, "lora": {"rank": 0, "merge": True}}}
+    in_reward = {"use_kl_in_reward": True, "kl_ctrl": {"type": "fixed"}}
+    unused = {"use_kl_in_reward": False, "kl_ctrl": {"type": "adaptive"}}
+    together = {f"{ROLLOUT}.disaggregation": {"enabled": False}}
+    for passing in (merged, {"algorithm": in_reward}, {"algorithm": unused}, together):
+        check_run(run(**passing), TANDEM)
+
+
+def test_multimodal_models_are_refused(tmp_path: Path) -> None:
+    text, image = tmp_path / "text", tmp_path / "image"
+    for folder, config in (
+        (text, {"vision_config": None}),
+        (image, {"vision_config": {"depth": 2}}),
+    ):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+    check_models(run(**{"actor_rollout_ref.model.path": str(text)}), TANDEM)
+    with pytest.raises(ConfigError, match=r"actor_rollout_ref\.model\.path='.*' is multimodal"):
+        check_models(run(**{"actor_rollout_ref.model.path": str(image)}), TANDEM)
+    junior = TandemConfig.from_mapping({"junior": str(image)})
+    with pytest.raises(ConfigError, match=r"tandem\.junior='.*' is multimodal .*vision_config"):
+        check_models(run(**{"actor_rollout_ref.model.path": str(text)}), junior)
 
 
 def test_missing_junior_folder_is_refused_and_a_hub_name_left_alone(tmp_path: Path) -> None:
