@@ -138,6 +138,26 @@ def test_mask_shifted_by_one_token_does_not_agree(bench: VerlBench, flags: list[
     assert run.steps[0]["training/rollout_probs_diff_max"] > 1e-3
 
 
+@pytest.mark.long
+def test_adapter_that_verl_merges_is_what_the_engine_runs(
+    bench: VerlBench, flags: list[str]
+) -> None:
+    """A LoRA adapter is trained; the engine gets whole weights at every sync."""
+    run = bench.run(
+        *flags,
+        "actor_rollout_ref.model.lora_rank=4",
+        "actor_rollout_ref.model.lora_alpha=32",
+        "actor_rollout_ref.model.lora.merge=True",
+        "trainer.total_training_steps=3",
+        name="lora",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == 3
+    assert max(step["training/rollout_probs_diff_max"] for step in run.steps) <= 1e-5
+    assert run.steps[-1]["actor/grad_norm"] > 0
+    assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True] * 3
+
+
 def test_log_says_that_tandem_is_on(either: Any, rule: Rule) -> None:
     run, _, _ = either
     lines = [line for line in run.log.splitlines() if "tandem is on: schedule=word p=0.5" in line]

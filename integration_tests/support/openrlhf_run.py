@@ -191,10 +191,10 @@ class OpenRLHFBench:
     ) -> OpenRLHFRun:
         """Run ``python -m command`` with small settings and these arguments.
 
-        python: what to run it with. recipe: a script and its method, run in its place with the machine and the sizes overridden,
-        and nothing else. keeps: further settings that the recipe says itself. hooks: modules of
-        ``support`` that every process imports first. watch: a sentence of the log from whose first
-        appearance to measure the end.
+        python: what to run it with. recipe: a script and its method, run in its place with the
+        machine and the sizes overridden, and nothing else. keeps: further settings that the recipe
+        says itself. hooks: modules of ``support`` that every process imports first. watch: a
+        sentence of the log from whose first appearance to measure the end.
         """
 
         def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:

@@ -153,6 +153,20 @@ def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
     assert relative_error(model, reference) <= 1e-5
 
 
+def test_trainer_divides_means_over_responses_by_those_with_a_token_of_the_seniors() -> None:
+    """In one optimizer step of as many micro-batches as responses, as the trainer counts it."""
+    from openrlhf.utils.loss_utils import iter_grad_accum_global_norm
+
+    _, made = in_groups()
+    trained = sum(bool(one.action_mask.any()) for one in made)
+    assert trained < len(made)
+    steps = iter_grad_accum_global_norm(made, SimpleNamespace(), len(made), lambda e: e.action_mask)
+    for _, info in steps:
+        assert info["global_batch_size"] * len(made) == pytest.approx(trained)
+        tokens = sum(int(one.action_mask.sum()) for one in made)
+        assert info["batch_num_tokens"] * len(made) == pytest.approx(tokens)
+
+
 def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradient() -> None:
     """In micro-batches of one response, as OpenRLHF's optimizer step counts them."""
     from openrlhf.utils.loss_utils import iter_grad_accum_global_norm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason="verl is not installed")
 
+from foreign_source import source_of  # noqa: E402
 from shared_rollouts import (  # noqa: E402
     CLIP,
     DUAL_CLIP,
@@ -88,7 +90,9 @@ def test_tokens_to_imitate_are_the_juniors(rollout: Rollout) -> None:
     assert imitated == rollout.junior_mask(LONGEST)
 
 
-def loss_of_micro_batches(model: Any, lambda_jun: float, patch: bool) -> Any:
+def loss_of_micro_batches(
+    model: Any, lambda_jun: float, patch: bool, mode: str = "token-mean"
+) -> Any:
     """verl's own ``ppo_loss`` of the shared rollouts, summed over micro-batches of three rows."""
     from tensordict import TensorDict
     from verl.utils import tensordict_utils
@@ -104,6 +108,7 @@ def loss_of_micro_batches(model: Any, lambda_jun: float, patch: bool) -> Any:
     config = ActorConfig(
         strategy="fsdp2",
         rollout_n=6,
+        loss_agg_mode=mode,
         ppo_micro_batch_size_per_gpu=3,
         clip_ratio=CLIP,
         clip_ratio_low=CLIP,
@@ -158,6 +163,29 @@ def test_gradient_with_the_imitation_term_is_the_references() -> None:
     reference = reference_gradients(rollouts(), "token-mean", 1e-6, LAMBDA_JUN)
     assert relative_error(model, reference) <= 1e-5
     assert relative_error(model, reference_gradients(rollouts(), "token-mean", 1e-6)) > 1e-2
+
+
+def test_trainer_divides_means_over_responses_by_all_responses_of_an_update() -> None:
+    """Those without a token of the senior's among them, which the mean over tokens leaves out."""
+    every = rollouts()
+    trained = sum(any(narrowed(one)) for one in every)
+    assert trained < len(every)
+    for mode, share in (
+        ("token-mean", 1.0),
+        ("seq-mean-token-mean", trained / len(every)),
+        ("seq-mean-token-sum", trained / len(every)),
+    ):
+        model = tiny_model()
+        loss_of_micro_batches(model, 0.0, patch=False, mode=mode).backward()
+        reference = reference_gradients(every, mode, 1e-6)
+        scaled = {name: gradient * share for name, gradient in reference.items()}
+        assert relative_error(model, scaled) <= 1e-5, mode
+        if share < 1:
+            assert relative_error(model, reference) > 1e-2
+    # Both trainers say so: the number of an update's responses is settled before any is written.
+    for module in ("verl.trainer.ppo.v1.trainer_base", "verl.trainer.ppo.ray_trainer"):
+        source = source_of(module)
+        assert re.search(r'global_batch_size"?[:=]\s*ppo_mini_batch_size,', source)
 
 
 def test_weight_of_0_changes_no_bit_of_the_gradient() -> None:
