@@ -193,10 +193,11 @@ def test_command_brings_tandem_into_workers_that_uv_runs(
     assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True]
 
 
-def test_command_brings_tandem_into_a_running_cluster_beside_another_hook(
+def test_command_brings_tandem_into_a_submitted_job_beside_another_hook(
     openrlhf: OpenRLHFSetup, tmp_path: Path
 ) -> None:
-    """A Ray that was started without tandem's variables, and a hook of somebody else's; with the
+    """A Ray that was started without tandem's variables, to which a job is submitted with the
+    settings in its runtime environment, where a hook of somebody else's amends it; with the
     reference in the loss, senior and team evaluated apart, and the reward that `tandem path
     reward-openrlhf` names."""
     from tandem_plugin.grading.rewards import openrlhf_reward
@@ -208,6 +209,7 @@ def test_command_brings_tandem_into_a_running_cluster_beside_another_hook(
         "validation": "both",
     }
     variables = {"TANDEM_TEST_CAPTURE": str(tmp_path)}
+    asked = {"TANDEM_CONFIG": json.dumps(settings)}
     with openrlhf.bench.cluster(hooks="capture_openrlhf", environment=variables) as address:
         run = openrlhf.bench.run(
             *("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.01"),
@@ -215,7 +217,9 @@ def test_command_brings_tandem_into_a_running_cluster_beside_another_hook(
             *("--eval.n_samples_per_prompt", "2", "--train.micro_batch_size", "1"),
             *("--reward.remote_url", openrlhf_reward.__file__),
             environment={
-                "TANDEM_CONFIG": json.dumps(settings),
+                **asked,
+                # What Ray's job manager tells the entry point of a job that it starts.
+                "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"runtime_env": {"env_vars": asked}}),
                 "RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.keep",
                 "RAY_ADDRESS": address,
             },

@@ -15,6 +15,7 @@ from tandem_plugin.engine.patches import PREFIX, SPECULATIVE_PREFIX
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configuration as speculative
 from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.versions import check_version
 
 __all__ = ["create_tandem_config"]
 
@@ -38,6 +39,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     Raises :class:`ConfigError` or :class:`EngineError` before anything is loaded.
     """
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
+    _warn_of_version()
     refusals.check_arguments(args)
     trainers = [trainer for trainer in _TRAINER_OF if trainer in sys.modules]
     for trainer in trainers:
@@ -77,6 +79,13 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         rules.fingerprint,
     )
     return vllm_config
+
+
+def _warn_of_version() -> None:
+    from vllm import __version__
+
+    if warning := check_version("vllm", __version__):
+        logger.warning("%s", warning)
 
 
 def _senior_architecture(args: Any) -> str:
