@@ -20,6 +20,7 @@ FLAGS = ["--tandem.schedule", "word"]
         (["--algo.advantage.estimator", "gae"], "estimator gae does not work with tandem"),
         (["--algo.kl.target", "6"], "--algo.kl.target 6.0 does not go with tandem"),
         (["--tandem.p", "1.5"], "p=1.5"),
+        (["--ds.lora.rank", "8"], "--ds.lora.rank 8 does not go with tandem"),
     ],
 )
 def test_setting_that_does_not_go_with_tandem(
