@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -13,10 +14,13 @@ from tandem_openrlhf.settings import tandem_config
 from tandem_plugin.errors import EngineError
 from tandem_plugin.wrapping import wrap_once
 
-__all__ = ["FRAMEWORK", "MEND", "check_driver", "check_worker", "confirm_in_actors"]
+__all__ = ["FAILURE", "FRAMEWORK", "MEND", "check_driver", "check_worker", "confirm_in_actors"]
 
 FRAMEWORK = "OpenRLHF"
 """As :mod:`tandem_adapters.in_place` knows it."""
+
+FAILURE = "TANDEM_NOT_READY"
+"""The environment variable in which a worker process notes why it could not be made ready."""
 
 MEND = 'Install OpenRLHF 0.11.2: pip install "openrlhf==0.11.2".'
 
@@ -75,6 +79,11 @@ def check_worker(actor: str, settings: Mapping[str, Any] | None) -> None:
 
     actor: the name of the actor class that is about to begin here. settings: the driver's.
     """
+    if failure := os.environ.get(FAILURE):
+        raise EngineError(
+            f"The run asks for tandem, but the worker process of {actor} could not be made ready: "
+            f"{failure.rstrip('.')}. Nothing was generated or trained."
+        )
     config = tandem_config() if is_in_place(FRAMEWORK) else None
     if config is None or config.settings() != settings:
         why = "was not made ready for it" if config is None else "has other settings"

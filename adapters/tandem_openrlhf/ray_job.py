@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tandem_openrlhf import patches
-from tandem_openrlhf.presence import check_driver
+from tandem_openrlhf.presence import FAILURE, check_driver
 from tandem_openrlhf.settings import VARIABLE
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
@@ -65,11 +65,21 @@ def amended(runtime_env: Mapping[str, Any] | None, config: TandemConfig) -> dict
 
 
 def worker_hook(settings: Mapping[str, Any]) -> Callable[[], None]:
-    """What makes a worker process ready: it is sent to the workers as it is, settings included."""
-    text = json.dumps(settings)
+    """What makes a worker process ready: it is sent to the workers as it is, settings included.
+
+    It never raises, for Ray would start one worker after the other: it leaves a note of what is
+    wrong for the actor that begins there. It imports for itself, so that a node without the package
+    can read it.
+    """
+    text, variable, note = json.dumps(settings), VARIABLE, FAILURE
 
     def make_ready_for_tandem() -> None:
-        os.environ[VARIABLE] = text
-        patches.apply()
+        os.environ[variable] = text
+        try:
+            from tandem_openrlhf import patches
+
+            patches.apply()
+        except Exception as error:
+            os.environ[note] = f"{type(error).__name__}: {error}"
 
     return make_ready_for_tandem

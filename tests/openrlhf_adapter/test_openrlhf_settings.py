@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from tandem_openrlhf import train_ppo_ray
-from tandem_openrlhf.presence import check_worker
+from tandem_openrlhf.presence import FAILURE, check_worker
+from tandem_openrlhf.ray_job import worker_hook
 from tandem_openrlhf.settings import VARIABLE, split_arguments, tandem_config
 from tandem_plugin import ConfigError, EngineError, TandemConfig
 
@@ -172,6 +174,34 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     check_worker("Engine", driver)
     with pytest.raises(EngineError, match="worker process of Engine has other settings"):
         check_worker("Engine", {**driver, "schedule": "word"})
+
+
+def test_worker_that_cannot_be_made_ready_starts_and_says_why(
+    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray would start workers for ever, were its hook to fail."""
+    monkeypatch.setenv(FAILURE, "")
+    train_ppo_ray.prepare(["--tandem.schedule", "word"])
+    ray_init()
+    monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", [("openrlhf.renamed", print)])
+    installed["runtime_env"]["worker_process_setup_hook"]()
+    with pytest.raises(EngineError, match=r"of Engine could not .* no module openrlhf\.renamed"):
+        check_worker("Engine", {})
+
+
+def test_node_without_the_package_can_read_what_makes_its_workers_ready() -> None:
+    cloudpickle = pytest.importorskip("ray.cloudpickle", reason="Ray is not installed")
+    sent = cloudpickle.dumps(worker_hook({"schedule": "word"}))
+    program = (
+        "import os, sys, ray.cloudpickle\n"
+        "sys.modules['tandem_openrlhf'] = sys.modules['tandem_plugin'] = None\n"
+        f"ray.cloudpickle.loads({sent!r})()\n"
+        f"print(os.environ[{FAILURE!r}])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "ModuleNotFoundError: import of tandem_openrlhf halted" in said
 
 
 def test_job_with_another_hook_for_its_workers_is_refused(installed: dict[str, Any]) -> None:
