@@ -268,10 +268,12 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "verl.workers.rollout.vllm_rollout", ModuleType("verl"))
-    monkeypatch.delitem(sys.modules, "tandem_verl.patches", raising=False)
+    monkeypatch.setattr("tandem_adapters.in_place._PLACED", {"OpenRLHF": ()})
+    # Imported, as by whatever refers to it, is not yet in place.
+    monkeypatch.setitem(sys.modules, "tandem_verl.patches", ModuleType("patches"))
     with pytest.raises(EngineError, match="the trainer's tandem adapter is not active"):
         configure(checkpoints["senior"], {"schedule": "word"})
-    monkeypatch.setitem(sys.modules, "tandem_verl.patches", ModuleType("patches"))
+    monkeypatch.setattr("tandem_adapters.in_place._PLACED", {"verl": ()})
     config = configure(checkpoints["senior"], {"schedule": "word"})
     assert config.additional_config["tandem"]["require"] is True
 
