@@ -14,7 +14,7 @@ import pytest
 
 from tandem_openrlhf import train_ppo_ray
 from tandem_openrlhf.presence import FAILURE, check_worker
-from tandem_openrlhf.ray_job import worker_hook
+from tandem_openrlhf.ray_job import amended, worker_hook
 from tandem_openrlhf.settings import VARIABLE, split_arguments, tandem_config
 from tandem_plugin import ConfigError, EngineError, TandemConfig
 
@@ -160,11 +160,11 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     given = {"env_vars": {"A": "1"}}
     ray_init("local", runtime_env=given, num_cpus=2)
     assert given == {"env_vars": {"A": "1"}}
-    amended = installed.pop("runtime_env")
+    sent = installed.pop("runtime_env")
     assert installed == {"address": "local", "num_cpus": 2}
-    assert amended["env_vars"] == {"A": "1"}
+    assert sent["env_vars"] == {"A": "1"}
     assert os.environ["RAY_RUNTIME_ENV_HOOK"] == "another.hook"
-    make_ready = amended["worker_process_setup_hook"]
+    make_ready = sent["worker_process_setup_hook"]
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr("tandem_adapters.in_place._PLACED", {})
     driver = TandemConfig.from_mapping({"schedule": "chunk"}).settings()
@@ -202,6 +202,25 @@ def test_node_without_the_package_can_read_what_makes_its_workers_ready() -> Non
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert "ModuleNotFoundError: import of tandem_openrlhf halted" in said
+
+
+def test_workers_that_uv_runs_are_made_ready_as_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Under ``uv run`` Ray itself calls a hook of its own, and not the one of the environment."""
+    uv = pytest.importorskip("ray._private.runtime_env.uv_runtime_env_hook", reason="no Ray here")
+    from ray._private.worker import _maybe_modify_runtime_env
+
+    command = ["uv", "run", "--no-project", "python", "-m", "tandem_openrlhf.train_ppo_ray"]
+    monkeypatch.setattr(uv, "_get_uv_run_cmdline", lambda: command)
+    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.called")
+    monkeypatch.chdir(tmp_path)
+    config = TandemConfig.from_mapping({"schedule": "word"})
+    given = amended({"env_vars": {"A": "1"}}, config)
+    reached = _maybe_modify_runtime_env(given, False)
+    assert reached["py_executable"].startswith("uv run --no-project --python")
+    assert reached["env_vars"] == {"A": "1"}
+    assert reached["worker_process_setup_hook"] is given["worker_process_setup_hook"]
 
 
 def test_job_with_another_hook_for_its_workers_is_refused(installed: dict[str, Any]) -> None:
