@@ -213,6 +213,8 @@ def test_workers_that_uv_runs_are_made_ready_as_well(
 
     command = ["uv", "run", "--no-project", "python", "-m", "tandem_openrlhf.train_ppo_ray"]
     monkeypatch.setattr(uv, "_get_uv_run_cmdline", lambda: command)
+    # verl, where it was imported before, switches this off.
+    monkeypatch.setattr("ray._private.ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV", True)
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.called")
     monkeypatch.chdir(tmp_path)
     config = TandemConfig.from_mapping({"schedule": "word"})
