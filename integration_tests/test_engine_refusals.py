@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from support.engine import RUNNERS, on_runner
 from support.models import make_model, make_tokenizer
 from support.speculation import has_drafting, needs_drafting
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tandem_plugin.errors import EngineError
+from tandem_plugin.errors import ConfigError, EngineError
 
 
 def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
@@ -69,6 +71,140 @@ def test_serving_options_that_do_not_go_with_tandem_are_refused(
 ) -> None:
     with pytest.raises(EngineError, match=sentence):
         configure(checkpoints["senior"], {"schedule": "word"}, **arguments)
+
+
+def test_front_end_in_rust_is_refused(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
+    with pytest.raises(EngineError, match="VLLM_USE_RUST_FRONTEND is set"):
+        configure(checkpoints["senior"], {"schedule": "word"})
+    assert configure(checkpoints["senior"], None)
+
+
+def test_junior_that_reads_fewer_tokens_than_the_engine_is_refused(
+    checkpoints: dict[str, Path],
+) -> None:
+    longer = {"hf_overrides": {"max_position_embeddings": 4096}, "max_model_len": 2048}
+    with pytest.raises(EngineError, match=r"max_model_len=2048.*_embeddings=1024"):
+        configure(checkpoints["senior"], {"junior": str(checkpoints["other"])}, **longer)
+
+
+def test_junior_that_keeps_state_outside_attention_is_refused(
+    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any
+) -> None:
+    from transformers import Mamba2Config
+
+    tokenizer.save_pretrained(tmp_path)
+    config = Mamba2Config(
+        vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_heads=4, head_dim=32
+    )
+    config.architectures = ["Mamba2ForCausalLM"]
+    config.save_pretrained(tmp_path)
+    with pytest.raises(EngineError, match="keeps state outside paged attention"):
+        configure(checkpoints["senior"], {"junior": str(tmp_path)})
+
+
+ROPE = {"rope_type": "default", "rope_theta": 123.0}
+OVERRIDES = {"rope_parameters": ROPE, "max_position_embeddings": 4096, "head_dtype": "float32"}
+LOCKSTEP_OR_DRAFTING = [
+    ("v1", "lockstep"),
+    pytest.param("v2", "speculative", marks=needs_drafting),
+]
+
+
+def junior_of(config: Any) -> Any:
+    """The junior's model configuration, as a worker makes it."""
+    from tandem_plugin.engine.junior import junior_model_config
+
+    return junior_model_config(pickle.loads(pickle.dumps(config)))
+
+
+@pytest.mark.parametrize(("runner", "mode"), LOCKSTEP_OR_DRAFTING)
+@pytest.mark.parametrize("named", [None, "{}", "{}/", "{}/../senior"])
+def test_junior_with_the_seniors_checkpoint_is_read_as_the_senior_is(
+    checkpoints: dict[str, Path], runner: str, mode: str, named: str | None
+) -> None:
+    senior = str(checkpoints["senior"])
+    tandem = {"mode": mode, "junior": named and named.format(senior)}
+    with on_runner(runner):
+        config = configure(
+            checkpoints["senior"],
+            tandem,
+            hf_overrides=OVERRIDES,
+            max_model_len=2048,
+            dtype="bfloat16",
+            quantization="fp8",
+            revision="refs/pr/1",
+        )
+    models = [config.model_config, junior_of(config)]
+    if mode == "speculative":
+        models.append(config.speculative_config.draft_model_config)
+        assert models[-1].hf_config.architectures == ["TandemJunior"]
+    else:
+        assert models[-1].hf_config.architectures == ["Qwen3ForCausalLM"]
+    for model in models:
+        assert model.model == senior
+        assert model.hf_config.rope_parameters == ROPE
+        assert model.hf_config.max_position_embeddings == 4096
+        assert (model.dtype, model.head_dtype) == (torch.bfloat16, torch.float32)
+        assert (model.max_model_len, model.quantization) == (2048, "fp8")
+        assert model.revision == config.model_config.revision == "refs/pr/1"
+
+
+def test_overrides_by_a_function_reach_the_junior_with_the_seniors_checkpoint(
+    checkpoints: dict[str, Path],
+) -> None:
+    def override(hf_config: Any) -> Any:
+        hf_config.rope_parameters = ROPE
+        return hf_config
+
+    from tandem_plugin.engine.junior import junior_model_config
+
+    config = configure(checkpoints["senior"], {}, hf_overrides=override)
+    junior = junior_model_config(config)
+    assert junior.hf_config.architectures == ["Qwen3ForCausalLM"]
+    assert junior.hf_config.rope_parameters == ROPE
+
+
+def test_quantisation_of_weights_to_come_is_not_the_juniors(checkpoints: dict[str, Path]) -> None:
+    """A trainer that starts from dummies sends quantised weights; the checkpoint's are not."""
+    quantised = {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+    }
+    arguments = {"hf_overrides": {"quantization_config": quantised}, "dtype": "bfloat16"}
+    for load_format, expected in (("dummy", None), ("auto", "fp8")):
+        config = configure(checkpoints["senior"], {}, load_format=load_format, **arguments)
+        assert config.model_config.quantization == "fp8"
+        assert junior_of(config).quantization == expected
+
+
+@pytest.mark.parametrize(("runner", "mode"), LOCKSTEP_OR_DRAFTING)
+def test_junior_with_another_checkpoint_keeps_its_own_configuration(
+    checkpoints: dict[str, Path], runner: str, mode: str
+) -> None:
+    """What the engine computes with is the junior's as well: types and length."""
+    tandem = {"mode": mode, "junior": str(checkpoints["other"])}
+    with on_runner(runner):
+        config = configure(
+            checkpoints["senior"],
+            tandem,
+            hf_overrides=OVERRIDES,
+            max_model_len=512,
+            dtype="bfloat16",
+            quantization="fp8",
+        )
+    models = [junior_of(config)]
+    if mode == "speculative":
+        models.append(config.speculative_config.draft_model_config)
+    for model in models:
+        assert model.model == str(checkpoints["other"])
+        assert model.hf_config.rope_parameters["rope_theta"] != ROPE["rope_theta"]
+        assert model.hf_config.max_position_embeddings == 1024
+        assert (model.dtype, model.head_dtype) == (torch.bfloat16, torch.float32)
+        assert (model.max_model_len, model.quantization) == (512, None)
 
 
 def test_model_runner_v2_is_bound_without_a_logits_processor(
@@ -314,3 +450,39 @@ def test_balancing_experts_does_not_go_with_a_junior_that_has_some(
         return
     with pytest.raises(EngineError, match="enable_eplb does not go with the junior"):
         create_tandem_config(create, args)
+
+
+class Hashed:
+    """What another plugin of vLLM may put into ``additional_config``: an object with a hash."""
+
+    def compute_hash(self) -> str:
+        return "another"
+
+
+def test_requests_enter_engines_whose_additional_config_is_another_plugins_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    from tandem_plugin.engine.patches import wrap_request_admission
+
+    monkeypatch.setattr(InputProcessor, "process_inputs", lambda processor, *rest: rest)
+    wrap_request_admission()
+    for additional in (Hashed(), None, {"other": 1}):
+        processor = SimpleNamespace(vllm_config=SimpleNamespace(additional_config=additional))
+        assert InputProcessor.process_inputs(processor, "1", "x", "params") == ("1", "x", "params")
+
+
+def test_an_engine_with_another_plugins_object_is_left_alone(checkpoints: dict[str, Path]) -> None:
+    from vllm.engine.arg_utils import EngineArgs
+
+    other = Hashed()
+    args = EngineArgs(str(checkpoints["senior"]), max_model_len=256, additional_config=other)
+    assert args.create_engine_config().additional_config is other
+
+
+def test_tandem_llm_refuses_another_plugins_object() -> None:
+    from tandem_plugin.engine import TandemLLM
+
+    with pytest.raises(ConfigError, match="additional_config is a Hashed, which holds no tandem"):
+        TandemLLM("model", tandem={}, additional_config=Hashed())

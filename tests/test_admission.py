@@ -81,3 +81,20 @@ def test_samples_keep_the_length_of_the_prompt():
     sample = admission.sample_params(params, 1)
     assert sample.extra_args["tandem"] == {"seed": sample_seed(1, 1), "prompt_length": 3}
     assert sample.extra_args["other"] == 2
+
+
+def test_prompt_that_comes_in_parts_is_refused_in_tandem_alone(engine: Any, rules: TandemRules):
+    engine(90, 90)
+    asked = rules.for_request({"seed": 1})
+    admission.check_input(asked, grows=False)
+    admission.check_input(None, grows=True)
+    with pytest.raises(RequestError, match="comes in parts") as error:
+        admission.check_input(asked, grows=True)
+    assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
+
+
+def test_beam_search_is_the_clients_error(engine: Any):
+    engine(90, 90)
+    with pytest.raises(RequestError, match="Beam search does not go with tandem") as error:
+        admission.refuse_beam_search()
+    assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)

@@ -19,9 +19,11 @@ from tandem_plugin.seeds import sample_seed
 
 __all__ = [
     "check_begun",
+    "check_input",
     "check_nobody_asked",
     "check_prompt",
     "check_request",
+    "refuse_beam_search",
     "sample_params",
     "tandem_argument",
 ]
@@ -70,6 +72,30 @@ def check_begun(asked: Asked | None, samples: int, token_ids: Sequence[int] | No
                 f"n={samples}, but the prompt ends with {len(begun)} tokens of a response, and a "
                 "response has one seed: send one request for each response that is to go on."
             )
+
+
+def check_input(asked: Asked | None, *, grows: bool) -> None:
+    """Raise :class:`RequestError` for a request in tandem whose prompt comes in parts.
+
+    grows: whether further parts of the prompt may follow what was generated. The response would be
+    several, and nobody has shown which draws the later ones follow.
+    """
+    if asked is not None and grows:
+        with _clients_error():
+            raise RequestError(
+                "A prompt that comes in parts (vLLM's StreamingInput) does not go with tandem. "
+                "Send the whole prompt in one request."
+            )
+
+
+def refuse_beam_search() -> None:
+    """Raise :class:`RequestError`: a beam has no author."""
+    with _clients_error():
+        raise RequestError(
+            "Beam search does not go with tandem: it compares continuations that different authors "
+            "would write. Leave use_beam_search out, or use an engine without tandem for the "
+            "senior's."
+        )
 
 
 def check_nobody_asked() -> None:

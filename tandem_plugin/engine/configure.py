@@ -11,7 +11,17 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
 from tandem_plugin.engine.experts import check_experts
-from tandem_plugin.engine.patches import PREFIX, SPECULATIVE_PREFIX
+from tandem_plugin.engine.junior import (
+    is_seniors_checkpoint,
+    junior_model_config,
+    with_overrides,
+)
+from tandem_plugin.engine.patches import (
+    PREFIX,
+    SPECULATIVE_PREFIX,
+    without_prefix,
+    wrap_offline_beam_search,
+)
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configuration as speculative
 from tandem_plugin.errors import ConfigError, EngineError
@@ -47,22 +57,33 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     architecture = _senior_architecture(args)
     junior = config.junior or str(args.model)
     _check_junior(junior)
+    is_own = is_seniors_checkpoint(junior, str(args.model), args.revision)
+    junior = str(args.model) if is_own else junior
 
     settings = config.settings() | {"junior": junior, "require": config.require or bool(trainers)}
     args.additional_config = {**args.additional_config, "tandem": settings}
     prefix = SPECULATIVE_PREFIX if config.drafts else PREFIX
-    args.hf_overrides = _with_architecture(args.hf_overrides, prefix + architecture)
+    args.hf_overrides = with_overrides(
+        args.hf_overrides, {"architectures": [prefix + architecture]}
+    )
     asked_for_async = args.async_scheduling
     if config.drafts:
-        speculative.ask_for_drafts(args, config, junior)
+        revisions = (args.revision, args.code_revision) if is_own else (None, None)
+        speculative.ask_for_drafts(args, config, junior, *revisions)
 
     vllm_config = create(args, *rest, **options)
 
+    wrap_offline_beam_search()
     refusals.check_config(vllm_config)
-    check_experts(vllm_config, junior)
+    if is_own:  # vLLM may have put another name of the checkpoint
+        junior = settings["junior"] = vllm_config.model_config.model
+        vllm_config.additional_config["tandem"] = settings
+    junior_config = junior_model_config(vllm_config)
+    refusals.check_junior(vllm_config, junior_config)
+    check_experts(vllm_config, junior_config)
     if config.drafts:
+        speculative.make_junior_the_draft(vllm_config, junior_config)
         speculative.check_drafting(vllm_config, config)
-        speculative.make_junior_the_draft(vllm_config)
         speculative.choose_scheduler(vllm_config, config)
     bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules
@@ -106,25 +127,13 @@ def _senior_architecture(args: Any) -> str:
         raise EngineError(
             f"The senior's checkpoint {str(args.model)!r} names no architecture in its config.json."
         )
-    architecture = str(architectures[0]).removeprefix(SPECULATIVE_PREFIX).removeprefix(PREFIX)
+    architecture = without_prefix(str(architectures[0]))
     if architecture not in ModelRegistry.models:
         raise EngineError(
             f"The senior's architecture {architecture!r} is not one that vLLM implements itself; "
             "tandem needs one of vLLM's own models."
         )
     return architecture
-
-
-def _with_architecture(overrides: Any, architecture: str) -> Any:
-    if overrides is None or isinstance(overrides, dict):
-        return {**(overrides or {}), "architectures": [architecture]}
-
-    def override(hf_config: Any) -> Any:
-        hf_config = overrides(hf_config)
-        hf_config.architectures = [architecture]
-        return hf_config
-
-    return override
 
 
 def _check_junior(junior: str) -> None:

@@ -2,9 +2,91 @@
 
 from __future__ import annotations
 
+import copy
+import os
+from dataclasses import fields
 from typing import Any
 
-__all__ = ["load_junior"]
+from tandem_plugin.engine.patches import without_prefix
+from tandem_plugin.errors import EngineError
+
+__all__ = [
+    "is_seniors_checkpoint",
+    "junior_model_config",
+    "load_junior",
+    "senior_model_config",
+    "with_overrides",
+]
+
+
+def is_seniors_checkpoint(junior: str, senior: str, revision: str | None) -> bool:
+    """Whether the junior's name is another one of the senior's checkpoint.
+
+    senior: the engine's model, a name or a folder. revision: the senior's.
+    """
+    if junior == senior:
+        return True
+    if not os.path.isdir(senior):
+        return False
+    return os.path.realpath(_folder(junior, revision)) == os.path.realpath(senior)
+
+
+def _folder(junior: str, revision: str | None) -> str:
+    """The junior's folder; without the Hub vLLM takes that of its cache where a name is given."""
+    from huggingface_hub import constants, snapshot_download
+
+    path = os.path.expanduser(junior)
+    if os.path.isdir(path) or not constants.HF_HUB_OFFLINE:
+        return path
+    try:
+        return str(snapshot_download(junior, revision=revision, local_files_only=True))
+    except (OSError, ValueError):  # the cache has none
+        return path
+
+
+def senior_model_config(vllm_config: Any) -> Any:
+    """The senior's model configuration, also from that of the speculative mode's draft model."""
+    drafting = vllm_config.speculative_config
+    return vllm_config.model_config if drafting is None else drafting.target_model_config
+
+
+def junior_model_config(vllm_config: Any) -> Any:
+    """The junior's model configuration: the same in the front end and in every worker.
+
+    The senior's own checkpoint is read as the senior reads it: revision, overrides of its
+    configuration (rope among them), quantisation, length. Another checkpoint is read as its own
+    config.json says. In both, what the engine computes with is the junior's too: dtype, the output
+    layer's type (``head_dtype``), ``max_model_len``, ``trust_remote_code``. Raises
+    :class:`EngineError` for a checkpoint that cannot run so, such as one that reads fewer tokens.
+    """
+    from vllm.config import ModelConfig
+
+    senior = senior_model_config(vllm_config)
+    path = vllm_config.additional_config["tandem"]["junior"]
+    if path == senior.model:
+        settings = {f.name: getattr(senior, f.name) for f in fields(senior) if f.init}
+        settings |= {"skip_tokenizer_init": True, **_as_checkpoint(senior, vllm_config)}
+        return ModelConfig(**settings)
+    head_dtype = getattr(senior.hf_config, "head_dtype", None)
+    try:
+        return ModelConfig(
+            model=path,
+            tokenizer=senior.tokenizer,
+            tokenizer_revision=senior.tokenizer_revision,
+            skip_tokenizer_init=True,
+            trust_remote_code=senior.trust_remote_code,
+            dtype=senior.dtype,
+            seed=senior.seed,
+            max_model_len=senior.max_model_len,
+            enforce_eager=senior.enforce_eager,
+            disable_sliding_window=senior.disable_sliding_window,
+            hf_overrides={} if head_dtype is None else {"head_dtype": head_dtype},
+        )
+    except ValueError as error:
+        raise EngineError(
+            f"The junior {path!r} does not go with this engine (max_model_len="
+            f"{senior.max_model_len}, dtype={senior.dtype}): {_told(error)}"
+        ) from error
 
 
 def load_junior(vllm_config: Any) -> Any:
@@ -15,30 +97,72 @@ def load_junior(vllm_config: Any) -> Any:
     checkpoint, also when the senior's start as dummies.
     """
     from vllm.compilation.backends import set_model_tag
-    from vllm.config import LoadConfig, ModelConfig
     from vllm.config.utils import replace
     from vllm.model_executor.model_loader import get_model
 
-    senior = vllm_config.model_config
-    path = vllm_config.additional_config["tandem"]["junior"]
-    model_config = ModelConfig(
-        model=path,
-        tokenizer=senior.tokenizer,
-        skip_tokenizer_init=True,
-        trust_remote_code=senior.trust_remote_code,
-        dtype=senior.dtype,
-        seed=senior.seed,
-        max_model_len=senior.max_model_len,
-        enforce_eager=senior.enforce_eager,
-    )
-    load_config = LoadConfig(load_format="auto", download_dir=vllm_config.load_config.download_dir)
+    model_config = junior_model_config(vllm_config)
     # As vLLM itself makes a draft model's configuration: the same engine, another model. The
     # compilation config stays shared, since attention layers register themselves in it.
     junior_config = replace(
-        vllm_config, model_config=model_config, load_config=load_config, quant_config=None
+        vllm_config,
+        model_config=model_config,
+        load_config=_load_config(vllm_config),
+        quant_config=None,
     )
     with set_model_tag("junior"):
         model = get_model(vllm_config=junior_config, model_config=model_config, prefix="junior")
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return model
+
+
+def _load_config(vllm_config: Any) -> Any:
+    """How the junior's weights are read: as the senior's where they are the same and no dummies."""
+    from vllm.config import LoadConfig
+
+    of_senior = vllm_config.load_config
+    is_own = vllm_config.additional_config["tandem"]["junior"] == (
+        senior_model_config(vllm_config).model
+    )
+    if is_own and of_senior.load_format != "dummy":
+        return copy.copy(of_senior)
+    return LoadConfig(load_format="auto", download_dir=of_senior.download_dir)
+
+
+def _as_checkpoint(senior: Any, vllm_config: Any) -> dict[str, Any]:
+    """What differs in the configuration of a junior with the senior's own checkpoint.
+
+    Its architecture has its plain name. Where the senior starts from dummies, a quantisation that
+    was asked for is that of the weights to come, not the checkpoint's, from which the junior is
+    loaded: it then keeps the checkpoint's.
+    """
+    overrides = senior.hf_overrides
+    plain = {"architectures": [without_prefix(name) for name in senior.hf_config.architectures]}
+    if vllm_config.load_config.load_format != "dummy":
+        return {"hf_overrides": with_overrides(overrides, plain)}
+    unquantised = ("quantization", "quantization_config")
+    if not callable(overrides):
+        overrides = {k: v for k, v in (overrides or {}).items() if k not in unquantised}
+    return {
+        "hf_overrides": with_overrides(overrides, plain),
+        **{name: None for name in unquantised if hasattr(senior, name)},
+    }
+
+
+def with_overrides(overrides: Any, more: dict[str, Any]) -> Any:
+    """Overrides of a model's configuration, a mapping or a function, and more of them."""
+    if overrides is None or isinstance(overrides, dict):
+        return {**(overrides or {}), **more}
+
+    def override(hf_config: Any) -> Any:
+        hf_config = overrides(hf_config)
+        hf_config.update(more)
+        return hf_config
+
+    return override
+
+
+def _told(error: ValueError) -> str:
+    """The sentence of an error, without what pydantic writes around it."""
+    problems = error.errors() if hasattr(error, "errors") else []
+    return str(problems[0]["msg"] if problems else error).removeprefix("Value error, ")

@@ -42,7 +42,13 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     def __init__(
         self, model: str, *, tandem: Mapping[str, Any] | None = None, **arguments: Any
     ) -> None:
-        additional = dict(arguments.pop("additional_config", None) or {})
+        additional = arguments.pop("additional_config", None) or {}
+        if not isinstance(additional, Mapping):
+            raise ConfigError(
+                f"additional_config is a {type(additional).__name__}, which holds no tandem "
+                "settings: give a mapping, or leave it out."
+            )
+        additional = dict(additional)
         if tandem is not None and "tandem" in additional:
             raise ConfigError(
                 "The tandem settings were given twice: as tandem=... and in additional_config. "
@@ -133,6 +139,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         outputs: list[Any] = super().wait_for_completion(kind, use_tqdm=use_tqdm)
         for output in outputs:
             self._sign(output)
+        self._asked.clear()  # the engine is empty: what is left was aborted
         return outputs
 
     def stream(
@@ -142,7 +149,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
 
         requests: (key, prompt, sampling parameters, tandem) of each; keys come back with the
         outputs. Requests are taken from the iterable as others finish. When the caller stops early
-        or an error comes, what is still in the engine is aborted.
+        or an error comes, what is still in the engine is aborted. Of a request that somebody else
+        aborts, nothing comes.
         """
         if self.llm_engine.has_unfinished_requests():
             raise EngineError(
@@ -163,7 +171,11 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
                         key, _ = running.pop(output.request_id)
                         self._sign(output)
                         yield key, output
+                if not self.llm_engine.has_unfinished_requests():
+                    self._forget(running)  # somebody else aborted them
+                    running.clear()
         finally:
+            self._forget(running)
             if running:
                 self.llm_engine.abort_request([name for _, name in running.values()], internal=True)
 
@@ -199,6 +211,11 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     def _noted(self, names: list[str], asked: list[Asked | None]) -> list[str]:
         self._asked.update(zip(map(_external, names), asked, strict=True))
         return names
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """No output comes of these requests any more."""
+        for name in names:
+            self._asked.pop(name, None)
 
     def _sign(self, output: RequestOutput) -> None:
         """Replay who wrote each token of an output, and say so on it."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tandem_plugin.wrapping import wrap_once
 
 __all__ = [
+    "asks_for_tandem",
     "copy_juniors_out_once",
     "draft_as_many_as_asked",
     "give_drafts_their_targets_ids",
@@ -20,7 +21,10 @@ __all__ = [
     "let_workers_tell_of_drafts",
     "pack_cpu_linear_weights_anew",
     "register_architectures",
+    "without_prefix",
+    "wrap_beam_search",
     "wrap_engine_config",
+    "wrap_offline_beam_search",
     "wrap_request_admission",
     "wrap_samples",
 ]
@@ -29,6 +33,19 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "Tandem"
 SPECULATIVE_PREFIX = PREFIX + "Speculative"
+
+
+def without_prefix(architecture: str) -> str:
+    """An architecture's plain name, from that of its tandem form as well."""
+    return architecture.removeprefix(SPECULATIVE_PREFIX).removeprefix(PREFIX)
+
+
+def asks_for_tandem(additional_config: Any) -> bool:
+    """Whether an engine's ``additional_config`` asks for tandem.
+
+    vLLM takes any object there, and other plugins put theirs.
+    """
+    return isinstance(additional_config, Mapping) and "tandem" in additional_config
 
 
 def register_architectures() -> None:
@@ -71,8 +88,7 @@ def wrap_engine_config() -> None:
     from vllm.engine.arg_utils import EngineArgs
 
     def wrapper(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
-        additional = args.additional_config
-        if not isinstance(additional, dict) or "tandem" not in additional:
+        if not asks_for_tandem(args.additional_config):
             return create(args, *rest, **options)
         from tandem_plugin.engine.configure import create_tandem_config
 
@@ -100,10 +116,16 @@ def wrap_request_admission() -> None:
         *rest: Any,
         **options: Any,
     ) -> Any:
-        if "tandem" in (processor.vllm_config.additional_config or {}):
-            from tandem_plugin.engine.admission import check_begun, check_prompt, check_request
+        if asks_for_tandem(processor.vllm_config.additional_config):
+            from tandem_plugin.engine.admission import (
+                check_begun,
+                check_input,
+                check_prompt,
+                check_request,
+            )
 
             asked = check_request(processor.vllm_config, params)
+            check_input(asked, grows=bool(options.get("resumable")))
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_begun(asked, getattr(params, "n", 1), request.prompt_token_ids)
@@ -115,6 +137,39 @@ def wrap_request_admission() -> None:
         return process(processor, request_id, prompt, params, *rest, **options)
 
     wrap_once(InputProcessor, "process_inputs", wrapper)
+
+
+def wrap_beam_search() -> None:
+    """Refuse the beam search that a request to a tandem engine's server asks for.
+
+    Touches: ``BeamSearchOnlineMixin.beam_search`` (``use_beam_search`` over HTTP and in batch
+    files). Versions: 0.24 to 0.32. Why: it makes requests of one token of its own, without what the
+    user's says about tandem, so that the senior alone would answer. Goes when: it passes
+    ``extra_args`` on, which the door then refuses.
+    """
+    from vllm.entrypoints.generate.beam_search.online import BeamSearchOnlineMixin
+
+    wrap_once(BeamSearchOnlineMixin, "beam_search", _refuse_beams)
+
+
+def wrap_offline_beam_search() -> None:
+    """Refuse ``LLM.beam_search`` of a tandem engine.
+
+    Touches: ``BeamSearchOfflineMixin.beam_search``. Versions, why, goes when: as
+    :func:`wrap_beam_search`, which every process can afford to import and this one's module not.
+    """
+    from vllm.entrypoints.generate.beam_search.offline import BeamSearchOfflineMixin
+
+    wrap_once(BeamSearchOfflineMixin, "beam_search", _refuse_beams)
+
+
+def _refuse_beams(search: Callable[..., Any], owner: Any, *rest: Any, **options: Any) -> Any:
+    engine = getattr(owner, "engine_client", None) or owner.llm_engine
+    if asks_for_tandem(engine.vllm_config.additional_config):
+        from tandem_plugin.engine.admission import refuse_beam_search
+
+        refuse_beam_search()
+    return search(owner, *rest, **options)
 
 
 def wrap_samples() -> None:

@@ -8,6 +8,7 @@ ask for tandem, and no others.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 __all__ = ["register"]
 
@@ -22,6 +23,7 @@ def register() -> None:
         patches.register_architectures()
         patches.wrap_request_admission()
         patches.wrap_samples()
+        patches.wrap_beam_search()
         patches.wrap_engine_config()
     except Exception as error:
         logger.warning("tandem-plugin is not active: %s: %s", type(error).__name__, error)
@@ -37,7 +39,7 @@ def _refuse(error: Exception) -> None:
     create = EngineArgs.create_engine_config
 
     def refused(args: EngineArgs, *rest: object, **options: object) -> object:
-        if isinstance(args.additional_config, dict) and "tandem" in args.additional_config:
+        if isinstance(args.additional_config, Mapping) and "tandem" in args.additional_config:
             raise RuntimeError(
                 "The engine asks for tandem, but tandem-plugin could not be put in place in this "
                 f"vLLM: {type(error).__name__}: {error}. Use a vLLM that it was tested with "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import re
+from typing import Any, NamedTuple
 
+from tandem_plugin.engine.junior import senior_model_config
 from tandem_plugin.errors import EngineError
 
-__all__ = ["check_arguments", "check_config"]
+__all__ = ["Geometry", "check_arguments", "check_config", "check_geometry", "check_junior"]
 
 
 def check_arguments(args: Any) -> None:
@@ -37,6 +40,12 @@ def check_arguments(args: Any) -> None:
             "enable_prompt_embeds does not go with tandem: the junior needs the prompt's token "
             "ids. Remove it."
         )
+    if os.environ.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
+        raise EngineError(
+            "VLLM_USE_RUST_FRONTEND is set: vLLM's front end in Rust sends requests past tandem's "
+            "checks, so a wrong one would end the engine or be answered by the senior alone. "
+            "Unset it."
+        )
 
 
 def check_config(vllm_config: Any) -> None:
@@ -49,6 +58,81 @@ def check_config(vllm_config: Any) -> None:
         )
     if model.runner_type != "generate":
         raise EngineError(f"runner={model.runner_type!r} does not generate; tandem needs generate.")
+    _check_kind(model)
+
+
+def check_junior(vllm_config: Any, junior: Any) -> None:
+    """Raise :class:`EngineError` for a junior that would not run, or run wrong, in this engine.
+
+    junior: its model configuration.
+    """
+    import vllm
+    from vllm.platforms import current_platform
+
+    _check_kind(junior)
+    models = senior_model_config(vllm_config), junior
+    senior, other = (Geometry.of(model, vllm_config.parallel_config) for model in models)
+    check_geometry(senior, other, str(current_platform.device_name), vllm.__version__)
+
+
+class Geometry(NamedTuple):
+    """The shapes of a model's attention, on one device of a tensor-parallel group."""
+
+    query_heads: int
+    kv_heads: int
+    head_size: int
+    is_latent: bool
+    """Multi-head latent attention, whose cache is of another kind."""
+
+    @classmethod
+    def of(cls, model: Any, parallel: Any) -> Geometry:
+        """A model configuration's."""
+        return cls(
+            model.get_num_attention_heads(parallel),
+            model.get_num_kv_heads(parallel),
+            model.get_head_size(),
+            bool(model.use_mla),
+        )
+
+    def __str__(self) -> str:
+        kind = ", latent" if self.is_latent else ""
+        return (
+            f"{self.query_heads} query heads, {self.kv_heads} KV heads, head size "
+            f"{self.head_size}{kind}"
+        )
+
+
+def check_geometry(senior: Geometry, junior: Geometry, device: str, version: str) -> None:
+    """Raise :class:`EngineError` for two attentions that this vLLM does not plan for apart.
+
+    device: vLLM's name of the platform. version: vLLM's. On GPUs, vLLM before 0.29 plans the
+    attention of every layer for the shapes of the engine's own model (vllm-project/vllm#53336), and
+    newer versions do so still for ROCm, for latent attention, and for the head size in Triton's
+    buffers, which a smaller head fits into. CPUs have no such plan: the tests run there.
+    """
+    if senior == junior:
+        return
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if senior.is_latent or junior.is_latent:
+        reason, mend = "vLLM plans latent attention for the senior's shapes alone", ""
+    elif device == "cpu":
+        return
+    elif device != "cuda":
+        reason, mend = f"nobody has shown that vLLM plans for both on {device}", ""
+    elif release < (0, 29):
+        reason = f"vLLM {version} plans a GPU's attention for the senior's shapes alone"
+        mend = ", or use vLLM 0.29 or newer"
+    elif junior.head_size > senior.head_size:
+        reason, mend = "vLLM's buffers are made for the senior's head size", ""
+    else:
+        return
+    raise EngineError(
+        f"The senior's attention has {senior}, the junior's {junior}: {reason}, so the junior's "
+        f"tokens could come out wrong. Choose a junior with the senior's{mend}."
+    )
+
+
+def _check_kind(model: Any) -> None:
     if model.is_multimodal_model:
         raise EngineError(f"{model.model!r} is multimodal; tandem runs text models only.")
     if model.is_hybrid or model.is_attention_free:

@@ -16,10 +16,17 @@ __all__ = ["ask_for_drafts", "check_drafting", "choose_scheduler", "make_junior_
 _SPECULATOR = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
 
 
-def ask_for_drafts(args: Any, config: TandemConfig, junior: str) -> None:
+def ask_for_drafts(
+    args: Any,
+    config: TandemConfig,
+    junior: str,
+    revision: str | None,
+    code_revision: str | None,
+) -> None:
     """Ask vLLM for a draft model, in engine arguments that ask for the speculative mode.
 
-    Raises :class:`EngineError` where this vLLM's Model Runner V2 has none.
+    revision, code_revision: the junior's, where they are not its newest. Raises
+    :class:`EngineError` where this vLLM's Model Runner V2 has none.
     """
     if not _has_speculator():
         import vllm
@@ -42,22 +49,28 @@ def ask_for_drafts(args: Any, config: TandemConfig, junior: str) -> None:
     args.speculative_config = {
         "method": "draft_model",
         "model": junior,
+        "revision": revision,
+        "code_revision": code_revision,
         "num_speculative_tokens": config.drafts,
         "draft_sample_method": "probabilistic",
         "rejection_sample_method": "standard",
     }
 
 
-def make_junior_the_draft(vllm_config: Any) -> None:
+def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
     """Let the speculator make tandem's junior, in a finished configuration.
 
-    Only the class is another one; what vLLM works out from the junior's architecture stays.
+    junior: the junior's model configuration, read as in lockstep; vLLM's own of a draft model
+    knows nothing of the senior's. Only the class is another one, and the number of token ids, which
+    is the senior's (:func:`~tandem_plugin.engine.patches.give_drafts_their_targets_ids`).
     """
     from tandem_plugin.engine.speculative.junior import ARCHITECTURE
 
-    draft = vllm_config.speculative_config.draft_model_config
-    draft.hf_config = copy.copy(draft.hf_config)
-    draft.hf_config.architectures = [ARCHITECTURE]
+    speculative = vllm_config.speculative_config
+    junior.hf_config = copy.copy(junior.hf_config)
+    junior.hf_config.architectures = [ARCHITECTURE]
+    junior.model_arch_config.vocab_size = speculative.target_model_config.get_vocab_size()
+    speculative.draft_model_config = junior
 
 
 def choose_scheduler(vllm_config: Any, config: TandemConfig) -> None:
@@ -101,11 +114,6 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
         raise EngineError(
             "adaptive_drafts does not go with data_parallel_size greater than 1: ranks that draft "
             "different numbers of tokens would wait for each other. Leave adaptive_drafts out."
-        )
-    if draft.max_model_len < model.max_model_len:
-        raise EngineError(
-            f"The junior reads at most {draft.max_model_len} tokens, but max_model_len is "
-            f"{model.max_model_len}. Lower max_model_len."
         )
     check_memory(vllm_config)
 

@@ -1,0 +1,143 @@
+"""What a tandem engine refuses at its start, where no engine is needed to see it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
+from tandem_plugin.engine.patches import asks_for_tandem, without_prefix
+from tandem_plugin.engine.refusals import Geometry, check_arguments, check_geometry
+from tandem_plugin.errors import EngineError
+
+QWEN3_4B = Geometry(32, 8, 128, is_latent=False)
+QWEN3_17B = Geometry(16, 8, 128, is_latent=False)
+LLAMA_1B = Geometry(32, 8, 64, is_latent=False)
+LATENT = Geometry(16, 1, 576, is_latent=True)
+
+
+@pytest.mark.parametrize("version", ["0.24.0", "0.27.1", "0.28.3rc1", "0.1.dev9+g1", "dev"])
+@pytest.mark.parametrize("junior", [QWEN3_17B, LLAMA_1B, Geometry(32, 4, 128, is_latent=False)])
+def test_junior_of_another_geometry_is_refused_on_a_gpu_before_vllm_0_29(
+    version: str, junior: Geometry
+) -> None:
+    with pytest.raises(EngineError, match=r"has 32 query heads, 8 KV heads, head size 128, the ju"):
+        check_geometry(QWEN3_4B, junior, "cuda", version)
+    check_geometry(QWEN3_4B, QWEN3_4B, "cuda", version)
+    check_geometry(QWEN3_4B, junior, "cpu", version)
+
+
+def test_refusal_of_a_geometry_says_which_vllm_would_do() -> None:
+    with pytest.raises(
+        EngineError, match=r"vLLM 0\.24\.0 plans .* Choose .*, or use vLLM 0\.29 or newer\."
+    ):
+        check_geometry(QWEN3_4B, QWEN3_17B, "cuda", "0.24.0")
+
+
+@pytest.mark.parametrize("version", ["0.29.0", "0.32.0", "0.33.0", "1.0.0"])
+def test_junior_of_another_geometry_runs_on_a_gpu_from_vllm_0_29_on(version: str) -> None:
+    check_geometry(QWEN3_4B, QWEN3_17B, "cuda", version)
+    check_geometry(QWEN3_4B, LLAMA_1B, "cuda", version)
+    with pytest.raises(EngineError, match="buffers are made for the senior's head size"):
+        check_geometry(LLAMA_1B, QWEN3_4B, "cuda", version)
+
+
+@pytest.mark.parametrize("device", ["rocm", "xpu", "tpu", ""])
+def test_junior_of_another_geometry_is_refused_on_devices_that_nobody_has_looked_at(
+    device: str,
+) -> None:
+    with pytest.raises(EngineError, match="nobody has shown that vLLM plans for both"):
+        check_geometry(QWEN3_4B, QWEN3_17B, device, "0.32.0")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_latent_attention_beside_another_is_refused_everywhere(device: str) -> None:
+    for pair in [(LATENT, QWEN3_4B), (QWEN3_4B, LATENT)]:
+        with pytest.raises(EngineError, match=r"head size 576, latent.*plans latent attention"):
+            check_geometry(*pair, device, "0.32.0")
+    check_geometry(LATENT, LATENT, device, "0.32.0")
+
+
+def arguments(**changes: Any) -> Any:
+    plain = {
+        "pipeline_parallel_size": 1,
+        "speculative_config": None,
+        "enable_lora": False,
+        "kv_transfer_config": None,
+        "enable_prompt_embeds": False,
+    }
+    return SimpleNamespace(**plain | changes)
+
+
+def test_front_end_in_rust_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
+    with pytest.raises(EngineError, match=r"VLLM_USE_RUST_FRONTEND is set: .* Unset it"):
+        check_arguments(arguments())
+    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "0")
+    check_arguments(arguments())
+    monkeypatch.delenv("VLLM_USE_RUST_FRONTEND")
+    check_arguments(arguments())
+
+
+class Hashed:
+    """What other plugins of vLLM may put into ``additional_config``: an object with a hash."""
+
+    def compute_hash(self) -> str:
+        return "0"
+
+
+def test_engines_with_another_plugins_object_do_not_ask_for_tandem() -> None:
+    assert not asks_for_tandem(Hashed())
+    assert not asks_for_tandem(None)
+    assert not asks_for_tandem({"other": 1})
+    assert asks_for_tandem({"tandem": {}})
+
+
+def test_one_folder_by_two_paths_is_one_checkpoint(tmp_path: Any) -> None:
+    senior, other = tmp_path / "senior", tmp_path / "other"
+    senior.mkdir()
+    other.mkdir()
+    (tmp_path / "link").symlink_to(senior)
+    for name in (senior, f"{senior}/", tmp_path / "link", tmp_path / "other" / ".." / "senior"):
+        assert is_seniors_checkpoint(str(name), str(senior), None)
+    assert not is_seniors_checkpoint(str(other), str(senior), None)
+    assert is_seniors_checkpoint("organisation/name", "organisation/name", "main")
+    assert not is_seniors_checkpoint("organisation/name", "organisation/other", None)
+    assert not is_seniors_checkpoint("organisation/name", str(senior), None)
+
+
+def test_name_in_the_hubs_cache_is_the_folder_that_vllm_takes_for_it(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no Hub, vLLM puts the folder for the name before anybody else sees it."""
+    import huggingface_hub
+    import huggingface_hub.constants
+
+    asked = []
+
+    def cached(name: str, *, revision: str | None, local_files_only: bool) -> str:
+        asked.append((name, revision, local_files_only))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
+    assert is_seniors_checkpoint("organisation/name", str(tmp_path), "v1")
+    assert asked == [("organisation/name", "v1", True)]
+
+
+def test_overrides_of_a_configuration_are_kept_whatever_their_form() -> None:
+    more = {"architectures": ["X"]}
+    assert with_overrides(None, more) == more
+    assert with_overrides({"rope_theta": 1.0}, more) == {"rope_theta": 1.0, **more}
+
+    def override(config: dict[str, Any]) -> dict[str, Any]:
+        return {**config, "rope_theta": 1.0}
+
+    assert with_overrides(override, more)({"a": 1}) == {"a": 1, "rope_theta": 1.0, **more}
+
+
+def test_architectures_have_their_plain_names() -> None:
+    for name in ("Qwen3ForCausalLM", "TandemQwen3ForCausalLM", "TandemSpeculativeQwen3ForCausalLM"):
+        assert without_prefix(name) == "Qwen3ForCausalLM"
