@@ -94,6 +94,51 @@ def test_vocabularies_may_be_padded_to_different_lengths(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("runner", "mode"), ENGINES)
+@pytest.mark.parametrize(
+    "shape", [{"heads": 2}, {"head_dim": 64}, {"head_dim": 64, "heads": 8, "kv_heads": 8}]
+)
+def test_junior_may_have_another_attention_geometry(
+    checkpoints: dict[str, Path],
+    tmp_path: Path,
+    tokenizer: Any,
+    runner: str,
+    mode: str,
+    shape: dict[str, int],
+) -> None:
+    """Other query heads over the same KV heads, another head size, and all of it."""
+    junior = make_model(tmp_path / "junior", seed=4, tokenizer=tokenizer, **shape)
+    senior = checkpoints["senior"]
+    with tandem_engine(runner, senior, {"cap": CAP, "junior": junior, "mode": mode}) as engine:
+        assert greedy(engine, tokenizer, [1, 2]) == expected(senior, junior, tokenizer, [1, 2])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("runner", "mode"), ENGINES)
+def test_junior_with_the_seniors_checkpoint_is_the_senior_whatever_is_overridden(
+    checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
+) -> None:
+    """Alone, it writes what the senior writes alone; by position, as the checkpoint would not."""
+    from vllm import SamplingParams
+
+    def written(engine: Any, schedule: str) -> list[list[int]]:
+        asked = {"tandem": {"seed": 1, "schedule": schedule}}
+        params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, extra_args=asked)
+        prompts = [{"prompt_token_ids": tokenizer(p * 3).input_ids} for p in PROMPTS]
+        outputs = engine.generate(prompts, params, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]
+
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}
+    overridden = {"hf_overrides": {**rope, "max_position_embeddings": 4096}, "max_model_len": 2048}
+    responses = {}
+    for name, options in {"plain": {}, "overridden": overridden}.items():
+        with tandem_engine(runner, checkpoints["senior"], {"mode": mode}, **options) as engine:
+            responses[name] = written(engine, "solo")
+            assert written(engine, "junior") == responses[name]
+    assert responses["plain"] != responses["overridden"]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("runner", "mode"), ON_V2)
 def test_an_engine_warms_up_as_on_a_gpu(
     checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str

@@ -136,6 +136,73 @@ def test_bad_request_gets_400_with_a_sentence_and_the_server_lives_on(
     assert server.is_healthy()
 
 
+@pytest.mark.parametrize("tandem", ['{"seed": 1}', "off", None])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_beam_search_is_refused_with_a_sentence(server: Server, path: str, tandem: Any):
+    """Whatever it says of tandem: a tandem engine has no beams."""
+    prompt = CHAT if "chat" in path else {"prompt": PROMPT}
+    body = {"model": "team", **prompt, "max_tokens": 2, "n": 2, "use_beam_search": True}
+    if tandem is not None:
+        body["vllm_xargs"] = {"tandem": tandem}
+    status, response = server.post(path, body)
+    assert status == 400, response
+    assert "Beam search does not go with tandem" in response["error"]["message"]
+    assert server.is_healthy()
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
+def test_tandem_beside_vllm_xargs_is_refused_with_a_sentence(server: Server, path: str):
+    prompt = {"/v1/completions": {"prompt": PROMPT}, "/v1/responses": {"input": PROMPT}}
+    body = {"model": "team", **prompt.get(path, CHAT), "tandem": {"seed": 1}}
+    status, response = server.post(path, body)
+    assert status == 400, response
+    assert "tandem is no field of the body itself" in response["error"]["message"]
+
+
+def test_numbers_of_thousands_of_digits_are_refused(server: Server):
+    digits = "9" * 5_000
+    for number in (digits, digits[:4_000]):
+        for asked in (number, json.dumps(f'{{"seed": {number}}}'), json.dumps({"seed": 1})):
+            text = f'{{"model": "team", "prompt": "x", "vllm_xargs": {{"tandem": {asked}}}}}'
+            status, response = server.post_text("/v1/completions", text)
+            assert (status, "error" in response) == (400, True), response
+    assert server.is_healthy()
+
+
+def written(record: Path, seed: int) -> list[bool]:
+    authorship: list[bool] = recorded(record, [seed])[seed]["authorship"]
+    assert len(set(authorship)) == 2
+    return authorship
+
+
+def test_other_ways_to_ask_for_text_are_in_tandem_as_well(server: Server, record: Path):
+    """All that vLLM passes ``vllm_xargs`` on from, or sampling parameters."""
+    ways: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"input": PROMPT, "max_output_tokens": 40},
+        "/v1/messages": CHAT | {"max_tokens": 40},
+        "/v1/chat/completions/batch": {"messages": [CHAT["messages"]], "max_tokens": 40},
+        "/inference/v1/generate": {"token_ids": [5, 6, 7]},
+    }
+    for seed, (path, asked) in enumerate(ways.items(), 700):
+        extra = {"tandem": json.dumps({"seed": seed})}
+        params = {"max_tokens": 40, "ignore_eos": True, "extra_args": extra}
+        how = {"sampling_params": params} if "inference" in path else {"vllm_xargs": extra}
+        status, response = server.post(path, {"model": "team", "ignore_eos": True, **asked, **how})
+        assert status == 200, (path, response)
+        assert written(record, seed), path
+
+
+def test_prompt_that_is_echoed_is_not_read_as_part_of_the_response(
+    server: Server, reader: AuthorshipReader, record: Path
+):
+    asked = reader.ask(750)
+    body = {"model": "team", "prompt": PROMPT, **SAMPLING, "echo": True, **asked.fields()}
+    status, response = server.post("/v1/completions", body)
+    assert status == 200, response
+    (authorship,) = asked.read(response)
+    assert authorship.tolist() == written(record, 750)
+
+
 def test_client_with_other_settings_is_refused_by_the_server(
     server: Server, checkpoints: dict[str, Path]
 ):

@@ -173,6 +173,33 @@ def test_stream_gives_each_as_it_finishes_and_leaves_nothing_behind(llm: Any, pa
         assert seen[key] == list(output.outputs[0].token_ids)
         break
     assert not llm.llm_engine.has_unfinished_requests()
+    assert llm._asked == {}
+
+
+def test_requests_that_are_aborted_are_forgotten(llm: Any, params: Any) -> None:
+    def abort_all() -> None:
+        states = llm.llm_engine.output_processor.request_states
+        llm.llm_engine.abort_request(list(states), internal=True)
+
+    def requests() -> Any:
+        yield "short", PROMPTS[0], SamplingParams(max_tokens=2, ignore_eos=True), 1
+        yield "long", PROMPTS[1], SamplingParams(max_tokens=200, ignore_eos=True), 2
+        yield "late", PROMPTS[2], SamplingParams(max_tokens=2, ignore_eos=True), 3
+
+    from vllm import SamplingParams
+
+    streamed = []
+    for key, output in llm.stream(requests(), most=2):
+        streamed.append((key, output.outputs[0].tandem_seed))
+        if key == "short":
+            abort_all()
+    assert streamed == [("short", 1), ("late", 3)]
+    assert llm._asked == {}
+
+    llm.enqueue(PROMPTS, params, tandem=7, use_tqdm=False)
+    abort_all()
+    assert llm.wait_for_completion(use_tqdm=False) == []
+    assert llm._asked == {}
 
 
 def test_samples_of_one_request_have_seeds_of_their_own(
@@ -221,6 +248,23 @@ def test_response_that_was_cut_goes_on(llm: Any) -> None:
 def test_beam_search_is_refused(llm: Any) -> None:
     with pytest.raises(EngineError, match="Beam search does not go with tandem"):
         llm.beam_search([{"prompt": "x"}], None)
+
+
+def test_beam_search_of_vllms_own_class_is_refused_in_a_tandem_engine(llm: Any) -> None:
+    from vllm import LLM
+    from vllm.sampling_params import BeamSearchParams
+
+    with pytest.raises(RequestError, match="Beam search does not go with tandem"):
+        LLM.beam_search(llm, [{"prompt": "x"}], BeamSearchParams(beam_width=2, max_tokens=2))
+
+
+def test_only_text_is_asked_of_the_engine(llm: Any) -> None:
+    """What vLLM offers for pooling models would be the senior's alone."""
+    for ask in (llm.encode, llm.embed, llm.classify):
+        with pytest.raises(ValueError, match=r"not supported|only supported"):
+            ask(PROMPTS[0], use_tqdm=False)
+    with pytest.raises(ValueError, match=r"not supported|only supported"):
+        llm.score(PROMPTS[0], PROMPTS[1], use_tqdm=False)
 
 
 def test_settings_given_twice_are_refused() -> None:

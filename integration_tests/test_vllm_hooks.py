@@ -63,6 +63,35 @@ def test_requests_enter_through_the_wrapped_input_processor() -> None:
     ]  # fmt: skip
 
 
+def test_beam_searches_are_made_in_two_places() -> None:
+    from vllm.entrypoints.generate.beam_search.offline import BeamSearchOfflineMixin
+    from vllm.entrypoints.generate.beam_search.online import BeamSearchOnlineMixin
+
+    from tandem_plugin.engine.patches import wrap_offline_beam_search
+
+    wrap_offline_beam_search()
+    for mixin in (BeamSearchOnlineMixin, BeamSearchOfflineMixin):
+        assert mixin.beam_search.__wrapped__.__module__ == mixin.__module__
+        assert parameters(mixin.beam_search)[0] == "self"
+    assert "engine_client" in BeamSearchOnlineMixin.__annotations__
+    assert "self.llm_engine" in source_of("vllm.entrypoints.offline_utils")
+
+
+def test_handlers_of_text_show_the_body_to_one_check() -> None:
+    from vllm.entrypoints.serve.engine.serving import BaseServing
+
+    from tandem_plugin.engine.patches import wrap_model_check
+
+    wrap_model_check()
+    assert BaseServing._check_model.__wrapped__.__module__ == BaseServing.__module__
+    assert parameters(BaseServing._check_model) == ["self", "request"]
+    assert parameters(BaseServing.create_error_response)[0] == "message"
+    for handler in ("completion", "chat_completion", "responses"):
+        source = source_of(f"vllm.entrypoints.openai.{handler}.serving")
+        assert "await self._check_model(request)" in source
+        assert "def _check_model" not in source
+
+
 def test_every_architecture_has_a_tandem_form_with_the_same_settings() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP

@@ -30,21 +30,27 @@ class Server:
 
     def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """Status and JSON of a response; of a streamed one, the list of its events."""
-        content = json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, content, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=120) as response:
-                text = response.read().decode()
-                status = response.status
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read())
-        if not body.get("stream"):
+        status, text = self._send(path, json.dumps(body))
+        if status != 200 or not body.get("stream"):
             return status, json.loads(text)
         events = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
         assert events[-1] == "[DONE]"
         return status, [json.loads(event) for event in events[:-1]]
+
+    def post_text(self, path: str, body: str) -> tuple[int, Any]:
+        """Status and JSON of the response to a body that is sent as it is."""
+        status, text = self._send(path, body)
+        return status, json.loads(text)
+
+    def _send(self, path: str, body: str) -> tuple[int, str]:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, body.encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
 
     def is_healthy(self) -> bool:
         try:

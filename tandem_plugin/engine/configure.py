@@ -20,6 +20,7 @@ from tandem_plugin.engine.patches import (
     PREFIX,
     SPECULATIVE_PREFIX,
     without_prefix,
+    wrap_model_check,
     wrap_offline_beam_search,
 )
 from tandem_plugin.engine.runners import bind_runner
@@ -74,6 +75,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     vllm_config = create(args, *rest, **options)
 
     wrap_offline_beam_search()
+    wrap_model_check()
     refusals.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model

@@ -24,6 +24,7 @@ __all__ = [
     "without_prefix",
     "wrap_beam_search",
     "wrap_engine_config",
+    "wrap_model_check",
     "wrap_offline_beam_search",
     "wrap_request_admission",
     "wrap_samples",
@@ -161,6 +162,32 @@ def wrap_offline_beam_search() -> None:
     from vllm.entrypoints.generate.beam_search.offline import BeamSearchOfflineMixin
 
     wrap_once(BeamSearchOfflineMixin, "beam_search", _refuse_beams)
+
+
+def wrap_model_check() -> None:
+    """Refuse a body to a tandem engine's server that says ``tandem`` where vLLM would ignore it.
+
+    Touches: ``BaseServing._check_model``, to which every handler of text shows the parsed body
+    first. Versions: 0.24 to 0.32. Why: bodies may hold fields that vLLM does not know, and the
+    senior alone would answer with status 200. Goes when: vLLM refuses such fields.
+    """
+    from vllm.entrypoints.serve.engine.serving import BaseServing
+
+    async def wrapper(check: Callable[..., Any], serving: Any, request: Any) -> Any:
+        ignored = getattr(request, "model_extra", None) or {}
+        architecture = next(iter(serving.model_config.architectures), "")
+        if "tandem" in ignored and architecture.startswith(PREFIX):
+            return serving.create_error_response(_MISPLACED)
+        return await check(serving, request)
+
+    wrap_once(BaseServing, "_check_model", wrapper)
+
+
+_MISPLACED = (
+    "tandem is no field of the body itself: vLLM would ignore it, and the senior alone would "
+    'answer. Send it in vllm_xargs, as JSON in a string: "vllm_xargs": {"tandem": '
+    '"{\\"seed\\": 7}"}.'
+)
 
 
 def _refuse_beams(search: Callable[..., Any], owner: Any, *rest: Any, **options: Any) -> Any:
