@@ -71,6 +71,7 @@ def junior_model_config(vllm_config: Any) -> Any:
     try:
         return ModelConfig(
             model=path,
+            runner="generate",
             tokenizer=senior.tokenizer,
             tokenizer_revision=senior.tokenizer_revision,
             skip_tokenizer_init=True,
