@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import Rule
 from tandem_plugin.training.explanations import Stretch, trained_stops
-from tandem_plugin.training.replaying import replay_passages
 
 __all__ = ["AuthoredResponse", "Call", "author_response"]
 
@@ -127,14 +126,13 @@ def _parts(
         for (call, stretch), stop in zip(candidates, stops, strict=True)
         if stop > stretch.start
     ]
-    replayed = replay_passages(
-        rule,
+    replayed = rule.replay_batch(
         [call.token_ids[: stop - start] for call, start, stop in found],
         [call.seed for call, _, _ in found],
     )
     return [
-        _Part(call.seed, start, stop, senior)
-        for (call, start, stop), senior in zip(found, replayed, strict=True)
+        _Part(call.seed, start, stop, authorship.senior)
+        for (call, start, stop), authorship in zip(found, replayed, strict=True)
     ]
 
 
