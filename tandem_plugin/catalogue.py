@@ -35,6 +35,8 @@ class Registration:
     name: str
     value: Any
     provider: Provider
+    plugin: str = ""
+    """The entry point's name of the plugin that registered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Catalogue:
 
     registrations: tuple[Registration, ...]
     broken: tuple[BrokenPlugin, ...] = ()
+    tried_on_torch: bool = False
+    """Whether schedules were tried on torch tensors, and not on NumPy arrays alone."""
     clashes: tuple[str, ...] = field(init=False)
     """A sentence for each name that was registered more than once."""
 
@@ -70,6 +74,24 @@ class Catalogue:
     def of_kind(self, kind: Kind) -> dict[str, Any]:
         """The values of one kind, by name, in the order of their registration."""
         return {entry.name: entry.value for entry in self.registrations if entry.kind == kind}
+
+    @property
+    def unresolved(self) -> tuple[BrokenPlugin, ...]:
+        """Plugins with a schedule whose own boundary resolver nobody registers.
+
+        Such a schedule can be selected together with another resolver, and not by itself.
+        """
+        resolvers = self.of_kind("boundaries")
+        return tuple(
+            BrokenPlugin(
+                entry.plugin,
+                entry.provider,
+                f"Its schedule {entry.name!r} uses the boundary resolver "
+                f"{entry.value.boundaries!r}, which nobody registers: {', '.join(resolvers)}.",
+            )
+            for entry in self.registrations
+            if entry.kind == "schedule" and entry.value.boundaries not in resolvers
+        )
 
     def find(self, kind: Kind, name: str) -> Registration:
         """What is selected by a name.

@@ -8,6 +8,7 @@ __all__ = [
     "EvaluationError",
     "FingerprintError",
     "GradingError",
+    "OutputError",
     "RequestError",
     "TandemError",
     "TokenizerError",
@@ -53,6 +54,10 @@ class DataError(TandemError, ValueError):
 
 class EvaluationError(TandemError, ValueError):
     """An evaluation, or a result of one, cannot be made, read or compared."""
+
+
+class OutputError(TandemError, ValueError):
+    """A file cannot be written, or would be written over one that the command reads."""
 
 
 def shown(value: object) -> str:

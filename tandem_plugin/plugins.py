@@ -18,7 +18,11 @@ from tandem_plugin._version import __version__
 from tandem_plugin.boundaries.contract import check_resolver_function
 from tandem_plugin.catalogue import BrokenPlugin, Catalogue, Kind, Provider, Registration
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.schedules.contract import check_schedule_class
+from tandem_plugin.schedules.contract import (
+    check_schedule_class,
+    check_steps_on_torch,
+    torch_is_loaded,
+)
 
 __all__ = ["BUILT_IN", "Plugin", "build_catalogue", "catalogue", "look_up_plugins", "using_plugins"]
 
@@ -63,25 +67,50 @@ def catalogue() -> Catalogue:
 
 def look_up_plugins() -> Catalogue:
     """The same catalogue, also when names in it clash: for listing what is there."""
-    global _catalogue, _loading
+    global _catalogue
     found = _catalogue  # one read: another thread may be putting it there
-    if found is not None:
+    if found is not None and found.tried_on_torch >= torch_is_loaded():
         return found
     with _lock:
+        known = 0
         if _catalogue is None:
-            if _loading:
-                raise ConfigError(
-                    "A plugin asked for schedules or boundary resolvers by name while plugins were "
-                    "being loaded. It may do so after registration, not while it is imported."
-                )
-            _loading = True
-            try:
-                _catalogue = build_catalogue(_installed())
-            finally:
-                _loading = False
-            for broken in _catalogue.broken:
-                logger.warning("A tandem plugin is skipped: %s", broken)
+            _catalogue = _first_catalogue()
+        elif _catalogue.tried_on_torch < torch_is_loaded():
+            known = len(_catalogue.broken)
+            _catalogue = _tried_on_torch(_catalogue)
+        else:
+            known = len(_catalogue.broken)
+        for broken in _catalogue.broken[known:]:
+            logger.warning("A tandem plugin is skipped: %s", broken)
         return _catalogue
+
+
+def _first_catalogue() -> Catalogue:
+    global _loading
+    if _loading:
+        raise ConfigError(
+            "A plugin asked for schedules or boundary resolvers by name while plugins were "
+            "being loaded. It may do so after registration, not while it is imported."
+        )
+    _loading = True
+    try:
+        return build_catalogue(_installed())
+    finally:
+        _loading = False
+
+
+def _tried_on_torch(found: Catalogue) -> Catalogue:
+    """A catalogue that was built before torch was loaded, its schedules now tried on tensors."""
+    unfit: dict[tuple[str, Provider], BrokenPlugin] = {}
+    for entry in found.registrations:
+        if entry.kind == "schedule" and entry.provider != BUILT_IN.provider:
+            try:
+                check_steps_on_torch(entry.value)
+            except ConfigError as error:
+                broken = BrokenPlugin(entry.plugin, entry.provider, _reason(error))
+                unfit.setdefault((entry.plugin, entry.provider), broken)
+    kept = [one for one in found.registrations if (one.plugin, one.provider) not in unfit]
+    return Catalogue(tuple(kept), (*found.broken, *unfit.values()), tried_on_torch=True)
 
 
 def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
@@ -90,6 +119,7 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
     A plugin that raises, implements an unknown hook, registers nothing, or registers something that
     breaks its contract, is left out whole and listed in :attr:`Catalogue.broken`.
     """
+    tried_on_torch = torch_is_loaded()
     registrations = _registrations(BUILT_IN)
     broken = []
     for plugin in plugins:
@@ -97,7 +127,7 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
             registrations += _registrations(plugin)
         except (Exception, SystemExit) as error:
             broken.append(BrokenPlugin(plugin.name, plugin.provider, _reason(error)))
-    return Catalogue(tuple(registrations), tuple(broken))
+    return Catalogue(tuple(registrations), tuple(broken), tried_on_torch)
 
 
 @contextmanager
@@ -151,7 +181,7 @@ def _registrations(plugin: Plugin) -> list[Registration]:
     found: list[Registration] = []
 
     def register(kind: Kind, name: str, value: Any) -> None:
-        found.append(Registration(kind, name, value, plugin.provider))
+        found.append(Registration(kind, name, value, plugin.provider, plugin.name))
 
     def register_schedule(schedule: type[Any]) -> None:
         check_schedule_class(schedule)

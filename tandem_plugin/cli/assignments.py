@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.strict_json import parse_json
 
 __all__ = ["SettingsOption", "assignments"]
 
@@ -35,7 +35,11 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
                 f"{option} {assignment} is not of the form NAME=VALUE, such as p=0.3."
             )
         try:
-            found[name] = json.loads(value)
-        except (ValueError, RecursionError):
+            found[name] = parse_json(value)
+        except ValueError as error:
+            if value.lstrip().startswith(("{", "[")):
+                raise ConfigError(
+                    f"{option} {name} is no JSON that can be read: {error}."
+                ) from error
             found[name] = value
     return found

@@ -70,20 +70,23 @@ def compare(
     """
     from tandem_plugin.evaluation.comparison import compare as compared
     from tandem_plugin.evaluation.rendering import latex, markdown
+    from tandem_plugin.evaluation.results import result_files
     from tandem_plugin.evaluation.tables import paper_tables
+    from tandem_plugin.files import InputFiles, write_file
 
     comparison = compared(results, despite or (), resamples, pools(pool))
     tables = paper_tables(comparison, k, top)
     files: dict[str, str] = {}
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        read = [file for folder in results for file in result_files(folder)]
+        InputFiles(results=read).check_outputs(out / "tables.md", out / "tables.tex")
         notes = "".join(f"- {sentence}\n" for sentence in comparison.missing)
         texts = {
             "tables.md": "\n".join(markdown(table) for table in tables) + (notes and f"\n{notes}"),
             "tables.tex": "\n".join(latex(table) for table in tables),
         }
         for name, text in texts.items():
-            (out / name).write_text(text, encoding="utf-8")
+            write_file(out / name, text)
             files[name] = str(out / name)
     if json:
         print_json(_as_json(comparison, tables, files))

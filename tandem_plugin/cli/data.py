@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -82,9 +83,17 @@ def prepare(
     A problem that mentions a box keeps its own instruction. The folder gets train, heldout where
     asked for, and manifest.json; the same source, settings and seed give the same files.
     """
+    from tandem_plugin.cli.tokenizers import model_files
     from tandem_plugin.data import prepare as write
+    from tandem_plugin.data import record_named
+    from tandem_plugin.data.records import record_files
+    from tandem_plugin.files import InputFiles
 
     problems = _read(source, file, bad_rows)
+    inputs = InputFiles(
+        problems=[*record_files(source), *(file or ())],
+        tokenizer=model_files(tokenizer) if tokenizer else (),
+    )
     prepared = write(
         problems,
         to.value,
@@ -93,7 +102,10 @@ def prepare(
         seed=seed,
         template=_template(instruction, template, system),
         tokenizer=_tokenizer(tokenizer),
+        inputs=inputs,
     )
+    if _is_named(source):
+        record_named(problems)
     result = {
         "name": problems.name,
         "files": {name: str(path) for name, path in prepared.files.items()},
@@ -204,14 +216,21 @@ def show(
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
-    from tandem_plugin.data import NAMED_SETS, DataError, load_named, read_problems
+    from tandem_plugin.data import DataError, load_named, read_problems
 
     how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
-    if source in NAMED_SETS and not Path(source).exists():
-        return load_named(source, tuple(files or ()), how)
+    if _is_named(source):
+        return load_named(source, tuple(files or ()), how, record=False)
     if files:
         raise DataError(f"--file goes with a named set, and {source!r} is none.")
     return read_problems(source, how)
+
+
+def _is_named(source: str) -> bool:
+    """Whether a source is the name of one of the paper's sets, and nothing that lies here."""
+    from tandem_plugin.data import NAMED_SETS
+
+    return source in NAMED_SETS and not os.path.exists(source)
 
 
 def _template(instruction: str | None, template: str | None, system: str | None) -> PromptTemplate:
@@ -224,13 +243,15 @@ def _template(instruction: str | None, template: str | None, system: str | None)
 def _tokenizer(name: str | None) -> Any:
     if name is None:
         return None
+    from tandem_plugin.cli.tokenizers import check_files
     from tandem_plugin.errors import TokenizerError
 
     try:
         from transformers import AutoTokenizer
 
+        check_files(name)
         return AutoTokenizer.from_pretrained(name)
-    except (ImportError, OSError, ValueError) as error:
+    except Exception as error:  # whatever transformers makes of a broken file
         first = (str(error).splitlines() or [""])[0]
         raise TokenizerError(f"No tokenizer could be loaded from {name!r}: {first}") from error
 

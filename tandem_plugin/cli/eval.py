@@ -112,10 +112,10 @@ def solo(
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
     benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
+    seniors = _checkpoints(senior)
+    _begin(out, seniors, (), benchmark, benchmarks)
     with _Interruptible():
-        written = [
-            run_solo(out, one, benchmarks, sampling, arguments) for one in _checkpoints(senior)
-        ]
+        written = [run_solo(out, one, benchmarks, sampling, arguments) for one in seniors]
     _report(written, json)
 
 
@@ -143,11 +143,10 @@ def handoff(
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
     benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
+    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
+    _begin(out, seniors, juniors, benchmark, benchmarks)
     with _Interruptible():
-        written = _handoffs(
-            out, _checkpoints(senior), _checkpoints(junior), schedule, benchmarks, sampling,
-            arguments,
-        )  # fmt: skip
+        written = _handoffs(out, seniors, juniors, schedule, benchmarks, sampling, arguments)
     _report(written, json)
 
 
@@ -168,11 +167,12 @@ def legibility(
     """
     from tandem_plugin.evaluation.read_runs import run_legibility
 
-    juniors = _checkpoints(junior)
+    juniors, seniors = _checkpoints(junior), _checkpoints(senior)
+    _begin(out, seniors, juniors, (), ())
     with _Interruptible():
         written = [
             path
-            for one in _checkpoints(senior)
+            for one in seniors
             for path in run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
         ]
     _report(written, json)
@@ -194,9 +194,14 @@ def drift(
     Reads solo runs of all of them in the same folder: `tandem eval solo --senior NAME=PATH`, the
     junior's own included.
     """
+    from tandem_plugin.evaluation.benchmark import checked_name
     from tandem_plugin.evaluation.read_runs import DriftSettings, run_drift
+    from tandem_plugin.evaluation.senior_order import note_seniors
 
     chosen = DriftSettings(smoothing, frequent)
+    for name in (*senior, junior):
+        checked_name(name, "model")
+    note_seniors(out, senior)
     _report([run_drift(out, name, junior, chosen) for name in senior], json)
 
 
@@ -241,15 +246,51 @@ def everything(
     check_handoffs(seniors, _settings(schedule))  # before the hours that solo runs take
     _check_same(seniors, juniors)
     base = juniors[0]
+    answering = [base, *(one for one in seniors if one.name != base.name)]
+    _begin(out, answering, juniors, benchmark, benchmarks)
     written: list[Path] = []
     with _Interruptible():
-        for one in [base, *(one for one in seniors if one.name != base.name)]:
+        for one in answering:
             written.append(run_solo(out, one, benchmarks, alone, arguments))
         written += _handoffs(out, seniors, juniors, schedule, benchmarks, team, arguments)
         for one in seniors:
             written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
             written.append(run_drift(out, one.name, base.name, chosen))
     _report(written, json)
+
+
+def _begin(
+    out: Path,
+    seniors: Sequence[Checkpoint],
+    juniors: Sequence[Checkpoint],
+    sources: Sequence[str],
+    benchmarks: Sequence[Benchmark],
+) -> None:
+    """Refuse to write over what is read, and note the seniors in the user's order."""
+    from tandem_plugin.cli.tokenizers import model_files
+    from tandem_plugin.data.records import record_files
+    from tandem_plugin.evaluation.benchmark import source_of
+    from tandem_plugin.evaluation.results import run_files, run_folder
+    from tandem_plugin.evaluation.senior_order import note_seniors, order_file
+    from tandem_plugin.files import InputFiles
+
+    inputs = InputFiles(
+        benchmark=[file for given in sources for file in record_files(source_of(given))],
+        checkpoint=[file for one in (*seniors, *juniors) for file in model_files(one.path)],
+    )
+    names = [one.name for one in benchmarks]
+    inputs.check_outputs(order_file(out))
+    for one in seniors:
+        folders = [run_folder(out, "solo", one.name)]
+        for pair in [(one.name, junior.name) for junior in juniors]:
+            folders += [run_folder(out, kind, *pair) for kind in ("legibility", "drift")]
+            folders += [
+                run_folder(out, "handoff", *pair, schedule=schedule.value)
+                for schedule in EvaluatedSchedule
+            ]
+        for folder in folders:
+            inputs.check_outputs(*run_files(folder, names))
+    note_seniors(out, [one.name for one in seniors])
 
 
 class _Interruptible:

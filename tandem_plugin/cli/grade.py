@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.errors import DataError
 
 if TYPE_CHECKING:
     from tandem_plugin.grading import Grade, GradeCounts, Grader
@@ -55,6 +57,8 @@ def grade(
     """
     from tandem_plugin.grading import Grader, GradingLimits
 
+    if file is not None and gold is None and response is None and not os.path.isfile(file):
+        raise DataError(f"There is no file {str(file)!r} of responses.")
     with Grader(GradingLimits(seconds=seconds, workers=workers)) as grader:
         if file is None:
             if gold is None or response is None:
@@ -88,41 +92,33 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    done = _graded_before(out)
-    records = list(done.values())
+    from tandem_plugin.cli.grade_records import GradeRecords
+    from tandem_plugin.files import InputFiles
+
+    if out is not None:
+        InputFiles(responses=[file]).check_outputs(out)
     console = Console(stderr=True)
-    stream = out.open("a", encoding="utf-8") if out is not None else nullcontext(None)
+    stream = nullcontext(None) if out is None else GradeRecords(out)
     with stream as lines, Progress(
         console=console, transient=True, disable=not console.is_terminal
     ) as progress:  # fmt: skip
-        task = progress.add_task("grade", total=file.stat().st_size if file.is_file() else None)
-        for batch, size in _batches(file, set(done)):
+        records = [] if lines is None else list(lines.before)
+        done = {record["line"] for record in records}
+        size_of_all = os.path.getsize(file) if os.path.isfile(file) else None
+        task = progress.add_task("grade", total=size_of_all)
+        for batch, size in _batches(file, done):
             grades = grader.grade_batch((text, gold) for _, text, gold in batch)
             for (number, _, _), record in zip(batch, grades, strict=True):
                 row = {"line": number, **record.to_dict()}
                 records.append(row)
                 if lines is not None:
-                    lines.write(dumps(row) + "\n")
+                    lines.append(row)
                 elif not json:
                     typer.echo(dumps(row))
             if lines is not None:
                 lines.flush()
             progress.advance(task, size)
     _summarise(records, grader, out, json)
-
-
-def _graded_before(out: Path | None) -> dict[int, dict[str, Any]]:
-    """The records that a run before this one has written; a torn last line is cut off."""
-    from json import loads
-
-    if out is None or not out.is_file():
-        return {}
-    text = out.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    if len(whole) < len(text):
-        out.write_bytes(whole)
-    records = [loads(line) for line in whole.splitlines() if line.strip()]
-    return {record["line"]: record for record in records}
 
 
 def _batches(file: Path, done: set[int]) -> Iterator[tuple[list[tuple[int, str, object]], int]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.files import open_file
+from tandem_plugin.strict_json import parse_json
 
 __all__ = ["read_rows"]
 
@@ -20,7 +21,7 @@ def read_rows(
     response or a gold: a file that is not what was meant should not be graded.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     response, gold = _row(
@@ -35,8 +36,8 @@ def _row(
     line: bytes, where: str, response_fields: Sequence[str], gold_fields: Sequence[str]
 ) -> tuple[str, object]:
     try:
-        row = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise DataError(f"{where} is not JSON: {error}.") from error
     if not isinstance(row, dict):
         raise DataError(f"{where} is no JSON object with a response and a gold.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +51,7 @@ def replay(
     from tandem_plugin.cli.tokenizers import find_tokenizer, read_vocabulary
     from tandem_plugin.rollouts.rollout import RolloutError
 
-    if not rollouts.is_file():
+    if not os.path.isfile(rollouts):
         raise RolloutError(f"There is no file {str(rollouts)!r}.")
     options = _options(schedule, boundaries, settings or [])
     chosen = tokenizer or find_tokenizer(rollouts)

@@ -26,8 +26,9 @@ def report(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A senior; given once for each, in the order of tables and legends. The first "
-            "that drifted is the baseline of recovery.",
+            help="A senior; given once for each, in the order of tables and legends: the last is "
+            "tested against the others, the first that drifted is the baseline of recovery. "
+            "Default: the juniors' own models, then as `tandem eval` was given them.",
         ),
     ] = None,
     log: Annotated[

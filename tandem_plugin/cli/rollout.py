@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,10 +66,13 @@ def rollout(
     """
     from tandem_plugin.cli.engine_arguments import engine_arguments
     from tandem_plugin.cli.problems import digest, read_prompts
+    from tandem_plugin.cli.tokenizers import model_files
     from tandem_plugin.config import TandemConfig
+    from tandem_plugin.data.records import record_files
     from tandem_plugin.draws import check_seed
+    from tandem_plugin.files import InputFiles
     from tandem_plugin.rollouts.engine import deciding, start_engine
-    from tandem_plugin.rollouts.rollout_file import RolloutFile
+    from tandem_plugin.rollouts.rollout_file import RolloutFile, run_file
 
     check_seed(seed)
     asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
@@ -90,6 +94,8 @@ def rollout(
         "engine": deciding(arguments),
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
+    models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
+    InputFiles(problems=record_files(problems), **models).check_outputs(out, run_file(out))
     with RolloutFile(out, noted) as file:
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)
@@ -215,7 +221,7 @@ def _parameters(config: Any) -> dict[str, Any]:
 
 def _named(model: str) -> str:
     """A model as it is noted: a folder by its whole path, so that another start finds it."""
-    return str(Path(model).resolve()) if Path(model).exists() else model
+    return str(Path(model).resolve()) if os.path.exists(model) else model
 
 
 def _version() -> str:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import errno
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem_plugin.errors import TokenizerError
+from tandem_plugin.files import read_file
+from tandem_plugin.strict_json import parse_json
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import Vocabulary
 
-__all__ = ["find_tokenizer", "read_vocabulary"]
+__all__ = ["check_files", "find_tokenizer", "model_files", "read_vocabulary"]
 
 _FOLDERS = ("tokenizer", "checkpoint")
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
+_MODEL_FILES = {".safetensors", ".bin", ".json", ".model", ".tiktoken", ".jinja", ".txt", ".py"}
+"""How the files of a checkpoint's or a tokenizer's folder end."""
+
+_LONGEST_NAME = 96
+"""The most characters of an owner's or a repository's name on the Hub."""
 
 
 def read_vocabulary(tokenizer: str) -> Vocabulary:
@@ -25,12 +33,33 @@ def read_vocabulary(tokenizer: str) -> Vocabulary:
     """
     from tandem_plugin.boundaries import Vocabulary
 
-    if not Path(tokenizer).exists() and not _is_hub_name(tokenizer):
+    if not os.path.exists(tokenizer) and not _is_hub_name(tokenizer):
         raise TokenizerError(
             f"There is no tokenizer at {tokenizer!r}: give a tokenizer folder, a tokenizer.json, "
             "a JSON object of token to id, or the name of a repository (owner/name)."
         )
-    return Vocabulary.from_path(tokenizer)
+    try:
+        check_files(tokenizer)
+        return Vocabulary.from_path(tokenizer)
+    except OSError as error:
+        raise TokenizerError(
+            f"The tokenizer {tokenizer!r} cannot be read: {error.strerror or error}."
+        ) from error
+
+
+def model_files(model: str) -> list[Path]:
+    """The files that a checkpoint or a tokenizer is read from; none for a name on the Hub."""
+    place = Path(model)
+    if not os.path.isdir(place):
+        return [place]
+    return [file for file in place.iterdir() if file.suffix in _MODEL_FILES]
+
+
+def check_files(tokenizer: str) -> None:
+    """Raise OSError for a pipe in a tokenizer's place: its reader would wait for ever."""
+    for file in model_files(tokenizer):
+        if os.path.exists(file) and not (os.path.isfile(file) or os.path.isdir(file)):
+            raise OSError(errno.EINVAL, f"{file.name} is no regular file", str(file))
 
 
 def find_tokenizer(rollouts: Path) -> str:
@@ -42,7 +71,7 @@ def find_tokenizer(rollouts: Path) -> str:
     if noted is not None:
         return noted
     for folder in (rollouts.parent / name for name in _FOLDERS):
-        if any((folder / file).is_file() for file in _FILES):
+        if any(os.path.isfile(folder / file) for file in _FILES):
             return str(folder)
     looked = " or ".join(f"{name}/" for name in _FOLDERS)
     raise TokenizerError(
@@ -55,14 +84,16 @@ def _noted_senior(rollouts: Path) -> str | None:
     from tandem_plugin.rollouts.rollout_file import run_file
 
     try:
-        senior = json.loads(run_file(rollouts).read_text(encoding="utf-8"))["senior"]
+        senior = parse_json(read_file(run_file(rollouts)))["senior"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    known = isinstance(senior, str) and (Path(senior).exists() or _is_hub_name(senior))
+    known = isinstance(senior, str) and (os.path.exists(senior) or _is_hub_name(senior))
     return senior if known else None
 
 
 def _is_hub_name(name: str) -> bool:
     """Whether ``name`` has the form owner/name and no local folder is called owner."""
-    match = re.fullmatch(r"([\w-][\w.-]*)/[\w.-]+", name)
-    return match is not None and not Path(match[1]).exists()
+    match = re.fullmatch(r"([\w-][\w.-]*)/([\w.-]+)", name)
+    if match is None or max(map(len, match.groups())) > _LONGEST_NAME:
+        return False
+    return not os.path.exists(match[1])

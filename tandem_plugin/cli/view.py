@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,29 +46,40 @@ def view(
 
     The page shows spans and handoffs, filters by reward and problem, searches and sorts. It makes
     no request of any network, and text of a response cannot run in it. A line that cannot be read
-    is listed on the page; exit code 1 when no line can.
+    is listed on the page; exit code 1 when no line can, or when the tokenizer is not the one that
+    the responses were written with. No file that is read is ever written over.
     """
-    from tandem_plugin.cli.tokenizers import find_tokenizer, read_vocabulary
+    from tandem_plugin.cli.tokenizers import find_tokenizer, model_files, read_vocabulary
+    from tandem_plugin.errors import TokenizerError
+    from tandem_plugin.files import InputFiles, write_file
     from tandem_plugin.rollouts.rollout import RolloutError
+    from tandem_plugin.rollouts.rollout_file import run_file
+    from tandem_plugin.viewer.decoding import Decoding
     from tandem_plugin.viewer.page import make_page
     from tandem_plugin.viewer.responses import ViewedResponses
     from tandem_plugin.viewer.token_bytes import TokenBytes
 
-    if not rollouts.is_file():
+    if not os.path.isfile(rollouts):
         raise RolloutError(f"There is no file {str(rollouts)!r}.")
     page = out or rollouts.with_suffix(".html")
-    if page == rollouts:
-        raise RolloutError(f"The page would replace the rollouts {str(rollouts)!r}: give --out.")
     chosen = tokenizer or find_tokenizer(rollouts)
-    viewed = ViewedResponses(TokenBytes(read_vocabulary(chosen)))
+    inputs = InputFiles(
+        rollouts=[rollouts], settings=[run_file(rollouts)], tokenizer=model_files(chosen)
+    )
+    inputs.check_outputs(page)
+    vocabulary = read_vocabulary(chosen)
+    viewed = ViewedResponses(TokenBytes(vocabulary), Decoding(vocabulary))
     _read(rollouts, viewed)
+    if len(viewed.misread) > len(viewed.responses):
+        raise TokenizerError(
+            f"{chosen!r} is not the tokenizer of {str(rollouts)!r}: of {len(viewed.misread):,} "
+            f"lines the token ids do not give what is recorded. {viewed.misread[0]} Give the run's "
+            "own tokenizer with --tokenizer."
+        )
     if not viewed.responses:
         reason = f": line {viewed.unread[0][0]}: {viewed.unread[0][1]}" if viewed.unread else "."
         raise RolloutError(f"{str(rollouts)!r} holds no rollouts that can be shown{reason}")
-    try:
-        page.write_text(make_page(title or rollouts.name, viewed.payload()), encoding="utf-8")
-    except OSError as error:
-        raise RolloutError(f"{str(page)!r} cannot be written: {error.strerror}.") from error
+    write_file(page, make_page(title or rollouts.name, viewed.payload()))
     result: dict[str, Any] = {
         "page": str(page),
         "responses": len(viewed.responses),

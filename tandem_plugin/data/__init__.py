@@ -1,6 +1,6 @@
 """Problem sets: read in the forms found in practice, prepared for trainers, checked for overlap."""
 
-from tandem_plugin.data.named import NAMED_SETS, NamedSet, load_named
+from tandem_plugin.data.named import NAMED_SETS, NamedSet, load_named, record_named
 from tandem_plugin.data.overlap import Overlap, find_overlaps
 from tandem_plugin.data.prepare import Prepared, prepare
 from tandem_plugin.data.problem import BadRow, Problem, ProblemSet
@@ -23,4 +23,5 @@ __all__ = [
     "load_named",
     "prepare",
     "read_problems",
+    "record_named",
 ]

@@ -2,7 +2,7 @@
 
 A set is fetched from its home where that can be reached, or read from the user's own file. Either
 way its number of problems must be the known one, and its checksum the one that was recorded when
-this user first read it. The problems themselves are no part of this package.
+this user first read it to use it. The problems themselves are no part of this package.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from tandem_plugin.data.prepare import checksum
 from tandem_plugin.data.problem import Problem, ProblemSet
 from tandem_plugin.data.rows import read_problems
 from tandem_plugin.errors import DataError
+from tandem_plugin.files import read_file, write_file
+from tandem_plugin.strict_json import parse_json
 
-__all__ = ["NAMED_SETS", "NamedSet", "load_named"]
+__all__ = ["NAMED_SETS", "NamedSet", "load_named", "record_named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ _SETS = (
     NamedSet("minerva", 272, ("math-ai/minervamath",), "Minerva Math (OCWCourses)"),
 )  # fmt: skip
 
+_CHECKSUMS = "checksums.json"
+
 NAMED_SETS: dict[str, NamedSet] = {one.name: one for one in _SETS}
 
 
@@ -62,12 +66,14 @@ def load_named(
     files: tuple[Path, ...] = (),
     bad_rows: Literal["stop", "skip"] = "stop",
     cache: Path | None = None,
+    record: bool = True,
 ) -> ProblemSet:
     """A named set, from its home or from the user's files, joined in their order.
 
-    cache: where checksums are recorded; ``$TANDEM_DATA``, or ``~/.cache/tandem/data``. Raises
-    :class:`DataError` for an unknown name, a set that is not to be had, a wrong number of problems
-    or a changed checksum.
+    cache: where checksums are recorded; ``$TANDEM_DATA``, or ``~/.cache/tandem/data``. record:
+    whether to record this one where none is yet; not for a mere look, which may be at the wrong
+    file. Raises :class:`DataError` for an unknown name, a set that is not to be had, a wrong number
+    of problems or another checksum than the recorded one.
     """
     found = NAMED_SETS.get(name)
     if found is None:
@@ -90,8 +96,19 @@ def load_named(
             f"{name} should have {about}{found.count:,} problems, but {where} has {len(joined):,} "
             f"(and {len(joined.bad_rows)} rows that are none): this is another set, or part of it."
         )
-    _check_recorded(name, joined, cache or _cache())
+    _check_recorded(name, joined, (cache or _cache()) / _CHECKSUMS)
+    if record:
+        record_named(joined, cache)
     return joined
+
+
+def record_named(problems: ProblemSet, cache: Path | None = None) -> None:
+    """Hold a named set to what it is now: its checksum is recorded, unless one is already."""
+    file = (cache or _cache()) / _CHECKSUMS
+    known = _recorded(file)
+    if problems.name not in known:
+        now = checksum(problems.problems)
+        write_file(file, json.dumps({**known, problems.name: now}, indent=2) + "\n")
 
 
 def _fetch(home: str, found: NamedSet, bad_rows: Literal["stop", "skip"]) -> ProblemSet:
@@ -113,20 +130,30 @@ def _joined(parts: list[ProblemSet]) -> tuple[Problem, ...]:
     return tuple(replace(problem, row=row) for row, problem in enumerate(problems, 1))
 
 
-def _check_recorded(name: str, problems: ProblemSet, cache: Path) -> None:
-    """The checksum of the first reading holds for all later ones."""
-    file = cache / "checksums.json"
-    known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+def _check_recorded(name: str, problems: ProblemSet, file: Path) -> None:
+    """The checksum that was recorded holds for all later readings."""
+    before = _recorded(file).get(name)
     now = checksum(problems.problems)
-    before = known.get(name)
-    if before is None:
-        cache.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({**known, name: now}, indent=2) + "\n", encoding="utf-8")
-    elif before != now:
+    if before is not None and before != now:
         raise DataError(
             f"{name} is not the set that was read before: its checksum is {now[:12]}, recorded in "
             f"{str(file)!r} is {before[:12]}. If the new one is meant, remove that line."
         )
+
+
+def _recorded(file: Path) -> dict[str, str]:
+    """Checksums by name; none where nothing was recorded yet."""
+    try:
+        known = parse_json(read_file(file))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"The record of checksums {str(file)!r} cannot be read: {error}. Mend or remove it."
+        ) from error
+    if isinstance(known, dict) and all(isinstance(one, str) for one in known.values()):
+        return known
+    raise DataError(f"{str(file)!r} is no record of checksums: mend or remove it.")
 
 
 def _cache() -> Path:

@@ -13,6 +13,7 @@ from tandem_plugin.data.overlap import words_of
 from tandem_plugin.data.problem import Problem, ProblemSet
 from tandem_plugin.data.prompt import PromptTemplate
 from tandem_plugin.errors import DataError
+from tandem_plugin.files import InputFiles, replacing, write_file
 
 __all__ = ["Prepared", "Trainer", "prepare", "split"]
 
@@ -41,16 +42,22 @@ def prepare(
     seed: int = 0,
     template: PromptTemplate | None = None,
     tokenizer: Any = None,
+    inputs: InputFiles | None = None,
 ) -> Prepared:
     """Write a problem set as ``verl`` or ``openrlhf`` reads it, and a manifest beside it.
 
     verl: Parquet with chat messages, which verl renders. OpenRLHF: JSONL with chat messages in
     ``input`` (for ``--data.apply_chat_template``), or rendered by ``tokenizer`` where one is given.
-    Raises :class:`DataError` where nothing would be left to train on.
+    inputs: what the problems were read from, which is never written over. Raises
+    :class:`DataError` where nothing would be left to train on, :class:`OutputError` where a file
+    cannot be written.
     """
     template = template or PromptTemplate()
     parts, duplicates = split(problems.problems, heldout, seed)
-    out.mkdir(parents=True, exist_ok=True)
+    manifest = out / "manifest.json"
+    ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
+    if inputs is not None:
+        inputs.check_outputs(manifest, *(out / f"{name}{ending}" for name in parts))
     files: dict[str, Path] = {}
     for name, part in parts.items():
         if trainer == "verl":
@@ -59,7 +66,6 @@ def prepare(
             files[name] = _write_openrlhf(problems.name, name, part, out, template, tokenizer)
     rows = {name: len(part) for name, part in parts.items()}
     checksums = {name: checksum(part) for name, part in parts.items()}
-    manifest = out / "manifest.json"
     content = {
         "name": problems.name,
         "trainer": trainer,
@@ -73,7 +79,7 @@ def prepare(
         "instruction": template.instruction,
         "system": template.system,
     }
-    manifest.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_file(manifest, json.dumps(content, indent=2) + "\n")
     return Prepared(files, rows, checksums, duplicates, manifest)
 
 
@@ -139,7 +145,12 @@ def _write_verl(
         for index, problem in enumerate(problems)
     ]
     path = out / f"{name}.parquet"
-    write_table(arrow.Table.from_pylist(rows), path)
+    try:
+        table = arrow.Table.from_pylist(rows)
+    except (arrow.ArrowException, UnicodeEncodeError) as error:
+        raise DataError(f"{name} cannot be written as Parquet: {error}.") from error
+    with replacing(path) as whole:
+        write_table(table, whole)
     return path
 
 
@@ -153,7 +164,7 @@ def _write_openrlhf(
 ) -> Path:
     """``label`` is one answer, or several as a JSON list in text, which the reward reads."""
     path = out / f"{name}.jsonl"
-    with path.open("w", encoding="utf-8") as lines:
+    with replacing(path) as whole, whole.open("w", encoding="utf-8") as lines:
         for problem in problems:
             asked: Any = template.messages(problem)
             if tokenizer is not None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.files import open_file, read_file
+from tandem_plugin.strict_json import parse_json
 
-__all__ = ["is_hub_name", "read_hub", "read_records"]
+__all__ = ["is_hub_name", "read_hub", "read_records", "record_files"]
+
+_SAVED_AS = ("dataset_info.json", "state.json", "dataset_dict.json")
+"""What the folder of a saved data set holds beside its ``*.arrow`` files."""
 
 _LISTS = ("data", "rows", "problems", "examples", "train", "test")
 
@@ -21,12 +26,12 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     Rows count from 1, and are lines in JSONL, where blank ones are left out. A record that is an
     exception is a line that is no JSON. Raises :class:`DataError` for a file that cannot be read.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         return _numbered(_saved(path))
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise DataError(f"There is no file {str(path)!r}.")
     try:
-        path.open("rb").close()
+        open_file(path).close()
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
     match path.suffix.lower():
@@ -43,11 +48,19 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
             )
 
 
+def record_files(source: str) -> list[Path]:
+    """The files that the records of a source are read from; none for a name on the Hub."""
+    place = Path(source)
+    if not os.path.isdir(place):
+        return [place]
+    return [*place.rglob("*.arrow"), *(f for n in _SAVED_AS for f in place.rglob(n))]
+
+
 def is_hub_name(source: str) -> bool:
     """Whether a source has the form owner/name[#split] and is nothing that lies here."""
     name = source.partition("#")[0].removeprefix("hf://")
     parts = name.split("/")
-    return len(parts) == 2 and all(parts) and not Path(name).exists() and not Path(name).suffix
+    return len(parts) == 2 and all(parts) and not os.path.exists(name) and not Path(name).suffix
 
 
 def read_hub(source: str) -> Iterator[tuple[int, Any]]:
@@ -96,20 +109,20 @@ def _numbered(records: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                yield number, json.loads(line.decode("utf-8"))
-            except (ValueError, RecursionError) as error:
+                yield number, parse_json(line)
+            except ValueError as error:
                 yield number, error
 
 
 def _json(path: Path) -> list[Any]:
     try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        records = parse_json(read_file(path))
+    except ValueError as error:
         raise DataError(f"{str(path)!r} is not JSON: {error}.") from error
     if isinstance(records, dict):
         lists = [records[name] for name in _LISTS if isinstance(records.get(name), list)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tandem_plugin.data import NAMED_SETS, Problem, load_named, read_problems
@@ -12,7 +12,7 @@ from tandem_plugin.data.prepare import checksum
 from tandem_plugin.data.prompt import PromptTemplate
 from tandem_plugin.errors import EvaluationError
 
-__all__ = ["Benchmark", "checked_name", "read_benchmark"]
+__all__ = ["Benchmark", "checked_name", "read_benchmark", "source_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
@@ -49,13 +49,18 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
     SOURCE is whatever :func:`tandem_plugin.data.read_problems` reads, or the name of a set. Raises
     :class:`EvaluationError` for an unusable name and :class:`DataError` for an unusable source.
     """
-    name, equals, source = given.partition("=")
-    if not equals or not source:
-        name, source = "", given
-    known = source in NAMED_SETS and not Path(source).exists()
+    source = source_of(given)
+    name = given.removesuffix(source).removesuffix("=")
+    known = source in NAMED_SETS and not os.path.exists(source)
     problems = load_named(source) if known else read_problems(source)
     chosen = checked_name(name or problems.name, "benchmark")
     return Benchmark(chosen, problems.problems, template or PromptTemplate())
+
+
+def source_of(given: str) -> str:
+    """The source in ``NAME=SOURCE``, or in ``SOURCE`` by itself."""
+    _, _, source = given.partition("=")
+    return source or given
 
 
 def checked_name(name: str, of: str) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "Measured",
     "check_problems",
     "compare",
+    "compare_runs",
     "mean_metric",
     "measured",
     "measures",
@@ -119,6 +120,16 @@ def compare(
                 "another."
             )
         by_senior[names[0]] = {one.label: one for one in found}
+    return compare_runs(by_senior, despite, resamples, pools)
+
+
+def compare_runs(
+    by_senior: Mapping[str, Mapping[str, Summary]],
+    despite: Sequence[str] = (),
+    resamples: int = RESAMPLES,
+    pools: Mapping[str, Sequence[str]] | None = None,
+) -> Comparison:
+    """The same of runs that were read already: by senior, in their order, and by label."""
     missing: list[str] = []
     if pools:
         by_senior = _pooled(by_senior, pools, despite, missing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,12 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.benchmark import Benchmark
 from tandem_plugin.evaluation.checkpoint import Checkpoint
 from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.files import open_file
 from tandem_plugin.rollouts.engine import deciding
+from tandem_plugin.rollouts.rollout import MAX_TOKEN_ID
+from tandem_plugin.rollouts.rollout_file import placed_row
 
-__all__ = ["MARKER", "GenerationFile", "generate", "read_generations"]
+__all__ = ["MARKER", "GenerationFile", "generate", "read_generations", "read_rows_of"]
 
 MARKER = "tandem-evaluation:"
 _FAILED, _INTERRUPTED = 3, 130
@@ -102,21 +105,31 @@ def read_generations(
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
 
-    Raises :class:`EvaluationError` where some are missing.
+    Raises :class:`EvaluationError` where some are missing, or a row is no response.
+    """
+    return read_rows_of(path, problems, samples, _check_response)
+
+
+def read_rows_of(
+    path: Path, problems: int, samples: int, check: Callable[[Mapping[str, Any]], None]
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The same of any file of rows that stand for responses.
+
+    check: raises ValueError for a row that is none of the kind.
     """
     seen: set[tuple[int, int]] = set()
     try:
-        with path.open("rb") as lines:
+        with open_file(path) as lines:
             for line in lines:
                 if not line.endswith(b"\n"):
                     break
-                row = json.loads(line)
-                place = row["problem"], row["sample"]
-                if place[0] >= problems or place[1] >= samples or place in seen:
+                problem, sample, row = placed_row(line)
+                if problem >= problems or sample >= samples or (problem, sample) in seen:
                     continue
-                seen.add(place)
-                yield *place, row
-    except (OSError, ValueError, LookupError) as error:
+                check(row)
+                seen.add((problem, sample))
+                yield problem, sample, row
+    except (OSError, ValueError) as error:
         raise EvaluationError(
             f"The responses {str(path)!r} cannot be read ({error}): generate them first."
         ) from error
@@ -126,6 +139,23 @@ def read_generations(
             f"{str(path)!r} holds {len(seen):,} of {wanted:,} responses: run the command that "
             "generates them to its end first."
         )
+
+
+def _check_response(row: Mapping[str, Any]) -> None:
+    for name in ("prompt_ids", "response_ids"):
+        if not _is_token_ids(row.get(name)):
+            raise ValueError(f"its {name} are no token ids")
+    authors = row.get("authorship", [])
+    if not isinstance(authors, list) or any(type(a) is not int or not 0 <= a <= 1 for a in authors):
+        raise ValueError("its authorship is not zeros and ones")
+    if not isinstance(row.get("response"), str) or "answer" not in row:
+        raise ValueError("it has no response and answer")
+
+
+def _is_token_ids(value: object) -> bool:
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item <= MAX_TOKEN_ID for item in value
+    )
 
 
 def _within(

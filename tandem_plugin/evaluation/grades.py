@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,10 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.generation import GenerationFile
 from tandem_plugin.evaluation.results import versions
 from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.files import open_file
+from tandem_plugin.grading import OUTCOMES
+from tandem_plugin.rollouts.rollout import short
+from tandem_plugin.rollouts.rollout_file import placed_row
 
 __all__ = ["GradedProblem", "grade_generations", "grades_file", "tally"]
 
@@ -110,8 +113,13 @@ def tally(file: GenerationFile, sampling: Sampling) -> list[GradedProblem]:
         found = problems[problem]
         found.outcomes[outcomes[problem, sample]] += 1
         found.tokens += len(row["response_ids"])
-        found.truncated += row["finish_reason"] == "length"
+        found.truncated += row.get("finish_reason") == "length"
         if file.schedule is not None:
+            if "authorship" not in row:
+                raise EvaluationError(
+                    f"Response {sample} to problem {problem} in {str(file.path)!r} says nothing of "
+                    "who wrote it: it is no response of a team."
+                )
             authors = row["authorship"]
             shares[problem][sample] = sum(authors) / len(authors) if authors else float("nan")
             found.spans += bool(authors) + sum(a != b for a, b in pairwise(authors))
@@ -121,9 +129,19 @@ def tally(file: GenerationFile, sampling: Sampling) -> list[GradedProblem]:
 
 
 def _outcomes(path: Path) -> dict[tuple[int, int], str]:
-    with path.open("rb") as lines:
-        rows = (json.loads(line) for line in lines if line.endswith(b"\n"))
-        return {(row["problem"], row["sample"]): row["outcome"] for row in rows}
+    outcomes: dict[tuple[int, int], str] = {}
+    try:
+        with open_file(path) as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                problem, sample, row = placed_row(line)
+                if row.get("outcome") not in OUTCOMES:
+                    raise ValueError(f"it has the outcome {short(row.get('outcome'))}")
+                outcomes[problem, sample] = row["outcome"]
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"The grades {str(path)!r} cannot be read: {error}.") from error
+    return outcomes
 
 
 def _batches(first: list[Any], rest: Iterator[Any]) -> Iterator[list[Any]]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.checkpoint import Checkpoint
-from tandem_plugin.evaluation.generation import read_generations
+from tandem_plugin.evaluation.generation import read_generations, read_rows_of
 from tandem_plugin.evaluation.results import (
+    COUNTS,
     SUMMARY,
     Summary,
     check_comparable,
@@ -22,6 +24,9 @@ from tandem_plugin.evaluation.results import (
     write_json,
     write_summary,
 )
+from tandem_plugin.files import read_file
+from tandem_plugin.rollouts.rollout import short
+from tandem_plugin.strict_json import is_number, parse_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,11 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DriftSettings", "read_counts", "run_drift", "run_legibility", "solo_summary"]
 
-COUNTS = "counts.json"
 _LISTED = 100
 """How many over-emitted tokens a summary lists."""
 
 _THRESHOLDS = 200
+
+_MOST_COUNTED = 2**53
+"""Counts stay below it, so that they and their sums are exact as floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class DriftSettings:
 def solo_summary(out: Path, name: str) -> Summary:
     """The finished solo run of a model; raises :class:`EvaluationError` where there is none."""
     path = run_folder(out, "solo", name) / SUMMARY
-    if not path.exists():
+    if not os.path.exists(path):
         raise EvaluationError(
             f"There is no finished solo run of {name!r} in {str(out)!r}: run `tandem eval solo` "
             f"with --senior {name}=... first."
@@ -168,12 +175,17 @@ def read_counts(summary: Summary) -> tuple[NDArray[Any], NDArray[Any]]:
 
     path = summary.folder / COUNTS
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_file(path))
+        size = content["vocabulary"]
+        if type(size) is not int or not 0 < size <= MAX_TOKEN_ID + 1:
+            raise ValueError(f"a vocabulary of {short(size)} tokens")
         found = []
         for name in ("senior", "junior"):
-            counts = np.zeros(int(content["vocabulary"]), dtype=np.int64)
+            counts = np.zeros(size, dtype=np.int64)
             for token, count in content[name]:
-                counts[int(token)] = int(count)
+                if not 0 <= token < size or not 0 <= count < _MOST_COUNTED:
+                    raise ValueError(f"{short(count)} of the token {short(token)}")
+                counts[token] = count
             found.append(counts)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise EvaluationError(f"The counts {str(path)!r} cannot be read: {error}.") from error
@@ -313,7 +325,7 @@ def _problem_scores(folder: Path, name: str, problems: int, samples: int) -> lis
     A problem whose responses have no token at all has no such mean, and is refused.
     """
     scores: dict[int, list[dict[str, Any]]] = {i: [] for i in range(problems)}
-    rows = read_generations(_scores_file(folder, name), problems, samples)
+    rows = read_rows_of(_scores_file(folder, name), problems, samples, _check_score)
     for problem, _, row in sorted(rows, key=lambda found: found[:2]):
         scores[problem].append(row)
     summed = []
@@ -332,6 +344,12 @@ def _problem_scores(folder: Path, name: str, problems: int, samples: int) -> lis
             }
         )
     return summed
+
+
+def _check_score(row: Mapping[str, Any]) -> None:
+    numbers = [row.get(name) for name in ("tokens", "cross_entropy", "overlap")]
+    if not all(map(is_number, numbers)) or type(numbers[0]) is not int or numbers[0] < 0:
+        raise ValueError("its tokens, cross_entropy and overlap are no numbers")
 
 
 def _check_vocabularies(senior: Checkpoint, junior: Checkpoint) -> None:

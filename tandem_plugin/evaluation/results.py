@@ -9,7 +9,6 @@ OUT/SENIOR/drift/JUNIOR/                 counts.json, summary.json
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
@@ -21,14 +20,20 @@ from typing import Any
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.evaluation.summary_form import misfit
+from tandem_plugin.files import read_file, write_file
+from tandem_plugin.strict_json import is_number, parse_json
 
 __all__ = [
+    "COUNTS",
     "KINDS",
     "SUMMARY",
     "Summary",
     "check_comparable",
     "find_summaries",
     "read_summary",
+    "result_files",
+    "run_files",
     "run_folder",
     "versions",
     "write_json",
@@ -36,6 +41,7 @@ __all__ = [
 ]
 
 SUMMARY = "summary.json"
+COUNTS = "counts.json"
 KINDS = ("solo", "handoff", "legibility", "drift")
 _PART = re.compile(r"[^/\\\x00-\x1f]+")
 FORMAT = 1
@@ -97,10 +103,7 @@ def versions() -> dict[str, str | None]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_file(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
@@ -113,8 +116,8 @@ def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
 def read_summary(path: Path) -> Summary:
     """A run's summary; raises :class:`EvaluationError` for a file that is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = parse_json(read_file(path))
+    except (OSError, ValueError) as error:
         raise EvaluationError(f"The result {str(path)!r} cannot be read: {error}.") from error
     if not isinstance(content, dict) or content.get("kind") not in KINDS:
         raise EvaluationError(f"{str(path)!r} is no summary of an evaluation.")
@@ -136,19 +139,35 @@ def read_summary(path: Path) -> Summary:
         )
         _check_names(path, summary)
         _check_rows(path, summary)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, EvaluationError):
+            raise
         raise EvaluationError(
             f"{str(path)!r} lacks a part of a summary ({type(error).__name__}: {error})."
         ) from error
+    if wrong := misfit(summary.kind, content):
+        raise EvaluationError(f"{str(path)!r} is no summary that can be used: {wrong}.")
     return summary
 
 
 def find_summaries(folder: Path) -> Iterator[Summary]:
     """The summaries of a folder and those within it, in the order of their paths."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise EvaluationError(f"There is no folder {str(folder)!r} of results.")
     for path in sorted(folder.rglob(SUMMARY)):
         yield read_summary(path)
+
+
+def result_files(folder: Path) -> list[Path]:
+    """Every file of results in a folder and those within it: summaries, counts, rows."""
+    return [file for ending in ("*.json", "*.jsonl") for file in folder.rglob(ending)]
+
+
+def run_files(folder: Path, benchmarks: Sequence[str]) -> list[Path]:
+    """The files that a run of these benchmarks writes to its folder, whatever its kind."""
+    rows = [f"{name}{kind}.jsonl" for name in benchmarks for kind in ("", ".grades", ".scores")]
+    notes = [f"{name}.run.json" for name in rows]
+    return [folder / name for name in (*rows, *notes, SUMMARY, COUNTS)]
 
 
 def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) -> None:
@@ -186,7 +205,9 @@ def _short(value: Any) -> str:
 
 def _check_names(path: Path, summary: Summary) -> None:
     """Names become parts of paths, and a result may come from anywhere."""
-    for name in (summary.senior, summary.junior or "-", *summary.problems):
+    schedule = summary.settings.get("schedule") or {}
+    named = schedule.get("schedule", "-") if isinstance(schedule, Mapping) else schedule
+    for name in (summary.senior, summary.junior or "-", str(named), *summary.problems):
         if not name or len(name) > 200 or name.startswith(".") or not _PART.fullmatch(name):
             raise EvaluationError(
                 f"{str(path)!r} has the name {_short(name)}, which cannot be part of a path."
@@ -203,10 +224,7 @@ def _check_rows(path: Path, summary: Summary) -> None:
             )
         for row in rows:
             values = [row[field] for field in fields]
-            if not all(
-                isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
-                for v in values
-            ):
+            if not all(map(is_number, values)):
                 raise EvaluationError(
                     f"{str(path)!r}: problem {row['problem']} of {name} has {_short(dict(row))}, "
                     f"where {', '.join(fields)} must be numbers."

@@ -9,13 +9,17 @@ from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.seeds import derive_seed
 
-__all__ = ["HANDOFF_SAMPLES", "SOLO_SAMPLES", "Sampling"]
+__all__ = ["HANDOFF_SAMPLES", "MAX_SAMPLES", "SOLO_SAMPLES", "Sampling"]
 
 SOLO_SAMPLES = 32
 """Section 4.2: k in {1, 2, 4, 8, 16, 32}."""
 
 HANDOFF_SAMPLES = 8
 """Section 4.3: k in {1, 2, 4, 8}."""
+
+
+MAX_SAMPLES = 10**6
+"""The most responses to one problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Sampling:
     def __post_init__(self) -> None:
         check_seed(self.seed)
         for name, low, high in (
-            ("samples", 1, 10**6),
+            ("samples", 1, MAX_SAMPLES),
             ("temperature", 0, 100),
             ("top_p", 1e-9, 1),
             ("max_tokens", 1, 10**7),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
+from tandem_plugin.files import open_file
+from tandem_plugin.strict_json import parse_json
 
 __all__ = ["MalformedRow", "Passage", "Rollout", "RolloutError", "read_rollouts", "short"]
 
@@ -70,7 +71,7 @@ def read_rollouts(
     file cannot be opened, or a line is too long to be a response.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             number = 0
             while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
@@ -95,8 +96,8 @@ def _row(line: bytes, number: int) -> Rollout | MalformedRow:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise RolloutError(f"This is not JSON: {error}.") from error
     if not isinstance(row, dict):
         raise RolloutError("This is not a JSON object with response_ids and tandem_seed.")

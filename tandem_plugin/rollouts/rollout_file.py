@@ -11,9 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tandem_plugin.files import open_file, read_file, write_file
 from tandem_plugin.rollouts.rollout import RolloutError, short
+from tandem_plugin.strict_json import parse_json
 
-__all__ = ["RolloutFile", "run_file"]
+__all__ = ["RolloutFile", "placed_row", "run_file"]
 
 
 def run_file(path: Path) -> Path:
@@ -74,7 +76,7 @@ class RolloutFile:
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         note = run_file(self._path)
         begun = self._path.stat().st_size > 0
-        if not note.exists():
+        if not os.path.exists(note):
             if begun:
                 raise RolloutError(
                     f"There are rollouts in {str(self._path)!r}, but no {note.name} beside them "
@@ -83,9 +85,7 @@ class RolloutFile:
         elif begun:
             self._compare(_noted(note), json.loads(json.dumps(settings)))
             return
-        temporary = note.with_name(note.name + ".tmp")
-        temporary.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, note)
+        write_file(note, json.dumps(settings, indent=2) + "\n")
 
     def _compare(self, noted: dict[str, Any], settings: dict[str, Any]) -> None:
         for name in [*settings, *noted]:
@@ -98,12 +98,13 @@ class RolloutFile:
 
     def _read(self) -> None:
         whole = 0
-        with self._path.open("rb") as lines:
+        with open_file(self._path) as lines:
             for number, line in enumerate(lines, 1):
                 ended = line.endswith(b"\n")
                 try:
-                    self.done.add(_place(line))
-                except (ValueError, RecursionError) as error:
+                    problem, sample, _ = placed_row(line)
+                    self.done.add((problem, sample))
+                except ValueError as error:
                     if ended:
                         raise RolloutError(
                             f"{str(self._path)!r}, line {number} is no rollout ({error}): mend or "
@@ -138,7 +139,7 @@ def _open(path: Path) -> io.FileIO:
 
 def _noted(note: Path) -> dict[str, Any]:
     try:
-        noted = json.loads(note.read_text(encoding="utf-8"))
+        noted = parse_json(read_file(note))
     except (OSError, ValueError) as error:
         raise RolloutError(f"{str(note)!r} cannot be read: {error}.") from error
     if not isinstance(noted, dict):
@@ -146,15 +147,15 @@ def _noted(note: Path) -> dict[str, Any]:
     return noted
 
 
-def _place(line: bytes) -> tuple[int, int]:
-    """(problem, sample) of a line; raises ValueError where it is no rollout.
+def placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
+    """(problem, sample, row) of a line; raises ValueError where it is no rollout.
 
     A part of a JSON object is never one itself, so a line that can be read is whole.
     """
-    row = json.loads(line)
+    row = parse_json(line)
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")
     problem, sample = row.get("problem"), row.get("sample")
-    if not isinstance(problem, int) or not isinstance(sample, int):
+    if type(problem) is not int or type(sample) is not int or problem < 0 or sample < 0:
         raise ValueError("it has no whole numbers problem and sample")
-    return problem, sample
+    return problem, sample, row

@@ -14,7 +14,7 @@ from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
 from tandem_plugin.schedules.schedule import Schedule
 from tandem_plugin.schedules.walk import has_walk, step_through
 
-__all__ = ["check_schedule_class", "check_walk"]
+__all__ = ["check_schedule_class", "check_steps_on_torch", "check_walk", "torch_is_loaded"]
 
 _DRAWS = np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 0.3, 0.6])
 _AUTHORS = np.array([True, True, True, True, False, False, False, False])
@@ -42,19 +42,39 @@ def check_schedule_class(schedule: object) -> None:
     made = _made(schedule)
     _check_steps(schedule, made, np.array, _is_numpy)
     check_walk(made)
-    torch = sys.modules.get("torch")
-    if hasattr(torch, "from_numpy"):
-        assert torch is not None
-        _check_steps(
-            schedule,
-            made,
-            lambda array: torch.from_numpy(np.array(array)),
-            lambda value, dtype: (
-                isinstance(value, torch.Tensor)
-                and value.dtype == getattr(torch, np.dtype(dtype).name)
-                and tuple(value.shape) == (_BATCH,)
-            ),
+    if torch_is_loaded():
+        check_steps_on_torch(schedule)
+
+
+def torch_is_loaded() -> bool:
+    """Whether this process has imported torch, whole."""
+    return hasattr(sys.modules.get("torch"), "from_numpy")
+
+
+def check_steps_on_torch(schedule: type[Any]) -> None:
+    """Raise :class:`ConfigError` unless both steps do the same on torch tensors.
+
+    On a CPU with the same values, and on torch's ``meta`` device, whose tensors have shapes and
+    types but no values: what works there reads no value, so it works on any device without waiting
+    for it. torch must be loaded: this imports nothing.
+    """
+    torch = sys.modules["torch"]
+    made = _made(schedule)
+
+    def is_tensor(value: Any, dtype: Any) -> bool:
+        return (
+            isinstance(value, torch.Tensor)
+            and value.dtype == getattr(torch, np.dtype(dtype).name)
+            and tuple(value.shape) == (_BATCH,)
         )
+
+    _check_steps(schedule, made, lambda array: torch.from_numpy(np.array(array)), is_tensor)
+    _check_shapes(
+        schedule,
+        made,
+        lambda array: torch.from_numpy(np.array(array)).to("meta"),
+        lambda value, dtype: is_tensor(value, dtype) and value.device.type == "meta",
+    )
 
 
 def check_walk(schedule: Schedule) -> None:
@@ -183,6 +203,33 @@ def _check_steps(
                     f"gives a row of a batch something else from {name} than the same row alone. "
                     "Authorship must not depend on what else is in a batch, nor on earlier calls.",
                 )
+
+
+def _check_shapes(
+    schedule: type[Any],
+    made: Any,
+    new: Callable[[Any], Any],
+    is_right: Callable[[Any, Any], bool],
+) -> None:
+    for name, arguments, kinds in (
+        ("start", (_DRAWS,), (np.bool_,)),
+        ("advance", (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS), (np.bool_, np.int64)),
+    ):
+        try:
+            result = getattr(made, name)(*map(new, arguments))
+        except Exception as error:
+            raise _refusal(
+                schedule,
+                f"reads values of tensors in {name}, or makes tensors on a device of its own "
+                f"({type(error).__name__}: {error}). Use operators that keep to the device of "
+                "their arguments: < & | ~ ^ + *.",
+            ) from error
+        found = result if isinstance(result, tuple) else (result,)
+        if not all(map(is_right, found, kinds)):
+            raise _refusal(
+                schedule,
+                f"returned {_described(result)} from {name} on another device than its arguments.",
+            )
 
 
 def _tried(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tandem_plugin.rollouts.rollout import MalformedRow, Rollout, short
+from tandem_plugin.strict_json import is_number
+from tandem_plugin.viewer.decoding import Decoding
 from tandem_plugin.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
@@ -25,11 +26,14 @@ class ViewedResponses:
     """The responses of a page, added one at a time, in the order of the file."""
 
     token_bytes: TokenBytes
+    decoding: Decoding
     problems: list[dict[str, str]] = field(default_factory=list)
     responses: list[dict[str, Any]] = field(default_factory=list)
     unread: list[tuple[int, str]] = field(default_factory=list)
     """Lines that could not be read, the first of them; all are counted."""
     unread_rows: int = 0
+    misread: list[str] = field(default_factory=list)
+    """What is wrong with lines whose token ids do not give what they record."""
     _places: dict[object, int] = field(default_factory=dict)
 
     def add_all(self, rows: Iterable[Rollout | MalformedRow]) -> None:
@@ -43,6 +47,9 @@ class ViewedResponses:
                     f"The response has {len(row.response_ids)} tokens, its recorded authorship "
                     f"{len(row.authorship)}.",
                 )
+            elif wrong := self.decoding.mismatch(row):
+                self.misread.append(wrong)
+                self._count_unread(row.line, wrong)
             else:
                 self.responses.append(self._response(row))
 
@@ -109,7 +116,7 @@ def _prompt(fields: Mapping[str, Any]) -> str:
 def _reward(fields: Mapping[str, Any]) -> float | None:
     for name in _REWARDS:
         value = fields.get(name)
-        if isinstance(value, (int, float)) and math.isfinite(value):
+        if is_number(value) or isinstance(value, bool):
             return float(value)
     return None
 

@@ -10,15 +10,23 @@ from pathlib import Path
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError, TokenizerError
 from tandem_plugin.evaluation import drift
-from tandem_plugin.evaluation.comparison import check_problems, compare
+from tandem_plugin.evaluation.comparison import check_problems, compare_runs
 from tandem_plugin.evaluation.paper_table import PaperTable
 from tandem_plugin.evaluation.report import figures
 from tandem_plugin.evaluation.report.figure import ReportFigure, Style, styles
 from tandem_plugin.evaluation.report.page import Picture, make_page
 from tandem_plugin.evaluation.report.samples import SampleResponse, sample_responses
 from tandem_plugin.evaluation.report.training_log import TrainingLog
-from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
+from tandem_plugin.evaluation.results import (
+    KINDS,
+    Summary,
+    check_comparable,
+    find_summaries,
+    result_files,
+)
+from tandem_plugin.evaluation.senior_order import noted_seniors, order_file, ordered_seniors
 from tandem_plugin.evaluation.tables import paper_tables
+from tandem_plugin.files import InputFiles, write_file
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
 __all__ = ["Report", "build_report"]
@@ -51,13 +59,23 @@ def build_report(
     """Write ``index.html``, ``figures/*.png`` and ``data/*.csv`` under ``out``.
 
     order: seniors in the order of tables and legends; the first that drifted is the baseline of
-    recovery, the last is tested against the others. Those not named come first, by name. k,
-    pools, top: as of :func:`compare` and :func:`paper_tables`; figures show every run by itself,
-    pooled ones in one colour. Raises :class:`EvaluationError` for results that cannot be compared,
-    or where there are none.
+    recovery, the last is tested against the others. Those not named come first, as
+    :func:`ordered_seniors` has them: the junior's own model, then in the order in which they were
+    evaluated. k, pools, top: as of :func:`compare` and :func:`paper_tables`; figures show every run
+    by itself, pooled ones in one colour. No file that is read is written over. Raises
+    :class:`EvaluationError` for results that cannot be compared, or where there are none.
     """
-    runs = _runs(results, order)
-    seniors = list(dict.fromkeys(name for found in runs.values() for name in found))
+    runs, seniors = _runs(results, order)
+    inputs = InputFiles(
+        results=[file for run in _each(runs) for file in result_files(run.folder)],
+        order=[order_file(results)],
+        log=[log.path for log in logs],
+    )
+
+    def write(path: Path, content: bytes) -> None:
+        inputs.check_outputs(path)
+        write_file(path, content)
+
     drawn_as = styles([*seniors, *(log.name for log in logs)], pools or {})
     notes: list[str] = []
     vocabularies = _Vocabularies(notes)
@@ -66,11 +84,11 @@ def build_report(
     for figure in _figures(runs, drawn_as, vocabularies, logs, top):
         on_figure(figure.title)
         png = figure.png()
-        _write(out / "figures" / f"{figure.name}.png", png)
-        _write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
+        write(out / "figures" / f"{figure.name}.png", png)
+        write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
         drawn.append((figure.name, figure.title, figure.caption, png))
         written.append(figure.name)
-    tables = _tables(results, runs, notes, pools or {}, k, top)
+    tables = _tables(runs, seniors, notes, pools or {}, k, top)
     chosen: list[SampleResponse] = []
     for by_senior in runs.values():
         for run in by_senior.values():
@@ -78,7 +96,7 @@ def build_report(
                 chosen += sample_responses(run, samples, vocabularies.token_bytes(run))
     page = out / "index.html"
     text = make_page(title, list(_facts(runs)), tables, drawn, chosen, list(dict.fromkeys(notes)))
-    _write(page, text.encode("utf-8", "replace"))
+    write(page, text.encode("utf-8", "replace"))
     return Report(page, tuple(written), len(tables), len(chosen), tuple(dict.fromkeys(notes)))
 
 
@@ -114,8 +132,8 @@ class _Vocabularies:
         return None if found is None else found.texts()
 
 
-def _runs(results: Path, order: Sequence[str]) -> dict[str, dict[str, Summary]]:
-    """Runs by label, then by senior, each label's comparable."""
+def _runs(results: Path, order: Sequence[str]) -> tuple[dict[str, dict[str, Summary]], list[str]]:
+    """Runs by label, then by senior, each label's comparable; and all seniors, in order."""
     found: dict[str, dict[str, Summary]] = {}
     for one in find_summaries(results):
         by_senior = found.setdefault(one.label, {})
@@ -129,21 +147,24 @@ def _runs(results: Path, order: Sequence[str]) -> dict[str, dict[str, Summary]]:
         raise EvaluationError(
             f"There is no finished result in {str(results)!r}: run `tandem eval` first."
         )
-    known = {senior for by_senior in found.values() for senior in by_senior}
+    known = ordered_seniors(_each(found), noted_seniors(results), order)
     for name in order:
         if name not in known:
             raise EvaluationError(
                 f"There is no result of {name!r}; there are those of {', '.join(sorted(known))}."
             )
-    ranks = {name: i for i, name in enumerate(order, 1)}
     ordered = {
-        label: dict(sorted(by_senior.items(), key=lambda item: (ranks.get(item[0], 0), item[0])))
+        label: {name: by_senior[name] for name in known if name in by_senior}
         for label, by_senior in found.items()
     }
     for label, by_senior in ordered.items():
         check_comparable(list(by_senior.values()))
         check_problems(label, list(by_senior.values()))
-    return dict(sorted(ordered.items(), key=lambda item: _rank(*item)))
+    return dict(sorted(ordered.items(), key=lambda item: _rank(*item))), known
+
+
+def _each(runs: Mapping[str, Mapping[str, Summary]]) -> list[Summary]:
+    return [run for by_senior in runs.values() for run in by_senior.values()]
 
 
 def _rank(label: str, runs: Mapping[str, Summary]) -> tuple[int, str]:
@@ -173,8 +194,8 @@ def _figures(
 
 
 def _tables(
-    results: Path,
     runs: Mapping[str, Mapping[str, Summary]],
+    seniors: Sequence[str],
     notes: list[str],
     pools: Mapping[str, Sequence[str]],
     k: int | None,
@@ -193,19 +214,14 @@ def _tables(
     if len(chosen) < 2:
         notes.append("There are results of one senior alone: tables compare two or more.")
         return []
-    order = list(dict.fromkeys(n for by_senior in runs.values() for n in by_senior))
-    folders = [_senior_folder(runs, name, results) for name in order if name in chosen]
-    comparison = compare(folders, pools=pools)
+    chosen_runs = {
+        name: {label: found[name] for label, found in runs.items() if name in found}
+        for name in seniors
+        if name in chosen
+    }
+    comparison = compare_runs(chosen_runs, pools=pools)
     notes += comparison.missing
     return paper_tables(comparison, k, top)
-
-
-def _senior_folder(runs: Mapping[str, Mapping[str, Summary]], senior: str, results: Path) -> Path:
-    for by_senior in runs.values():
-        if senior in by_senior:
-            below = by_senior[senior].folder.relative_to(results)
-            return results / below.parts[0]
-    raise KeyError(senior)
 
 
 def _facts(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str]]:
@@ -225,11 +241,3 @@ def _facts(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str
     yield "models", ", ".join(f"{name} {mark}".strip() for name, mark in models.items())
     versions = next(iter(next(iter(runs.values())).values())).content.get("versions") or {}
     yield "versions", json.dumps(versions).strip("{}").replace('"', "")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise EvaluationError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

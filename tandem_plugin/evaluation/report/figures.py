@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.comparison import Measured, measured, measures
 from tandem_plugin.evaluation.drift_tables import drift_baseline
@@ -145,7 +146,13 @@ def legibility_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> Rep
 
 def survival_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> ReportFigure:
     """Survival curves of the absolute log-ratio. Source: section 4.4, left panel."""
-    curves = {s: run.content["metrics"]["survival"] for s, run in runs.items()}
+    curves = {s: run.content["metrics"].get("survival") for s, run in runs.items()}
+    for senior, curve in curves.items():
+        if curve is None:
+            raise EvaluationError(
+                f"The drift of {senior!r} in {str(runs[senior].folder)!r} has no survival curve: "
+                "run `tandem eval drift` again."
+            )
     rows = [
         (senior, threshold, share)
         for senior, curve in curves.items()
@@ -246,7 +253,7 @@ def _scatter(found: drift.Recovery, baseline: str, senior: str, junior: str) -> 
 def token_clouds(label: str, runs: Runs, pieces: Sequence[bytes] | None) -> Iterator[ReportFigure]:
     """The tokens that each senior over-emits most, sized by log-ratio. Source: appendix B.1."""
     for senior, run in runs.items():
-        listed = run.content["metrics"]["over_emitted"][:40]
+        listed = run.content["metrics"].get("over_emitted", [])[:40]
         if not listed:
             continue
         rows = tuple(
@@ -372,4 +379,5 @@ def _value(found: Measured, benchmark: str) -> tuple[float, float]:
 
 
 def _text(pieces: Sequence[bytes], token: int) -> str:
-    return pieces[token].decode("utf-8", "backslashreplace")
+    known = pieces[token] if token < len(pieces) else f"<{token}>".encode()
+    return known.decode("utf-8", "backslashreplace")

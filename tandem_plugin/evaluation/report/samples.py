@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.results import Summary
+from tandem_plugin.files import open_file
+from tandem_plugin.rollouts.rollout_file import placed_row
 from tandem_plugin.viewer.passages import JUNIOR, SENIOR, AuthoredText, authored_text
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
@@ -44,10 +47,10 @@ def sample_responses(
         wanted = {(problem, 0) for problem in range(count)}
         outcomes = {
             place: str(row.get("outcome"))
-            for place, row in _rows(summary, f"{name}.grades.jsonl", wanted)
+            for place, row in _rows(summary, f"{name}.grades.jsonl", wanted, _check_grade)
         }
         for place, row in sorted(
-            _rows(summary, f"{name}.jsonl", wanted), key=lambda found: found[0]
+            _rows(summary, f"{name}.jsonl", wanted, _check_response), key=lambda found: found[0]
         ):
             yield SampleResponse(
                 summary.senior,
@@ -61,21 +64,47 @@ def sample_responses(
 
 
 def _rows(
-    summary: Summary, file: str, wanted: set[tuple[int, int]]
+    summary: Summary,
+    file: str,
+    wanted: set[tuple[int, int]],
+    check: Callable[[dict[str, Any]], None],
 ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
     path = summary.folder / file
-    if not path.is_file():
+    if not os.path.isfile(path):
         return
     left = set(wanted)
-    with path.open("rb") as lines:
-        for line in lines:
-            if not left or not line.endswith(b"\n"):
-                return
-            row = json.loads(line)
-            place = row["problem"], row["sample"]
-            if place in left:
-                left.discard(place)
-                yield place, row
+    try:
+        with open_file(path) as lines:
+            for line in lines:
+                if not left or not line.endswith(b"\n"):
+                    return
+                problem, sample, row = placed_row(line)
+                if (problem, sample) in left:
+                    left.discard((problem, sample))
+                    check(row)
+                    yield (problem, sample), row
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"{str(path)!r} cannot be read: {error}.") from error
+
+
+def _check_grade(row: dict[str, Any]) -> None:
+    if not isinstance(row.get("outcome"), str):
+        raise ValueError("a grade has no outcome")
+
+
+def _check_response(row: dict[str, Any]) -> None:
+    if not isinstance(row.get("response"), str):
+        raise ValueError("a response has no text")
+    ids = row.get("response_ids")
+    if not isinstance(ids, list) or any(type(i) is not int or i < 0 for i in ids):
+        raise ValueError("its response_ids are no token ids")
+    authors = row.get("authorship")
+    if authors is not None and (
+        not isinstance(authors, list)
+        or len(authors) != len(ids)
+        or any(type(a) is not int or not 0 <= a <= 1 for a in authors)
+    ):
+        raise ValueError("its authorship is not a zero or a one for each of its tokens")
 
 
 def _parts(row: dict[str, Any], token_bytes: TokenBytes | None) -> Iterator[tuple[str, str]]:
@@ -109,5 +138,7 @@ def _cut(authored: AuthoredText) -> Iterator[tuple[str, str]]:
 
 def _prompt(prompt: object) -> str:
     if isinstance(prompt, list):
-        return "\n\n".join(str(turn.get("content", "")) for turn in prompt)
+        return "\n\n".join(
+            str(turn.get("content", "") if isinstance(turn, dict) else turn) for turn in prompt
+        )
     return str(prompt or "")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
+import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.files import open_file
+from tandem_plugin.strict_json import is_number, parse_json
 
 __all__ = ["QUANTITIES", "TrainingLog", "read_training_log"]
 
@@ -44,6 +45,8 @@ class TrainingLog:
     curves: Mapping[str, tuple[tuple[int, float], ...]]
     """``reward``, ``length`` (tokens a response), ``seconds`` (a step), ``accuracy`` and
     ``team_accuracy`` (from 0 to 1); those that the log has."""
+    path: Path
+    """Where it was read from."""
 
 
 def read_training_log(name: str, path: Path) -> TrainingLog:
@@ -55,7 +58,7 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
     """
     steps: dict[int, dict[str, float]] = {}
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 for reader in _READERS:
                     found = reader(line)
@@ -77,7 +80,8 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
             f"The log {str(path)!r} holds no training step: give the metrics file or the printed "
             "log of verl, or the printed log of OpenRLHF."
         )
-    return TrainingLog(name, {quantity: points for quantity, points in curves.items() if points})
+    shown = {quantity: points for quantity, points in curves.items() if points}
+    return TrainingLog(name, shown, path)
 
 
 def _quantity(quantity: str, metrics: Mapping[str, float]) -> float | None:
@@ -102,15 +106,11 @@ def _verl_file(line: str) -> tuple[int, dict[str, float]] | None:
     if not line.lstrip().startswith("{"):
         return None
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         step, data = int(row["step"]), row["data"].items()
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return None
-    return step, {
-        str(key): float(value)
-        for key, value in data
-        if isinstance(value, (int, float)) and math.isfinite(value)
-    }
+    return step, {str(key): float(value) for key, value in data if is_number(value)}
 
 
 def _verl_printed(line: str) -> tuple[int, dict[str, float]] | None:

@@ -1,0 +1,65 @@
+"""JSON that others wrote: read strictly, and no deeper than anything here can follow."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, TypeGuard
+
+__all__ = ["MAX_DEPTH", "is_number", "parse_json"]
+
+MAX_DEPTH = 100
+"""How deep lists and objects may lie in each other, far above any row's or setting's."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text, UTF-8 where it is bytes.
+
+    Raises ValueError, with what is wrong, for all that is no JSON; for an object that says a field
+    twice, since readers differ in which one they take; and for values nested deeper than
+    ``MAX_DEPTH``, which can be neither printed nor compared.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    try:
+        value = json.loads(text, object_pairs_hook=_once_each)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a finite number that a float can hold, and no bool."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    # Python compares integers with floats exactly: one of 400 digits overflows nothing here.
+    return abs(value) <= sys.float_info.max
+
+
+_TOO_DEEP = f"its lists and objects are nested more than {MAX_DEPTH} deep"
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it has the field {twice[:60]!r} twice")
+    return found
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, (dict, list))
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
