@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -12,8 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tandem_plugin import Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
+from tandem_plugin.rollouts.rollout import Rollout
+from tandem_plugin.viewer.decoding import Decoding
 from tandem_plugin.viewer.page import make_page
 from tandem_plugin.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
 from tandem_plugin.viewer.token_bytes import TokenBytes
@@ -199,8 +202,9 @@ def tandem_row(**fields: Any) -> dict[str, Any]:
 
 def test_rows_of_tandem_rollout_become_responses(view: Any):
     row = tandem_row(
-        problem=4, sample=2, prompt="2+2?", answer="4", tandem_schedule={"schedule": "word", "p": 1}
-    )
+        problem=4, sample=2, prompt="2+2?", answer="4", response="a ab.",
+        tandem_schedule={"schedule": "word", "p": 1},
+    )  # fmt: skip
     code, result, data = view(row, row | {"sample": 3, "reward": 1})
     assert code == 0
     assert (result["responses"], result["problems"], result["unread_lines"]) == (2, 1, 0)
@@ -213,7 +217,7 @@ def test_rows_of_tandem_rollout_become_responses(view: Any):
 
 
 def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
-    row = tandem_row(input="Q", output="text", gts="4", score=0.0, step=3)
+    row = tandem_row(input="Q", output="a ab.", gts="4", score=0.0, step=3)
     code, _, data = view(row, row | {"input": "R"}, row)
     assert code == 0
     assert [problem["prompt"] for problem in data["problems"]] == ["Q", "R"]
@@ -250,7 +254,7 @@ def test_file_without_any_rollout_is_refused(view: Any):
     assert "holds no rollouts that can be shown: line 1: This is not JSON" in result["error"]
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), "1", None, [1]])
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 10**310, "1", None, [1]])
 def test_reward_that_is_no_number_is_left_out(view: Any, reward: Any):
     _, _, data = view(tandem_row(reward=reward))
     assert data["responses"][0]["reward"] is None
@@ -263,3 +267,68 @@ def test_page_never_replaces_the_rollouts(tmp_path: Path, tokenizer_file: Path):
     assert done.exit_code == 1
     assert "would replace the rollouts" in done.stderr
     assert json.loads(file.read_text()) == tandem_row()
+
+
+OTHER_TEXTS = {"text": {"response": "what was said"}, "verl": {"output": "what was said"}}
+
+
+@pytest.mark.parametrize("fields", OTHER_TEXTS.values(), ids=list(OTHER_TEXTS))
+def test_rollouts_of_another_tokenizer_are_refused(view: Any, fields: dict[str, str]):
+    code, result, data = view(
+        tandem_row(**fields), tandem_row(response="a ab."), tandem_row(**fields)
+    )
+    assert (code, data) == (1, None)
+    assert "is not the tokenizer of" in result["error"]
+    assert "The row records 'whatwassaid', and its token ids give 'aab.'" in result["error"]
+
+
+def test_fingerprint_tells_another_tokenizer_where_no_text_does(view: Any):
+    settings = {"schedule": "word", "p": 1.0}
+    vocabulary = Vocabulary(("a", "b", "Ġa", "Ġb", "ĊĊ", "c", "Ġ", "."), "a test")
+    own = TandemRules(TandemConfig.from_mapping(settings), vocabulary).default.fingerprint
+    row = tandem_row(tandem_schedule=settings)
+    assert view(row | {"tandem_fingerprint": own})[0] == 0
+    code, result, _ = view(row)
+    assert code == 1
+    assert f"its rules have '{own}' with this tokenizer" in result["error"]
+
+
+def test_token_id_beyond_the_vocabulary_tells_another_tokenizer(view: Any):
+    code, result, _ = view(tandem_row(response_ids=[0, 2, 1, 8]))
+    assert code == 1
+    assert "The token id 8 is beyond this tokenizer's 8 ids." in result["error"]
+    assert view(tandem_row(response_ids=[0, 2, 1, 8], response="a ab"))[0] == 0, "padding"
+
+
+def test_one_line_of_another_tokenizer_is_listed_and_not_shown(view: Any):
+    row = tandem_row(response="a ab.")
+    code, result, data = view(row, row | {"response": "else"}, row)
+    assert (code, result["responses"], result["unread_lines"]) == (0, 2, 1)
+    assert data["unread"][0][0] == 2
+
+
+@pytest.mark.parametrize(
+    "recorded", ["a ab.", "a ab", "a  ab .", "", " a ab.", "a ab\ufffd."], ids=repr
+)
+def test_what_decoders_leave_out_is_no_other_tokenizer(view: Any, recorded: str):
+    """Special tokens, white space, bytes that are no character, and what follows a stop string."""
+    assert view(tandem_row(response=recorded))[0] == 0
+
+
+def test_real_tokenizers_know_their_own_rollouts_and_no_others(
+    real_tokenizer: Callable[[str], Path],
+):
+    transformers = pytest.importorskip("transformers")
+    own = transformers.AutoTokenizer.from_pretrained(str(real_tokenizer("qwen")))
+    decoding = Decoding(Vocabulary.from_path(real_tokenizer("qwen")))
+    others = [
+        Decoding(Vocabulary.from_path(real_tokenizer(name)))
+        for name in ("t5/tokenizer.json", "gpt2/encoder.json")
+    ]
+    rng = random.Random(1)
+    for _ in range(20):
+        ids = [rng.randrange(len(own)) for _ in range(40)]
+        text = own.decode(ids, skip_special_tokens=True)
+        row = Rollout(1, ids, None, None, [], None, {}, {"response": text})
+        assert decoding.mismatch(row) is None
+        assert all(other.mismatch(row) for other in others)

@@ -99,7 +99,7 @@ class GradeRecords:
             and record.get("outcome") in OUTCOMES
             and is_number(record.get("milliseconds"))
             and isinstance(record.get("rule"), str)
-            and isinstance(record.get("answer"), str | None)
+            and isinstance(record.get("answer", 0), str | None)
         )
         if not is_one or not isinstance(record, dict):
             raise self._foreign(number)

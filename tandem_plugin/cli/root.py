@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
@@ -31,6 +35,9 @@ class TandemGroup(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
         as_json = "--json" in args
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Names and texts may hold what the terminal's encoding lacks; stderr escapes it anyway.
+            sys.stdout.reconfigure(errors="backslashreplace")
         with _reported(as_json):
             context = super().make_context(info_name, args, *rest, **extra)
         context.meta[_AS_JSON] = as_json
@@ -47,6 +54,13 @@ def _reported(as_json: bool) -> Iterator[None]:
         yield
     except TandemError as error:
         print_error(str(error), as_json)
+        raise typer.Exit(1) from error
+    except OSError as error:
+        # The last resort for a file or folder that nobody expected to fail. An end of the pipe that
+        # this is printed to is typer's to handle.
+        if error.filename is None or error.errno == errno.EPIPE:
+            raise
+        print_error(f"{os.fspath(error.filename)!r}: {error.strerror}.", as_json)
         raise typer.Exit(1) from error
     except Exception as error:
         if not (as_json and isinstance(error, _UsageError)):

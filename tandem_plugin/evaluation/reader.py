@@ -7,6 +7,7 @@ they were written, in one forward pass without a KV cache.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,12 @@ class Reader:
         from transformers import AutoModelForCausalLM
 
         self.checkpoint = checkpoint
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        try:
+            self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except RuntimeError as error:
+            raise EvaluationError(
+                f"--device {reprlib.repr(device)} is no device of torch: give cpu, cuda or cuda:1."
+            ) from error
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 checkpoint.path, dtype=dtype, attn_implementation="sdpa"

@@ -20,6 +20,8 @@ __all__ = ["RolloutFile", "placed_row", "run_file"]
 
 def run_file(path: Path) -> Path:
     """Where the settings are noted that the rollouts at ``path`` were made with."""
+    if not path.name:
+        raise RolloutError(f"{str(path)!r} is no name of a file of rollouts: give one with --out.")
     return path.with_name(path.name + ".run.json")
 
 

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tandem_plugin.errors import OutputError
+from tandem_plugin.files import InputFiles, open_file, read_file, replacing, write_file
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path):
+    file = tmp_path / "new/page.html"
+    write_file(file, "one")
+    file.chmod(0o640)
+    interrupted = replacing(file)
+    interrupted.__enter__().write_text("two, but not to its e")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert file.read_text() == "one"
+    write_file(file, "two")
+    assert file.read_text() == "two"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in file.parent.iterdir()] == ["page.html"]
+
+
+def test_a_link_stays_a_link_and_what_it_points_at_is_written(tmp_path: Path):
+    link = tmp_path / "link"
+    link.symlink_to("target")
+    write_file(link, "one")
+    write_file(link, "two")
+    assert link.is_symlink()
+    assert (tmp_path / "target").read_text() == "two"
+
+
+@pytest.mark.parametrize("name", ["folder", "pipe", "loop", "x" * 300, "folder/../file/below"])
+def test_what_cannot_be_written_is_said(tmp_path: Path, name: str):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OutputError, match="cannot be written: "):
+        write_file(tmp_path / name, "text")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["folder", "pipe", "loop", "none", "x" * 300, "a\0b"])
+def test_only_a_regular_file_is_read_and_nothing_is_waited_for(tmp_path: Path, name: str):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match=r"\[Errno"):
+        open_file(tmp_path / name)
+
+
+def test_a_file_is_read_through_a_link(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"text")
+    (tmp_path / "link").symlink_to("file")
+    assert read_file(tmp_path / "link") == b"text"
+
+
+def test_an_input_is_known_under_every_name(tmp_path: Path):
+    file = tmp_path / "rollouts.jsonl"
+    file.touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "soft").symlink_to(file)
+    os.link(file, tmp_path / "hard")
+    (tmp_path / "way").symlink_to(tmp_path)
+    inputs = InputFiles(rollouts=[file], tokenizer=["nowhere"])
+    for other in ("rollouts.jsonl", "soft", "hard", "folder/../rollouts.jsonl", "way/hard"):
+        with pytest.raises(OutputError, match=r"would replace the rollouts .*rollouts\.jsonl"):
+            inputs.check_outputs(tmp_path / "new", tmp_path / other)
+    inputs.check_outputs(tmp_path / "nowhere", tmp_path / "folder")
