@@ -135,3 +135,15 @@ def test_a_prompt_that_decodes_otherwise_is_found_by_its_end():
     prompt = "x" * 100 + " the last words of the prompt before the response begins:"
     assert _response(f"<bos>{prompt} yes", prompt) == " yes"
     assert _response("nothing of it", prompt) is None
+
+
+def test_records_never_replace_the_responses_nor_anything_else(file: Path, tmp_path: Path):
+    other = tmp_path / "other.txt"
+    other.write_text("something else, without an end of its line")
+    (tmp_path / "hard.jsonl").hardlink_to(file)
+    for out in (file, tmp_path / "hard.jsonl", other):
+        before = file.read_bytes(), other.read_bytes()
+        code, _, error = run("grade", file, "--out", out)
+        assert code == 1
+        assert "would replace the responses" in error or "is no record of" in error
+        assert (file.read_bytes(), other.read_bytes()) == before

@@ -332,3 +332,21 @@ def test_real_tokenizers_know_their_own_rollouts_and_no_others(
         row = Rollout(1, ids, None, None, [], None, {}, {"response": text})
         assert decoding.mismatch(row) is None
         assert all(other.mismatch(row) for other in others)
+
+
+@pytest.mark.parametrize("target", ["rollouts.jsonl", "vocab.json"])
+@pytest.mark.parametrize("spelling", ["./{}", "folder/../{}", "soft", "hard"])
+def test_page_never_replaces_what_is_read(
+    tmp_path: Path, tokenizer_file: Path, target: str, spelling: str, monkeypatch: Any
+):
+    monkeypatch.chdir(tmp_path)
+    Path("rollouts.jsonl").write_text(json.dumps(tandem_row()))
+    Path("folder").mkdir()
+    Path("soft").symlink_to(target)
+    Path("hard").hardlink_to(target)
+    before = Path(target).read_bytes()
+    arguments = ["view", "rollouts.jsonl", "--tokenizer", "vocab.json", "--out"]
+    done = CliRunner().invoke(app, [*arguments, spelling.format(target)])
+    assert done.exit_code == 1
+    assert "would replace the" in done.stderr
+    assert Path(target).read_bytes() == before

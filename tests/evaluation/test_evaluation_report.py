@@ -318,3 +318,30 @@ def test_training_dynamics_are_drawn_with_accumulated_time(
     ]
     assert ("accumulated_hours", 2, pytest.approx((12.5 + 60.5) / 3600)) in rows
     assert "NAME=FILE" in report(results, "--log", "x").stderr
+
+
+def test_report_and_compare_test_the_same_way_round(make_results: MakeResults):
+    """The junior's own model first, then as seniors were evaluated: not by name."""
+    for senior, right in {"TRL": [3, 3, 4, 4], "base": [0, 1, 1, 2], "KL": [1, 1, 2, 2]}.items():
+        results = make_results(senior, right, kinds=("handoff", "legibility"))
+    (results / "seniors.txt").write_text("base\nKL\nTRL\n")
+    assert report(results).exit_code == 0
+    page = Elements((results / "report/index.html").read_text()).text
+    folders = [str(results / name) for name in ("base", "KL", "TRL")]
+    compared = CliRunner().invoke(app, ["compare", *folders, "--json"])
+    tables = {table["name"]: table for table in json.loads(compared.stdout)["tables"]}
+    rows = tables["significance"]["rows"]
+    assert {row[1]["text"] for row in rows} >= {"TRL > base", "TRL > KL"}
+    for row in rows:
+        assert "".join(cell["text"] + cell["stars"] for cell in row) in page
+    assert report(results, "--order", "TRL", "--order", "KL").exit_code == 0
+    assert "KL > TRL" in Elements((results / "report/index.html").read_text()).text
+
+
+def test_without_a_noted_order_the_juniors_own_model_is_first(make_results: MakeResults):
+    make_results("TRL", [3, 3, 4, 4], kinds=("handoff",))
+    results = make_results("base", [0, 1, 1, 2], kinds=("handoff",))
+    assert report(results).exit_code == 0
+    page = Elements((results / "report/index.html").read_text()).text
+    assert "TRL > base" in page
+    assert "base > TRL" not in page

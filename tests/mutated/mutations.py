@@ -24,7 +24,7 @@ def _nested(depth: int) -> Any:
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 3, 10**18, 2**63, -(2**63) - 1, 10**309, 10**400, 1e308, -0.0, 0.5,
-    float("nan"), float("inf"), "", "x", "x" * 300, "\x00", "\ud800", "é" * 200, "../x", "a/b c", [],
+    float("nan"), float("inf"), "", "x", "x" * 300, "\x00", "\ud800", "é" * 200, "../x", [],
     {}, [[]], [None], [1, "a"], {"a": 1}, [10**400], _nested(60), _nested(150), "1" * 5000,
 )  # fmt: skip
 """What takes the place of a value in a row or a setting."""
