@@ -145,7 +145,8 @@ def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 def _written(folder: Path, command: Command) -> set[Path]:
     patterns = {p for path in command.written for p in (path, f"{path}/**/*")}
-    return {path for pattern in patterns for path in folder.glob(pattern)}
+    found = {path for pattern in patterns for path in folder.glob(pattern)}
+    return found | {folder / pattern for pattern in patterns}  # links that lead nowhere too
 
 
 def _fault(command: Command, valid: Path, number: int) -> str | None:
