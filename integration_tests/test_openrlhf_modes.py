@@ -236,7 +236,7 @@ def test_command_brings_tandem_into_a_submitted_job_beside_another_hook(
         seniors = {name for name in scores if name.startswith("eval_")}
         assert seniors
         assert scores.keys() == seniors | {f"team/{name}" for name in seniors}
-    outcomes = ("correct", "incorrect", "no_answer", "timeout", "error")
+    outcomes = ("correct", "incorrect", "copied", "no_answer", "timeout", "error")
     for step in run.steps:  # every response was graded, and the log says how
         assert sum(step[f"outcome_{name}"] for name in outcomes) == pytest.approx(1)
         assert step["outcome_error"] == 0

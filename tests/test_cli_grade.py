@@ -10,7 +10,7 @@ from tandem_plugin.cli import app
 from tandem_plugin.grading.rewards.openrlhf_reward import _response
 from tandem_plugin.grading.rewards.verl_reward import compute_score
 
-pytest.importorskip("math_verify")
+pytest.importorskip("sympy")
 
 ROWS = [
     {"response": r"so \boxed{5}", "gold": "5"},
@@ -101,6 +101,7 @@ def test_the_reward_for_verl_says_every_outcome():
     assert flags == {
         "outcome_correct": 1.0,
         "outcome_incorrect": 0.0,
+        "outcome_copied": 0.0,
         "outcome_no_answer": 0.0,
         "outcome_timeout": 0.0,
         "outcome_error": 0.0,

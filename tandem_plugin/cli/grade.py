@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["grade"]
 
 RESPONSE_FIELDS = ("response", "output", "completion")
+PROMPT_FIELDS = ("prompt", "question", "problem")
 GOLD_FIELDS = ("gold", "answer", "ground_truth", "gts", "label")
 _BATCH = 1_000
+
+_Row: TypeAlias = tuple[int, str, object, "str | None"]
 
 
 def grade(
@@ -27,7 +30,8 @@ def grade(
         Path | None,
         typer.Argument(
             help="A file of JSON lines with the fields response (or output) and gold (or answer, "
-            "ground_truth, gts, label). A gold may be a list: any of it is right."
+            "ground_truth, gts, label). A gold may be a list: any of it is right. With a text prompt "
+            "(or question, problem) an answer that is only copied from it is told."
         ),
     ] = None,
     gold: Annotated[str | None, typer.Option(help="One gold, instead of a file.")] = None,
@@ -47,11 +51,18 @@ def grade(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes. Default: the CPUs, at most 4.")
     ] = None,
+    lenient: Annotated[
+        bool,
+        typer.Option(
+            "--lenient",
+            help="Also solve what an answer left unsolved: 2x=10 is then right for 5.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Grade responses by the answers in their last boxes.
 
-    One record a line: line, outcome (correct, incorrect, no_answer, timeout, error), reward,
+    One record a line: line, outcome (correct, incorrect, copied, no_answer, timeout, error), reward,
     answer, rule, milliseconds; then a summary, on stderr where the records go to stdout. With
     --json the summary is the only output, and records go to --out alone.
     """
@@ -59,7 +70,7 @@ def grade(
 
     if file is not None and gold is None and response is None and not os.path.isfile(file):
         raise DataError(f"There is no file {str(file)!r} of responses.")
-    with Grader(GradingLimits(seconds=seconds, workers=workers)) as grader:
+    with Grader(GradingLimits(seconds=seconds, workers=workers), lenient) as grader:
         if file is None:
             if gold is None or response is None:
                 raise typer.BadParameter("give a FILE, or both --gold and --response.")
@@ -107,8 +118,8 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
         size_of_all = os.path.getsize(file) if os.path.isfile(file) else None
         task = progress.add_task("grade", total=size_of_all)
         for batch, size in _batches(file, done):
-            grades = grader.grade_batch((text, gold) for _, text, gold in batch)
-            for (number, _, _), record in zip(batch, grades, strict=True):
+            grades = grader.grade_batch(row[1:] for row in batch)
+            for (number, *_), record in zip(batch, grades, strict=True):
                 row = {"line": number, **record.to_dict()}
                 records.append(row)
                 if lines is not None:
@@ -121,16 +132,16 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
     _summarise(records, grader, out, json)
 
 
-def _batches(file: Path, done: set[int]) -> Iterator[tuple[list[tuple[int, str, object]], int]]:
-    """Lists of (line, response, gold), with the number of bytes they were read from."""
+def _batches(file: Path, done: set[int]) -> Iterator[tuple[list[_Row], int]]:
+    """Lists of (line, response, gold, prompt), with the number of bytes they were read from."""
     from tandem_plugin.cli.grade_rows import read_rows
 
-    batch: list[tuple[int, str, object]] = []
+    batch: list[_Row] = []
     size = 0
-    for number, text, gold, length in read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS):
+    for *row, length in read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS):
         size += length
-        if number not in done:
-            batch.append((number, text, gold))
+        if row[0] not in done:
+            batch.append((row[0], row[1], row[2], row[3]))
         if len(batch) == _BATCH:
             yield batch, size
             batch, size = [], 0

@@ -13,9 +13,12 @@ __all__ = ["read_rows"]
 
 
 def read_rows(
-    path: Path, response_fields: Sequence[str], gold_fields: Sequence[str]
-) -> Iterator[tuple[int, str, object, int]]:
-    """(line, response, gold, bytes) of every row, blank lines left out.
+    path: Path,
+    response_fields: Sequence[str],
+    gold_fields: Sequence[str],
+    prompt_fields: Sequence[str] = (),
+) -> Iterator[tuple[int, str, object, str | None, int]]:
+    """(line, response, gold, prompt or None, bytes) of every row, blank lines left out.
 
     Raises :class:`DataError` for a file that cannot be read and for the first row without a
     response or a gold: a file that is not what was meant should not be graded.
@@ -24,17 +27,19 @@ def read_rows(
         with open_file(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    response, gold = _row(
+                    response, gold, row = _row(
                         line, f"{path}, line {number}", response_fields, gold_fields
                     )
-                    yield number, response, gold, len(line)
+                    prompts = (row.get(name) for name in prompt_fields)
+                    prompt = next((text for text in prompts if isinstance(text, str)), None)
+                    yield number, response, gold, prompt, len(line)
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
 
 
 def _row(
     line: bytes, where: str, response_fields: Sequence[str], gold_fields: Sequence[str]
-) -> tuple[str, object]:
+) -> tuple[str, object, dict[str, object]]:
     try:
         row = parse_json(line)
     except ValueError as error:
@@ -47,4 +52,4 @@ def _row(
         raise DataError(f"{where} has no text in any field of: {', '.join(response_fields)}.")
     if gold is None:
         raise DataError(f"{where} has no gold in any field of: {', '.join(gold_fields)}.")
-    return response, gold
+    return response, gold, row

@@ -21,7 +21,7 @@ from tandem_plugin.rollouts.rollout_file import placed_row
 __all__ = ["GradedProblem", "grade_generations", "grades_file", "tally"]
 
 _BATCH = 64
-_DECIDING = ("tandem-plugin", "math-verify", "sympy")
+_DECIDING = ("tandem-plugin", "sympy")
 
 
 @dataclass(slots=True)

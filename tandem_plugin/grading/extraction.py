@@ -13,8 +13,16 @@ Finding: TypeAlias = Literal["box", "no_box", "truncated_box", "empty_box"]
 _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 """A box, an escaped character, or a brace: no pattern can match one text in two ways."""
 _SPACE = re.compile(r"\s*")
-_BARE = re.compile(r"[^\s$]{1,4000}")
+_BARE = re.compile(r"[-+]?[\d.]|\\(?!boxed|fbox)[A-Za-z]|[A-Za-z](?![^\s$.,;:)])")
+"""How the content of a box without braces begins: with no word of a sentence on boxes."""
+_BARE_CONTENT = re.compile(r"[^\s$]{1,4000}")
+_BETWEEN = re.compile(
+    r"(?:[\s$,;.&]|\\[()\[\],;: ]|\\q?quad(?![A-Za-z])|\band\b|\bor\b"
+    r"|\\text ?\{[\s,]*(?:and|or)[\s,]*\})*"
+)
 _OPENED_BY = {")": "(", "]": "[", "}": "{"}
+_MAX_BETWEEN = 60
+_MAX_JOINED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +34,43 @@ class Extraction:
     """The box's content without the space around it; None unless ``finding`` is ``box``."""
 
 
+class _Box(NamedTuple):
+    """Where a complete box begins, and its content begins and ends; -1 for one without braces."""
+
+    began: int
+    start: int
+    stop: int
+
+
 def extract_answer(response: str, window_chars: int = 1_000_000) -> Extraction:
     r"""The content of the last ``\boxed{...}`` or ``\fbox{...}`` of a response.
 
     - Braces nest; ``\{`` and ``\}`` are no braces. Of boxes in boxes the outermost counts.
-    - ``\boxed 5`` holds what follows up to the next space or dollar, without final punctuation.
+    - Boxes with nothing but ``and``, ``or`` and punctuation between them are one list.
+    - ``\boxed 5`` holds what follows up to the next space or dollar, without final punctuation;
+      before a word of a sentence, ``\boxed`` is no box, and neither is an empty one behind another.
     - A box that opens after the last closed one and never closes is truncated: no answer.
     - Only the last ``window_chars`` characters are searched.
     """
     text = response if len(response) <= window_chars else response[-window_chars:]
     places = [place for name in ("\\boxed", "\\fbox") if (place := text.find(name)) >= 0]
-    return _last_box(text, min(places)) if places else Extraction("no_box")
+    if not places:
+        return Extraction("no_box")
+    boxes, truncated = _boxes(text, min(places))
+    full = [box for box in boxes if box.stop < 0 or _space_end(text, box.start) < box.stop]
+    if truncated > (boxes[-1].began if boxes else -1):
+        return Extraction("truncated_box")
+    if not full:
+        return Extraction("empty_box" if boxes else "no_box")
+    return Extraction("box", _joined(text, full))
 
 
-def _last_box(text: str, start: int) -> Extraction:
+def _boxes(text: str, start: int) -> tuple[list[_Box], int]:
+    """The closed boxes that are in no other, and where a box opened that never closed, or -1."""
     open_braces: list[int | None] = []  # for a brace that opens a box: where the box began
-    open_boxes = 0
+    starts: list[int] = []  # where the content of each open box begins
     seen, opening = -1, -1  # the box seen last, and the brace that belongs to it
-    last: _Box | None = None
+    boxes: list[_Box] = []
     cut = -1  # where a box without anything after it began
     for mark in _MARK.finditer(text, start):
         place = mark.start()
@@ -51,39 +78,41 @@ def _last_box(text: str, start: int) -> Extraction:
         if kind == "{":
             belongs = place == opening
             open_braces.append(seen if belongs else None)
-            open_boxes += belongs
+            if belongs:
+                starts.append(place + 1)
         elif kind == "}":
             if open_braces and (began := open_braces.pop()) is not None:
-                open_boxes -= 1
-                last = _Box(began, text.find("{", began) + 1, place)
+                while boxes and boxes[-1].began > began:
+                    boxes.pop()
+                boxes.append(_Box(began, starts.pop(), place))
         elif mark.end() - place > 2:
             seen, after = place, _space_end(text, mark.end())
             if text[after : after + 1] == "{":
                 opening = after
             elif after == len(text):
                 cut = place
-            elif not open_boxes:
-                last = _Box(place, after, None)
+            elif not starts and _BARE.match(text, after):
+                boxes.append(_Box(place, after, -1))
     truncated = max(cut, next((began for began in reversed(open_braces) if began is not None), -1))
-    if last is None or truncated > last.began:
-        return Extraction("no_box" if truncated < 0 else "truncated_box")
-    answer = _content(text, last)
-    return Extraction("box", answer) if answer else Extraction("empty_box")
+    return boxes, truncated
 
 
-class _Box(NamedTuple):
-    """A complete box: where its command, its content, and the rest begin."""
+def _joined(text: str, boxes: list[_Box]) -> str:
+    """The content of the last box, or of the last boxes that make one list."""
+    if boxes[-1].stop < 0:
+        return _stripped(_BARE_CONTENT.match(text, boxes[-1].start))
+    first = len(boxes) - 1
+    while first > 0 and len(boxes) - first < _MAX_JOINED and boxes[first - 1].stop >= 0:
+        end = boxes[first - 1].stop + 1
+        is_near = boxes[first].began - end <= _MAX_BETWEEN
+        if not is_near or not _BETWEEN.fullmatch(text, end, boxes[first].began):
+            break
+        first -= 1
+    return ", ".join(dict.fromkeys(text[box.start : box.stop].strip() for box in boxes[first:]))
 
-    began: int
-    start: int
-    stop: int | None
-    """None for a box without braces."""
 
-
-def _content(text: str, box: _Box) -> str:
-    if box.stop is not None:
-        return text[box.start : box.stop].strip()
-    bare = _BARE.match(text, box.start)
+def _stripped(bare: re.Match[str] | None) -> str:
+    """Without final punctuation and brackets that opened before the box."""
     answer = bare.group().rstrip(".,;:") if bare else ""
     while answer[-1:] in _OPENED_BY and answer.count(answer[-1]) > answer.count(
         _OPENED_BY[answer[-1]]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 __all__ = ["OUTCOMES", "Grade", "GradeCounts", "Outcome"]
 
-Outcome: TypeAlias = Literal["correct", "incorrect", "no_answer", "timeout", "error"]
+Outcome: TypeAlias = Literal["correct", "incorrect", "copied", "no_answer", "timeout", "error"]
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 

@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from tandem_plugin.grading.canonical import canonical, is_readable, nesting
-from tandem_plugin.grading.decide import Decision, decide
+from tandem_plugin.grading.copying import is_copied
+from tandem_plugin.grading.decide import AS_WRITTEN, Decision, decide
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.golds import read_golds
 from tandem_plugin.grading.grade import Grade
 from tandem_plugin.grading.limits import GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
+from tandem_plugin.grading.spelling import is_readable, nesting, spelled
 
 __all__ = ["Grader", "default_grader", "grade", "grade_async", "grade_batch"]
 
@@ -27,12 +28,15 @@ class Grader:
     For use from any thread, event loop, Ray actor, or process, forked ones included. Worker
     processes start when a pair first needs computer algebra.
 
-    Raises :class:`GradingError` where Math-Verify is not installed, and :class:`ConfigError` for
+    lenient: also solve what the response left unsolved, equations and inequalities in one unknown.
+
+    Raises :class:`GradingError` where SymPy is not installed, and :class:`ConfigError` for
     limits that cannot be kept.
     """
 
-    def __init__(self, limits: GradingLimits | None = None) -> None:
+    def __init__(self, limits: GradingLimits | None = None, lenient: bool = False) -> None:
         self.limits = limits or GradingLimits()
+        self.lenient = lenient
         self._pool = WorkerPool(self.limits)
         self._threads: ThreadPoolExecutor | None = None
         self._threads_lock = threading.Lock()
@@ -65,11 +69,12 @@ class Grader:
             threads.shutdown()
         self._pool.close()
 
-    def grade(self, response: object, gold: object) -> Grade:
+    def grade(self, response: object, gold: object, prompt: str | None = None) -> Grade:
         """Grade one response by the answer in its last box.
 
         gold: a string, a number, or a list or array of those, any of which is right. A gold with
-        a box is what the box holds. Never raises for what a response or a gold says.
+        a box is what the box holds. prompt: the question, so that an answer which only copies an
+        expression of it is told. Never raises for what a response or a gold says.
         """
         began = time.perf_counter()
         if not isinstance(response, str):
@@ -77,28 +82,26 @@ class Grader:
         found = extract_answer(response, self.limits.window_chars)
         if found.answer is None:
             return Grade("no_answer", None, found.finding, _since(began))
-        return self._grade(found.answer, gold, began)
+        return self._grade(found.answer, gold, began, prompt)
 
     def grade_answer(self, answer: str, gold: object) -> Grade:
         """Grade an answer that was already taken out of its response."""
         return self._grade(answer, gold, time.perf_counter())
 
-    async def grade_async(self, response: str, gold: object) -> Grade:
+    async def grade_async(self, response: str, gold: object, prompt: str | None = None) -> Grade:
         """As :meth:`grade`, without holding up the event loop."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor(), self.grade, response, gold)
+        return await loop.run_in_executor(self._executor(), self.grade, response, gold, prompt)
 
-    def grade_batch(
-        self, pairs: Iterable[tuple[str, object]], progress: bool = False
-    ) -> list[Grade]:
-        """Grade pairs of response and gold, in order, on all workers.
+    def grade_batch(self, pairs: Iterable[tuple[Any, ...]], progress: bool = False) -> list[Grade]:
+        """Grade (response, gold) or (response, gold, prompt), in order, on all workers.
 
         progress: show a bar on stderr where that is a terminal.
         """
         from rich.console import Console
         from rich.progress import Progress
 
-        todo: Sequence[tuple[str, object]] = list(pairs)
+        todo: Sequence[tuple[Any, ...]] = list(pairs)
         console = Console(stderr=True)
         disable = not (progress and console.is_terminal)
         with Progress(console=console, transient=True, disable=disable) as bar:
@@ -117,7 +120,7 @@ class Grader:
                 )
             return self._threads
 
-    def _grade(self, answer: str, gold: object, began: float) -> Grade:
+    def _grade(self, answer: str, gold: object, began: float, prompt: str | None = None) -> Grade:
         golds = read_golds(gold)
         if isinstance(golds, str):
             return _failed(began, "gold", golds, answer)
@@ -129,22 +132,27 @@ class Grader:
         if any(len(text) > self.limits.answer_chars for text in golds):
             return _failed(began, "gold", f"A gold is longer than {self.limits.answer_chars} "
                            "characters.", answer)  # fmt: skip
-        given = canonical(answer)
+        given = spelled(answer)
         if not given:
             return Grade("no_answer", answer, "empty_box", _since(began))
-        return self._decided(answer, given, golds, began)
+        return self._decided(answer, given, golds, began, prompt)
 
-    def _decided(self, answer: str, given: str, golds: tuple[str, ...], began: float) -> Grade:
-        wanted = [canonical(text) for text in golds]
-        decisions = [decide(text, given) for text in wanted]
-        for text, decision in zip(golds, decisions, strict=True):
-            if decision is not None and decision.is_equal:
-                return Grade("correct", answer, decision.rule, _since(began), text)
+    def _decided(
+        self, answer: str, given: str, golds: tuple[str, ...], began: float, prompt: str | None
+    ) -> Grade:
+        wanted = [spelled(text) for text in golds]
+        decisions = [decide(text, given, lenient=self.lenient) for text in wanted]
+        equal = [i for i, decision in enumerate(decisions) if decision and decision.is_equal]
+        as_written = [i for i in equal if decisions[i].rule in AS_WRITTEN]  # type: ignore[union-attr]
+        if not as_written and prompt is not None and is_copied(given, prompt):
+            return Grade("copied", answer, "copied", _since(began))
+        for i in as_written or equal:
+            return Grade("correct", answer, decisions[i].rule, _since(began), golds[i])  # type: ignore[union-attr]
         left = [i for i, decision in enumerate(decisions) if decision is None]
         if not left:
             assert decisions[0] is not None
             return Grade("incorrect", answer, decisions[0].rule, _since(began))
-        reply = self._pool.ask(tuple(wanted[i] for i in left), given)
+        reply = self._pool.ask(tuple(wanted[i] for i in left), given, self.lenient)
         return _graded(reply, answer, [golds[i] for i in left], _since(began) - 1e3 * reply.waited)
 
     def _refused(self, answer: str) -> str | None:
@@ -179,29 +187,28 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-_default: Grader | None = None
+_defaults: dict[bool, Grader] = {}
 _default_lock = threading.Lock()
 
 
-def default_grader() -> Grader:
-    """The one grader of this process, with the default limits."""
-    global _default
+def default_grader(lenient: bool = False) -> Grader:
+    """The one grader of this process, with the default limits; another one that is lenient."""
     with _default_lock:
-        if _default is None:
-            _default = Grader()
-        return _default
+        if lenient not in _defaults:
+            _defaults[lenient] = Grader(lenient=lenient)
+        return _defaults[lenient]
 
 
-def grade(response: str, gold: object) -> Grade:
+def grade(response: str, gold: object, prompt: str | None = None) -> Grade:
     """Grade one response with the default grader: :meth:`Grader.grade`."""
-    return default_grader().grade(response, gold)
+    return default_grader().grade(response, gold, prompt)
 
 
-async def grade_async(response: str, gold: object) -> Grade:
+async def grade_async(response: str, gold: object, prompt: str | None = None) -> Grade:
     """Grade one response with the default grader: :meth:`Grader.grade_async`."""
-    return await default_grader().grade_async(response, gold)
+    return await default_grader().grade_async(response, gold, prompt)
 
 
-def grade_batch(pairs: Iterable[tuple[str, object]], progress: bool = False) -> list[Grade]:
+def grade_batch(pairs: Iterable[tuple[Any, ...]], progress: bool = False) -> list[Grade]:
     """Grade pairs with the default grader: :meth:`Grader.grade_batch`."""
     return default_grader().grade_batch(pairs, progress)

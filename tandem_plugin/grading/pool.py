@@ -66,10 +66,10 @@ class _Worker:
 
 
 def check_installed() -> None:
-    """Raise :class:`GradingError` where Math-Verify is not installed."""
-    if importlib.util.find_spec("math_verify") is None:
+    """Raise :class:`GradingError` where SymPy is not installed."""
+    if importlib.util.find_spec("sympy") is None:
         raise GradingError(
-            "Math-Verify, which compares symbolic answers, is not installed here: "
+            "SymPy, which compares symbolic answers, is not installed here: "
             "pip install 'tandem-plugin[math]'."
         )
 
@@ -114,8 +114,8 @@ class WorkerPool:
                 self._close_nursery()
                 self._nursery = _Nursery(self._limits)
 
-    def ask(self, golds: tuple[str, ...], answer: str) -> Reply:
-        """Decide whether a canonical answer equals one of the canonical golds.
+    def ask(self, golds: tuple[str, ...], answer: str, lenient: bool = False) -> Reply:
+        """Decide whether a spelled answer equals one of the spelled golds.
 
         Returns within six times ``limits.seconds`` of having a worker, however busy the machine.
         Raises :class:`GradingError` where no worker can be had.
@@ -126,7 +126,9 @@ class WorkerPool:
             began = time.monotonic()
             answered: dict[str, Any] | None = None
             try:
-                answered = self._exchange(worker, golds, answer)
+                answered = self._exchange(
+                    worker, {"golds": golds, "answer": answer, "lenient": lenient}
+                )
             finally:
                 ended_by = self._put_back(worker, answered)
         reply = self._reply(answered, ended_by)
@@ -144,12 +146,10 @@ class WorkerPool:
             self._nursery.close()
             self._nursery = None
 
-    def _exchange(
-        self, worker: _Worker, golds: tuple[str, ...], answer: str
-    ) -> dict[str, Any] | None:
+    def _exchange(self, worker: _Worker, question: dict[str, Any]) -> dict[str, Any] | None:
         deadline = time.monotonic() + _PATIENCE * self._limits.seconds
         try:
-            send(worker.end, {"golds": golds, "answer": answer})
+            send(worker.end, question)
             return receive(worker.end, deadline)
         except TimeoutError:
             return {"status": "late"}
@@ -258,7 +258,7 @@ class _Nursery:
             self.close()
             raise GradingError(
                 f"The process for grading workers did not start ({type(error).__name__}): run "
-                f"{sys.executable} -c 'import math_verify' to see why."
+                f"{sys.executable} -c 'import sympy' to see why."
             ) from error
         if "error" in greeting:
             self.close()

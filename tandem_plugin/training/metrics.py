@@ -43,14 +43,16 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """How many responses of a training batch had which outcome; nothing under another's reward.
+    """The share of a training batch's responses with each outcome; nothing under another's reward.
 
-    ``grading/correct``, ``grading/incorrect``, ``grading/no_answer``, ``grading/timeout`` and
-    ``grading/error``, as tandem's reward for verl says them.
+    ``grading/correct``, ``grading/incorrect``, ``grading/copied``, ``grading/no_answer``,
+    ``grading/timeout`` and ``grading/error``, as tandem's reward for verl says them.
     """
     names = sorted({name for row in rows for name in row.graded})
     return {
-        f"grading/{name.removeprefix(GRADED)}": float(sum(row.graded.get(name, 0) for row in rows))
+        f"grading/{name.removeprefix(GRADED)}": float(
+            sum(row.graded.get(name, 0) for row in rows) / len(rows)
+        )
         for name in names
     }
 

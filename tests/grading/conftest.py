@@ -11,6 +11,6 @@ from tandem_plugin.grading import Grader, GradingLimits
 
 @pytest.fixture(scope="session")
 def grader() -> Iterator[Grader]:
-    pytest.importorskip("math_verify")
+    pytest.importorskip("sympy")
     with Grader(GradingLimits(seconds=1.5, workers=2)) as shared:
         yield shared

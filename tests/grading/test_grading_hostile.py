@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.grading import Grader
+from tandem_plugin.grading.grader import _defaults
 from tandem_plugin.grading.rewards.verl_reward import compute_score
 
 PAYLOADS = (
@@ -61,8 +62,8 @@ def test_no_payload_runs_as_answer_or_as_gold(grader: Grader, canary: Path, payl
 def test_no_payload_runs_through_the_command_or_the_reward(
     grader: Grader, canary: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tandem_plugin.grading.grader._default", grader)
-    monkeypatch.setattr("tandem_plugin.grading.Grader", lambda limits: nullcontext(grader))
+    monkeypatch.setitem(_defaults, False, grader)
+    monkeypatch.setattr("tandem_plugin.grading.Grader", lambda *_: nullcontext(grader))
     payload = f"__import__('os').system('touch {canary}')"
     for answer in (payload, f"\\sqrt{{{payload}}}", f"\\text{{{payload}}}+1"):
         assert compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0

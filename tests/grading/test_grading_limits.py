@@ -62,7 +62,7 @@ def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, float]):
         GradingLimits(**limits)  # type: ignore[arg-type]
 
 
-def test_missing_math_verify_is_said_at_once(monkeypatch: pytest.MonkeyPatch):
+def test_missing_sympy_is_said_at_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(GradingError, match="tandem-plugin\\[math\\]"):
         Grader()

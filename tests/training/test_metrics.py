@@ -68,7 +68,7 @@ def test_empty_batch_has_none() -> None:
     assert tandem_metrics([]) == {}
 
 
-def test_outcomes_of_tandems_reward_are_counted() -> None:
+def test_outcomes_of_tandems_reward_are_shares() -> None:
     responses = [r"\boxed{5}", r"\boxed{5}", r"\boxed{6}", "none"]
     rows = [
         dataclasses.replace(
@@ -77,10 +77,11 @@ def test_outcomes_of_tandems_reward_are_counted() -> None:
         for response in responses
     ]
     assert grading_metrics(rows) == {
-        "grading/correct": 2.0,
+        "grading/copied": 0.0,
+        "grading/correct": 0.5,
         "grading/error": 0.0,
-        "grading/incorrect": 1.0,
-        "grading/no_answer": 1.0,
+        "grading/incorrect": 0.25,
+        "grading/no_answer": 0.25,
         "grading/timeout": 0.0,
     }
 

@@ -6,7 +6,7 @@
 
 OpenRLHF 0.11 calls it once a response, in threads, and logs the mean of every number in
 ``extra_logs``. What it raises OpenRLHF swallows, so nothing is raised for what a row says; loading
-this file without Math-Verify raises, and stops the run at its start.
+this file without SymPy raises, and stops the run at its start.
 """
 
 from __future__ import annotations
@@ -27,17 +27,22 @@ check_installed()
 
 
 def reward_func(
-    queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
+    queries: Sequence[str],
+    prompts: Sequence[str],
+    labels: Sequence[Any],
+    lenient: bool = False,
+    **_: Any,
 ) -> dict[str, Any]:
     """Grade the responses of some queries.
 
     queries: prompt and response as one text. labels: a string, a number, a list of those, or such
-    a list as JSON text. Returns ``rewards`` and ``scores``, float tensors ``[queries]``, and in
+    a list as JSON text. lenient: also solve what a response left unsolved (a file of one's own can
+    call this with it). Returns ``rewards`` and ``scores``, float tensors ``[queries]``, and in
     ``extra_logs`` one tensor for each outcome.
     """
     import torch
 
-    grades = [_grade(*row) for row in zip(queries, prompts, labels, strict=True)]
+    grades = [_grade(*row, lenient) for row in zip(queries, prompts, labels, strict=True)]
     rewards = torch.tensor([grade.reward for grade in grades])
     flags = [outcome_flags(grade) for grade in grades]
     logs = {
@@ -47,12 +52,12 @@ def reward_func(
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
-def _grade(query: str, prompt: str, label: Any) -> Grade:
+def _grade(query: str, prompt: str, label: Any, lenient: bool) -> Grade:
     response = _response(query, prompt)
     if response is None:
         message = "The query does not hold its prompt, so that its response cannot be told apart."
         return Grade("error", None, "prompt", 0.0, message=message)
-    return default_grader().grade(response, _golds(label))
+    return default_grader(lenient).grade(response, _golds(label), prompt)
 
 
 def _response(query: str, prompt: str) -> str | None:

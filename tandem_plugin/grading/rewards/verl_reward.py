@@ -7,7 +7,8 @@
 (in verl's own default of ``name``, ``compute_score``). verl 0.9 calls it once a response, in
 threads of its reward workers, and averages every number in the result over validation problems:
 ``val-aux/SOURCE/outcome_timeout/mean@N`` and so on. ``acc`` is verl's name for what it puts first.
-Loading this file without Math-Verify raises, and stops the run at its start.
+``reward.custom_reward_function.reward_kwargs.lenient=true`` also solves what a response left
+unsolved. Loading this file without SymPy raises, and stops the run at its start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from tandem_plugin.grading import default_grader
 from tandem_plugin.grading.pool import check_installed
-from tandem_plugin.grading.rewards import outcome_flags
+from tandem_plugin.grading.rewards import outcome_flags, prompt_of
 
 __all__ = ["compute_score"]
 
@@ -24,15 +25,21 @@ check_installed()
 
 
 def compute_score(
-    data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, **_: Any
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Any = None,
+    lenient: bool = False,
+    **_: Any,
 ) -> dict[str, Any]:
     """Grade one response.
 
-    ground_truth: a string, a number, or a list or array of those. Returns ``score`` (the reward,
+    ground_truth: a string, a number, or a list or array of those. extra_info: where it has the
+    problem as ``question``, ``problem`` or ``prompt``, an answer copied from it is told. Returns ``score`` (the reward,
     0.0 or 1.0), ``acc``, one ``outcome_...`` for each outcome, ``grading_ms``, and, for the rollout
     dump, ``pred`` (the answer) and ``grading_rule``.
     """
-    grade = default_grader().grade(solution_str, ground_truth)
+    grade = default_grader(bool(lenient)).grade(solution_str, ground_truth, prompt_of(extra_info))
     return {
         "score": grade.reward,
         "acc": grade.reward,

@@ -5,9 +5,9 @@ The parser learns its decisions at the first text of each shape; workers inherit
 
 from __future__ import annotations
 
-from tandem_plugin.grading.canonical import canonical
 from tandem_plugin.grading.decide import decide
-from tandem_plugin.grading.symbolic.compare import scalar
+from tandem_plugin.grading.spelling import spelled
+from tandem_plugin.grading.symbolic.proof import proof
 
 __all__ = ["warm_up"]
 
@@ -35,6 +35,8 @@ PAIRS = (
     (r"k_{a}v^{2}(\gamma^{2}+3)\cos^{2}\phi", r"\arccos(0.7\cos\phi_k)"),
     (r"\sum_{k=1}^{n}k", r"\frac{n(n+1)}{2}"),
     (r"\int_0^1 x^2 dx", r"\frac13"),
+    (r"\int_0^\infty e^{-x^2} dx", r"\frac{\sqrt{\pi}}{2}"),
+    (r"\sum_{n=0}^{\infty} x^n", r"\frac{1}{1-x}"),
     (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
     (r"\lfloor\frac{7}{2}\rfloor+\max(1,2)", r"\lceil 4.5\rceil"),
     (r"2^{2024}-1", r"2^{2023}"),
@@ -58,4 +60,4 @@ PAIRS = (
 def warm_up() -> None:
     """Compare every pair; what they come to does not matter here."""
     for gold, answer in PAIRS:
-        decide(canonical(gold), canonical(answer), scalar)
+        decide(spelled(gold), spelled(answer), proof)

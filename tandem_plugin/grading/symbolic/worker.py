@@ -11,7 +11,7 @@ from typing import Any
 
 from tandem_plugin.grading.decide import Decision, decide
 from tandem_plugin.grading.symbolic.channel import ChannelClosedError, receive, send
-from tandem_plugin.grading.symbolic.compare import scalar
+from tandem_plugin.grading.symbolic.proof import proof
 from tandem_plugin.grading.symbolic.seal import seal, take_refusal
 
 __all__ = ["work"]
@@ -62,7 +62,7 @@ def _peak_kb() -> int:
 
 def _answered(question: dict[str, Any]) -> dict[str, Any]:
     try:
-        decisions = _decided(question["golds"], question["answer"])
+        decisions = _decided(question["golds"], question["answer"], bool(question["lenient"]))
     except MemoryError:
         return {"status": "memory"}
     except RecursionError:
@@ -80,11 +80,11 @@ def _sealed(event: str) -> dict[str, Any]:
     return {"status": "sealed", "message": f"A sealed worker refused {event!r}."}
 
 
-def _decided(golds: list[str], answer: str) -> list[tuple[bool, str]]:
+def _decided(golds: list[str], answer: str, lenient: bool) -> list[tuple[bool, str]]:
     """A decision for each gold, up to the first that the answer equals."""
     decisions: list[tuple[bool, str]] = []
     for gold in golds:
-        found = decide(gold, answer, scalar) or Decision(False, "undecided")
+        found = decide(gold, answer, proof, lenient) or Decision(False, "unproven")
         decisions.append((found.is_equal, found.rule))
         if found.is_equal:
             break

@@ -1,0 +1,215 @@
+r"""One spelling for texts that differ only in how they are set.
+
+Every rule is named and keeps the value: what carries meaning stays (brackets, letters, units, signs,
+subscripts, case, and the space between two numbers). What no rule knows is left as it is, for the
+reader to refuse. All patterns are linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from tandem_plugin.grading.signs import GREEK, SIGNS, SUBSCRIPTS, SUPERSCRIPTS
+
+__all__ = ["RULES", "is_readable", "nesting", "same_text", "spelled"]
+
+_END = r"(?![A-Za-z])"
+
+RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
+    (name, re.compile(pattern), replacement)
+    for name, pattern, replacement in (
+        ("thousands", r",\\! ?(?=\d{3}(?!\d))|\{ ?, ?\} ?(?=\d{3}(?!\d))", r"{,}"),
+        ("thin spaces", r"(?<!\\)\\[,;:> ]|~|\\(?:thinspace|medspace|enspace)" + _END, " "),
+        ("negative space", r"\\!", ""),
+        ("wide spaces", rf"\\q?quad(?:{_END}|(?=[a-z]_))", "  "),
+        ("delimiters", r"(?<!\\)\\[()\[\]]", " "),
+        ("empty delimiters", r"\\(?:left|right|[bB]igg?[lrm]?) ?\.", ""),
+        ("sizes", rf"\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", ""),
+        ("styles", rf"\\(?:(?:display|text|script)style|limits|nolimits|boldmath|mathstrut|strut|"
+                   rf"large|Large|huge|small|normalsize|allowbreak){_END}", ""),
+        ("colours", r"\\textcolor ?\{\w{1,20}\} ?(?=\{)|\\color ?\{\w{1,20}\}", ""),
+        ("fractions", rf"\\[dtc]frac{_END}", r"\\frac"),
+        ("binomials", rf"\\[dt]binom{_END}", r"\\binom"),
+        ("chosen", r"\{ ?([^{}\\]{1,40}) ?\\choose ?([^{}\\]{1,40})\}", r"\\binom{\1}{\2}"),
+        ("at most", rf"\\(?:leqslant|leqq|leq|le){_END}|<=", r"\\le "),
+        ("at least", rf"\\(?:geqslant|geqq|geq|ge){_END}|>=", r"\\ge "),
+        ("unequal", rf"\\neq?{_END}|!=|\\not ?=", r"\\ne "),
+        ("less", rf"\\lt{_END}", "<"),
+        ("greater", rf"\\gt{_END}", ">"),
+        ("empty set", rf"\\(?:varnothing|O){_END}|\\\{{ ?\\\}}", r"\\emptyset "),
+        ("braces", rf"\\lbrace{_END}", r"\\{"),
+        ("closing braces", rf"\\rbrace{_END}", r"\\}"),
+        ("brackets", rf"\\lbrack{_END}", "["),
+        ("closing brackets", rf"\\rbrack{_END}", "]"),
+        ("bars", rf"\\(?:[lr]?vert|mid){_END}", "|"),
+        ("set minus", rf"\\(?:backslash|smallsetminus){_END}", r"\\setminus "),
+        ("infinity", rf"\\infin{_END}|(?<![A-Za-z\\])(?:infinity|oo|inf){_END}", r"\\infty "),
+        ("reals", rf"\\(?:Bbb|mathbf|bf) ?\{{ ?R ?\}}|\\R{_END}|\\Reals{_END}", r"\\mathbb{R}"),
+        ("fonts", r"\\text(?:bf|it|rm|sf|tt|normal|up|md|sc)(?= ?\{)|\\[mh]box(?= ?\{)|\\emph(?= ?\{)",
+         r"\\text"),
+        ("upright", r"\\math(?:it|sf|tt|normal|up)(?= ?\{)", r"\\mathrm"),
+        ("bold", r"\\(?:boldsymbol|bm|pmb)(?= ?\{)", r"\\mathbf"),
+        ("degrees", rf"\\(?:degrees?|textdegree){_END}(?:\{{\}})?|\^ ?\\circ{_END}|"
+                    r"\^ ?\{ ?\\circ ?\}", r"^{\\circ}"),
+        ("primes", r"\^ ?\{ ?\\prime ?\\prime ?\}", "''"),
+        ("prime", rf"\^ ?\\prime{_END}|\^ ?\{{ ?\\prime ?\}}", "'"),
+        ("percent", rf"\\%|\\textpercent{_END}|\\?(?:text|mathrm) ?\{{ ?(?:\\?%|percent|percentage|pct) ?\}}"
+                    r"|(?<=[\d\s}])(?:percentage|percent|pct)(?![A-Za-z])", "%"),
+        ("dollars", rf"\\\$|\\textdollar{_END}", "$"),
+        ("pounds", rf"\\(?:textsterling|pounds){_END}", "£"),
+        ("euros", rf"\\(?:texteuro|euro){_END}", "€"),
+        ("connectives", rf"\\(?:lor|vee){_END}", r"\\text{ or }"),
+        ("conjunctions", rf"\\land{_END}|\\&", r"\\text{ and }"),
+        ("approximately", rf"\\(?:approxeq|thickapprox|simeq|doteq){_END}|~=", r"\\approx "),
+        ("plus or minus", r"\+/-|\+-", r"\\pm "),
+        ("times ten", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times "),
+        ("ascii powers", r"\*\*", "^"),
+        ("underscores", r"\\_", "_"),
+        ("dots", rf"\\(?:dots[bcmio]?|cdots){_END}|\.\.\.", r"\\ldots "),
+    )
+)  # fmt: skip
+"""(name, what is written, how it is spelled here), applied in this order."""
+
+_SPACES = re.compile(r"[ \t\n\r\v\f]+")
+_CONTROL_SPACE = re.compile(r"(\\[A-Za-z]+) +(?![A-Za-z])")
+_WRAPPER = re.compile(r"\\(?:text|mathrm|boxed|fbox|mathbf) ?(?=\{)")
+_ESCAPED_TWICE = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_ROOT = re.compile(r"√ ?(\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z]))")
+_FOLDABLE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
+
+
+@lru_cache(maxsize=4096)
+def spelled(text: str) -> str:
+    """The text in one spelling, without dollars around mathematics and final punctuation."""
+    text = _ascii(text)
+    text = _without_math_dollars(text)
+    if "\\begin" not in text:
+        text = _ESCAPED_TWICE.sub(r"\\", text)
+    text = text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
+    if "\\" in text or not text.isalnum():
+        for _, pattern, replacement in RULES:
+            text = pattern.sub(replacement, text)
+    return _unwrapped(text)
+
+
+def same_text(first: str, second: str) -> bool:
+    """Whether two spelled texts differ in space alone, and in none between letters or digits."""
+    return _folded(first) == _folded(second)
+
+
+def _folded(text: str) -> str:
+    return _FOLDABLE.sub("", _CONTROL_SPACE.sub(r"\1", _SPACES.sub(" ", text)))
+
+
+def is_readable(text: str) -> bool:
+    """Whether every character is one that a person could have meant to write."""
+    if text.isascii() and text.isprintable():
+        return True
+    return all(
+        character in "\t\n\r\v\f" or unicodedata.category(character) not in ("Cc", "Cs", "Co", "Cn")
+        for character in text
+    )
+
+
+def nesting(text: str) -> int:
+    """How deep brackets nest at most."""
+    depth = deepest = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth -= 1
+    return deepest
+
+
+def _without_math_dollars(text: str) -> str:
+    """Dollars in pairs delimit mathematics; a single one is money."""
+    if "$" not in text:
+        return text
+    pieces = re.split(r"(?<!\\)\$", text)
+    return " ".join(pieces) if len(pieces) % 2 or "$$" in text else text
+
+
+def _ascii(text: str) -> str:
+    if text.isascii():
+        return text
+    text = _ROOT.sub(r"\\sqrt{\1}", text)
+    parts: list[str] = []
+    raised = ""  # the table of the last character, where it was a superscript or a subscript
+    for character in unicodedata.normalize("NFC", text):
+        for mark, table in (("^", SUPERSCRIPTS), ("_", SUBSCRIPTS)):
+            if character in table:
+                if raised == mark:
+                    parts[-1] = parts[-1][:-1] + table[character] + "}"
+                else:
+                    parts.append(f"{mark}{{{table[character]}}}")
+                raised = mark
+                break
+        else:
+            if (plain := _one_ascii(character)) != "":
+                raised = ""
+            parts.append(plain)
+    return "".join(part for part in parts if part)
+
+
+def _one_ascii(character: str) -> str:
+    if character.isascii():
+        return character
+    if character in SIGNS:
+        return SIGNS[character]
+    if character in GREEK:
+        return f"\\{GREEK[character]} "
+    category = unicodedata.category(character)
+    if category == "Nd":
+        return str(unicodedata.digit(character))
+    if category == "Zs":
+        return " "
+    if category == "Cf":  # zero width, direction, soft hyphen: nothing that is seen
+        return ""
+    decomposed = unicodedata.decomposition(character)
+    if decomposed.startswith("<fraction>"):
+        top, bottom = unicodedata.normalize("NFKC", character).split("\u2044")
+        return f"\\frac{{{top}}}{{{bottom}}}" if top and bottom else character
+    if decomposed.startswith(("<wide>", "<font>", "<narrow>", "<small>")):
+        folded = unicodedata.normalize("NFKC", character)
+        return f"\\{GREEK[folded]} " if folded in GREEK else folded
+    return character
+
+
+def _unwrapped(text: str) -> str:
+    """Without space, final punctuation, and wrappers around the whole, outermost first."""
+    for _ in range(8):
+        text = text.strip()
+        if not text.endswith(("a.m.", "p.m.", "\\ldots")):
+            text = text.rstrip(".,;:").strip()
+        match = _WRAPPER.match(text)
+        inner = _braced(text, match.end() if match else 0)
+        if inner is None:
+            break
+        if (
+            match
+            and match.group().startswith(("\\text", "\\math"))
+            and re.search(r"[A-Za-z]", inner)
+            and "\\" not in inner
+        ):
+            break  # words and upright names stay what they are
+        text = inner
+    return text
+
+
+def _braced(text: str, start: int) -> str | None:
+    """The content of a brace at ``start`` that closes at the very end of the text."""
+    if text[start : start + 1] != "{" or not text.endswith("}"):
+        return None
+    depth = 0
+    for place in range(start, len(text)):
+        if text[place] == "{" and text[place - 1 : place] != "\\":
+            depth += 1
+        elif text[place] == "}" and text[place - 1 : place] != "\\":
+            depth -= 1
+            if depth == 0:
+                return text[start + 1 : place] if place == len(text) - 1 else None
+    return None

@@ -1,0 +1,139 @@
+"""What a text was read as: a tree of typed nodes, and its exact value where it has one.
+
+Trees are compared by value. Their kinds, with what their parts are:
+
+========== =====================================================================================
+num        a Fraction; the decimal place of its last digit where it was measured, else None
+sym, const a name; ``pi``, ``e``, ``i`` and ``infinity`` are constants
+sum, mul   terms, factors
+neg, div, pow, call, apply   one, two, two; a function's name and arguments; a symbol and arguments
+big        ``sum``, ``prod``, ``int``, ``lim``; its body, its variable, its bounds
+matrix     rows, each a tuple of entries
+quantity   a value and the name of its unit; percent: a value
+list, set, tuple   parts
+interval   two ends, and the brackets at them
+cup, cap, minus    two sets; reals, empty: none
+relation   sides and signs in turn
+named      what stands on the left of an equals sign, and its value
+solved     a variable, and the set of its values
+member, builder   a variable, and a set or condition
+ratio, time, based, words   their parts, as written
+========== =====================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+__all__ = ["INFINITY", "Node", "UndefinedError", "exact", "measured_place", "names_of", "num"]
+
+
+class Node(NamedTuple):
+    """One node; two are equal where kind and parts are."""
+
+    kind: str
+    parts: tuple[Any, ...] = ()
+
+
+class UndefinedError(ArithmeticError):
+    """A tree divides by zero."""
+
+
+INFINITY = Node("const", ("infinity",))
+_MAX_BITS = 20_000
+_MAX_FACTORIAL = 500
+
+
+def num(value: Fraction | int, place: int | None = None) -> Node:
+    """A number; ``place`` is that of its last decimal digit, where it was measured."""
+    return Node("num", (Fraction(value), place))
+
+
+def exact(node: Node) -> Fraction | None:
+    """The rational number that a tree is by arithmetic alone, or None.
+
+    Raises :class:`UndefinedError`. Numbers stay below twenty thousand bits.
+    """
+    kind, parts = node
+    if kind == "num":
+        return parts[0]  # type: ignore[no-any-return]
+    if kind not in ("neg", "sum", "mul", "div", "pow", "call"):
+        return None
+    if kind == "call":
+        return _called(parts)
+    values: list[Fraction] = []
+    for part in parts:
+        if (value := exact(part)) is None:
+            return None
+        values.append(value)
+    result = _computed(kind, values)
+    return result if result is not None and _bits(result) <= _MAX_BITS else None
+
+
+def _computed(kind: str, values: list[Fraction]) -> Fraction | None:
+    if kind == "neg":
+        return -values[0]
+    if kind == "sum":
+        return sum(values, Fraction(0))
+    if kind == "mul":
+        return math.prod(values, start=Fraction(1))
+    base, second = values
+    if kind == "div":
+        if second == 0:
+            raise UndefinedError
+        return base / second
+    if second.denominator != 1 or abs(second) * max(_bits(base), 1) > _MAX_BITS:
+        return None
+    if base == 0 and second <= 0:
+        if second == 0:
+            return None
+        raise UndefinedError
+    return base ** int(second)
+
+
+def _called(parts: tuple[Any, ...]) -> Fraction | None:
+    name, *arguments = parts
+    if name not in ("factorial", "binomial"):
+        return None
+    values = [exact(argument) for argument in arguments]
+    if any(v is None or v.denominator != 1 or not 0 <= v <= _MAX_FACTORIAL for v in values):
+        return None
+    numbers = [int(v) for v in values if v is not None]
+    return Fraction(math.factorial(*numbers) if name == "factorial" else math.comb(*numbers))
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def measured_place(node: Node) -> int | None:
+    """The decimal place of the last digit of a number that was measured or rounded, else None.
+
+    Such is one with a decimal point that is not whole, and one in scientific notation.
+    """
+    kind, parts = node
+    if kind == "num":
+        return parts[1]  # type: ignore[no-any-return]
+    if kind == "neg":
+        return measured_place(parts[0])
+    if kind == "quantity":
+        return measured_place(parts[0])
+    if kind == "mul" and len(parts) == 2 and parts[0].kind == "num" and parts[1].kind == "pow":
+        base, power = (exact(part) for part in parts[1].parts)
+        if base == 10 and power is not None and power.denominator == 1:
+            return (parts[0].parts[1] or 0) + int(power)
+    return None
+
+
+def names_of(node: Node) -> frozenset[str]:
+    """The names of all symbols in a tree."""
+    if node.kind == "sym":
+        return frozenset(node.parts)
+    found: frozenset[str] = frozenset()
+    for part in node.parts:
+        for one in part if isinstance(part, tuple) and not isinstance(part, Node) else (part,):
+            if isinstance(one, Node):
+                found |= names_of(one)
+    return found
