@@ -148,7 +148,7 @@ def _split(text: str, group: str, inside: bool = False, only: str | None = None)
 def _parts_of(text: str) -> list[Node]:
     """One part of a list, or the two that a plus-minus stands for."""
     count = len(re.findall(r"\\pm(?![A-Za-z])", text))
-    if count == 0:
+    if count == 0 or text.startswith("\\{"):
         return [_part(text)]
     if count > 1 and "\\mp" not in text:
         raise UnreadableError("Several plus-minus signs are ambiguous.")

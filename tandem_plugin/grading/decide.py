@@ -15,7 +15,7 @@ from tandem_plugin.grading.answers import UnreadableError, is_name, read, words_
 from tandem_plugin.grading.spelling import same_text
 from tandem_plugin.grading.tree import Node, UndefinedError, exact, measured_place, names_of
 
-__all__ = ["AS_WRITTEN", "TOLERANCE", "Decision", "Proof", "decide", "rounds_to"]
+__all__ = ["AS_WRITTEN", "TOLERANCE", "Decision", "Proof", "decide", "rounds_to", "shows"]
 
 TOLERANCE = Fraction(1, 10_000)
 """Relative, against a measured gold: that of Qwen2.5-Math's evaluation (``numeric_equal``)."""
@@ -90,6 +90,13 @@ def rounds_to(value: Fraction, gold: Fraction, gold_place: int, place: int | Non
     gap = abs(value - gold)
     last = gold_place if place is None else max(place, gold_place)
     return gap <= TOLERANCE * max(abs(gold), abs(value)) and gap <= Fraction(10) ** last / 2
+
+
+def shows(digits: Fraction, value: Fraction, place: int) -> bool:
+    """Whether a decimal is a value rounded or cut off at the decimal's last digit."""
+    unit = Fraction(10) ** place
+    is_cut_off = place < 0 and 0 <= (value - digits) * (1 if value > 0 else -1) < unit
+    return is_cut_off or abs(value - digits) <= unit / 2 * (1 if place < 0 else Fraction(9, 10))
 
 
 def _choice(gold: str, answer: str) -> Decision | None:
@@ -198,9 +205,7 @@ def _rounding(rounded: Node, value: Node, proof: Proof | None) -> Decision | Non
     assert digits is not None
     if known is None:
         return proof(rounded, value) if proof is not None else None
-    place = measured_place(shown) or 0
-    return Decision(abs(digits - known) < Fraction(10) ** place * (1 if place < 0 else Fraction(1, 2)),
-                    "approximation")  # fmt: skip
+    return Decision(shows(digits, known, measured_place(shown) or 0), "approximation")
 
 
 def _names(gold: Node, answer: Node, proof: Proof | None) -> _Found:

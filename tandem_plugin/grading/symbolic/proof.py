@@ -23,7 +23,7 @@ from typing import Any
 import sympy
 from sympy.core.function import AppliedUndef
 
-from tandem_plugin.grading.decide import Decision, rounds_to
+from tandem_plugin.grading.decide import Decision, rounds_to, shows
 from tandem_plugin.grading.symbolic.algebra import (
     TooLargeError,
     UnknownError,
@@ -198,10 +198,9 @@ def _is_rounded(shown: Node, value: Any) -> bool:
     while shown.kind in ("quantity", "percent"):
         shown = shown.parts[0]
     wanted, given = _fraction(expression(shown)), _fraction(value)
-    place = measured_place(shown) or 0
     if wanted is None or given is None:
         return False
-    return abs(wanted - given) < Fraction(10) ** place * (1 if place < 0 else Fraction(1, 2))
+    return shows(wanted, given, measured_place(shown) or 0)
 
 
 def _fraction(one: Any) -> Fraction | None:
