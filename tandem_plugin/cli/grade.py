@@ -30,7 +30,7 @@ def grade(
         Path | None,
         typer.Argument(
             help="A file of JSON lines with the fields response (or output) and gold (or answer, "
-            "ground_truth, gts, label). A gold may be a list: any of it is right. With a text prompt "
+            "ground_truth, gts, label). A gold may be a list: any of it is right. With a prompt "
             "(or question, problem) an answer that is only copied from it is told."
         ),
     ] = None,
@@ -62,9 +62,9 @@ def grade(
 ) -> None:
     """Grade responses by the answers in their last boxes.
 
-    One record a line: line, outcome (correct, incorrect, copied, no_answer, timeout, error), reward,
-    answer, rule, milliseconds; then a summary, on stderr where the records go to stdout. With
-    --json the summary is the only output, and records go to --out alone.
+    One record a line: line, outcome (correct, incorrect, copied, no_answer, timeout, error),
+    reward, answer, rule, milliseconds; then a summary, on stderr where the records go to stdout.
+    With --json the summary is the only output, and records go to --out alone.
     """
     from tandem_plugin.grading import Grader, GradingLimits
 
@@ -138,10 +138,11 @@ def _batches(file: Path, done: set[int]) -> Iterator[tuple[list[_Row], int]]:
 
     batch: list[_Row] = []
     size = 0
-    for *row, length in read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS):
+    fields = (RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS)
+    for number, text, gold, prompt, length in read_rows(file, *fields):
         size += length
-        if row[0] not in done:
-            batch.append((row[0], row[1], row[2], row[3]))
+        if number not in done:
+            batch.append((number, text, gold, prompt))
         if len(batch) == _BATCH:
             yield batch, size
             batch, size = [], 0

@@ -1,12 +1,13 @@
 r"""An answer or a gold as a typed tree: what kind of thing it is, before what it is worth.
 
-Lists, sets, intervals, equations, solved inequalities, quantities, ratios, times of day, numerals with
-a base and words are told apart here; expressions are read by :mod:`.expressions`.
+Lists, sets, intervals, equations, solved inequalities, quantities, ratios, times of day, numerals
+with a base and words are told apart here; expressions are read by :mod:`.expressions`.
 """
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 from tandem_plugin.grading.expressions import ExpressionReader, UnreadableError
@@ -16,11 +17,15 @@ from tandem_plugin.grading.units import split_unit
 __all__ = ["UnreadableError", "is_name", "read", "words_of"]
 
 _MAX_PARTS = 64
+_NUMBER = re.compile(r"(-?)(?:(\d+|\d{1,3}(?:,\d{3})+)(?:\.(\d+))?|\\frac\{(\d+)\}\{(\d+)\})")
+_HAS_SETS = re.compile(r"\\(?:cup|cap|setminus)")
+_HAS_SIGN = re.compile(r"[=<>]|\\(?:le|ge|ne|approx|in|equiv|to|notin)(?![A-Za-z])")
 _TOKEN = re.compile(
     r"(?P<thousands>(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d]))"
     r"|(?P<open>\\\{|\\langle(?![A-Za-z])|\\begin(?![A-Za-z])|\\lfloor|\\lceil|[(\[{])"
     r"|(?P<close>\\\}|\\rangle(?![A-Za-z])|\\end(?![A-Za-z])|\\rfloor|\\rceil|[)\]}])"
-    r"|(?P<joiner>,? ?\\text ?\{ ?,? ?(?:and|or) ?\}|,? (?:and|or)(?= )|(?<=[)}\]\d])(?:and|or)(?=[ (\[\\\d])|[,;])"
+    r"|(?P<joiner>,? ?\\text ?\{ ?,? ?(?:and|or) ?\}|,? (?:and|or)(?= )"
+    r"|(?<=[)}\]\d])(?:and|or)(?=[ (\[\\\d])|[,;])"
     r"|(?P<sign>\\(?:le|ge|ne|approx|in|equiv|to|notin)(?![A-Za-z])|(?<!:)[=<>])"
     r"|(?P<set>\\(?:cup|cap|setminus)(?![A-Za-z]))"
     r"|(?P<colon>:(?!=))"
@@ -45,16 +50,26 @@ _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _BUILDER = re.compile(r"([A-Za-z])(?: ?\\in ?\\mathbb ?\{R\})? ?[|:] ?(.+)")
 _TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 _SETS = {"\\cup": "cup", "\\cap": "cap", "\\setminus": "minus"}
-_NAMED_SETS = {"\\mathbb{R}": "reals", "\\emptyset": "empty"}
+_NAMED_SETS = {
+    "\\mathbb{R}": "reals", "\\emptyset": "empty", "\\mathbb{Z}": "integers",
+    "\\mathbb{N}": "naturals", "\\mathbb{Q}": "rationals", "\\mathbb{C}": "complexes",
+}  # fmt: skip
 _TO = re.compile(r"(?<=[\dA-Za-z}]) ?\\text ?\{ ?(?:to|:) ?\} ?(?=[\dA-Za-z\\])")
+_QUANTITY_NAME = re.compile(r"\| ?\\?\w{1,12} ?\||[A-Z] ?\([^()]{1,40}\)")
+_LETTER = re.compile("[A-Za-z]")
 _INVERSE = (Node("neg", (num(1),)), Node("sym", ("T",)))
 
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> Node:
     """The tree of a spelled text. Raises :class:`UnreadableError` for what it does not know."""
+    if (number := _plain_number(text)) is not None:
+        return number
     if (special := _special(text)) is not None:
         return special
+    text = text.removeprefix("\\approx ").strip()
+    if "\\begin" not in text:
+        text = text.replace("\\\\", ",")
     parts, joiner = _split_list(text, inside=False)
     if joiner == ";" and any("," in part for part in parts) and len(parts) > 1:
         return Node("list", tuple(read(part) for part in parts))
@@ -64,12 +79,28 @@ def read(text: str) -> Node:
     return nodes[0] if len(nodes) == 1 and len(parts) == 1 else _combined(nodes, joiner)
 
 
+def _plain_number(text: str) -> Node | None:
+    """The tree of an integer, a decimal, or a fraction of integers, without the reader."""
+    if len(text) > 300 or (match := _NUMBER.fullmatch(text)) is None:
+        return None
+    sign, whole, decimals, top, bottom = match.groups()
+    if top is not None:
+        node = Node("div", (num(int(top)), num(int(bottom))))
+    else:
+        digits = whole.replace(",", "")
+        value = Fraction(int(digits + (decimals or "")), 10 ** len(decimals or ""))
+        node = num(value, -len(decimals) if decimals and value.denominator != 1 else None)
+    return Node("neg", (node,)) if sign else node
+
+
 def words_of(text: str) -> str | None:
     r"""A spelled text as words without regard to case, or None where it is none.
 
     Words are letters in ``\text``, or bare ones that no reader would take for a product: four in a
     row, with capitals at the beginnings alone.
     """
+    if not _LETTER.search(text):
+        return None
     plain = _WORD_TEXT.sub(r"\1", text).strip()
     if not _WORDS.fullmatch(plain):
         return None
@@ -95,9 +126,9 @@ def _special(text: str) -> Node | None:
             raise UnreadableError("A numeral with digits that its base does not have.")
     match = _TIME.fullmatch(text)
     if match is not None and (match[3] or match[2]) and int(match[1]) < 25:
-        if match[3] or (match[2] and int(match[2]) < 60):
-            half = f"{match[3].lower()}m" if match[3] else ""
-            return Node("time", (int(match[1]), int(match[2] or 0), half))
+        hour, minute = int(match[1]), int(match[2] or 0)
+        if minute < 60:
+            return Node("time", (hour, minute, f"{match[3].lower()}m" if match[3] else ""))
     return None
 
 
@@ -185,7 +216,7 @@ def _combined(nodes: list[Node], joiner: str) -> Node:
 
 def _part(text: str) -> Node:
     text = text.strip()
-    pieces = _split(text, "sign")
+    pieces = _split(text, "sign") if _HAS_SIGN.search(text) else [text]
     if len(pieces) == 1:
         return _side(text)
     signs = [sign.strip() for sign in pieces[1::2]]
@@ -297,7 +328,7 @@ def _side_or_words(text: str) -> Node:
         return _side(text)
     except UnreadableError:
         words = words_of(text.strip())
-        name = re.fullmatch(r"\| ?(\\?\w{1,12}) ?\|", text.strip())
+        name = _QUANTITY_NAME.fullmatch(text.strip())
         if words is None and name is None:
             raise
         return Node("words", (words or text.strip(),))
@@ -308,9 +339,11 @@ def _side(text: str) -> Node:
     text = text.strip()
     if not text:
         raise UnreadableError("Nothing stands beside a sign.")
+    if (number := _plain_number(text)) is not None and "," not in text:
+        return number
     if text in _NAMED_SETS:
         return Node(_NAMED_SETS[text])
-    pieces = _split(text, "set")
+    pieces = _split(text, "set") if _HAS_SETS.search(text) else [text]
     if len(pieces) > 1:
         whole = _side(pieces[0])
         for sign, piece in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -319,7 +352,7 @@ def _side(text: str) -> Node:
     if (bracketed := _bracketed(text)) is not None:
         return bracketed
     text = _TO.sub(":", text)
-    pieces = _split(text, "colon")
+    pieces = _split(text, "colon") if ":" in text else [text]
     if len(pieces) > 1:
         return Node("ratio", tuple(_value(piece.strip()) for piece in pieces[::2]))
     return _value(text)
@@ -369,7 +402,8 @@ def _value(text: str) -> Node:
     if scaled is not None:
         return _scaled(text)
     if (match := _DEGREES.search(text)) is not None and "\\circ" not in text[: match.start()]:
-        if not re.search(r"\\(?:sin|cos|tan|cot|sec|csc)", text):
+        is_angle = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)", text)
+        if not is_angle:
             value = ExpressionReader(text[: match.start()]).all_of()
             return Node("quantity", (value, "deg" + (match[1] or match[2] or "")))
     if (match := _PRIMES.search(text)) is not None:

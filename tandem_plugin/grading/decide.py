@@ -1,4 +1,4 @@
-"""Whether an answer equals a gold: kinds first, then exact arithmetic; the rest is left to a worker.
+"""Whether an answer equals a gold: kinds first, then exact arithmetic; a worker does the rest.
 
 The calling process decides with these rules alone. A worker decides with the same rules and asks
 computer algebra (``proof``) about what they leave open. Nothing is equal that was not proven equal.
@@ -289,11 +289,11 @@ def _relations(gold: Node, answer: Node, proof: Proof | None) -> _Found:
     """A relation that is not solved equals no solution, and no value."""
     if gold.kind == "relation" and answer.kind == "relation":
         return True, _equations(gold, answer, proof)
-    if answer.kind == "relation" and gold.kind in _SCALARS and set(answer.parts[1]) == {"="}:
+    is_chain = answer.kind == "relation" and set(answer.parts[1]) == {"="}
+    if is_chain and gold.kind in _SCALARS and not any(map(names_of, answer.parts[0])):
         # 2 + 3 = 5 is 5: a true chain without a name
-        if not any(map(names_of, answer.parts[0])):
-            sides = [_compare(gold, side, proof) for side in answer.parts[0]]
-            return True, _all(sides, "equation")
+        sides = [_compare(gold, side, proof) for side in answer.parts[0]]
+        return True, _all(sides, "equation")
     if "relation" in (gold.kind, answer.kind):
         return True, Decision(False, "relation")
     return _NOT_MINE

@@ -1,7 +1,8 @@
 r"""One mathematical expression, read from LaTeX or ASCII by recursive descent.
 
-A strict reader: what it does not know it refuses, it drops nothing and guesses no operator. Implicit
-products bind tighter than ``/`` and ``\cdot``, as in Math-Verify's grammar. Linear in the text.
+A strict reader: what it does not know it refuses, it drops nothing and guesses no operator.
+Implicit products bind tighter than ``/`` and ``\cdot``, as in Math-Verify's grammar. Linear in
+the length of the text.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ _GREEK_WORDS = (
     "Upsilon Phi Psi Omega ell hbar aleph nabla partial imath jmath Re Im odot"
 )
 _GREEK = frozenset(_GREEK_WORDS.split())
-_FUNCTIONS = {
-    name: name
-    for name in ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "arcsin", "arccos", "arctan", "ln", "log", "exp", "max", "min", "gcd", "lcm", "det", "floor", "ceil", "abs", "sqrt", "lg", "sgn", "arccot", "arcsec", "arccsc"]
-} | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
-     "arctg": "arctan", "mod": "mod"}  # fmt: skip
+_FUNCTION_NAMES = (
+    "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc ln log "
+    "lg exp max min gcd lcm mod det floor ceil abs sqrt sgn"
+)
+_FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
+    "arctg": "arctan",
+}  # fmt: skip
 _INVERTIBLE = {"sin", "cos", "tan", "cot", "sec", "csc"}
 _ACCENTS = "vec bar hat dot ddot tilde overline underline widehat overrightarrow"
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -285,8 +289,8 @@ class ExpressionReader:
             cycle = next(one for one in cycles if one)
             if len(match[0]) > 200:
                 raise self.fail()
-            whole = Fraction(int(head + fixed or "0"), 10 ** len(fixed))
-            return num(whole + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed)))
+            shown = Fraction(int(head + fixed or "0"), 10 ** len(fixed))
+            return num(shown + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed)))
         if (match := self.matched(_FLOAT)) is not None:
             return self._number_of(f"{match[1] or '0'}.{match[2] or ''}", int(match[3]))
         if (match := self.matched(_MIXED)) is not None:
@@ -355,12 +359,12 @@ class ExpressionReader:
 
     def arguments(self) -> tuple[Node, ...]:
         """Expressions between round brackets, separated by commas."""
-        self.expect("(")
+        closing = ")" if self.expect("(", "\\{") == "(" else "\\}"
         self.depth += 1
         found = [self.sum()]
         while self.take(",", ";"):
             found.append(self.sum())
-        self.expect(")")
+        self.expect(closing)
         self.depth -= 1
         return tuple(found)
 
@@ -392,8 +396,8 @@ class ExpressionReader:
             inner_text = self.matched(re.compile(r" ?(?:\{([^{}]{1,12})\}|([A-Za-z]))"))
             if inner_text is None:
                 raise self.fail()
-            inner = (inner_text[1] or inner_text[2]).strip().lstrip("\\")
-            return self._symbol(f"{name}:{inner}")
+            letter = (inner_text[1] or inner_text[2]).strip().lstrip("\\")
+            return self._symbol(f"{name}:{letter}")
         if name in ("angle", "triangle"):
             letters = self.matched(_LETTERS)
             if letters is None:

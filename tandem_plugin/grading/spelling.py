@@ -1,8 +1,8 @@
 r"""One spelling for texts that differ only in how they are set.
 
-Every rule is named and keeps the value: what carries meaning stays (brackets, letters, units, signs,
-subscripts, case, and the space between two numbers). What no rule knows is left as it is, for the
-reader to refuse. All patterns are linear in the length of the text.
+Every rule is named and keeps the value: what carries meaning stays (brackets, letters, units,
+signs, subscripts, case, and the space between two numbers). What no rule knows is left as it is,
+for the reader to refuse. All patterns are linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
         ("thousands", r",\\! ?(?=\d{3}(?!\d))|\{ ?, ?\} ?(?=\d{3}(?!\d))", r"{,}"),
+        ("colons", r"\{ ?: ?\}|\\(?:text|mathrm) ?\{ ?: ?\}|\\colon(?![A-Za-z])", ":"),
         ("thin spaces", r"(?<!\\)\\[,;:> ]|~|\\(?:thinspace|medspace|enspace)" + _END, " "),
         ("negative space", r"\\!", ""),
         ("wide spaces", rf"\\q?quad(?:{_END}|(?=[a-z]_))", "  "),
         ("delimiters", r"(?<!\\)\\[()\[\]]", " "),
         ("empty delimiters", r"\\(?:left|right|[bB]igg?[lrm]?) ?\.", ""),
         ("sizes", rf"\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", ""),
+        ("systems", r"(?:\\\{ ?)?\\begin ?\{(?:cases|array|aligned)\} ?(?:\{[lcr]+\})?"
+                    r"([^&<>{}]{1,200}=[^&{}]{1,200})\\end ?\{(?:cases|array|aligned)\}", r"\1"),
         ("styles", rf"\\(?:(?:display|text|script)style|limits|nolimits|boldmath|mathstrut|strut|"
                    rf"large|Large|huge|small|normalsize|allowbreak){_END}", ""),
         ("colours", r"\\textcolor ?\{\w{1,20}\} ?(?=\{)|\\color ?\{\w{1,20}\}", ""),
@@ -47,15 +50,15 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("set minus", rf"\\(?:backslash|smallsetminus){_END}", r"\\setminus "),
         ("infinity", rf"\\infin{_END}|(?<![A-Za-z\\])(?:infinity|oo|inf){_END}", r"\\infty "),
         ("reals", rf"\\(?:Bbb|mathbf|bf) ?\{{ ?R ?\}}|\\R{_END}|\\Reals{_END}", r"\\mathbb{R}"),
-        ("fonts", r"\\text(?:bf|it|rm|sf|tt|normal|up|md|sc)(?= ?\{)|\\[mh]box(?= ?\{)|\\emph(?= ?\{)",
-         r"\\text"),
+        ("fonts", r"\\(?:text(?:bf|it|rm|sf|tt|normal|up|md|sc)|[mh]box|emph)(?= ?\{)", r"\\text"),
         ("upright", r"\\math(?:it|sf|tt|normal|up)(?= ?\{)", r"\\mathrm"),
         ("bold", r"\\(?:boldsymbol|bm|pmb)(?= ?\{)", r"\\mathbf"),
         ("degrees", rf"\\(?:degrees?|textdegree){_END}(?:\{{\}})?|\^ ?\\circ{_END}|"
                     r"\^ ?\{ ?\\circ ?\}", r"^{\\circ}"),
         ("primes", r"\^ ?\{ ?\\prime ?\\prime ?\}", "''"),
         ("prime", rf"\^ ?\\prime{_END}|\^ ?\{{ ?\\prime ?\}}", "'"),
-        ("percent", rf"\\%|\\textpercent{_END}|\\?(?:text|mathrm) ?\{{ ?(?:\\?%|percent|percentage|pct) ?\}}"
+        ("percent", rf"\\%|\\textpercent{_END}"
+                    r"|\\?(?:text|mathrm) ?\{ ?(?:\\?%|percent|percentage|pct) ?\}"
                     r"|(?<=[\d\s}])(?:percentage|percent|pct)(?![A-Za-z])", "%"),
         ("dollars", rf"\\\$|\\textdollar{_END}", "$"),
         ("pounds", rf"\\(?:textsterling|pounds){_END}", "£"),
@@ -72,6 +75,14 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
 )  # fmt: skip
 """(name, what is written, how it is spelled here), applied in this order."""
 
+_BARE_NAMES = (
+    "thousands", "colons", "thin spaces", "at most", "at least", "unequal", "infinity", "percent",
+    "approximately", "plus or minus", "times ten", "ascii powers", "dots",
+)  # fmt: skip
+_BARE_RULES = tuple(rule for rule in RULES if rule[0] in _BARE_NAMES)
+"""The rules that a text without a backslash can need."""
+_ANY_RULE = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern, _ in RULES))
+_PLAIN = re.compile(r"[0-9 ,()/.-]*(?<!\.)")
 _SPACES = re.compile(r"[ \t\n\r\v\f]+")
 _CONTROL_SPACE = re.compile(r"(\\[A-Za-z]+) +(?![A-Za-z])")
 _WRAPPER = re.compile(r"\\(?:text|mathrm|boxed|fbox|mathbf) ?(?=\{)")
@@ -88,15 +99,17 @@ def spelled(text: str) -> str:
     if "\\begin" not in text:
         text = _ESCAPED_TWICE.sub(r"\\", text)
     text = text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
-    if "\\" in text or not text.isalnum():
-        for _, pattern, replacement in RULES:
+    if not _PLAIN.fullmatch(text) and _ANY_RULE.search(text):
+        for _, pattern, replacement in RULES if "\\" in text else _BARE_RULES:
             text = pattern.sub(replacement, text)
     return _unwrapped(text)
 
 
 def same_text(first: str, second: str) -> bool:
     """Whether two spelled texts differ in space alone, and in none between letters or digits."""
-    return _folded(first) == _folded(second)
+    return first == second or (
+        first.replace(" ", "") == second.replace(" ", "") and _folded(first) == _folded(second)
+    )
 
 
 def _folded(text: str) -> str:
@@ -193,6 +206,7 @@ def _unwrapped(text: str) -> str:
             match
             and match.group().startswith(("\\text", "\\math"))
             and re.search(r"[A-Za-z]", inner)
+            and "," not in inner
             and "\\" not in inner
         ):
             break  # words and upright names stay what they are

@@ -35,9 +35,9 @@ def compute_score(
     """Grade one response.
 
     ground_truth: a string, a number, or a list or array of those. extra_info: where it has the
-    problem as ``question``, ``problem`` or ``prompt``, an answer copied from it is told. Returns ``score`` (the reward,
-    0.0 or 1.0), ``acc``, one ``outcome_...`` for each outcome, ``grading_ms``, and, for the rollout
-    dump, ``pred`` (the answer) and ``grading_rule``.
+    problem as ``question``, ``problem`` or ``prompt``, an answer copied from it is told. Returns
+    ``score`` (the reward, 0.0 or 1.0), ``acc``, one ``outcome_...`` for each outcome,
+    ``grading_ms``, and, for the rollout dump, ``pred`` (the answer) and ``grading_rule``.
     """
     grade = default_grader(bool(lenient)).grade(solution_str, ground_truth, prompt_of(extra_info))
     return {

@@ -176,7 +176,8 @@ def set_of(node: Node) -> Any:
 
 
 _RELATIONS = {
-    "=": sympy.Eq, "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le, "\\ge": sympy.Ge
+    "=": sympy.Eq, "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le,
+    "\\ge": sympy.Ge,
 }  # fmt: skip
 
 

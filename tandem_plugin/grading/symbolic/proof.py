@@ -4,10 +4,10 @@
   Mehlhorn, Schirra and Schmitt (BFMSS, 2001): a difference smaller than the bound is zero.
 - Other constants (pi, logarithms, angles): their difference is smaller than any that its sizes
   could make, by a hundred digits.
-- Expressions with variables: at random rational points in general position. A polynomial or rational
-  identity of degree d that is false holds at such a point with a probability of at most d / 2^24
-  (Schwartz 1980, Zippel 1979), and at the four that are asked with at most (d / 2^24)^4. Values with
-  roots and functions are compared to a hundred digits at every point.
+- Expressions with variables: at random rational points in general position. A polynomial or
+  rational identity of degree d that is false holds at such a point with a probability of at most
+  d / 2^24 (Schwartz 1980, Zippel 1979), and at the four that are asked with at most (d / 2^24)^4.
+  Values with roots and functions are compared to a hundred digits at every point.
 
 Different at one point is different. What cannot be proven is not equal.
 """
@@ -320,7 +320,7 @@ def _same_relation(gold: Node, answer: Node) -> bool:
         return False
     if signs[0] in ("=", "\\ne"):
         return True
-    return bool(factor > 0) == (signs[0] == other_signs[0])
+    return bool(factor > 0) is (signs[0] == other_signs[0])
 
 
 def _is_solved(sides: tuple[Node, Node]) -> bool:
@@ -333,9 +333,9 @@ def _factor(first: Any, second: Any, names: set[Any]) -> Any | None:
     for _ in range(_TRIES):
         point = {name: _random(draw, positive=True) for name in sorted(names, key=str)}
         values = [_real_value(one, point, False) for one in (first, second)]
-        if any(value is None or value == 0 for value in values):
+        if not all(values):  # undefined there, or zero
             continue
-        ratio = values[0] / values[1]
+        ratio = values[0] / values[1]  # type: ignore[operator]
         near = sympy.Rational(str(ratio)) if ratio.is_Float else ratio
         factor = Fraction(int(near.p), int(near.q)).limit_denominator(10**6)
         return sympy.Rational(factor.numerator, factor.denominator) if factor else None

@@ -1,6 +1,6 @@
 """Pairs that a nursery compares once, so that every worker starts with warm parser and caches.
 
-The parser learns its decisions at the first text of each shape; workers inherit them.
+SymPy fills its caches and imports what it needs; workers inherit all of it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,19 @@ PAIRS = (
 )
 
 
+UNSOLVED = (
+    ("5", "2x=10"),
+    (r"(5,\infty)", r"\frac{1}{x-5}>0"),
+    ("2", r"\lim_{x\to 0}\frac{\sin 2x}{x}"),
+    (r"\frac{1}{3}", r"\prod_{k=2}^{\infty}\frac{k^2-1}{k^2}"),
+)
+
+
 def warm_up() -> None:
-    """Compare every pair; what they come to does not matter here."""
-    for gold, answer in PAIRS:
-        decide(spelled(gold), spelled(answer), proof)
+    """Compare every pair; what they come to does not matter here.
+
+    SymPy imports modules and builds tables by evaluating text of its own when it first integrates
+    or solves: a sealed worker could not.
+    """
+    for gold, answer in (*PAIRS, *UNSOLVED):
+        decide(spelled(gold), spelled(answer), proof, lenient=(gold, answer) in UNSOLVED)

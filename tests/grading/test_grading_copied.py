@@ -1,0 +1,78 @@
+"""What the prompt holds already earns nothing; what is unsolved is solved only where asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandem_plugin.grading import Grader, GradingLimits
+from tandem_plugin.grading.rewards.verl_reward import compute_score
+
+COPIED = (
+    (r"Compute $200\cdot 3$.", r"200\cdot3", "600"),
+    (r"Compute $200\cdot 3$.", r"200 \times 3", "600"),
+    (r"What is 2+3*4?", "2+3*4", "14"),
+    (r"Simplify $\frac{x^2-1}{x-1}$.", r"\dfrac{x^2-1}{x-1}", "x+1"),
+    (r"Find the value of $x=\sqrt{8}$ in simplest form.", r"x=\sqrt{8}", r"2\sqrt2"),
+    (r"Evaluate \(\sin 60^\circ+1\).", r"\sin 60^\circ+1", r"\frac{\sqrt3}{2}+1"),
+    (r"Let $f(x)=(x+1)^2+\sqrt{x}$. Expand $f$.", "(x+1)^2", "x^2+2x+1"),
+)
+SOLVED = (
+    (r"Compute $200\cdot 3$.", "600", "600"),
+    (r"What is $12+3$?", "2+13", "15"),
+    (r"Which is larger, $2^{100}$ or $3^{50}$?", "2^{100}", "2^{100}"),
+    (r"A coin shows heads with probability 1/2. What is 1 - 1/2?", "1/2", "0.5"),
+    (r"Solve $x=5$ or not. It is 5.", "5", "5.0"),
+    (r"Factor $x^2-1$.", "(x-1)(x+1)", "(x+1)(x-1)"),
+)
+UNSOLVED = (
+    ("2x=10", "5"),
+    ("2x=10", "x=5"),
+    (r"\frac{1}{x-5}>0", r"(5,\infty)"),
+    ("6-(4x+3)>2x", r"x<\frac12"),
+    ("x^2=4", r"\{2,-2\}"),
+)
+
+
+@pytest.mark.parametrize(("prompt", "answer", "gold"), COPIED)
+def test_an_expression_of_the_prompt_is_copied(grader: Grader, prompt: str, answer: str, gold: str):
+    grade = grader.grade(f"\\boxed{{{answer}}}", gold, prompt)
+    assert (grade.outcome, grade.reward) == ("copied", 0.0)
+    assert grader.grade(f"\\boxed{{{answer}}}", gold).outcome == "correct"
+
+
+@pytest.mark.parametrize(("prompt", "answer", "gold"), SOLVED)
+def test_an_answer_is_no_copy(grader: Grader, prompt: str, answer: str, gold: str):
+    assert grader.grade(f"\\boxed{{{answer}}}", gold, prompt).outcome == "correct"
+
+
+def test_the_gold_as_it_is_written_is_no_copy(grader: Grader):
+    prompt = r"Is $\sqrt{8}+1$ in simplest form? Write it so."
+    assert grader.grade(r"\boxed{\sqrt{8}+1}", r"\sqrt8 + 1", prompt).outcome == "correct"
+    assert grader.grade(r"\boxed{\sqrt{8}+1}", r"2\sqrt2+1", prompt).outcome == "copied"
+
+
+@pytest.mark.parametrize(("answer", "gold"), UNSOLVED)
+def test_what_is_unsolved_is_right_only_for_a_lenient_grader(
+    grader: Grader, answer: str, gold: str
+):
+    assert grader.grade(f"\\boxed{{{answer}}}", gold).outcome == "incorrect"
+    with Grader(GradingLimits(workers=1), lenient=True) as lenient:
+        assert lenient.grade(f"\\boxed{{{answer}}}", gold).outcome == "correct"
+        assert lenient.grade(f"\\boxed{{{answer}+1}}", gold).outcome == "incorrect"
+
+
+def test_the_reward_for_verl_says_what_was_copied():
+    result = compute_score("s", r"\boxed{2+3}", "5", {"question": "What is $2+3$?"})
+    assert (result["score"], result["outcome_copied"], result["outcome_correct"]) == (0.0, 1.0, 0.0)
+    assert compute_score("s", r"\boxed{2+3}", "5")["score"] == 1.0
+    assert compute_score("s", r"\boxed{2x=10}", "5", lenient=True)["score"] == 1.0
+
+
+def test_the_reward_for_openrlhf_says_what_was_copied():
+    pytest.importorskip("torch")
+    from tandem_plugin.grading.rewards.openrlhf_reward import reward_func
+
+    prompt = "What is 2+3*4?"
+    result = reward_func([prompt + r" \boxed{2+3*4}"], [prompt], ["14"])
+    assert result["rewards"].tolist() == [0.0]
+    assert result["extra_logs"]["outcome_copied"].tolist() == [1.0]

@@ -1,0 +1,122 @@
+r"""Every rule of spelling keeps the value, and none makes two values one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem_plugin.grading.answers import UnreadableError, read
+from tandem_plugin.grading.decide import decide
+from tandem_plugin.grading.spelling import RULES, same_text, spelled
+
+# Of every rule what it reads, and the same without it; A and B stand for numbers below 1,000.
+EXAMPLES = {
+    "thousands": (r"A,\!217", r"A217"),
+    "colons": (r"A{:}B", "A:B"),
+    "systems": (r"\begin{cases}x=A\\y=B\end{cases}", "x=A, y=B"),
+    "thin spaces": (r"A\,x+B\;y", "Ax+By"),
+    "negative space": (r"A\!x+\!B", "Ax+B"),
+    "wide spaces": (r"x=A,\quad y=B", "x=A, y=B"),
+    "delimiters": (r"\(A x+B\)", "Ax+B"),
+    "empty delimiters": (r"\left.Ax+B\right.", "Ax+B"),
+    "sizes": (r"\left(A,\bigl(B+x\bigr)\right)", "(A,B+x)"),
+    "styles": (r"\displaystyle Ax+B", "Ax+B"),
+    "colours": (r"\textcolor{red}{A}x+\color{blue}B", "Ax+B"),
+    "fractions": (r"\dfrac{A}{x}+\tfrac{x}{B}", r"\frac{A}{x}+\frac{x}{B}"),
+    "binomials": (r"\dbinom{n}{A}+B", r"\binom{n}{A}+B"),
+    "chosen": (r"{n \choose A}+B", r"\binom{n}{A}+B"),
+    "at most": (r"Ax+y\leqslant B", r"Ax+y\le B"),
+    "at least": (r"Ax+y>=B", r"Ax+y\ge B"),
+    "unequal": (r"Ax\neq B", r"Ax\ne B"),
+    "less": (r"Ax+y\lt B", "Ax+y<B"),
+    "greater": (r"Ax+y\gt B", "Ax+y>B"),
+    "empty set": (r"\{A,B\}\cup\varnothing", r"\{A,B\}\cup\emptyset"),
+    "braces": (r"\lbrace A,B\}", r"\{A,B\}"),
+    "closing braces": (r"\{A,B\rbrace", r"\{A,B\}"),
+    "brackets": (r"\lbrack A,B0001)", "[A,B0001)"),
+    "closing brackets": (r"(A,B0001\rbrack", "(A,B0001]"),
+    "bars": (r"\lvert x-A\rvert+B", "|x-A|+B"),
+    "set minus": (r"\mathbb{R}\backslash\{A,B\}", r"\mathbb{R}\setminus\{A,B\}"),
+    "infinity": (r"(A,\infin)\cup\{-B\}", r"(A,\infty)\cup\{-B\}"),
+    "reals": (r"\R\setminus\{A,B\}", r"\mathbb{R}\setminus\{A,B\}"),
+    "fonts": (r"A\mbox{ cm}", r"A\text{ cm}"),
+    "upright": (r"A\mathit{x}+B", "Ax+B"),
+    "bold": (r"A\boldsymbol{x}+B", "Ax+B"),
+    "degrees": (r"A^\circ", r"A\text{ degrees}"),
+    "primes": (r"Ay^{\prime\prime}+B", "Ay''+B"),
+    "prime": (r"Ay^\prime+B", "Ay'+B"),
+    "percent": (r"A\%", r"A\text{ percent}"),
+    "dollars": (r"\$A", r"A\text{ dollars}"),
+    "pounds": (r"\pounds A", "£A"),
+    "euros": (r"\euro A", "€A"),
+    "connectives": (r"x=A\lor x=B", r"x=A\text{ or }x=B"),
+    "conjunctions": (r"x=A\land y=B", r"x=A\text{ and }y=B"),
+    "approximately": (r"x\simeq A", r"x\approx A"),
+    "plus or minus": ("A+/-x", r"A\pm x"),
+    "times ten": ("A x 10^{7}", r"A\times 10^7"),
+    "ascii powers": ("x**A+B", "x^{A}+B"),
+    "underscores": (r"x\_1+A", "x_1+A"),
+    "dots": (r"A,B,\dots", r"A,B,\ldots"),
+}
+NUMBERS = st.integers(11, 997)
+
+
+def filled(template: str, a: int, b: int) -> str:
+    """With numbers for the capitals that stand for them."""
+    marked = template.replace("\\R", "\0").replace("mathbb{R}", "\1")
+    marked = marked.replace("A", str(a)).replace("B", str(b))
+    return marked.replace("\0", "\\R").replace("\1", "mathbb{R}")
+
+
+def test_every_rule_has_an_example():
+    assert {name for name, *_ in RULES} == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@given(a=NUMBERS, b=NUMBERS)
+@settings(max_examples=20, deadline=None)
+def test_a_rule_keeps_the_value(name: str, a: int, b: int):
+    written, plain = (spelled(filled(text, a, b)) for text in EXAMPLES[name])
+    pattern = next(pattern for its_name, pattern, _ in RULES if its_name == name)
+    assert pattern.search(filled(EXAMPLES[name][0], a, b)) or name in ("sizes", "systems")
+    assert same_text(written, plain) or read(written) == read(plain)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@given(a=NUMBERS, b=NUMBERS, other=NUMBERS)
+@settings(max_examples=20, deadline=None)
+def test_a_rule_makes_no_two_values_one(name: str, a: int, b: int, other: int):
+    if other == a:
+        return
+    written, changed = (spelled(filled(EXAMPLES[name][0], n, b)) for n in (a, other))
+    assert not same_text(written, changed)
+    decision = decide(written, changed)
+    assert decision is None or not decision.is_equal
+
+
+@given(st.text(alphabet="0123456789x+- .,()\\{}^_|&$%", max_size=30))
+@settings(deadline=None)
+def test_no_text_breaks_the_reader(text: str):
+    decision = decide("7", spelled(text))
+    assert decision is None or decision.rule
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+@settings(deadline=None)
+def test_spaces_between_numbers_are_never_dropped(a: int, b: int):
+    for space in (" ", r"\ ", r"\quad ", r"\;", "~", "\u2003"):
+        decision = decide(f"{a}{b}", spelled(f"{a}{space}{b}"))
+        grouped = len(str(b)) == 3 and len(str(a)) <= 3
+        assert grouped or decision is None or not decision.is_equal
+
+
+@pytest.mark.parametrize("text", ["(" * 900, "|" * 900, r"\sqrt" * 400, "-" * 1900, "1/" * 900])
+def test_deep_texts_are_refused_without_an_error(text: str):
+    assert decide("7", spelled(text)) is None or not decide("7", spelled(text)).is_equal  # type: ignore[union-attr]
+
+
+def test_what_is_not_known_is_refused():
+    for text in (r"\phantom{5}", r"5\ldots", "5?", r"\text{(maybe 6)}", r"1\quad 2", "x2", "5;;6"):
+        with pytest.raises(UnreadableError):
+            read(spelled(text))
