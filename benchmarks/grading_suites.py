@@ -76,13 +76,8 @@ def from_problems(folder: Path) -> Iterator[Pair]:
                 ("problem sets: restyled", True, (a for _, a in restyled(gold))),
             ):
                 made = [Pair(group, gold, a, is_right) for a in answers]
-                # 0 has no other sign and no double; some neighbours have the same answer.
-                alike = {gold.replace(" ", ""), "-0" if gold == "0" else "", f"2({gold})"}
-                kept = made if is_right else [
-                    p for p in made if p.answer.replace(" ", "") not in alike or (
-                        gold != "0" and p.answer.replace(" ", "") != gold.replace(" ", ""))
-                ]  # fmt: skip
-                pairs.setdefault(group, []).extend(kept)
+                if is_right or after.replace(" ", "") != gold.replace(" ", ""):
+                    pairs.setdefault(group, []).extend(made)
     for group in pairs.values():
         yield from random.Random(0).sample(group, min(SAMPLE, len(group)))
 

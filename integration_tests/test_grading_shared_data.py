@@ -1,14 +1,19 @@
-"""No gold of the real problem sets is right against the next problem's different gold."""
+"""Golds of the real problem sets: changed, the next problem's, and written otherwise."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from tandem_plugin.data import Problem, find_overlaps, read_problems
 from tandem_plugin.grading import Grader, GradingLimits
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "grading"))
+
+from mutations import mutations, restyled
 
 SETS = (
     "aime24.jsonl",
@@ -54,6 +59,28 @@ def test_no_gold_is_right_against_the_next_different_one(name: str):
     }
     assert equal == {found for found in TRULY_EQUAL if found[0] == name}
     assert {grade.outcome for grade in grades} <= {"correct", "incorrect"}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_no_gold_with_one_thing_changed_is_right(name: str):
+    golds = sorted({gold.strip() for problem in problems_of(name) for gold in problem.golds})
+    pairs = [(changed, gold) for gold in golds for _, changed in mutations(gold)]
+    with Grader(GradingLimits(workers=2)) as grader:
+        grades = grader.grade_batch((rf"So \boxed{{{answer}}}.", gold) for answer, gold in pairs)
+    assert len(pairs) > 3 * len(golds)
+    paid = [pair for pair, grade in zip(pairs, grades, strict=True) if grade.outcome == "correct"]
+    assert paid == []
+    assert {grade.outcome for grade in grades} == {"incorrect"}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_gold_written_otherwise_is_right(name: str):
+    golds = sorted({gold.strip() for problem in problems_of(name) for gold in problem.golds})
+    pairs = [(other, gold) for gold in golds for _, other in restyled(gold)]
+    with Grader(GradingLimits(workers=2)) as grader:
+        grades = grader.grade_batch((rf"So \boxed{{{answer}}}.", gold) for answer, gold in pairs)
+    refused = [p for p, grade in zip(pairs, grades, strict=True) if grade.outcome != "correct"]
+    assert len(refused) <= 0.005 * len(pairs), refused
 
 
 def test_training_and_evaluation_problems_are_disjoint():

@@ -68,6 +68,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("approximately", rf"\\(?:approxeq|thickapprox|simeq|doteq){_END}|~=", r"\\approx "),
         ("plus or minus", r"\+/-|\+-", r"\\pm "),
         ("times ten", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times "),
+        ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
+        ("introductions", r"^ ?\\text ?\{ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? ?\} ?", ""),
         ("ascii powers", r"\*\*", "^"),
         ("underscores", r"\\_", "_"),
         ("dots", rf"\\(?:dots[bcmio]?|cdots){_END}|\.\.\.", r"\\ldots "),

@@ -28,7 +28,7 @@ def mutations(gold: str, seed: int = 0) -> Iterator[tuple[str, str]]:
         ("factor", f"2({gold})" if re.fullmatch(r"[^,=<>:]+", gold) else gold),
         ("term", f"{gold}+1" if re.fullmatch(r"[^,=<>:]+", gold) else gold),
     ):  # fmt: skip
-        if changed != gold:
+        if changed != gold and (gold != "0" or kind not in ("sign", "factor")):
             yield kind, changed
 
 
@@ -77,7 +77,7 @@ def restyled(gold: str) -> Iterator[tuple[str, str]]:
         yield "sizes", re.sub(r"\)", r"\\right)", re.sub(r"\(", r"\\left(", gold))
     if "\\times" in gold:
         yield "dot", gold.replace("\\times", "\\cdot")
-    if "^" in gold and "{" not in gold:
+    if "^" in gold and "{" not in gold and "circ" not in gold:
         yield "double stars", gold.replace("^", "**")
     if "+" in gold and re.fullmatch(r"[^=<>,()\[\]]+", gold):
         yield "spaces around signs", gold.replace("+", " + ")

@@ -55,6 +55,8 @@ EXAMPLES = {
     "approximately": (r"x\simeq A", r"x\approx A"),
     "plus or minus": ("A+/-x", r"A\pm x"),
     "times ten": ("A x 10^{7}", r"A\times 10^7"),
+    "moduli": (r"x\equiv A\pmod 7", r"x\equiv A\pmod{7}"),
+    "introductions": (r"\text{The answer is }A", "A"),
     "ascii powers": ("x**A+B", "x^{A}+B"),
     "underscores": (r"x\_1+A", "x_1+A"),
     "dots": (r"A,B,\dots", r"A,B,\ldots"),

@@ -220,13 +220,21 @@ def _agree(first: Any, second: Any, names: set[Any]) -> bool:
     ordered = sorted(names, key=lambda name: (not isinstance(name, AppliedUndef), str(name)))
     is_complex = first.has(sympy.I) or second.has(sympy.I)
     is_rational = first.is_rational_function() and second.is_rational_function() and not is_complex
+    bits = _GUARD_BITS + 4 * max(_literal_bits(first), _literal_bits(second))
+    digits = int(bits * 0.30103) + 2
+    exponents = (power.exp for one in (first, second) for power in one.atoms(sympy.Pow, sympy.exp))
+    powers = names & set().union(*(exponent.free_symbols for exponent in exponents))
     agreed = 0
     for attempt in range(_TRIES):
-        point = {name: _random(draw, positive=attempt % 2 == 1) for name in ordered}
+        # All below zero, then all above, then of any sign.
+        sign = (-1, 1, 0)[attempt] if attempt < 3 else attempt % 2
+        point = {name: _random(draw, sign) for name in ordered}
+        for name in powers:  # a root with a large index costs seconds as an exact number
+            point[name] = sympy.Float(point[name], digits)
         if is_rational:
             values: Any = (_placed(first, point), _placed(second, point))
         else:
-            values = tuple(_real_value(one, point, is_complex) for one in (first, second))
+            values = tuple(_real_value(one, point, bits, is_complex) for one in (first, second))
         one, other = values
         if one is None or other is None:
             if (one is None) != (other is None) and len(names) == 1:
@@ -243,10 +251,10 @@ def _agree(first: Any, second: Any, names: set[Any]) -> bool:
     return agreed >= POINTS
 
 
-def _random(draw: random.Random, positive: bool) -> Any:
-    """A number between 1/8 and 4, or of either sign, with 24 random bits."""
+def _random(draw: random.Random, sign: int) -> Any:
+    """A number between 1/8 and 4 of a sign, or of either (0), with 24 random bits."""
     size = sympy.Rational(draw.randrange(2**21, 2**26) | 1, 2**24 + 43)
-    return size if positive or draw.random() < 0.4 else -size
+    return size * (sign or draw.choice((-1, 1)))
 
 
 def _placed(one: Any, point: dict[Any, Any]) -> Any | None:
@@ -256,7 +264,7 @@ def _placed(one: Any, point: dict[Any, Any]) -> Any | None:
     return None if value.has(sympy.oo, -sympy.oo, *_BAD) else value
 
 
-def _real_value(one: Any, point: dict[Any, Any], is_complex: bool) -> Any | None:
+def _real_value(one: Any, point: dict[Any, Any], bits: int, is_complex: bool) -> Any | None:
     """The value at a point; None where it is none, or takes a root or logarithm below zero."""
     if not is_complex:
         for node in sympy.preorder_traversal(one):
@@ -274,7 +282,7 @@ def _real_value(one: Any, point: dict[Any, Any], is_complex: bool) -> Any | None
         return None
     if not is_complex and value.has(sympy.I):
         return None
-    number = _number(value, _GUARD_BITS + 4 * _literal_bits(one))
+    number = _number(value, bits)
     if number is None or (not is_complex and not number.is_real):
         return None
     return number
@@ -295,7 +303,7 @@ def _is_tiny(gap: Any, *values: Any) -> bool:
     """Whether a difference is none, to all but the last ten of the digits that were computed."""
     bits = min(value._prec if value.is_Float else _GUARD_BITS for value in map(_some_float, values))
     scale = max(abs(value) for value in values)
-    return bool(abs(gap) <= scale * sympy.Float(2) ** (-max(min(bits, _GUARD_BITS * 90) - 40, 53)))
+    return bool(abs(gap) <= scale * sympy.Float(2) ** -max(bits - 40, 53))
 
 
 def _some_float(value: Any) -> Any:
@@ -331,8 +339,8 @@ def _factor(first: Any, second: Any, names: set[Any]) -> Any | None:
     """The rational number, not zero, that two expressions differ by at a random point."""
     draw = random.Random(0)
     for _ in range(_TRIES):
-        point = {name: _random(draw, positive=True) for name in sorted(names, key=str)}
-        values = [_real_value(one, point, False) for one in (first, second)]
+        point = {name: _random(draw, 1) for name in sorted(names, key=str)}
+        values = [_real_value(one, point, _GUARD_BITS, False) for one in (first, second)]
         if not all(values):  # undefined there, or zero
             continue
         ratio = values[0] / values[1]  # type: ignore[operator]
