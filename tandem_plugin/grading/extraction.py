@@ -68,7 +68,7 @@ def extract_answer(response: str, window_chars: int = 1_000_000) -> Extraction:
 def _boxes(text: str, start: int) -> tuple[list[_Box], int]:
     """The closed boxes that are in no other, and where a box opened that never closed, or -1."""
     open_braces: list[int | None] = []  # for a brace that opens a box: where the box began
-    starts: list[int] = []  # where the content of each open box begins
+    open_boxes = 0
     seen, opening = -1, -1  # the box seen last, and the brace that belongs to it
     boxes: list[_Box] = []
     cut = -1  # where a box without anything after it began
@@ -78,20 +78,20 @@ def _boxes(text: str, start: int) -> tuple[list[_Box], int]:
         if kind == "{":
             belongs = place == opening
             open_braces.append(seen if belongs else None)
-            if belongs:
-                starts.append(place + 1)
+            open_boxes += belongs
         elif kind == "}":
             if open_braces and (began := open_braces.pop()) is not None:
+                open_boxes -= 1
                 while boxes and boxes[-1].began > began:
                     boxes.pop()
-                boxes.append(_Box(began, starts.pop(), place))
+                boxes.append(_Box(began, text.find("{", began) + 1, place))
         elif mark.end() - place > 2:
             seen, after = place, _space_end(text, mark.end())
             if text[after : after + 1] == "{":
                 opening = after
             elif after == len(text):
                 cut = place
-            elif not starts and _BARE.match(text, after):
+            elif not open_boxes and _BARE.match(text, after):
                 boxes.append(_Box(place, after, -1))
     truncated = max(cut, next((began for began in reversed(open_braces) if began is not None), -1))
     return boxes, truncated
