@@ -370,10 +370,9 @@ def _parts(gold: Node, answer: Node, proof: Proof | None) -> _Found:
     kinds = {gold.kind, answer.kind}
     if "matrix" in kinds and kinds & {"sum", "mul", "pow", "neg", "div"}:
         return True, proof(gold, answer) if proof is not None else None
-    if kinds == {"time", "ratio"}:
+    if kinds == {"time", "ratio"}:  # an hour with its half of the day is no ratio
         numbers = [
-            n.parts[:2] if n.kind == "time" and not n.parts[2] else tuple(map(exact, n.parts))
-            for n in (gold, answer)
+            n.parts if n.kind == "time" else (*map(exact, n.parts), "") for n in (gold, answer)
         ]
         return True, Decision(numbers[0] == numbers[1], "ratio")
     if kinds == {"ratio"}:

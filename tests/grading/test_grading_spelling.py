@@ -62,6 +62,12 @@ EXAMPLES = {
     "dots": (r"A,B,\dots", r"A,B,\ldots"),
 }
 NUMBERS = st.integers(11, 997)
+TEXTS = (
+    "4:30 a.m.", r"50\%:√2", "1:2", "204_5", r"\{1,2\}", "[0,1)", "x>5", "x=5", "5 cm", r"30^\circ",
+    r"\text{yes}", "(1,2)", r"\mathbb{R}", r"\begin{pmatrix}1\\2\end{pmatrix}", r"\pm 3",
+    "x^2+y^2=4",
+    r"\frac13\approx0.333", r"\$5", r"x\in[0,1]", "a<b", r"\infty", "B",
+)  # fmt: skip
 
 
 def filled(template: str, a: int, b: int) -> str:
@@ -122,3 +128,14 @@ def test_what_is_not_known_is_refused():
     for text in (r"\phantom{5}", r"5\ldots", "5?", r"\text{(maybe 6)}", r"1\quad 2", "x2", "5;;6"):
         with pytest.raises(UnreadableError):
             read(spelled(text))
+
+
+@given(
+    st.lists(st.sampled_from(TEXTS), min_size=1, max_size=3), st.sampled_from(TEXTS), st.booleans()
+)
+@settings(deadline=None)
+def test_no_two_kinds_break_the_comparison(parts: list[str], gold: str, is_list: bool):
+    answer = spelled((",".join if is_list else ":".join)(parts))
+    for pair in ((spelled(gold), answer), (answer, spelled(gold))):
+        decision = decide(*pair)
+        assert decision is None or decision.rule
