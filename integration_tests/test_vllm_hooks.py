@@ -74,7 +74,7 @@ def test_beam_searches_are_made_in_two_places() -> None:
         assert mixin.beam_search.__wrapped__.__module__ == mixin.__module__
         assert parameters(mixin.beam_search)[0] == "self"
     assert "engine_client" in BeamSearchOnlineMixin.__annotations__
-    assert "self.llm_engine" in source_of("vllm.entrypoints.offline_utils")
+    assert "self.llm_engine = " in source_of("vllm.entrypoints.llm")
 
 
 def test_handlers_of_text_show_the_body_to_one_check() -> None:
