@@ -386,7 +386,10 @@ def test_missing_file_is_an_error(tmp_path: Path, name: str):
         (["--set", "q=2"], "tandem.q=2 is neither a tandem setting nor a parameter"),
         (["--set", f"cap={'9' * 5_000}"], "is not a count: give an integer from 1 to"),
         (["--set", f"seed={'9' * 5_000}"], "tandem.seed='99999"),
-        (["--set", f"p={'[' * 50_000}{']' * 50_000}"], "is not a probability: give a number"),
+        (
+            ["--set", f"p={'[' * 50_000}{']' * 50_000}"],
+            "--set p is no JSON that can be read: its lists",
+        ),
         (["--schedule", "x"], "schedule='x' does not exist"),
         (["--boundaries", "x"], "boundaries='x' does not exist"),
     ],

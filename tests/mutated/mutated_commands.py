@@ -56,7 +56,7 @@ def make_inputs(folder: Path) -> None:
 def _rollouts() -> list[dict[str, Any]]:
     vocabulary = Vocabulary(PIECES, "a test")
     rows = []
-    for i, settings in enumerate(({"schedule": "word", "p": 0.5}, {"schedule": "step"})):
+    for i, settings in enumerate(({"schedule": "word", "p": 0.5}, {"schedule": "chunk"})):
         rule = TandemRules(TandemConfig.from_mapping(settings), vocabulary).default
         ids = random.Random(i).choices(range(8), k=20)
         rows.append(
