@@ -53,7 +53,9 @@ class _Graded:
         pass
 
     def grade_batch(self, pairs: Any) -> list[Grade]:
-        return [Grade("correct" if str(g) in t else "incorrect", t, "text", 1.0) for t, g, *_ in pairs]
+        return [
+            Grade("correct" if str(g) in t else "incorrect", t, "text", 1.0) for t, g, *_ in pairs
+        ]
 
 
 def _no_engine(*arguments: Any, **more: Any) -> Any:
