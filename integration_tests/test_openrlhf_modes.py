@@ -180,7 +180,7 @@ def test_command_brings_tandem_into_workers_that_uv_runs(
     """Ray then calls its own hook for uv in place of the one that RAY_RUNTIME_ENV_HOOK names."""
     run = openrlhf.bench.run(
         *openrlhf.flags,
-        *("--data.max_samples", "4"),
+        *("--data.max_samples", "4", "--train.micro_batch_size", "1"),
         python=("uv", "run", "--no-project", "python"),
         hooks="capture_openrlhf",
         environment=stand_in(tmp_path / "bin") | {"TANDEM_TEST_CAPTURE": str(tmp_path)},
