@@ -142,7 +142,12 @@ def test_mask_shifted_by_one_token_does_not_agree(bench: VerlBench, flags: list[
 def test_adapter_that_verl_merges_is_what_the_engine_runs(
     bench: VerlBench, flags: list[str]
 ) -> None:
-    """A LoRA adapter is trained; the engine gets whole weights at every sync."""
+    """A LoRA adapter is trained; the engine gets whole weights at every sync.
+
+    verl sends merged weights in bfloat16 (``FSDPEngine._merged_lora_per_tensor_param``), so that the
+    engine is a rounding away from the actor from the first step on, where the adapter is still
+    nothing. An engine without the adapter would be an update away after it.
+    """
     run = bench.run(
         *flags,
         "actor_rollout_ref.model.lora_rank=4",
@@ -153,7 +158,9 @@ def test_adapter_that_verl_merges_is_what_the_engine_runs(
     )
     assert run.exit_code == 0, run.log[-3000:]
     assert len(run.steps) == 3
-    assert max(step["training/rollout_probs_diff_max"] for step in run.steps) <= 1e-5
+    rounding, *later = (step["training/rollout_probs_diff_mean"] for step in run.steps)
+    assert 0 < rounding <= 1e-4
+    assert max(later) <= 2 * rounding
     assert run.steps[-1]["actor/grad_norm"] > 0
     assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True] * 3
 
