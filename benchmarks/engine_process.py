@@ -305,7 +305,7 @@ class _Fixed:
 
 
 def _drafted(llm: Any) -> dict[str, int]:
-    from tandem_plugin.engine.patches import TELL_OF_DRAFTS
+    from tandem_plugin.engine.names import TELL_OF_DRAFTS
 
     return dict(llm.collective_rpc(TELL_OF_DRAFTS)[0])
 

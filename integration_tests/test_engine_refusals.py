@@ -404,12 +404,12 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "verl.workers.rollout.vllm_rollout", ModuleType("verl"))
-    monkeypatch.setattr("tandem_adapters.in_place._PLACED", {"OpenRLHF": ()})
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"OpenRLHF": ()})
     # Imported, as by whatever refers to it, is not yet in place.
     monkeypatch.setitem(sys.modules, "tandem_verl.patches", ModuleType("patches"))
     with pytest.raises(EngineError, match="the trainer's tandem adapter is not active"):
         configure(checkpoints["senior"], {"schedule": "word"})
-    monkeypatch.setattr("tandem_adapters.in_place._PLACED", {"verl": ()})
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"verl": ()})
     config = configure(checkpoints["senior"], {"schedule": "word"})
     assert config.additional_config["tandem"]["require"] is True
 
@@ -464,7 +464,7 @@ def test_requests_enter_engines_whose_additional_config_is_another_plugins_objec
 ) -> None:
     from vllm.v1.engine.input_processor import InputProcessor
 
-    from tandem_plugin.engine.patches import wrap_request_admission
+    from tandem_plugin.engine.patches.requests import wrap_request_admission
 
     monkeypatch.setattr(InputProcessor, "process_inputs", lambda processor, *rest: rest)
     wrap_request_admission()

@@ -15,7 +15,7 @@ from support.records import recorded
 from support.reference import Reference, algorithm_1
 from support.speculation import needs_drafting
 
-from tandem_plugin.engine.patches import TELL_OF_DRAFTS
+from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.engine.speculative.drafted import Drafted
 
 pytestmark = needs_drafting

@@ -67,7 +67,7 @@ def test_beam_searches_are_made_in_two_places() -> None:
     from vllm.entrypoints.generate.beam_search.offline import BeamSearchOfflineMixin
     from vllm.entrypoints.generate.beam_search.online import BeamSearchOnlineMixin
 
-    from tandem_plugin.engine.patches import wrap_offline_beam_search
+    from tandem_plugin.engine.patches.beam_search import wrap_offline_beam_search
 
     wrap_offline_beam_search()
     for mixin in (BeamSearchOnlineMixin, BeamSearchOfflineMixin):
@@ -80,7 +80,7 @@ def test_beam_searches_are_made_in_two_places() -> None:
 def test_handlers_of_text_show_the_body_to_one_check() -> None:
     from vllm.entrypoints.serve.engine.serving import BaseServing
 
-    from tandem_plugin.engine.patches import wrap_model_check
+    from tandem_plugin.engine.patches.server import wrap_model_check
 
     wrap_model_check()
     assert BaseServing._check_model.__wrapped__.__module__ == BaseServing.__module__
@@ -295,12 +295,12 @@ def test_a_hook_that_moved_stops_engines_that_ask_for_tandem_and_no_others(
     checkpoints: dict[str, Path],
 ) -> None:
     script = f"""
-from tandem_plugin.engine import patches
+from tandem_plugin.engine.patches import architectures
 
 def moved():
     raise ImportError("the registry moved")
 
-patches.register_architectures = moved
+architectures.register_architectures = moved
 
 from vllm.engine.arg_utils import EngineArgs
 
@@ -325,7 +325,7 @@ def test_sleep_of_level_2_keeps_buffers_and_asks_the_workers_models() -> None:
     """Why sleep and wake-up are wrapped, and what the wrappers rest on."""
     from vllm.v1.worker.gpu_worker import Worker
 
-    from tandem_plugin.engine.patches import copy_juniors_out_once
+    from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 
     copy_juniors_out_once()
     assert parameters(Worker.sleep) == ["self", "level"]

@@ -6,7 +6,7 @@ neither torch nor vllm.
 
 from tandem_plugin._version import __version__
 from tandem_plugin.authorship import Authorship, Span
-from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries, resolvers
+from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.draws import draws
 from tandem_plugin.errors import (
@@ -19,11 +19,17 @@ from tandem_plugin.errors import (
     TokenizerError,
 )
 from tandem_plugin.fingerprint import fingerprint
-from tandem_plugin.hookspecs import hookimpl
+from tandem_plugin.plugins.hookspecs import hookimpl
+from tandem_plugin.plugins.selection import (
+    make_schedule,
+    resolve_boundaries,
+    resolvers,
+    schedules,
+)
 from tandem_plugin.replay import replay, replay_batch
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import Rule, TandemRules
-from tandem_plugin.schedules import Schedule, make_schedule, schedules
+from tandem_plugin.schedules import Schedule
 
 __all__ = [
     "Authorship",

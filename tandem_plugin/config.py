@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tandem_plugin.boundaries import check_resolver
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, shown
-from tandem_plugin.schedules import Schedule, make_schedule, parameter_names
+from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
+from tandem_plugin.schedules import Schedule
 
 __all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import RequestError
-from tandem_plugin.schedules.parameters import shown
+from tandem_plugin.errors import RequestError, shown
 
 __all__ = ["MAX_SEED", "check_seed", "draw_into", "draws", "draws_table"]
 

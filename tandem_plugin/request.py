@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.draws import check_seed
-from tandem_plugin.errors import RequestError
-from tandem_plugin.schedules.parameters import shown
+from tandem_plugin.errors import RequestError, shown
 
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest"]
 

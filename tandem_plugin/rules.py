@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from tandem_plugin.authorship import Authorship
-from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
+from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TokenizerError
 from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.plugins.schedule_contract import check_walk
+from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
 from tandem_plugin.replay import (
     Cursor,
     TokenIds,
@@ -26,11 +28,9 @@ from tandem_plugin.request import OFF, TandemRequest
 from tandem_plugin.schedules import (
     TRAINING_STEP,
     Schedule,
-    make_schedule,
     schedule_parameters,
     takes_training_step,
 )
-from tandem_plugin.schedules.contract import check_walk
 
 __all__ = ["Asked", "Rule", "TandemRules"]
 

@@ -16,8 +16,8 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.draws import draws
 from tandem_plugin.engine.device_authors import Residence
 from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
+from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
-from tandem_plugin.schedules import make_schedule
 
 SLOTS, POSITIONS, DRAFTS = 5, 48, 3
 PIECES = (*(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(30)), "ĊĊ", ".ĊĊ")

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from tandem_plugin import __version__, hookimpl, plugins, resolvers, schedules
-from tandem_plugin.catalogue import Catalogue, Provider
+from tandem_plugin import __version__, hookimpl, resolvers, schedules
 from tandem_plugin.cli import app
-from tandem_plugin.plugins import Plugin, build_catalogue
+from tandem_plugin.plugins import Plugin, build_catalogue, finding
+from tandem_plugin.plugins.catalogue import Catalogue, Provider
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ BROKEN = Plugin("lost", Provider("lost-plugin", "0.3"), broken)
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     def put(*installed: Plugin) -> None:
         found: Catalogue = build_catalogue(installed)
-        monkeypatch.setattr(plugins, "_catalogue", found)
+        monkeypatch.setattr(finding, "_catalogue", found)
 
     yield put
-    plugins.logger.disabled = False
+    finding.logger.disabled = False
 
 
 def run(*arguments: str) -> Any:

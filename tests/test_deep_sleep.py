@@ -12,7 +12,7 @@ from torch import nn
 
 from tandem_plugin.engine import composite
 from tandem_plugin.engine.host_copy import HostCopy, tensors_of
-from tandem_plugin.engine.patches import copy_juniors_out_once
+from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.engine.speculative import junior as junior_module
 from tandem_plugin.engine.speculative.junior import TandemJunior
 

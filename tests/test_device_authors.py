@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
 from tandem_plugin.errors import EngineError
+from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
-from tandem_plugin.schedules import make_schedule
 
 SLOTS, POSITIONS = 5, 41
 PIECES = (*(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(30)), "ĊĊ", ".ĊĊ")

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from tandem_plugin import TandemConfig, draws, hookspecs, plugins, resolvers, schedules
+from tandem_plugin import TandemConfig, draws, resolvers, schedules
 from tandem_plugin.cli import app
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.schedules import parameter_names
+from tandem_plugin.plugins import finding, hookspecs
+from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
 from tandem_plugin.seeds import sample_seed
 
@@ -159,7 +160,7 @@ def hooks() -> list[str]:
 
 
 def test_every_hook_is_called_documented_and_tested():
-    assert hooks() == sorted(plugins.HOOKS)
+    assert hooks() == sorted(finding.HOOKS)
     page = (DOCS / "plugins.md").read_text(encoding="utf-8")
     documented = re.findall(r"^### `(\w+)\(register\)`", page, re.MULTILINE)
     assert sorted(documented) == hooks()

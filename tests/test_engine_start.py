@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
-from tandem_plugin.engine.patches import asks_for_tandem, without_prefix
+from tandem_plugin.engine.names import asks_for_tandem, without_prefix
 from tandem_plugin.engine.refusals import Geometry, check_arguments, check_geometry
 from tandem_plugin.errors import EngineError
 

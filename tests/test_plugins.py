@@ -26,14 +26,16 @@ from tandem_plugin import (
     fingerprint,
     hookimpl,
     make_schedule,
-    plugins,
     replay,
     resolve_boundaries,
     resolvers,
     schedules,
 )
-from tandem_plugin.catalogue import Provider
-from tandem_plugin.plugins import Plugin, build_catalogue, catalogue, using_plugins
+from tandem_plugin.plugins import Plugin, build_catalogue, finding, using_plugins
+from tandem_plugin.plugins.catalogue import Provider
+from tandem_plugin.plugins.finding import catalogue
+from tandem_plugin.plugins.names import TAKEN
+from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import Asked
 
 BUILT_IN = Provider("tandem-plugin", __version__)
@@ -181,7 +183,7 @@ def register_schedules(register):
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Puts a distribution with one entry point where Python finds it, and forgets the catalogue."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(plugins, "_catalogue", None)
+    monkeypatch.setattr(finding, "_catalogue", None)
     modules: list[str] = []
 
     def write(name: str, code: str, version: str = "1.0") -> None:
@@ -312,8 +314,8 @@ def test_name_that_two_distributions_register_raises_and_names_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = [plugin(CoinPlugin(), "coins", "1.0"), plugin(CoinPlugin(), "other-coins", "2.0")]
-    monkeypatch.setattr(plugins, "_installed", lambda: both)
-    monkeypatch.setattr(plugins, "_catalogue", None)
+    monkeypatch.setattr(finding, "_installed", lambda: both)
+    monkeypatch.setattr(finding, "_catalogue", None)
     for _ in range(2):
         for ask in (schedules, resolvers, lambda: make_schedule("word", {})):
             with pytest.raises(ConfigError) as refused:
@@ -323,7 +325,7 @@ def test_name_that_two_distributions_register_raises_and_names_both(
                 in str(refused.value)
             )
             assert "boundaries='odd-ids' is registered more than once" in str(refused.value)
-    assert len(plugins.look_up_plugins().clashes) == 2
+    assert len(finding.look_up_plugins().clashes) == 2
 
 
 def test_name_of_a_built_in_schedule_cannot_be_taken() -> None:
@@ -343,8 +345,8 @@ def test_catalogue_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPatch
         return CoinPlugin()
 
     slow = [Plugin("slow", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(plugins, "_installed", lambda: slow)
-    monkeypatch.setattr(plugins, "_catalogue", None)
+    monkeypatch.setattr(finding, "_installed", lambda: slow)
+    monkeypatch.setattr(finding, "_catalogue", None)
     seen: list[object] = []
 
     def ask() -> None:
@@ -369,8 +371,8 @@ def test_plugin_that_asks_for_names_while_it_is_loaded_is_told_so(
         return CoinPlugin()
 
     asking = [Plugin("asking", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(plugins, "_installed", lambda: asking)
-    monkeypatch.setattr(plugins, "_catalogue", None)
+    monkeypatch.setattr(finding, "_installed", lambda: asking)
+    monkeypatch.setattr(finding, "_catalogue", None)
     assert "while plugins were being loaded" in catalogue().broken[0].reason
     assert make_schedule("word", {})
 
@@ -636,3 +638,8 @@ def test_schedule_whose_resolver_does_not_exist_is_refused_with_the_settings() -
         with pytest.raises(ConfigError, match="boundaries='nowhere' does not exist"):
             TandemConfig.from_mapping({"schedule": "coin"})
         assert TandemConfig.from_mapping({"schedule": "coin", "boundaries": "every"})
+
+
+def test_every_setting_and_every_field_of_a_request_is_a_name_that_parameters_cannot_have() -> None:
+    of_requests = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
+    assert {*TandemConfig.model_fields, *of_requests, "name", "walk"} == TAKEN

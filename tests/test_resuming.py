@@ -26,10 +26,10 @@ from tandem_plugin.engine.device_authors import DeviceAuthors
 from tandem_plugin.engine.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import EngineError, RequestError
 from tandem_plugin.plugins import using_plugins
+from tandem_plugin.plugins.schedule_contract import check_schedule_class, check_walk
 from tandem_plugin.replay import replay_batch
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule, WordSchedule
-from tandem_plugin.schedules.contract import check_schedule_class, check_walk
 from tandem_plugin.schedules.walk import has_walk, step_through
 
 IDS, ROOM = 12, 60

@@ -20,7 +20,7 @@ from tandem_plugin import (
     resolve_boundaries,
 )
 from tandem_plugin.boundaries.samples import BLANK_LINES
-from tandem_plugin.schedules import make_schedule
+from tandem_plugin.plugins.selection import make_schedule
 
 tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import (  # noqa: E402  # after the skip

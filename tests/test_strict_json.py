@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_plugin.strict_json import MAX_DEPTH, is_number, parse_json
+from tandem_plugin.files.strict_json import MAX_DEPTH, is_number, parse_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tandem_plugin import ConfigError
-from tandem_plugin.versions import MADE_FOR, check_version, judge_version
+from tandem_plugin.patching.versions import MADE_FOR, check_version, judge_version
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.wrapping import wrap_once
+from tandem_plugin.patching.wrapping import wrap_once
 
 
 class Foreign:

@@ -16,7 +16,6 @@ from dataclasses import make_dataclass
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.in_place import put_in_place
 from tandem_openrlhf.imitation import TOKENS, Imitation, counted_windows, dynamic_counts
 from tandem_openrlhf.places import Numbering, placed, taken_place, without_place
 from tandem_openrlhf.presence import FRAMEWORK, MEND, confirm_in_actors
@@ -27,13 +26,14 @@ from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
 from tandem_openrlhf.validation import ANSWERER, named_metrics
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.patches import TELL_OF_DRAFTS
+from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.in_place import put_in_place
+from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.fields import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.validation import answerers
-from tandem_plugin.wrapping import wrap_once
 
 __all__ = ["PATCHES", "apply"]
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.in_place import check_in_place, is_in_place
 from tandem_openrlhf.settings import tandem_config
 from tandem_plugin.errors import EngineError
-from tandem_plugin.wrapping import wrap_once
+from tandem_plugin.patching.in_place import check_in_place, is_in_place
+from tandem_plugin.patching.wrapping import wrap_once
 
 __all__ = ["FAILURE", "FRAMEWORK", "MEND", "check_driver", "check_worker", "confirm_in_actors"]
 
 FRAMEWORK = "OpenRLHF"
-"""As :mod:`tandem_adapters.in_place` knows it."""
+"""As :mod:`tandem_plugin.patching.in_place` knows it."""
 
 FAILURE = "TANDEM_NOT_READY"
 """The environment variable in which a worker process notes why it could not be made ready."""

@@ -19,7 +19,7 @@ from tandem_openrlhf.presence import FAILURE, check_driver
 from tandem_openrlhf.settings import VARIABLE
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.wrapping import wrap_once
+from tandem_plugin.patching.wrapping import wrap_once
 
 __all__ = ["amended", "start_jobs_in_tandem", "worker_hook"]
 

@@ -1,8 +1,9 @@
 """Every touch on verl's internals, each with what, which versions, why and when it can go.
 
-A patch waits for its module to be imported (:mod:`~tandem_adapters.after_import`), so that it costs
-a process that never imports it nothing, and does nothing in a run that does not ask for tandem. All
-were written against verl 0.9.1. :data:`PATCHES` lists them; a test holds the list against verl.
+A patch waits for its module to be imported (:mod:`~tandem_plugin.patching.after_import`), so that
+it costs a process that never imports it nothing, and does nothing in a run that does not ask for
+tandem. All were written against verl 0.9.1. :data:`PATCHES` lists them; a test holds the list
+against verl.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.in_place import check_in_place, put_in_place
-from tandem_plugin.engine.patches import TELL_OF_DRAFTS
+from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.errors import EngineError, TandemError
+from tandem_plugin.patching.in_place import check_in_place, put_in_place
+from tandem_plugin.patching.versions import check_version
+from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.fields import (
     AUTHORSHIP,
     ERROR,
@@ -28,8 +31,6 @@ from tandem_plugin.training.fields import (
     TRAINED,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
-from tandem_plugin.versions import check_version
-from tandem_plugin.wrapping import wrap_once
 from tandem_verl.agent_loop import ROW, TandemClient, Trajectory, make_trajectory
 from tandem_verl.refusals import check_models, check_policy, check_run, check_versions
 from tandem_verl.rows import columns_of, padded_junior_mask, rows_of_batch, rows_of_keys

@@ -9,12 +9,15 @@ that asks for tandem is stopped with the error.
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import logging
+import os
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.after_import import after_import
 from tandem_verl.switch import FLAG, tandem_node
 
 __all__ = ["activate", "refuse"]
@@ -44,6 +47,7 @@ def activate() -> None:
 def refuse(error: BaseException) -> None:
     """From now on in this process, raise for any run that asks for tandem, naming ``error``."""
     logger.warning("The tandem adapter is not active: %s: %s", type(error).__name__, error)
+    after_import = _after_import()
     for module, entrance in _ENTRANCES.items():
         after_import(module, functools.partial(_close, entrance, error))
 
@@ -68,6 +72,28 @@ def _close(entrance: tuple[str | None, str], error: BaseException, module: Modul
         return original(*args, **kwargs)
 
     setattr(owner, name, closed)
+
+
+def _after_import() -> Callable[[str, Callable[[ModuleType], None]], None]:
+    """The core's ``after_import``, from its file alone where the core cannot be imported.
+
+    That file stands on the standard library, as this one does.
+    """
+    name = "tandem_plugin.patching.after_import"
+    try:
+        module = importlib.import_module(name)
+    except Exception:
+        core = PathFinder.find_spec("tandem_plugin")
+        if core is None or not core.submodule_search_locations:
+            raise
+        file = os.path.join(core.submodule_search_locations[0], "patching", "after_import.py")
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    waiting: Callable[[str, Callable[[ModuleType], None]], None] = module.after_import
+    return waiting
 
 
 def _error_type() -> type[Exception]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.patching.versions import check_version, installed_version
 from tandem_plugin.training.settings import check_settings, check_text_model
-from tandem_plugin.versions import check_version, installed_version
 
 __all__ = [
     "BROKEN_ESTIMATORS",

@@ -10,7 +10,7 @@ import json
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.after_import import after_import
+from tandem_plugin.patching.after_import import after_import
 
 CONFIG = "".join(
     f"- name: {name}\n  _target_: support.agent_loops.{kind}\n"

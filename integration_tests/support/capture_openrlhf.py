@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.after_import import after_import
+from tandem_plugin.patching.after_import import after_import
 
 FOLDER = Path(os.environ.get("TANDEM_TEST_CAPTURE", "."))
 

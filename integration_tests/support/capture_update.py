@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from support.worker import digest
-from tandem_adapters.after_import import after_import
+from tandem_plugin.patching.after_import import after_import
 
 FOLDER = Path(os.environ.get("TANDEM_TEST_CAPTURE", "."))
 

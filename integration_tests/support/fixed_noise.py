@@ -6,7 +6,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.after_import import after_import
+from tandem_plugin.patching.after_import import after_import
 
 
 def _fix(module: ModuleType) -> None:

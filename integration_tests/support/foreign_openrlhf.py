@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandem_adapters.after_import import after_import
+from tandem_plugin.patching.after_import import after_import
 
 
 def _change(module: Any) -> None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from tandem_plugin.errors import TandemError, TokenizerError
-
-if TYPE_CHECKING:
-    from tandem_plugin.boundaries.vocabulary import Vocabulary
 
 __all__ = [
     "BLANK_LINES",
     "NEWLINE",
     "encoder_of",
-    "first_missed",
     "foreign_code",
     "sample_encodings",
 ]
@@ -67,24 +60,6 @@ def encoder_of(tokenizer: Any) -> Callable[[str], Sequence[int]] | None:
         return ids
 
     return encode
-
-
-def first_missed(
-    vocabulary: Vocabulary, table: NDArray[np.bool_], texts: Iterable[str]
-) -> str | None:
-    """The first of these sample texts that is written without a boundary, and how; None if none.
-
-    table: bool ``[vocab]``, the boundaries. None as well for a vocabulary without encodings.
-    """
-    for text in texts:
-        ids = vocabulary.encodings.get(text)
-        if ids is None:
-            continue
-        known = [i for i in ids if 0 <= i < len(table)]
-        if not table[known].any():
-            written = " ".join(repr(vocabulary.pieces[i]) for i in known)
-            return f"{text!r} becomes {written or 'nothing'}"
-    return None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.strict_json import parse_json
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["SettingsOption", "assignments"]
 

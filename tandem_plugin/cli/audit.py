@@ -10,10 +10,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from tandem_plugin.authorship import Authorship
-from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
+from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.plugins.selection import resolve_boundaries
 from tandem_plugin.rollouts.rollout import MalformedRow, Passage, Rollout, short
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule

@@ -31,8 +31,8 @@ def boundaries(
     Prints their number, their share of the vocabulary, examples, and the digest by which the
     boundary set enters the fingerprint.
     """
-    from tandem_plugin.boundaries import check_resolver, resolve_boundaries
     from tandem_plugin.cli.tokenizers import read_vocabulary
+    from tandem_plugin.plugins.selection import check_resolver, resolve_boundaries
 
     check_resolver(resolver)
     vocabulary = read_vocabulary(tokenizer)

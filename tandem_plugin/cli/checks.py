@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from typing import Literal
 
 from tandem_plugin.cli.probes import Probe, run_probe
-from tandem_plugin.versions import judge_version
+from tandem_plugin.patching.versions import judge_version
 
 __all__ = ["CHECKS", "Finding", "Machine", "Status"]
 

@@ -327,7 +327,8 @@ def _handoffs(
 
 
 def _settings(schedules: list[EvaluatedSchedule] | None) -> list[dict[str, Any]]:
-    from tandem_plugin.schedules import make_schedule, schedule_parameters
+    from tandem_plugin.plugins.selection import make_schedule
+    from tandem_plugin.schedules import schedule_parameters
 
     names = list(dict.fromkeys(one.value for one in schedules or [EvaluatedSchedule.STEP]))
     return [{"schedule": name, **schedule_parameters(make_schedule(name, {}))} for name in names]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import open_file
-from tandem_plugin.strict_json import parse_json
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["read_rows"]
 

@@ -9,7 +9,7 @@ import typer
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.catalogue import Catalogue, Registration
+    from tandem_plugin.plugins.catalogue import Catalogue, Registration
 
 __all__ = ["plugins"]
 
@@ -33,11 +33,11 @@ def plugins(
     import logging
     from importlib.metadata import entry_points
 
-    from tandem_plugin.hookspecs import PROJECT
     from tandem_plugin.plugins import look_up_plugins
+    from tandem_plugin.plugins.hookspecs import PROJECT
 
     # What the warning says is in the listing.
-    logging.getLogger("tandem_plugin.plugins").disabled = True
+    logging.getLogger("tandem_plugin.plugins.finding").disabled = True
     if importlib.util.find_spec("torch") is not None and entry_points(group=PROJECT):
         importlib.import_module("torch")
     found = look_up_plugins()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tandem_plugin.errors import TokenizerError
 from tandem_plugin.files import read_file
-from tandem_plugin.strict_json import parse_json
+from tandem_plugin.files.strict_json import parse_json
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import Vocabulary

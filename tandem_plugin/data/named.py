@@ -18,7 +18,7 @@ from tandem_plugin.data.problem import Problem, ProblemSet
 from tandem_plugin.data.rows import read_problems
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import read_file, write_file
-from tandem_plugin.strict_json import parse_json
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["NAMED_SETS", "NamedSet", "load_named", "record_named"]
 

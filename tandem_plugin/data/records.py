@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import open_file, read_file
-from tandem_plugin.strict_json import parse_json
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["is_hub_name", "read_hub", "read_records", "record_files"]
 

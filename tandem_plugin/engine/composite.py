@@ -18,12 +18,12 @@ from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.patches import (
-    PREFIX,
-    copy_juniors_out_once,
+from tandem_plugin.engine.names import PREFIX
+from tandem_plugin.engine.patches.cpu_weights import (
     keep_cpu_linear_weights,
     pack_cpu_linear_weights_anew,
 )
+from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.errors import EngineError
 
 JUNIOR_PREFIX = "tandem_junior."

@@ -16,17 +16,14 @@ from tandem_plugin.engine.junior import (
     junior_model_config,
     with_overrides,
 )
-from tandem_plugin.engine.patches import (
-    PREFIX,
-    SPECULATIVE_PREFIX,
-    without_prefix,
-    wrap_model_check,
-    wrap_offline_beam_search,
-)
+from tandem_plugin.engine.names import PREFIX, SPECULATIVE_PREFIX, without_prefix
+from tandem_plugin.engine.patches.beam_search import wrap_offline_beam_search
+from tandem_plugin.engine.patches.server import wrap_model_check
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configuration as speculative
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.versions import check_version
+from tandem_plugin.patching.in_place import is_in_place
+from tandem_plugin.patching.versions import check_version
 
 __all__ = ["create_tandem_config"]
 
@@ -151,8 +148,7 @@ def _check_junior(junior: str) -> None:
 
 def _check_adapter(trainer: str) -> None:
     name = _TRAINER_OF[trainer]
-    adapters = sys.modules.get("tandem_adapters.in_place")
-    if adapters is None or not adapters.is_in_place(name):
+    if not is_in_place(name):
         raise EngineError(
             f"This engine belongs to a trainer ({trainer}) and is asked for tandem, but the "
             "trainer's tandem adapter is not active in this process: the trainer would learn from "

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from vllm import LLM, RequestOutput, SamplingParams
 
 from tandem_plugin.engine.asking import Asking, SeedSource, ask
-from tandem_plugin.engine.patches import TELL_OF_DRAFTS
+from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.engine.speculative.drafted import Drafted
 from tandem_plugin.engine.vocabularies import engine_rules
 from tandem_plugin.errors import ConfigError, EngineError, RequestError

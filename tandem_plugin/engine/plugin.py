@@ -18,13 +18,16 @@ logger = logging.getLogger(__name__)
 def register() -> None:
     """Make vLLM ready for engines with ``additional_config={"tandem": {...}}``; repeatable."""
     try:
-        from tandem_plugin.engine import patches
+        from tandem_plugin.engine.patches.architectures import register_architectures
+        from tandem_plugin.engine.patches.beam_search import wrap_beam_search
+        from tandem_plugin.engine.patches.engine_config import wrap_engine_config
+        from tandem_plugin.engine.patches.requests import wrap_request_admission, wrap_samples
 
-        patches.register_architectures()
-        patches.wrap_request_admission()
-        patches.wrap_samples()
-        patches.wrap_beam_search()
-        patches.wrap_engine_config()
+        register_architectures()
+        wrap_request_admission()
+        wrap_samples()
+        wrap_beam_search()
+        wrap_engine_config()
     except Exception as error:
         logger.warning("tandem-plugin is not active: %s: %s", type(error).__name__, error)
         _refuse(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem_plugin.engine.patches import PREFIX
+from tandem_plugin.engine.names import PREFIX
 from tandem_plugin.engine.runners import is_bound
 from tandem_plugin.errors import EngineError
 

@@ -25,8 +25,8 @@ from tandem_plugin.evaluation.results import (
     write_summary,
 )
 from tandem_plugin.files import read_file
+from tandem_plugin.files.strict_json import is_number, parse_json
 from tandem_plugin.rollouts.rollout import short
-from tandem_plugin.strict_json import is_number, parse_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

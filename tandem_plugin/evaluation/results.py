@@ -22,7 +22,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.summary_form import misfit
 from tandem_plugin.files import read_file, write_file
-from tandem_plugin.strict_json import is_number, parse_json
+from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = [
     "COUNTS",

@@ -10,7 +10,7 @@ from typing import Any
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
 from tandem_plugin.files import open_file
-from tandem_plugin.strict_json import parse_json
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["MalformedRow", "Passage", "Rollout", "RolloutError", "read_rollouts", "short"]
 

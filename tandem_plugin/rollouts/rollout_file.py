@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from tandem_plugin.files import open_file, read_file, write_file
+from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.rollouts.rollout import RolloutError, short
-from tandem_plugin.strict_json import parse_json
 
 __all__ = ["RolloutFile", "placed_row", "run_file"]
 

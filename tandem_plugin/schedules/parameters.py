@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 import numpy as np
 
 from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.schedules.schedule import Schedule
 
 __all__ = [
     "MAX_COUNT",
@@ -20,8 +21,9 @@ __all__ = [
     "check_count",
     "check_index",
     "check_probability",
+    "schedule_parameters",
     "schedule_signature",
-    "shown",
+    "takes_training_step",
     "typed",
 ]
 
@@ -89,6 +91,16 @@ def _signature(schedule: Any) -> tuple[Parameter, ...]:
             )
         found.append(Parameter(field.name, annotation, field.default))
     return tuple(found)
+
+
+def schedule_parameters(schedule: Schedule) -> dict[str, Any]:
+    """The parameters of a schedule, by name, as they travel with requests and results."""
+    return {field.name: getattr(schedule, field.name) for field in fields(schedule)}  # type: ignore[arg-type]
+
+
+def takes_training_step(schedule: Schedule) -> bool:
+    """Whether a schedule depends on the trainer's step, which trainers then fill in."""
+    return TRAINING_STEP in schedule_parameters(schedule)
 
 
 def typed(schedule: Any) -> Any:

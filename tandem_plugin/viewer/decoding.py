@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tandem_plugin.boundaries import BoundarySet, Vocabulary, resolve_boundaries
+from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import TandemError
 from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.plugins.selection import resolve_boundaries
 from tandem_plugin.rollouts.rollout import Rollout
 
 __all__ = ["Decoding"]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tandem_plugin.files.strict_json import is_number
 from tandem_plugin.rollouts.rollout import MalformedRow, Rollout, short
-from tandem_plugin.strict_json import is_number
 from tandem_plugin.viewer.decoding import Decoding
 from tandem_plugin.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
 from tandem_plugin.viewer.token_bytes import TokenBytes

@@ -9,10 +9,10 @@ import importlib.util
 import pytest
 from foreign_source import function_of, source_of
 
-from tandem_adapters.after_import import missing_modules
 from tandem_openrlhf.patches import PATCHES
 from tandem_openrlhf.presence import _DRIVERS
-from tandem_plugin.versions import check_version
+from tandem_plugin.patching.after_import import missing_modules
+from tandem_plugin.patching.versions import check_version
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("openrlhf") is None,

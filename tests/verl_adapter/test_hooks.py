@@ -10,8 +10,8 @@ import re
 import pytest
 from foreign_source import function_of, source_of
 
-from tandem_adapters.after_import import missing_modules
-from tandem_plugin.versions import check_version
+from tandem_plugin.patching.after_import import missing_modules
+from tandem_plugin.patching.versions import check_version
 from tandem_verl.patches import PATCHES
 from tandem_verl.plugin import _ENTRANCES
 from tandem_verl.refusals import MODES

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tandem_adapters.after_import import _finder, after_import
+from tandem_plugin.patching.after_import import _finder, after_import
 from tandem_verl.switch import FLAG, tandem_node
 
 
@@ -152,7 +152,7 @@ def test_modules_are_looked_for_without_importing_their_packages(tmp_path: Path)
         (tmp_path / package / "__init__.py").write_text("raise RuntimeError('imported')\n")
     (tmp_path / "heavy/inner/module.py").write_text("")
     code = """
-from tandem_adapters.after_import import missing_modules
+from tandem_plugin.patching.after_import import missing_modules
 print(missing_modules(["heavy", "heavy.inner", "heavy.inner.module", "heavy.leftover",
     "heavy.inner.renamed", "heavy.gone.module", "absent", "absent.module"]))
 """
@@ -164,7 +164,7 @@ def test_module_imported_past_its_patches_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "unseen.py").write_text("")
     code = """
 import importlib.util
-from tandem_adapters.in_place import check_in_place, is_in_place, put_in_place
+from tandem_plugin.patching.in_place import check_in_place, is_in_place, put_in_place
 put_in_place("Framework", [("unseen", lambda module: None)], "Mend it.")
 check_in_place("Framework")
 spec = importlib.util.spec_from_file_location("unseen", sys.path[0] + "/unseen.py")

@@ -11,7 +11,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from tandem_adapters.after_import import after_import
+from tandem_plugin.patching.after_import import after_import
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 

@@ -15,7 +15,7 @@ if os.environ.get("TANDEM_TEST_RUNNER") == "v2":
     os.environ["TRITON_INTERPRET"] = "1"
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
 
-    from tandem_adapters.after_import import after_import
+    from tandem_plugin.patching.after_import import after_import
 
     _version = importlib.metadata.version
 

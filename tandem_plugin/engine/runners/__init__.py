@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tandem_plugin.engine.names import AUTHORS_PROCESSOR
 from tandem_plugin.errors import EngineError
 
-__all__ = ["AUTHORS_PROCESSOR", "bind_runner", "is_bound"]
-
-AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
-"""The binding to Model Runner V1, by name: vLLM loads it in the worker."""
+__all__ = ["bind_runner", "is_bound"]
 
 
 def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:

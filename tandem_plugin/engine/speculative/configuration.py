@@ -7,7 +7,8 @@ import importlib.util
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.patches import give_drafts_their_targets_ids
+from tandem_plugin.engine.names import JUNIOR, SCHEDULERS
+from tandem_plugin.engine.patches.drafts import give_drafts_their_targets_ids
 from tandem_plugin.engine.speculative.memory import check_memory
 from tandem_plugin.errors import EngineError
 
@@ -62,13 +63,11 @@ def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
 
     junior: the junior's model configuration, read as in lockstep; vLLM's own of a draft model
     knows nothing of the senior's. Only the class is another one, and the number of token ids, which
-    is the senior's (:func:`~tandem_plugin.engine.patches.give_drafts_their_targets_ids`).
+    is the senior's (:func:`~tandem_plugin.engine.patches.drafts.give_drafts_their_targets_ids`).
     """
-    from tandem_plugin.engine.speculative.junior import ARCHITECTURE
-
     speculative = vllm_config.speculative_config
     junior.hf_config = copy.copy(junior.hf_config)
-    junior.hf_config.architectures = [ARCHITECTURE]
+    junior.hf_config.architectures = [JUNIOR]
     junior.model_arch_config.vocab_size = speculative.target_model_config.get_vocab_size()
     speculative.draft_model_config = junior
 
@@ -78,7 +77,7 @@ def choose_scheduler(vllm_config: Any, config: TandemConfig) -> None:
     if config.adaptive_drafts:
         scheduler = vllm_config.scheduler_config
         kind = "AdaptiveAsyncScheduler" if scheduler.async_scheduling else "AdaptiveScheduler"
-        scheduler.scheduler_cls = f"tandem_plugin.engine.speculative.scheduler.{kind}"
+        scheduler.scheduler_cls = f"{SCHEDULERS}.{kind}"
 
 
 def check_drafting(vllm_config: Any, config: TandemConfig) -> None:

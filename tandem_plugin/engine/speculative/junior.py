@@ -17,14 +17,11 @@ from torch import nn
 from tandem_plugin.engine.heads import in_seniors_ids
 from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.patches import copy_juniors_out_once
+from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.errors import EngineError
 
-__all__ = ["ARCHITECTURE", "TandemJunior", "junior_of"]
-
-ARCHITECTURE = "TandemJunior"
-"""The name that vLLM knows the class by."""
+__all__ = ["TandemJunior", "junior_of"]
 
 _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
 """Weakly: where vLLM clears an engine, its junior goes, though another one starts here later."""

@@ -8,7 +8,7 @@ all. Goes when: vLLM lets a model state decide the acceptance of drafts.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from vllm.utils.torch_utils import async_tensor_h2d
@@ -25,10 +25,40 @@ from tandem_plugin.engine.speculative.checking import (
 )
 from tandem_plugin.errors import EngineError
 
-if TYPE_CHECKING:
-    from tandem_plugin.engine.speculative.state import SpeculativeState
+__all__ = ["CheckingSampler", "Team", "UndraftedSampler"]
 
-__all__ = ["CheckingSampler", "UndraftedSampler"]
+
+class Team(Protocol):
+    """What the samplers ask of the model state, which knows both models and who writes.
+
+    See :class:`~tandem_plugin.engine.speculative.state.SpeculativeState`.
+    """
+
+    @property
+    def draft_tokens(self) -> torch.Tensor: ...
+
+    def take(self, input_batch: Any) -> torch.Tensor | None: ...
+
+    def along(self) -> torch.Tensor: ...
+
+    def with_undrafted(
+        self, logits: torch.Tensor, input_batch: Any, authors: torch.Tensor
+    ) -> torch.Tensor: ...
+
+    def with_drafted(
+        self, logits: torch.Tensor, input_batch: Any, stands: torch.Tensor
+    ) -> torch.Tensor: ...
+
+    def set_memory_aside(self) -> None: ...
+
+    def count(
+        self,
+        slots: torch.Tensor,
+        authors: torch.Tensor,
+        held: torch.Tensor,
+        accepted: torch.Tensor,
+        written: torch.Tensor,
+    ) -> None: ...
 
 
 class UndraftedSampler:
@@ -37,7 +67,7 @@ class UndraftedSampler:
     All else that the runner asks of a sampler is the sampler's own.
     """
 
-    def __init__(self, state: SpeculativeState, sampler: Any) -> None:
+    def __init__(self, state: Team, sampler: Any) -> None:
         self._state = state
         self._sampler = sampler
         self._is_profiled = False
@@ -58,9 +88,7 @@ class UndraftedSampler:
 class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
     """vLLM's rejection sampler, for the drafts that the senior would have to write."""
 
-    def __init__(
-        self, state: SpeculativeState, sampler: Any, config: Any, device: torch.device
-    ) -> None:
+    def __init__(self, state: Team, sampler: Any, config: Any, device: torch.device) -> None:
         super().__init__(sampler, config, device)
         self._state = state
         self._stands: torch.Tensor | None = None

@@ -10,12 +10,9 @@ from torch import nn
 
 from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import without_foreign_ids
-from tandem_plugin.engine.patches import (
-    SPECULATIVE_PREFIX,
-    draft_as_many_as_asked,
-    keep_cpu_linear_weights,
-    let_workers_tell_of_drafts,
-)
+from tandem_plugin.engine.names import SPECULATIVE_PREFIX
+from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+from tandem_plugin.engine.patches.drafts import draft_as_many_as_asked, let_workers_tell_of_drafts
 from tandem_plugin.engine.vocabularies import shared_vocabulary
 
 __all__ = ["speculative_class"]

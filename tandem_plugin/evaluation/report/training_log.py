@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files import open_file
-from tandem_plugin.strict_json import is_number, parse_json
+from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = ["QUANTITIES", "TrainingLog", "read_training_log"]
 

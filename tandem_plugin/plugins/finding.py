@@ -13,12 +13,12 @@ from typing import Any
 
 import pluggy
 
-from tandem_plugin import hookspecs
 from tandem_plugin._version import __version__
-from tandem_plugin.boundaries.contract import check_resolver_function
-from tandem_plugin.catalogue import BrokenPlugin, Catalogue, Kind, Provider, Registration
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.schedules.contract import (
+from tandem_plugin.plugins import hookspecs
+from tandem_plugin.plugins.catalogue import BrokenPlugin, Catalogue, Kind, Provider, Registration
+from tandem_plugin.plugins.resolver_contract import check_resolver_function
+from tandem_plugin.plugins.schedule_contract import (
     check_schedule_class,
     check_steps_on_torch,
     torch_is_loaded,
@@ -45,7 +45,7 @@ class Plugin:
 BUILT_IN = Plugin(
     "built-in",
     Provider("tandem-plugin", __version__),
-    lambda: importlib.import_module("tandem_plugin.built_in"),
+    lambda: importlib.import_module("tandem_plugin.plugins.built_in"),
 )
 """tandem-plugin's own schedules and resolvers."""
 

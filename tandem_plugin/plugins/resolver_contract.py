@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import re
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.plugins.names import check_name
 
-__all__ = ["check_name", "check_resolver_function", "check_table"]
-
-
-def check_name(what: str, name: object) -> None:
-    """Raise :class:`ConfigError` unless ``name`` can be typed in a configuration as a name."""
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
-        raise ConfigError(
-            f"{name!r} is no name for a {what}: give lower-case letters, digits and hyphens, such "
-            "as 'step-bernoulli'."
-        )
-    if name == "off":
-        raise ConfigError(f"A {what} cannot be called 'off': that says that the senior is alone.")
+__all__ = ["check_resolver_function", "check_table"]
 
 
 def check_resolver_function(name: object, resolver: object) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from tandem_adapters.after_import import after_import, missed_modules, missing_modules
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.after_import import after_import, missed_modules, missing_modules
 
 __all__ = ["check_in_place", "is_in_place", "put_in_place"]
 

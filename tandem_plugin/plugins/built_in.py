@@ -10,7 +10,7 @@ from tandem_plugin.boundaries.newline import newline_boundaries
 from tandem_plugin.boundaries.sentence import sentence_boundaries
 from tandem_plugin.boundaries.step import step_boundaries
 from tandem_plugin.boundaries.word import word_boundaries
-from tandem_plugin.hookspecs import hookimpl
+from tandem_plugin.plugins.hookspecs import hookimpl
 from tandem_plugin.schedules.chunk import ChunkSchedule
 from tandem_plugin.schedules.junior import JuniorSchedule
 from tandem_plugin.schedules.sentence import SentenceSchedule

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem_plugin.boundaries.contract import check_name
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.plugins.names import TAKEN, check_name
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
 from tandem_plugin.schedules.schedule import Schedule
 from tandem_plugin.schedules.walk import has_walk, step_through
@@ -140,11 +140,8 @@ def _check_name(schedule: type[Any]) -> None:
 
 
 def _check_parameters(schedule: type[Any]) -> None:
-    from tandem_plugin.config import TandemConfig
-
-    reserved = {*TandemConfig.model_fields, "fingerprint", "prompt_length", "name", "walk"}
     for parameter in schedule_signature(schedule):
-        if parameter.name in reserved or parameter.name.startswith("_"):
+        if parameter.name in TAKEN or parameter.name.startswith("_"):
             raise _refusal(schedule, f"has a parameter {parameter.name!r}: that name is taken.")
         if parameter.name == TRAINING_STEP and parameter.annotation is not int:
             raise _refusal(

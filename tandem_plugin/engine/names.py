@@ -1,0 +1,61 @@
+"""Names that cross processes: what vLLM is told in one of them and looks up in another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "AUTHORS_PROCESSOR",
+    "COMPOSITE",
+    "DRAFT_MODEL",
+    "JUNIOR",
+    "PREFIX",
+    "SCHEDULERS",
+    "SENIOR_THAT_CHECKS",
+    "SPECULATIVE_PREFIX",
+    "TELL_OF_DRAFTS",
+    "asks_for_tandem",
+    "without_prefix",
+]
+
+
+PREFIX = "Tandem"
+"""Begins the name of an architecture in tandem: ``TandemQwen3ForCausalLM``."""
+
+SPECULATIVE_PREFIX = PREFIX + "Speculative"
+"""The same in the speculative mode."""
+
+JUNIOR = "TandemJunior"
+"""The architecture of the junior that drafts, whatever its own is."""
+
+COMPOSITE = "tandem_plugin.engine.composite"
+"""The module that has each architecture's class of the lockstep mode under its name."""
+
+SENIOR_THAT_CHECKS = "tandem_plugin.engine.speculative.senior"
+"""The same of the speculative mode."""
+
+DRAFT_MODEL = "tandem_plugin.engine.speculative.junior:TandemJunior"
+"""The class of the junior that drafts."""
+
+AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
+"""The binding to Model Runner V1: vLLM loads it in the worker."""
+
+SCHEDULERS = "tandem_plugin.engine.speculative.scheduler"
+"""The module of the schedulers that choose the number of drafts."""
+
+TELL_OF_DRAFTS = "tandem_drafted"
+"""What ``collective_rpc`` asks the workers of a speculative engine for: their counters."""
+
+
+def without_prefix(architecture: str) -> str:
+    """An architecture's plain name, from that of its tandem form as well."""
+    return architecture.removeprefix(SPECULATIVE_PREFIX).removeprefix(PREFIX)
+
+
+def asks_for_tandem(additional_config: Any) -> bool:
+    """Whether an engine's ``additional_config`` asks for tandem.
+
+    vLLM takes any object there, and other plugins put theirs.
+    """
+    return isinstance(additional_config, Mapping) and "tandem" in additional_config

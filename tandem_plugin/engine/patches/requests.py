@@ -1,0 +1,74 @@
+"""How requests enter an engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from tandem_plugin.engine.names import asks_for_tandem
+from tandem_plugin.patching.wrapping import wrap_once
+
+__all__ = ["wrap_request_admission", "wrap_samples"]
+
+
+def wrap_request_admission() -> None:
+    """Check what a request says about tandem before it enters a tandem engine.
+
+    Touches: ``InputProcessor.process_inputs`` in the front-end process. Versions: 0.27 to 0.32.
+    Why: a bad request must fail alone, with a sentence, and not in the worker, where an error ends
+    the engine. Logits processors could validate on the V1 runner, but V2 does not have them.
+    Goes when: vLLM offers request validation to plugins on both runners.
+    """
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    def wrapper(
+        process: Callable[..., Any],
+        processor: Any,
+        request_id: str,
+        prompt: Any,
+        params: Any,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
+        if asks_for_tandem(processor.vllm_config.additional_config):
+            from tandem_plugin.engine.admission import (
+                check_begun,
+                check_input,
+                check_prompt,
+                check_request,
+            )
+
+            asked = check_request(processor.vllm_config, params)
+            check_input(asked, grows=bool(options.get("resumable")))
+            request = process(processor, request_id, prompt, params, *rest, **options)
+            check_prompt(processor.vllm_config, request.prompt_token_ids)
+            check_begun(asked, getattr(params, "n", 1), request.prompt_token_ids)
+            return request
+        if "TANDEM_CONFIG" in os.environ:
+            from tandem_plugin.engine.admission import check_nobody_asked
+
+            check_nobody_asked()
+        return process(processor, request_id, prompt, params, *rest, **options)
+
+    wrap_once(InputProcessor, "process_inputs", wrapper)
+
+
+def wrap_samples() -> None:
+    """Give each sample of a request with n > 1 a tandem seed of its own.
+
+    Touches: ``ParentRequest.get_child_info``, where vLLM makes n requests of one, in the front-end
+    process. Versions: 0.27 to 0.32. Why: samples of one seed would share their authors. Goes
+    when: vLLM lets a plugin amend the parameters of a request's samples.
+    """
+    from vllm.v1.engine.parallel_sampling import ParentRequest
+
+    def wrapper(child_info: Callable[..., Any], parent: Any, index: int) -> Any:
+        request_id, params = child_info(parent, index)
+        if "tandem" not in (params.extra_args or {}):
+            return request_id, params
+        from tandem_plugin.engine.admission import sample_params
+
+        return request_id, sample_params(params, index)
+
+    wrap_once(ParentRequest, "get_child_info", wrapper)

@@ -1,0 +1,47 @@
+"""Sleeps of level 2, which discard weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tandem_plugin.patching.wrapping import wrap_once
+
+__all__ = ["copy_juniors_out_once"]
+
+
+def copy_juniors_out_once() -> None:
+    """Let a frozen junior go through sleeps of level 2 by one copy on the host.
+
+    Touches: ``Worker.sleep`` and ``Worker.wake_up`` of vLLM's GPU worker. Versions: 0.24 to 0.32.
+    Why: they copy every buffer to the host at each sleep and back at each wake-up, and so the whole
+    junior, which never changes; and its tensors that are neither parameters nor buffers they lose.
+    Workers with a sleep of their own still find the junior among the model's buffers. Goes when:
+    vLLM lets a model say how its weights go through a sleep.
+    """
+    from vllm.v1.worker.gpu_worker import Worker
+
+    def sleep(original: Callable[..., Any], worker: Any, level: int = 1) -> Any:
+        if level == 2:
+            for copy in _host_copies(worker):
+                copy.hold()
+        return original(worker, level)
+
+    def wake_up(original: Callable[..., Any], worker: Any, tags: Any = None) -> Any:
+        result = original(worker, tags)
+        if tags is None or "weights" in tags:
+            for copy in _host_copies(worker):
+                copy.restore()
+        return result
+
+    wrap_once(Worker, "sleep", sleep)
+    wrap_once(Worker, "wake_up", wake_up)
+
+
+def _host_copies(worker: Any) -> list[Any]:
+    """The host copies of the juniors in a worker: of its model, of its draft model, or none."""
+    models = [worker.model_runner.model]
+    if hasattr(worker, "get_draft_model"):
+        models.append(worker.get_draft_model())
+    copies = [getattr(model, "tandem_host_copy", None) for model in models]
+    return [copy for copy in copies if copy is not None]

@@ -1,0 +1,22 @@
+"""Plugins: what they register, found and checked once a process, and selected by name."""
+
+from tandem_plugin.plugins.catalogue import BrokenPlugin, Catalogue, Provider, Registration
+from tandem_plugin.plugins.finding import (
+    BUILT_IN,
+    Plugin,
+    build_catalogue,
+    look_up_plugins,
+    using_plugins,
+)
+
+__all__ = [
+    "BUILT_IN",
+    "BrokenPlugin",
+    "Catalogue",
+    "Plugin",
+    "Provider",
+    "Registration",
+    "build_catalogue",
+    "look_up_plugins",
+    "using_plugins",
+]

@@ -1,0 +1,104 @@
+"""What a name selects: a schedule with its parameters, or the boundaries of a vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.boundaries import BoundarySet, Vocabulary
+from tandem_plugin.errors import ConfigError, TandemError, TokenizerError, shown
+from tandem_plugin.plugins.finding import catalogue
+from tandem_plugin.plugins.resolver_contract import check_table
+from tandem_plugin.schedules import Schedule
+from tandem_plugin.schedules.parameters import typed
+
+__all__ = [
+    "check_resolver",
+    "make_schedule",
+    "parameter_names",
+    "resolve_boundaries",
+    "resolvers",
+    "schedules",
+]
+
+
+def schedules() -> dict[str, type[Schedule]]:
+    """Every schedule that can be selected, by name: the built-in ones and those of plugins.
+
+    Raises :class:`ConfigError` when two plugins register one name.
+    """
+    return catalogue().of_kind("schedule")
+
+
+def parameter_names(name: str) -> list[str]:
+    """The parameters that the schedule called ``name`` takes.
+
+    Raises :class:`ConfigError` for an unknown name.
+    """
+    return [field.name for field in fields(_schedule_class(name))]
+
+
+def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
+    """The schedule called ``name`` with these parameters.
+
+    Raises :class:`ConfigError` for an unknown name, an unknown parameter or a value out of range.
+    """
+    chosen = _schedule_class(name)
+    allowed = parameter_names(name)
+    for parameter, value in parameters.items():
+        if parameter not in allowed:
+            takes = f"takes: {', '.join(allowed)}" if allowed else "takes no parameters"
+            raise ConfigError(
+                f"{parameter}={shown(value)} is not a parameter of the schedule {name!r}, which "
+                f"{takes}."
+            )
+    try:
+        schedule: Schedule = typed(chosen(**parameters))
+    except TandemError:
+        raise
+    except Exception as error:  # a plugin's own check
+        raise ConfigError(
+            f"The schedule {name!r} refuses its parameters: {type(error).__name__}: {error}"
+        ) from error
+    return schedule
+
+
+def resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:
+    """Every boundary resolver that can be selected, by name: built-in ones and those of plugins.
+
+    Raises :class:`ConfigError` when two plugins register one name.
+    """
+    return catalogue().of_kind("boundaries")
+
+
+def check_resolver(name: str) -> None:
+    """Raise :class:`ConfigError` unless a resolver is called ``name``."""
+    catalogue().find("boundaries", name)
+
+
+def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
+    """The boundary set that the resolver called ``name`` finds in a vocabulary.
+
+    Raises :class:`ConfigError` for an unknown name or a resolver that breaks its contract,
+    :class:`TokenizerError` for a vocabulary the resolver cannot read.
+    """
+    found = catalogue().find("boundaries", name)
+    try:
+        table = found.value(vocabulary)
+    except TandemError:
+        raise
+    except Exception as error:  # a plugin's
+        raise TokenizerError(
+            f"The boundary resolver {name!r} of {found.provider} failed on the tokenizer "
+            f"{vocabulary.source!r}: {type(error).__name__}: {error}"
+        ) from error
+    return BoundarySet(name, check_table(name, found.provider, table, len(vocabulary)))
+
+
+def _schedule_class(name: str) -> type[Any]:
+    found: type[Any] = catalogue().find("schedule", name).value
+    return found

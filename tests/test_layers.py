@@ -1,0 +1,146 @@
+"""The imports of the project: no circle, and no arrow from a lower layer to a higher one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LAYERS = (
+    # From the bottom up. A part imports from itself and from the rows below its own, never from
+    # its own row or a higher one.
+    ("_version", "errors"),
+    ("files", "patching", "schedules", "boundaries", "draws", "authorship"),
+    ("seeds", "request", "replay", "plugins"),
+    ("fingerprint", "config"),
+    ("rules",),
+    ("tandem_plugin",),  # the public names
+    ("client", "engine", "grading"),
+    ("training", "data", "rollouts"),
+    ("viewer",),
+    ("evaluation",),
+    ("cli",),
+    ("tandem_verl", "tandem_openrlhf"),
+)
+
+Graph = Mapping[str, frozenset[str]]
+
+
+def modules(folder: Path) -> dict[str, Path]:
+    """The file of each module of a package, by its dotted name."""
+    found = {}
+    for file in sorted(folder.rglob("*.py")):
+        parts = file.relative_to(folder.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def imported(tree: ast.Module, package: list[str]) -> Iterator[str]:
+    """Every name that a module imports, in functions and for type checkers as well.
+
+    package: the parts of the package's name that relative imports start from.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            whole = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{whole}.{alias.name}" for alias in node.names)
+
+
+def import_graph(files: Mapping[str, Path]) -> Graph:
+    """Which of these modules each of them imports."""
+    graph = {}
+    for module, file in files.items():
+        package = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+        found = set()
+        for name in imported(ast.parse(file.read_text(encoding="utf-8")), package):
+            while name not in files and "." in name:
+                name = name.rpartition(".")[0]  # a function or class of the module
+            found.add(name)
+        graph[module] = frozenset(found & files.keys() - {module})
+    return graph
+
+
+def circle_in(graph: Graph) -> list[str] | None:
+    """Modules that import each other in a circle, the first again at the end; None without one."""
+    done: set[str] = set()
+    path: list[str] = []
+
+    def follow(module: str) -> list[str] | None:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return None
+        path.append(module)
+        for other in sorted(graph[module]):
+            if circle := follow(other):
+                return circle
+        done.add(path.pop())
+        return None
+
+    return next((circle for module in sorted(graph) if (circle := follow(module))), None)
+
+
+def part_of(module: str) -> str:
+    """The part of the project that a module belongs to, as the table of layers calls it."""
+    package, _, rest = module.partition(".")
+    return rest.partition(".")[0] or package if package == "tandem_plugin" else package
+
+
+def upward_arrows(graph: Graph) -> list[str]:
+    """Every import that does not point to a lower layer, or within one part, in words."""
+    level = {part: row for row, parts in enumerate(LAYERS) for part in parts}
+    return [
+        f"{module} imports {other}"
+        for module, others in graph.items()
+        for other in sorted(others)
+        if part_of(module) != part_of(other) and level[part_of(module)] <= level[part_of(other)]
+    ]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    files = {}
+    for folder in (ROOT / "tandem_plugin", *sorted((ROOT / "adapters").iterdir())):
+        files.update(modules(folder))
+    return import_graph(files)
+
+
+def test_no_modules_of_the_core_import_each_other_in_a_circle(graph: Graph) -> None:
+    core = {module for module in graph if part_of(module) not in LAYERS[-1]}
+    circle = circle_in({module: graph[module] & core for module in core})
+    assert circle is None, f"A circle of imports: {' -> '.join(circle or [])}"
+
+
+def test_every_import_points_to_a_lower_layer(graph: Graph) -> None:
+    assert not upward_arrows(graph)
+
+
+def test_every_part_has_its_place_among_the_layers(graph: Graph) -> None:
+    placed = [part for parts in LAYERS for part in parts]
+    assert sorted(placed) == sorted({part_of(module) for module in graph})
+
+
+def test_circles_and_upward_arrows_are_found_in_functions_and_for_type_checkers(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "tandem_plugin"
+    (folder / "schedules").mkdir(parents=True)
+    (folder / "schedules/__init__.py").write_text("def f():\n    from ..config import Settings\n")
+    (folder / "config.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import tandem_plugin.schedules\n"
+    )
+    drawn = import_graph(modules(folder))
+    assert circle_in(drawn) == [
+        "tandem_plugin.config",
+        "tandem_plugin.schedules",
+        "tandem_plugin.config",
+    ]
+    assert upward_arrows(drawn) == ["tandem_plugin.schedules imports tandem_plugin.config"]
+    assert circle_in({"a": frozenset("b"), "b": frozenset("c"), "c": frozenset()}) is None
