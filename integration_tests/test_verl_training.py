@@ -144,8 +144,8 @@ def test_adapter_that_verl_merges_is_what_the_engine_runs(
 ) -> None:
     """A LoRA adapter is trained; the engine gets whole weights at every sync.
 
-    verl sends merged weights in bfloat16 (``FSDPEngine._merged_lora_per_tensor_param``), so that the
-    engine is a rounding away from the actor from the first step on, where the adapter is still
+    verl sends merged weights in bfloat16 (``FSDPEngine._merged_lora_per_tensor_param``), so that
+    the engine is a rounding away from the actor from the first step on, where the adapter is still
     nothing. An engine without the adapter would be an update away after it.
     """
     run = bench.run(
