@@ -79,7 +79,8 @@ def _rules() -> tuple[Any, Any]:
 
 
 def _on_host(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[], float]:
-    from tandem_plugin.engine.authors import BatchAuthors, Passage
+    from tandem_plugin.engine.record import Passage
+    from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 
     batch = BatchAuthors(len(outputs), positions + 1)
 
@@ -99,7 +100,7 @@ def _on_host(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[]
 def _on_device(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[], float]:
     import torch
 
-    from tandem_plugin.engine.device_authors import DeviceAuthors
+    from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
     draws, device = np.zeros((len(outputs), positions + 1)), torch.device("cpu")
     authors = DeviceAuthors(draws, torch.from_numpy(draws), VOCABULARY, device, record=False)

@@ -52,10 +52,11 @@ class Authors(Protocol):
 
 
 class HostAuthors:
-    """:class:`tandem_plugin.engine.authors.BatchAuthors`, which Model Runner V1 is bound to."""
+    """:class:`~tandem_plugin.engine.runners.v1.authors.BatchAuthors`, which V1 is bound to."""
 
     def __init__(self, rows: int, steps: int, rules: int) -> None:
-        from tandem_plugin.engine.authors import BatchAuthors, Passage
+        from tandem_plugin.engine.record import Passage
+        from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 
         self._rows = rows
         choices, self._tokens = _rules(rules), _tokens(steps, rows).tolist()
@@ -75,12 +76,12 @@ class HostAuthors:
 
 
 class DeviceTensors:
-    """:class:`tandem_plugin.engine.device_authors.DeviceAuthors`, which V2 is bound to."""
+    """:class:`~tandem_plugin.engine.runners.v2.authors.DeviceAuthors`, which V2 is bound to."""
 
     def __init__(self, rows: int, steps: int, rules: int) -> None:
         import torch
 
-        from tandem_plugin.engine.device_authors import DeviceAuthors
+        from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
         choices, self._tokens = _rules(rules), torch.from_numpy(_tokens(steps, rows))
         draws = np.zeros((rows, steps + 1))

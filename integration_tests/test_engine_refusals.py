@@ -265,7 +265,7 @@ def test_drafts_that_adapt_bring_a_scheduler_of_the_engines_kind(
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
     from tandem_plugin.config import TandemConfig
-    from tandem_plugin.engine.speculative.configuration import choose_scheduler
+    from tandem_plugin.engine.speculative.configure import choose_scheduler
 
     settings = {"mode": "speculative", "adaptive_drafts": True}
     with on_runner("v2"):

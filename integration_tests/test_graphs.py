@@ -11,7 +11,7 @@ from support.graphs.pool import Pool
 from support.graphs.recording import Capture, Graph
 from support.graphs.waiting import HostWaitsError, let_wait, watch, watched
 
-from tandem_plugin.engine import composite
+from tandem_plugin.engine import senior
 
 ROWS, WIDTH = 6, 5
 
@@ -190,7 +190,7 @@ def both_then_joined(model: Any, input_ids: torch.Tensor, positions: torch.Tenso
 
 @pytest.mark.parametrize("junior_width", [WIDTH, WIDTH + 300])
 @pytest.mark.parametrize(
-    ("forward", "right"), [(composite._forward, True), (both_then_joined, False)]
+    ("forward", "right"), [(senior._forward, True), (both_then_joined, False)]
 )
 def test_hidden_states_that_are_read_after_the_other_models_graphs_are_spoilt(
     pool: Pool, forward: Any, right: bool, junior_width: int

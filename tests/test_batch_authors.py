@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin import EngineError, make_schedule
-from tandem_plugin.engine.authors import BatchAuthors, Passage
+from tandem_plugin.engine.record import Passage
+from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.rules import Rule
 
 SIZE, LONGEST = 6, 40

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.draws import draws
-from tandem_plugin.engine.device_authors import Residence
-from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
+from tandem_plugin.engine.runners.v2.authors import Residence
+from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 

@@ -19,7 +19,7 @@ import torch
 from scipy import stats
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
+from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.engine.speculative.checking import (
     agreed,
     excess,

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app, audit
-from tandem_plugin.engine.authors import Passage
-from tandem_plugin.engine.record import AuthorshipRecord
+from tandem_plugin.engine.record import AuthorshipRecord, Passage
 from tandem_plugin.rollouts import rollout
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem_plugin.engine import composite
+from tandem_plugin.engine import senior
 
 SENIOR_WIDTH, JUNIOR_WIDTH = 4, 3
 
@@ -34,7 +34,7 @@ def test_hidden_states_are_right_where_both_models_return_the_same_memory() -> N
     for width in (JUNIOR_WIDTH, SENIOR_WIDTH):
         model = Senior(torch.full((64,), torch.nan), width)
         ids = torch.arange(1, 6)
-        hidden = composite._forward(model, ids, torch.arange(5))
+        hidden = senior._forward(model, ids, torch.arange(5))
         expected = torch.cat(
             [ids[:, None].expand(-1, SENIOR_WIDTH), -ids[:, None].expand(-1, width)], 1
         )

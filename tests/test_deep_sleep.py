@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from tandem_plugin.engine import composite
+from tandem_plugin.engine import senior
 from tandem_plugin.engine.host_copy import HostCopy, tensors_of
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
-from tandem_plugin.engine.speculative import junior as junior_module
-from tandem_plugin.engine.speculative.junior import TandemJunior
+from tandem_plugin.engine.speculative import draft_model
+from tandem_plugin.engine.speculative.draft_model import TandemJunior
 
 worker_module = pytest.importorskip("vllm.v1.worker.gpu_worker")
 
@@ -34,7 +34,7 @@ class Composite(Model):
     """What of the composite model a sleep meets."""
 
     _senior = Model
-    named_buffers = composite._named_buffers
+    named_buffers = senior._named_buffers
 
     def __init__(self, junior: nn.Module) -> None:
         super().__init__(seed=0)
@@ -91,7 +91,7 @@ def lockstep(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, nn.Module, nn.Module
 def speculative(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, nn.Module, nn.Module]:
     inner = Model(seed=1)
     inner.config = SimpleNamespace(vocab_size=9)
-    monkeypatch.setattr(junior_module, "load_junior", lambda config: inner)
+    monkeypatch.setattr(draft_model, "load_junior", lambda config: inner)
     target = SimpleNamespace(get_vocab_size=lambda: 9)
     config = SimpleNamespace(
         compilation_config=object(), speculative_config=SimpleNamespace(target_model_config=target)

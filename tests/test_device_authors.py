@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, Residence
 from tandem_plugin.errors import EngineError
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from tandem_plugin.engine.speculative import junior as junior_module
+from tandem_plugin.engine.speculative import draft_model
+from tandem_plugin.engine.speculative.admission import check_sampling
+from tandem_plugin.engine.speculative.draft_model import TandemJunior, junior_of
 from tandem_plugin.engine.speculative.drafting import Drafting
-from tandem_plugin.engine.speculative.junior import TandemJunior, junior_of
-from tandem_plugin.engine.speculative.requests import check_sampling
 from tandem_plugin.errors import EngineError, RequestError
 
 SLOTS, STEPS, HIDDEN, VOCABULARY = 4, 2, 3, 5
@@ -164,8 +164,8 @@ class Inner(torch.nn.Module):
 
 
 def make(monkeypatch: pytest.MonkeyPatch, seniors_ids: int) -> tuple[TandemJunior, Any]:
-    monkeypatch.setattr(junior_module, "load_junior", lambda config: Inner())
-    monkeypatch.setattr(junior_module, "copy_juniors_out_once", lambda: None)
+    monkeypatch.setattr(draft_model, "load_junior", lambda config: Inner())
+    monkeypatch.setattr(draft_model, "copy_juniors_out_once", lambda: None)
     target = SimpleNamespace(get_vocab_size=lambda: seniors_ids)
     config = SimpleNamespace(
         compilation_config=object(), speculative_config=SimpleNamespace(target_model_config=target)

@@ -10,8 +10,8 @@ import pytest
 from algorithm_1 import boundary_set
 
 from tandem_plugin import make_schedule
-from tandem_plugin.engine.authors import BatchAuthors, Passage
-from tandem_plugin.engine.record import AuthorshipRecord
+from tandem_plugin.engine.record import AuthorshipRecord, Passage
+from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.rules import Rule
 
 RULE = Rule(make_schedule("word", {"cap": 2}), boundary_set({1, 5}), "f" * 16)

@@ -21,9 +21,10 @@ from tandem_plugin import (
     make_schedule,
 )
 from tandem_plugin.draws import MAX_SEED, draws
-from tandem_plugin.engine.authors import BatchAuthors, Passage
-from tandem_plugin.engine.device_authors import DeviceAuthors
-from tandem_plugin.engine.resuming import Resumed, fill_draws, walk_all
+from tandem_plugin.engine.record import Passage
+from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
+from tandem_plugin.engine.runners.v1.authors import BatchAuthors
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 from tandem_plugin.errors import EngineError, RequestError
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.plugins.schedule_contract import check_schedule_class, check_walk

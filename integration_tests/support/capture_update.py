@@ -97,6 +97,6 @@ def _write_hashes(model: Any) -> None:
         lines.write(f"{senior} {junior}\n")
 
 
-after_import("tandem_plugin.engine.composite", _capture_weights)
+after_import("tandem_plugin.engine.senior", _capture_weights)
 after_import("verl.workers.engine.fsdp.transformer_impl", _capture_steps)
 after_import("verl.trainer.ppo.core_algos", _capture_losses)

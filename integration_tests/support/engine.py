@@ -89,7 +89,7 @@ def async_engine(
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from tandem_plugin.config import TandemConfig
-    from tandem_plugin.engine.speculative.configuration import choose_scheduler
+    from tandem_plugin.engine.speculative.configure import choose_scheduler
 
     with on_runner(runner):
         arguments = AsyncEngineArgs(str(senior), **engine_settings(tandem, **options))

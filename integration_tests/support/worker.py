@@ -203,7 +203,7 @@ join_as_before = mend_speculation
 def wait_for_the_authors(worker: Any) -> None:
     """Let each step look on the host at what decides its logits."""
     from tandem_plugin.engine.heads import Heads
-    from tandem_plugin.engine.speculative.junior import TandemJunior
+    from tandem_plugin.engine.speculative.draft_model import TandemJunior
 
     for kind, name in (Heads, "_of_senior"), (Heads, "_of_junior"), (TandemJunior, "logits"):
         original = getattr(kind, name)

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from tandem_plugin.engine.speculative.requests import check_sampling
+from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
 from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.request import TandemRequest

@@ -1,122 +1,59 @@
-"""Two models in one: for each architecture, a subclass of the senior's own class with a junior.
+"""Two models in one: for each architecture and mode, a subclass of the senior's own class.
 
-The senior's parameters keep their plain names and everything that a framework touches meets the
-model it expects. The junior is held beside it, outside ``named_parameters()``, so that no weight
-sync, dummy initialisation or reprocessing reaches it.
+What a mode adds to the senior is in :mod:`~tandem_plugin.engine.senior` for lockstep and in
+:mod:`~tandem_plugin.engine.speculative.senior`; what both add is here.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import nn
 
-from tandem_plugin.engine.board import author_board
-from tandem_plugin.engine.heads import Heads
-from tandem_plugin.engine.host_copy import HostCopy
-from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.names import PREFIX
-from tandem_plugin.engine.patches.cpu_weights import (
-    keep_cpu_linear_weights,
-    pack_cpu_linear_weights_anew,
-)
-from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
-from tandem_plugin.errors import EngineError
+from tandem_plugin.engine import senior as lockstep
+from tandem_plugin.engine.names import PREFIX, SPECULATIVE_PREFIX, without_prefix
+from tandem_plugin.engine.patches.cpu_weights import pack_cpu_linear_weights_anew
+from tandem_plugin.engine.speculative import senior as speculative
 
-JUNIOR_PREFIX = "tandem_junior."
+__all__ = ["composite_class"]
 
 
 def __getattr__(name: str) -> type[nn.Module]:
     """``composite.TandemQwen3ForCausalLM``: vLLM looks classes up by name."""
     if name.startswith(PREFIX):
-        return composite_class(name.removeprefix(PREFIX))
+        return composite_class(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @functools.cache
-def composite_class(architecture: str) -> type[nn.Module]:
-    """The tandem subclass of one of vLLM's model classes."""
+def composite_class(name: str) -> type[nn.Module]:
+    """The tandem subclass of one of vLLM's model classes, by the name of its architecture."""
     from vllm import ModelRegistry
 
+    drafts = name.startswith(SPECULATIVE_PREFIX)
+    architecture = without_prefix(name)
     senior_class = ModelRegistry.models[architecture].load_model_cls()
-    members = {
-        "__init__": _init,
+    common = {
         "__module__": __name__,
-        "__qualname__": PREFIX + architecture,
-        "__doc__": f"{architecture} as the senior, with a frozen junior beside it.",
-        "forward": _forward,
-        "compute_logits": _compute_logits,
+        "__qualname__": name,
+        "__doc__": f"{architecture} as the senior, with a frozen junior.",
         "get_model_state_cls": _get_model_state_cls,
-        "load_weights": load_weights,
-        "named_buffers": _named_buffers,
+        "load_weights": _load_weights,
         "_senior": senior_class,
+        "_tandem_mode": speculative if drafts else lockstep,
     }
-    return type(PREFIX + architecture, (senior_class,), members)
-
-
-def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
-    if vllm_config.device_config.device_type == "cpu":
-        keep_cpu_linear_weights()
-    self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
-    copy_juniors_out_once()
-    junior = load_junior(vllm_config)
-    # Not through nn.Module.__setattr__, which would register the junior as a submodule.
-    object.__setattr__(self, "junior", junior)
-    self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
-    object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
-    object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
-    object.__setattr__(self, "tandem_board", author_board(vllm_config))
-
-
-def _forward(
-    self: Any,
-    input_ids: torch.Tensor | None,
-    positions: torch.Tensor,
-    intermediate_tensors: Any = None,
-    inputs_embeds: torch.Tensor | None = None,
-    **options: Any,
-) -> torch.Tensor:
-    """Both models over the same tokens: ``[tokens, senior's hidden + junior's hidden]``.
-
-    The senior's half is copied before the junior runs: under piecewise CUDA graphs, what a model
-    returns lies in memory that the other one's graphs overwrite. Source: the weak reference to the
-    last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``.
-    """
-    if input_ids is None:
-        raise EngineError("Prompt embeddings do not go with tandem: the junior needs token ids.")
-    senior = self._senior.forward(
-        self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
-    )
-    rows, width = senior.shape
-    hidden: torch.Tensor = senior.new_empty(rows, width + self.tandem_junior_width)
-    hidden[:, :width] = senior
-    hidden[:, width:] = self.junior(input_ids, positions)
-    return hidden
-
-
-def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | None:
-    """Row by row the logits of the row's author: ``[rows, vocabulary]``.
-
-    Every sampling parameter, mask and logprob that follows applies to the author's logits. None on
-    ranks of a tensor-parallel group that vLLM gives no logits.
-    """
-    authors = self.tandem_board.take(hidden_states.shape[0])
-    heads: Heads = self.tandem_heads
-    return heads.logits(hidden_states, authors)
+    own = speculative.members() if drafts else lockstep.members()
+    return type(name, (senior_class,), common | own)
 
 
 def _get_model_state_cls(self: Any) -> type[Any]:
     """Model Runner V2 asks for the class that keeps its state: the senior's own, with authors."""
-    from tandem_plugin.engine.runners.v2 import tandem_model_state
-
-    state: type[Any] = tandem_model_state(senior_state(self))
-    return state
+    own = _senior_state(self)
+    return type("Tandem" + own.__name__, (self._tandem_mode.state_class(), own), {})
 
 
-def senior_state(self: Any) -> type[Any]:
+def _senior_state(self: Any) -> type[Any]:
     """The model state class that vLLM would have chosen for the senior alone."""
     if hasattr(self._senior, "get_model_state_cls"):
         own: type[Any] = self._senior.get_model_state_cls(self)
@@ -127,24 +64,8 @@ def senior_state(self: Any) -> type[Any]:
     return default
 
 
-def load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
+def _load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
     """The senior's own, at its start and at every weight sync."""
     loaded = self._senior.load_weights(self, *arguments, **options)
     pack_cpu_linear_weights_anew(self, loaded)
     return loaded
-
-
-def _named_buffers(
-    self: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The senior's buffers, and every tensor of the junior under ``tandem_junior.``.
-
-    vLLM's sleep at level 2 discards all weights and keeps buffers: so the junior survives it, also
-    where a worker knows nothing of its copy on the host. While that copy is held, it does.
-    """
-    yield from self._senior.named_buffers(self, prefix, recurse, remove_duplicate)
-    if recurse and not self.tandem_host_copy.is_held:
-        for name, parameter in self.junior.named_parameters():
-            yield prefix + JUNIOR_PREFIX + name, parameter
-        for name, buffer in self.junior.named_buffers():
-            yield prefix + JUNIOR_PREFIX + name, buffer

@@ -10,7 +10,6 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
-from tandem_plugin.engine.experts import check_experts
 from tandem_plugin.engine.junior import (
     is_seniors_checkpoint,
     junior_model_config,
@@ -20,7 +19,8 @@ from tandem_plugin.engine.names import PREFIX, SPECULATIVE_PREFIX, without_prefi
 from tandem_plugin.engine.patches.beam_search import wrap_offline_beam_search
 from tandem_plugin.engine.patches.server import wrap_model_check
 from tandem_plugin.engine.runners import bind_runner
-from tandem_plugin.engine.speculative import configuration as speculative
+from tandem_plugin.engine.speculative import configure as speculative
+from tandem_plugin.engine.speculative.refusals import check_drafting
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
@@ -79,10 +79,10 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         vllm_config.additional_config["tandem"] = settings
     junior_config = junior_model_config(vllm_config)
     refusals.check_junior(vllm_config, junior_config)
-    check_experts(vllm_config, junior_config)
+    refusals.check_experts(vllm_config, junior_config)
     if config.drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)
-        speculative.check_drafting(vllm_config, config)
+        check_drafting(vllm_config, config)
         speculative.choose_scheduler(vllm_config, config)
     bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules

@@ -12,7 +12,6 @@ __all__ = [
     "JUNIOR",
     "PREFIX",
     "SCHEDULERS",
-    "SENIOR_THAT_CHECKS",
     "SPECULATIVE_PREFIX",
     "TELL_OF_DRAFTS",
     "asks_for_tandem",
@@ -30,15 +29,12 @@ JUNIOR = "TandemJunior"
 """The architecture of the junior that drafts, whatever its own is."""
 
 COMPOSITE = "tandem_plugin.engine.composite"
-"""The module that has each architecture's class of the lockstep mode under its name."""
+"""The module that has each architecture's class, of both modes, under its name."""
 
-SENIOR_THAT_CHECKS = "tandem_plugin.engine.speculative.senior"
-"""The same of the speculative mode."""
-
-DRAFT_MODEL = "tandem_plugin.engine.speculative.junior:TandemJunior"
+DRAFT_MODEL = "tandem_plugin.engine.speculative.draft_model:TandemJunior"
 """The class of the junior that drafts."""
 
-AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1:AuthorsLogitsProcessor"
+AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1.processor:AuthorsLogitsProcessor"
 """The binding to Model Runner V1: vLLM loads it in the worker."""
 
 SCHEDULERS = "tandem_plugin.engine.speculative.scheduler"

@@ -5,12 +5,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.engine.authors import Passage
+from tandem_plugin.rules import Rule
 
-__all__ = ["AuthorshipRecord"]
+__all__ = ["AuthorshipRecord", "Passage"]
+
+
+@dataclass(slots=True)
+class Passage:
+    """A request in tandem while it is being written, as the engine itself recorded it."""
+
+    rule: Rule
+    seed: int
+    output: list[int]
+    """The engine's own list of response token ids; it grows as the engine generates."""
+    authors: list[bool] = field(default_factory=list)
+    """Who wrote each token, as it was decided then; known once the request has left the batch."""
+    begun: list[int] = field(default_factory=list)
+    """How the response began, in an earlier request under the same seed: not among ``output``."""
 
 
 class AuthorshipRecord:

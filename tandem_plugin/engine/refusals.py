@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from tandem_plugin.engine.junior import senior_model_config
 from tandem_plugin.errors import EngineError
 
-__all__ = ["Geometry", "check_arguments", "check_config", "check_geometry", "check_junior"]
+__all__ = [
+    "Geometry",
+    "check_arguments",
+    "check_config",
+    "check_experts",
+    "check_geometry",
+    "check_junior",
+]
 
 
 def check_arguments(args: Any) -> None:
@@ -130,6 +137,21 @@ def check_geometry(senior: Geometry, junior: Geometry, device: str, version: str
         f"The senior's attention has {senior}, the junior's {junior}: {reason}, so the junior's "
         f"tokens could come out wrong. Choose a junior with the senior's{mend}."
     )
+
+
+def check_experts(vllm_config: Any, junior: Any) -> None:
+    """Raise :class:`EngineError` where experts are to be moved and the junior has some.
+
+    vLLM's balancing of experts (``enable_eplb``) counts and moves those of the engine's own model;
+    the junior's layers would be built for it, and nobody would tell them where their experts are.
+    A senior of experts with a dense junior is as vLLM has it. junior: its model configuration.
+    """
+    if vllm_config.parallel_config.enable_eplb and junior.get_num_experts():
+        raise EngineError(
+            f"enable_eplb does not go with the junior {junior.model!r}, a mixture of experts: vLLM "
+            "would balance the senior's experts alone and leave the junior's layers without a map "
+            "of theirs. Leave enable_eplb out, or choose a dense junior."
+        )
 
 
 def _check_kind(model: Any) -> None:

@@ -151,8 +151,8 @@ def _watch_authors() -> None:
     the log of drafting wait.
     """
     from tandem_plugin.engine.heads import Heads
-    from tandem_plugin.engine.runners.v1 import AuthorsLogitsProcessor
-    from tandem_plugin.engine.runners.v2 import AuthorsState
+    from tandem_plugin.engine.runners.v1.processor import AuthorsLogitsProcessor
+    from tandem_plugin.engine.runners.v2.state import AuthorsState
 
     watch(Heads, "logits")
     watch(AuthorsLogitsProcessor, "update_state")
@@ -173,7 +173,7 @@ def _watch_authors() -> None:
 def _watch_drafting() -> None:
     from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 
-    from tandem_plugin.engine.speculative.junior import TandemJunior
+    from tandem_plugin.engine.speculative.draft_model import TandemJunior
     from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
     from tandem_plugin.engine.speculative.state import SpeculativeState
 

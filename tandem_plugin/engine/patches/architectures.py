@@ -7,7 +7,6 @@ from tandem_plugin.engine.names import (
     DRAFT_MODEL,
     JUNIOR,
     PREFIX,
-    SENIOR_THAT_CHECKS,
     SPECULATIVE_PREFIX,
 )
 
@@ -34,7 +33,7 @@ def register_architectures() -> None:
             continue
         speculative = SPECULATIVE_PREFIX + architecture
         ModelRegistry.register_model(tandem, f"{COMPOSITE}:{tandem}")
-        ModelRegistry.register_model(speculative, f"{SENIOR_THAT_CHECKS}:{speculative}")
+        ModelRegistry.register_model(speculative, f"{COMPOSITE}:{speculative}")
         if architecture in MODELS_CONFIG_MAP:
             MODELS_CONFIG_MAP[tandem] = MODELS_CONFIG_MAP[architecture]
             MODELS_CONFIG_MAP[speculative] = MODELS_CONFIG_MAP[architecture]

@@ -19,28 +19,22 @@ from vllm.forward_context import BatchDescriptor, set_forward_context
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
 
-from tandem_plugin.engine.device_authors import Residence
-from tandem_plugin.engine.runners.v2 import AuthorsState
-from tandem_plugin.engine.speculative.chain_authors import ChainAuthors
+from tandem_plugin.engine.runners.v2.authors import Residence
+from tandem_plugin.engine.runners.v2.state import AuthorsState
+from tandem_plugin.engine.speculative.authors import ChainAuthors
+from tandem_plugin.engine.speculative.draft_model import junior_of
 from tandem_plugin.engine.speculative.drafting import Drafting
-from tandem_plugin.engine.speculative.junior import junior_of
 from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, set_aside
 from tandem_plugin.engine.speculative.rounds import Rounds
 from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
 from tandem_plugin.errors import EngineError
 
-__all__ = ["SpeculativeState", "speculative_model_state"]
+__all__ = ["SpeculativeState"]
 
 logger = logging.getLogger(__name__)
 
 _SECONDS = 30
 """The least time between two lines in the log."""
-
-
-def speculative_model_state(senior_state: type[Any]) -> type[Any]:
-    """The senior's own model state class, with authors along drafted chains."""
-    name = "TandemSpeculative" + senior_state.__name__
-    return type(name, (SpeculativeState, senior_state), {})
 
 
 @dataclass(frozen=True, slots=True)

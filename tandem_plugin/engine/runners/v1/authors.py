@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.resuming import Resumed, fill_draws, walk_all
+from tandem_plugin.engine.record import Passage
+from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.rules import Rule
 
-__all__ = ["BatchAuthors", "Passage"]
+__all__ = ["BatchAuthors"]
 
 _last = itemgetter(-1)
-
-
-@dataclass(slots=True)
-class Passage:
-    """A request in tandem while it is being written, as the engine itself recorded it."""
-
-    rule: Rule
-    seed: int
-    output: list[int]
-    """The engine's own list of response token ids; it grows as the engine generates."""
-    authors: list[bool] = field(default_factory=list)
-    """Who wrote each token, as it was decided then; known once the request has left the batch."""
-    begun: list[int] = field(default_factory=list)
-    """How the response began, in an earlier request under the same seed: not among ``output``."""
 
 
 class _Group:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tandem_plugin.engine.device_authors import DeviceAuthors
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
 __all__ = ["ChainAuthors"]
 

@@ -9,10 +9,9 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.names import JUNIOR, SCHEDULERS
 from tandem_plugin.engine.patches.drafts import give_drafts_their_targets_ids
-from tandem_plugin.engine.speculative.memory import check_memory
 from tandem_plugin.errors import EngineError
 
-__all__ = ["ask_for_drafts", "check_drafting", "choose_scheduler", "make_junior_the_draft"]
+__all__ = ["ask_for_drafts", "choose_scheduler", "make_junior_the_draft"]
 
 _SPECULATOR = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
 
@@ -78,43 +77,6 @@ def choose_scheduler(vllm_config: Any, config: TandemConfig) -> None:
         scheduler = vllm_config.scheduler_config
         kind = "AdaptiveAsyncScheduler" if scheduler.async_scheduling else "AdaptiveScheduler"
         scheduler.scheduler_cls = f"{SCHEDULERS}.{kind}"
-
-
-def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
-    """Raise :class:`EngineError` for a finished configuration whose drafts nobody has proven."""
-    if not getattr(vllm_config, "use_v2_model_runner", False):
-        raise EngineError(
-            "mode='speculative' needs vLLM's Model Runner V2, but vLLM chose V1 for this engine. "
-            "Set VLLM_USE_V2_MODEL_RUNNER=1 where there is a GPU, or use mode='lockstep'."
-        )
-    model, parallel = vllm_config.model_config, vllm_config.parallel_config
-    draft = vllm_config.speculative_config.draft_model_config
-    refused = {
-        "enable_dbo": getattr(parallel, "enable_dbo", False),
-        "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
-        "prefill_context_parallel_size": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
-        "watermark_config": getattr(vllm_config, "watermark_config", None) is not None,
-        "return_sampling_mask": getattr(model, "return_sampling_mask", False),
-        "enable_trace_replay": getattr(model, "enable_trace_replay", False),
-        "kv_sharing_fast_prefill": vllm_config.cache_config.kv_sharing_fast_prefill,
-    }
-    for name, asked in refused.items():
-        if asked:
-            raise EngineError(
-                f"{name} does not go with mode='speculative'. Remove it, or use mode='lockstep'."
-            )
-    if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
-        raise EngineError(
-            "data_parallel_size greater than 1 does not go with mode='speculative' and mixtures of "
-            "experts: ranks would wait for each other where only one of them runs its junior. Use "
-            "mode='lockstep'."
-        )
-    if config.adaptive_drafts and parallel.data_parallel_size > 1:
-        raise EngineError(
-            "adaptive_drafts does not go with data_parallel_size greater than 1: ranks that draft "
-            "different numbers of tokens would wait for each other. Leave adaptive_drafts out."
-        )
-    check_memory(vllm_config)
 
 
 def _has_speculator() -> bool:

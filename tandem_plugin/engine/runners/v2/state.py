@@ -13,19 +13,13 @@ from typing import Any, TypeVar
 import torch
 
 from tandem_plugin.engine.admission import tandem_argument
-from tandem_plugin.engine.authors import Passage
-from tandem_plugin.engine.device_authors import DeviceAuthors, Residence
-from tandem_plugin.engine.record import AuthorshipRecord
+from tandem_plugin.engine.record import AuthorshipRecord, Passage
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, Residence
 from tandem_plugin.engine.vocabularies import engine_rules
 
-__all__ = ["AuthorsState", "tandem_model_state"]
+__all__ = ["AuthorsState"]
 
 AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
-
-
-def tandem_model_state(senior_state: type[Any]) -> type[Any]:
-    """The senior's own model state class, with authors."""
-    return type("Tandem" + senior_state.__name__, (AuthorsState, senior_state), {})
 
 
 class AuthorsState:

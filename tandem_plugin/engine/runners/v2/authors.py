@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.resuming import Resumed, fill_draws, walk_all
+from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule
 

@@ -13,9 +13,9 @@ import torch
 from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirectionality
 
 from tandem_plugin.engine.admission import tandem_argument
-from tandem_plugin.engine.authors import BatchAuthors, Passage
 from tandem_plugin.engine.board import author_board
-from tandem_plugin.engine.record import AuthorshipRecord
+from tandem_plugin.engine.record import AuthorshipRecord, Passage
+from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.vocabularies import engine_rules
 
 __all__ = ["AuthorsLogitsProcessor"]

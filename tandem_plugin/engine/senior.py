@@ -1,0 +1,109 @@
+"""The senior of an engine in lockstep: its own vLLM class, which holds the junior beside it.
+
+The senior's parameters keep their plain names and everything that a framework touches meets the
+model it expects. The junior is held outside ``named_parameters()``, so that no weight sync, dummy
+initialisation or reprocessing reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tandem_plugin.engine.board import author_board
+from tandem_plugin.engine.heads import Heads
+from tandem_plugin.engine.host_copy import HostCopy
+from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
+from tandem_plugin.errors import EngineError
+
+__all__ = ["members", "state_class"]
+
+JUNIOR_PREFIX = "tandem_junior."
+
+
+def members() -> dict[str, Any]:
+    """What the class of the senior is given in this mode, by name."""
+    return {
+        "__init__": _init,
+        "forward": _forward,
+        "compute_logits": _compute_logits,
+        "named_buffers": _named_buffers,
+    }
+
+
+def state_class() -> type[Any]:
+    """What Model Runner V2's model state is given in this mode."""
+    from tandem_plugin.engine.runners.v2.state import AuthorsState
+
+    return AuthorsState
+
+
+def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
+    if vllm_config.device_config.device_type == "cpu":
+        keep_cpu_linear_weights()
+    self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
+    copy_juniors_out_once()
+    junior = load_junior(vllm_config)
+    # Not through nn.Module.__setattr__, which would register the junior as a submodule.
+    object.__setattr__(self, "junior", junior)
+    self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
+    object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
+    object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
+    object.__setattr__(self, "tandem_board", author_board(vllm_config))
+
+
+def _forward(
+    self: Any,
+    input_ids: torch.Tensor | None,
+    positions: torch.Tensor,
+    intermediate_tensors: Any = None,
+    inputs_embeds: torch.Tensor | None = None,
+    **options: Any,
+) -> torch.Tensor:
+    """Both models over the same tokens: ``[tokens, senior's hidden + junior's hidden]``.
+
+    The senior's half is copied before the junior runs: under piecewise CUDA graphs, what a model
+    returns lies in memory that the other one's graphs overwrite. Source: the weak reference to the
+    last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``.
+    """
+    if input_ids is None:
+        raise EngineError("Prompt embeddings do not go with tandem: the junior needs token ids.")
+    senior = self._senior.forward(
+        self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
+    )
+    rows, width = senior.shape
+    hidden: torch.Tensor = senior.new_empty(rows, width + self.tandem_junior_width)
+    hidden[:, :width] = senior
+    hidden[:, width:] = self.junior(input_ids, positions)
+    return hidden
+
+
+def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | None:
+    """Row by row the logits of the row's author: ``[rows, vocabulary]``.
+
+    Every sampling parameter, mask and logprob that follows applies to the author's logits. None on
+    ranks of a tensor-parallel group that vLLM gives no logits.
+    """
+    authors = self.tandem_board.take(hidden_states.shape[0])
+    heads: Heads = self.tandem_heads
+    return heads.logits(hidden_states, authors)
+
+
+def _named_buffers(
+    self: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The senior's buffers, and every tensor of the junior under ``tandem_junior.``.
+
+    vLLM's sleep at level 2 discards all weights and keeps buffers: so the junior survives it, also
+    where a worker knows nothing of its copy on the host. While that copy is held, it does.
+    """
+    yield from self._senior.named_buffers(self, prefix, recurse, remove_duplicate)
+    if recurse and not self.tandem_host_copy.is_held:
+        for name, parameter in self.junior.named_parameters():
+            yield prefix + JUNIOR_PREFIX + name, parameter
+        for name, buffer in self.junior.named_buffers():
+            yield prefix + JUNIOR_PREFIX + name, buffer
