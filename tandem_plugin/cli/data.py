@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tandem_plugin.cli.data_output import (
+    overlap_report,
+    print_bad,
+    print_check,
+    print_problem,
+    print_table,
+)
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.data import Overlap, ProblemSet, PromptTemplate
+    from tandem_plugin.data import ProblemSet, PromptTemplate
 
 __all__ = ["data"]
 
@@ -121,8 +128,8 @@ def prepare(
     rows = {
         name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
     }
-    _print_table({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
-    _print_bad(problems)
+    print_table({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
+    print_bad(problems)
 
 
 @data.command()
@@ -162,13 +169,13 @@ def check(
                 containment,
                 lambda task=task: progress.advance(task),  # type: ignore[misc]
             )
-            results[name] = _overlap_report(trained, evaluated, overlaps, show)
+            results[name] = overlap_report(trained, evaluated, overlaps, show)
     is_disjoint = not any(found["pairs"] for found in results.values())
     result = {"train": train, "problems": len(trained), "disjoint": is_disjoint, "sets": results}
     if json:
         print_json(result)
     else:
-        _print_check(result)
+        print_check(result)
     raise typer.Exit(0 if is_disjoint else 1)
 
 
@@ -209,10 +216,10 @@ def show(
     if json:
         print_json(result)
         return
-    _print_table({name: str(result[name]) for name in ("name", "problems", "several_golds")})
+    print_table({name: str(result[name]) for name in ("name", "problems", "several_golds")})
     for one in shown:
-        _print_problem(one)
-    _print_bad(problems)
+        print_problem(one)
+    print_bad(problems)
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
@@ -254,79 +261,3 @@ def _tokenizer(name: str | None) -> Any:
     except Exception as error:  # whatever transformers makes of a broken file
         first = (str(error).splitlines() or [""])[0]
         raise TokenizerError(f"No tokenizer could be loaded from {name!r}: {first}") from error
-
-
-def _overlap_report(
-    train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap], show: int
-) -> dict[str, Any]:
-    return {
-        "problems": len(evaluation),
-        "pairs": len(overlaps),
-        "exact": sum(found.is_exact for found in overlaps),
-        "problems_repeated": len({found.evaluation_row for found in overlaps}),
-        "shown": [
-            {
-                "train_row": found.train_row,
-                "evaluation_row": found.evaluation_row,
-                "similarity": round(found.similarity, 4),
-                "containment": round(found.containment, 4),
-                "train": _short(train, found.train_row),
-                "evaluation": _short(evaluation, found.evaluation_row),
-            }
-            for found in overlaps[:show]
-        ],
-    }
-
-
-def _short(problems: ProblemSet, row: int) -> str:
-    text = next(problem.text for problem in problems.problems if problem.row == row)
-    text = " ".join(text.split())
-    return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _print_table(rows: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(name.replace("_", " "), Text(str(value), overflow="fold"))
-    Console(highlight=False).print(table)
-
-
-def _print_problem(shown: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.panel import Panel
-    from rich.text import Text
-
-    prompt = shown["prompt"]
-    if not isinstance(prompt, str):
-        prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
-    golds = "  or  ".join(shown["golds"])
-    Console(highlight=False).print(
-        Panel(Text(prompt), title=f"row {shown['row']}", subtitle=Text(f"gold: {golds}"))
-    )
-
-
-def _print_bad(problems: ProblemSet) -> None:
-    for bad in problems.bad_rows[:10]:
-        typer.echo(f"left out: row {bad.row}: {bad.reason}")
-    if len(problems.bad_rows) > 10:
-        typer.echo(f"left out: {len(problems.bad_rows) - 10:,} more rows")
-
-
-def _print_check(result: dict[str, Any]) -> None:
-    typer.echo(f"{result['problems']:,} training problems of {result['train']}")
-    for name, found in result["sets"].items():
-        typer.echo(
-            f"{name}: {found['problems_repeated']:,} of {found['problems']:,} problems are in it, "
-            f"{found['exact']:,} pairs word for word"
-        )
-        for pair in found["shown"]:
-            typer.echo(
-                f"  training row {pair['train_row']}, evaluation row {pair['evaluation_row']}: "
-                f"similarity {pair['similarity']:.2f}, containment {pair['containment']:.2f}"
-            )
-            typer.echo(f"    {pair['train']}\n    {pair['evaluation']}")
-    typer.echo("The sets are disjoint." if result["disjoint"] else "The sets are not disjoint.")

@@ -9,7 +9,7 @@ import typer
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.cli.checks import Finding
+    from tandem_plugin.cli.machine import Finding
 
 __all__ = ["doctor"]
 
@@ -34,7 +34,8 @@ def doctor(json: JsonOption = False) -> None:
 def _findings() -> list[Finding]:
     from rich.console import Console
 
-    from tandem_plugin.cli.checks import CHECKS, Machine
+    from tandem_plugin.cli.checks import CHECKS
+    from tandem_plugin.cli.machine import Machine
 
     machine = Machine.here()
     with Console(stderr=True).status("Looking at vLLM and verl"):

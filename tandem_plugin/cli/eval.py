@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tandem_plugin.cli.engine_arguments import EngineOption
-from tandem_plugin.cli.output import INTERRUPTED, JsonOption, print_json
+from tandem_plugin.cli.eval_inputs import (
+    EvaluatedSchedule,
+    begin,
+    check_same,
+    find_checkpoints,
+    read_benchmarks,
+    schedule_settings,
+)
+from tandem_plugin.cli.eval_output import report
+from tandem_plugin.cli.output import INTERRUPTED, JsonOption
 
 if TYPE_CHECKING:
     from tandem_plugin.evaluation.benchmark import Benchmark
@@ -24,13 +32,6 @@ evaluate = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-class EvaluatedSchedule(str, Enum):
-    """How senior and junior hand over in an evaluation."""
-
-    STEP = "step"
-    STEP_BERNOULLI = "step-bernoulli"
 
 
 SeniorOption = Annotated[
@@ -111,12 +112,12 @@ def solo(
     from tandem_plugin.evaluation.sampling import Sampling
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
-    benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
-    seniors = _checkpoints(senior)
-    _begin(out, seniors, (), benchmark, benchmarks)
+    benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
+    seniors = find_checkpoints(senior)
+    begin(out, seniors, (), benchmark, benchmarks)
     with _Interruptible():
         written = [run_solo(out, one, benchmarks, sampling, arguments) for one in seniors]
-    _report(written, json)
+    report(written, json)
 
 
 @evaluate.command()
@@ -142,12 +143,12 @@ def handoff(
     from tandem_plugin.evaluation.sampling import Sampling
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
-    benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
-    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
-    _begin(out, seniors, juniors, benchmark, benchmarks)
+    benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
+    seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
+    begin(out, seniors, juniors, benchmark, benchmarks)
     with _Interruptible():
         written = _handoffs(out, seniors, juniors, schedule, benchmarks, sampling, arguments)
-    _report(written, json)
+    report(written, json)
 
 
 @evaluate.command()
@@ -165,17 +166,17 @@ def legibility(
     The responses are those of `tandem eval solo` in the same folder. Whole distributions of both
     models are compared, some positions at a time.
     """
-    from tandem_plugin.evaluation.read_runs import run_legibility
+    from tandem_plugin.evaluation.legibility_run import run_legibility
 
-    juniors, seniors = _checkpoints(junior), _checkpoints(senior)
-    _begin(out, seniors, juniors, (), ())
+    juniors, seniors = find_checkpoints(junior), find_checkpoints(senior)
+    begin(out, seniors, juniors, (), ())
     with _Interruptible():
         written = [
             path
             for one in seniors
             for path in run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
         ]
-    _report(written, json)
+    report(written, json)
 
 
 @evaluate.command()
@@ -195,14 +196,14 @@ def drift(
     junior's own included.
     """
     from tandem_plugin.evaluation.benchmark import checked_name
-    from tandem_plugin.evaluation.read_runs import DriftSettings, run_drift
+    from tandem_plugin.evaluation.drift_run import DriftSettings, run_drift
     from tandem_plugin.evaluation.senior_order import note_seniors
 
     chosen = DriftSettings(smoothing, frequent)
     for name in (*senior, junior):
         checked_name(name, "model")
     note_seniors(out, senior)
-    _report([run_drift(out, name, junior, chosen) for name in senior], json)
+    report([run_drift(out, name, junior, chosen) for name in senior], json)
 
 
 @evaluate.command(name="all")
@@ -234,20 +235,21 @@ def everything(
 
     Drift is measured from the first junior, which answers alone too, as one of the seniors.
     """
+    from tandem_plugin.evaluation.drift_run import DriftSettings, run_drift
     from tandem_plugin.evaluation.generated_runs import check_handoffs, run_solo
-    from tandem_plugin.evaluation.read_runs import DriftSettings, run_drift, run_legibility
+    from tandem_plugin.evaluation.legibility_run import run_legibility
     from tandem_plugin.evaluation.sampling import Sampling
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed)
     team = Sampling(team_samples, temperature, top_p, max_tokens, seed)
     chosen = DriftSettings(smoothing, frequent)
-    benchmarks, arguments = _benchmarks(benchmark), _arguments(engine)
-    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
-    check_handoffs(seniors, _settings(schedule))  # before the hours that solo runs take
-    _check_same(seniors, juniors)
+    benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
+    seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
+    check_handoffs(seniors, schedule_settings(schedule))  # before the hours that solo runs take
+    check_same(seniors, juniors)
     base = juniors[0]
     answering = [base, *(one for one in seniors if one.name != base.name)]
-    _begin(out, answering, juniors, benchmark, benchmarks)
+    begin(out, answering, juniors, benchmark, benchmarks)
     written: list[Path] = []
     with _Interruptible():
         for one in answering:
@@ -256,41 +258,7 @@ def everything(
         for one in seniors:
             written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
             written.append(run_drift(out, one.name, base.name, chosen))
-    _report(written, json)
-
-
-def _begin(
-    out: Path,
-    seniors: Sequence[Checkpoint],
-    juniors: Sequence[Checkpoint],
-    sources: Sequence[str],
-    benchmarks: Sequence[Benchmark],
-) -> None:
-    """Refuse to write over what is read, and note the seniors in the user's order."""
-    from tandem_plugin.cli.tokenizers import model_files
-    from tandem_plugin.data.records import record_files
-    from tandem_plugin.evaluation.benchmark import source_of
-    from tandem_plugin.evaluation.results import run_files, run_folder
-    from tandem_plugin.evaluation.senior_order import note_seniors, order_file
-    from tandem_plugin.files import InputFiles
-
-    inputs = InputFiles(
-        benchmark=[file for given in sources for file in record_files(source_of(given))],
-        checkpoint=[file for one in (*seniors, *juniors) for file in model_files(one.path)],
-    )
-    names = [one.name for one in benchmarks]
-    inputs.check_outputs(order_file(out))
-    for one in seniors:
-        folders = [run_folder(out, "solo", one.name)]
-        for pair in [(one.name, junior.name) for junior in juniors]:
-            folders += [run_folder(out, kind, *pair) for kind in ("legibility", "drift")]
-            folders += [
-                run_folder(out, "handoff", *pair, schedule=schedule.value)
-                for schedule in EvaluatedSchedule
-            ]
-        for folder in folders:
-            inputs.check_outputs(*run_files(folder, names))
-    note_seniors(out, [one.name for one in seniors])
+    report(written, json)
 
 
 class _Interruptible:
@@ -316,7 +284,7 @@ def _handoffs(
 ) -> list[Path]:
     from tandem_plugin.evaluation.generated_runs import check_handoffs, run_handoff
 
-    asked = _settings(schedules)
+    asked = schedule_settings(schedules)
     check_handoffs(seniors, asked)
     return [
         path
@@ -326,87 +294,7 @@ def _handoffs(
     ]
 
 
-def _settings(schedules: list[EvaluatedSchedule] | None) -> list[dict[str, Any]]:
-    from tandem_plugin.plugins.selection import make_schedule
-    from tandem_plugin.schedules import schedule_parameters
-
-    names = list(dict.fromkeys(one.value for one in schedules or [EvaluatedSchedule.STEP]))
-    return [{"schedule": name, **schedule_parameters(make_schedule(name, {}))} for name in names]
-
-
-def _benchmarks(given: Sequence[str]) -> list[Benchmark]:
-    from tandem_plugin.evaluation.benchmark import read_benchmark
-
-    benchmarks = [read_benchmark(one) for one in given]
-    _check_names([one.name for one in benchmarks], "--benchmark")
-    return benchmarks
-
-
-def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
-    from tandem_plugin.evaluation.checkpoint import find_checkpoint
-
-    checkpoints = [find_checkpoint(one) for one in given]
-    _check_names([one.name for one in checkpoints], "--senior or --junior")
-    return checkpoints
-
-
-def _check_names(names: Sequence[str], option: str) -> None:
-    from tandem_plugin.errors import EvaluationError
-
-    for name in names:
-        if names.count(name) > 1:
-            raise EvaluationError(
-                f"{option} has the name {name!r} twice: give each one a name of its own, as in "
-                "NAME=PATH."
-            )
-
-
-def _check_same(seniors: Sequence[Checkpoint], juniors: Sequence[Checkpoint]) -> None:
-    from tandem_plugin.errors import EvaluationError
-
-    known = {one.name: one for one in juniors}
-    for one in seniors:
-        other = known.get(one.name, one)
-        if other.fingerprint != one.fingerprint:
-            raise EvaluationError(
-                f"The senior {one.name!r} ({one.path}) and the junior of that name ({other.path}) "
-                "are different models: give them different names."
-            )
-
-
 def _arguments(given: list[str] | None) -> dict[str, Any]:
     from tandem_plugin.cli.engine_arguments import engine_arguments
 
     return engine_arguments(given or [])
-
-
-def _report(written: Sequence[Path], json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from tandem_plugin.evaluation.results import read_summary
-    from tandem_plugin.evaluation.tables import headline
-
-    found = [read_summary(path) for path in written]
-    if json:
-        print_json(
-            {
-                "runs": [
-                    {
-                        "kind": one.kind,
-                        "senior": one.senior,
-                        "junior": one.junior,
-                        "summary": str(one.folder / "summary.json"),
-                        **headline(one),
-                    }
-                    for one in found
-                ]
-            }
-        )
-        return
-    table = Table("senior", "run", "result", box=None, pad_edge=False)
-    for one in found:
-        numbers = "  ".join(f"{name} {value:.4g}" for name, value in headline(one).items())
-        table.add_row(Text(one.senior), Text(one.label), numbers)
-    Console(highlight=False).print(table)

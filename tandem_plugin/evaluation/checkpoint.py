@@ -9,7 +9,7 @@ from pathlib import Path
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.benchmark import checked_name
 
-__all__ = ["Checkpoint", "find_checkpoint", "fingerprint_folder"]
+__all__ = ["Checkpoint", "find_checkpoint", "fingerprint_folder", "pieces_of"]
 
 _PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt")
 _BLOCK = 2**22
@@ -76,3 +76,10 @@ def _downloaded(name: str) -> Path:
             f"There is no folder {name!r}, and no model of that name could be fetched "
             f"({type(error).__name__}: {first})."
         ) from error
+
+
+def pieces_of(path: str) -> tuple[str, ...]:
+    """The vocabulary of the model that lies there: the piece of every token id."""
+    from tandem_plugin.boundaries import Vocabulary
+
+    return Vocabulary.from_path(path).pieces

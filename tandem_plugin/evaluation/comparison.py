@@ -6,61 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.evaluation.bootstrap import RESAMPLES, bootstrap_errors
-from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
+from tandem_plugin.evaluation.bootstrap import RESAMPLES
+from tandem_plugin.evaluation.measures import Measure, Measured, measured
 from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 
 __all__ = [
     "Comparison",
-    "Measure",
-    "Measured",
     "check_problems",
     "compare",
     "compare_runs",
-    "mean_metric",
-    "measured",
-    "measures",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One statistic of a run: how it is called, printed, and which way is better."""
-
-    name: str
-    decimals: int
-    higher_is_better: bool
-    scale: float = 1.0
-    unit: str = ""
-    k: int | None = None
-
-    @property
-    def heading(self) -> str:
-        """Name, unit and direction, as the paper's tables head them."""
-        arrow = "↑" if self.higher_is_better else "↓"
-        return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A measure of one senior: per problem, per benchmark, and over benchmarks."""
-
-    values: Mapping[str, NDArray[np.float64]]
-    """Per problem ``[problems]``, by benchmark; not scaled."""
-    means: Mapping[str, float]
-    errors: Mapping[str, float]
-    """Bootstrap standard errors over problems."""
-    macro: float
-    macro_error: float
-
-    @property
-    def pooled(self) -> NDArray[np.float64]:
-        """All problems of all benchmarks: what paired tests take (section 5.3)."""
-        return np.concatenate(list(self.values.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,64 +92,6 @@ def compare_runs(
     if len(by_senior) < 2:
         raise EvaluationError("Comparing takes the results of two seniors at least.")
     return _joined(by_senior, despite, resamples, missing)
-
-
-def measures(summary: Summary) -> list[Measure]:
-    """What can be measured of a run; drift has no per-problem numbers."""
-    if summary.kind in ("solo", "handoff"):
-        counts = {row["samples"] for rows in summary.problems.values() for row in rows}
-        return [Measure(f"pass@{k}", 1, True, 100.0, "%", k) for k in powers_of_two(min(counts))]
-    if summary.kind == "legibility":
-        return [
-            Measure("Cross-entropy", 3, False, unit="nats"),
-            Measure("Distribution overlap", 3, True),
-        ]
-    return []
-
-
-def measured(summary: Summary, resamples: int = RESAMPLES) -> dict[Measure, Measured]:
-    """All measures of a run, with bootstrap standard errors from the same resamples.
-
-    A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
-    Where repeats are pooled, a problem's number is the mean over them. Source: sections 4.1 and 4.5
-    of the paper.
-    """
-    chosen = measures(summary)
-    tables = {
-        name: np.mean([_table(one.problems[name], chosen) for one in summary.each], axis=0)
-        for name in summary.problems
-    }
-    errors = bootstrap_errors(tables, resamples)
-    means = {name: table.mean(axis=0) for name, table in tables.items()}
-    macro = np.mean(list(means.values()), axis=0)
-    return {
-        one: Measured(
-            {name: table[:, i] for name, table in tables.items()},
-            {name: float(mean[i]) for name, mean in means.items()},
-            {name: float(error[i]) for name, error in errors.benchmarks.items()},
-            float(macro[i]),
-            float(errors.macro[i]),
-        )
-        for i, one in enumerate(chosen)
-    }
-
-
-def mean_metric(summary: Summary, name: str) -> float:
-    """A number of a run's ``metrics``, such as drift's ``kl``: the mean over its repeats."""
-    return float(np.mean([one.content["metrics"][name] for one in summary.each]))
-
-
-def _table(rows: Sequence[Mapping[str, float]], chosen: Sequence[Measure]) -> NDArray[np.float64]:
-    """All measures of one benchmark's problems: ``[problems, measures]``."""
-    return np.stack([_values(rows, one) for one in chosen], axis=1)
-
-
-def _values(rows: Sequence[Mapping[str, float]], chosen: Measure) -> NDArray[np.float64]:
-    if chosen.k is None:
-        field = "cross_entropy" if chosen.name == "Cross-entropy" else "overlap"
-        return np.array([row[field] for row in rows], dtype=np.float64)
-    tables = [pass_at_k_table(int(r["samples"]), [int(r["correct"])], [chosen.k]) for r in rows]
-    return np.array([table[0, 0] for table in tables], dtype=np.float64)
 
 
 def _pooled(

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tandem_plugin.evaluation import drift
-from tandem_plugin.evaluation.comparison import mean_metric
+from tandem_plugin.evaluation.drift_run import read_counts
+from tandem_plugin.evaluation.measures import mean_metric
 from tandem_plugin.evaluation.paper_table import Cell, PaperTable, best, number
-from tandem_plugin.evaluation.read_runs import read_counts
 from tandem_plugin.evaluation.results import Summary
 
 __all__ = ["drift_baseline", "drift_table", "over_emitted_tables"]

@@ -35,6 +35,7 @@ __all__ = [
     "result_files",
     "run_files",
     "run_folder",
+    "solo_summary",
     "versions",
     "write_json",
     "write_summary",
@@ -236,3 +237,14 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def solo_summary(out: Path, name: str) -> Summary:
+    """The finished solo run of a model; raises :class:`EvaluationError` where there is none."""
+    path = run_folder(out, "solo", name) / SUMMARY
+    if not os.path.exists(path):
+        raise EvaluationError(
+            f"There is no finished solo run of {name!r} in {str(out)!r}: run `tandem eval solo` "
+            f"with --senior {name}=... first."
+        )
+    return read_summary(path)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import numpy as np
 
 from tandem_plugin.evaluation import drift
-from tandem_plugin.evaluation.comparison import (
-    Comparison,
+from tandem_plugin.evaluation.axis_tables import DELTA, axis_table, column
+from tandem_plugin.evaluation.comparison import Comparison
+from tandem_plugin.evaluation.drift_tables import drift_table, over_emitted_tables
+from tandem_plugin.evaluation.junior_tables import junior_tables, matrix_tables
+from tandem_plugin.evaluation.measures import (
     Measure,
     Measured,
     mean_metric,
+    measure_at,
     measured,
     measures,
 )
-from tandem_plugin.evaluation.drift_tables import drift_table, over_emitted_tables
 from tandem_plugin.evaluation.paper_table import (
     Cell,
     PaperTable,
@@ -30,11 +33,6 @@ from tandem_plugin.evaluation.significance import PairedTest, paired_test
 
 __all__ = ["headline", "paper_tables"]
 
-AVERAGE = "Avg."
-DELTA = "Δ"
-_SUMMARY_K = 8
-"""The ablation's table shows pass@8 (section 5.2)."""
-
 
 def paper_tables(
     comparison: Comparison, k: int | None = None, top: int = drift.TOP
@@ -46,7 +44,7 @@ def paper_tables(
     to be better than each of the others.
     """
     tables = [
-        _axis_table(comparison, label, runs)
+        axis_table(comparison, label, runs)
         for kind in ("solo", "handoff", "legibility")
         for label, runs in comparison.of_kind(kind)
     ]
@@ -57,8 +55,8 @@ def paper_tables(
     ]
     for label, runs in comparison.of_kind("drift"):
         tables += [drift_table(label, runs, top), *over_emitted_tables(label, runs)]
-    tables += _junior_tables(comparison, k)
-    tables += _matrix_tables(comparison, k)
+    tables += junior_tables(comparison, k)
+    tables += matrix_tables(comparison, k)
     tables.append(_summary_table(comparison, k))
     more = (_repeats_table(comparison, k), _significance_table(comparison))
     return [*tables, *(table for table in more if table.rows)]
@@ -72,68 +70,6 @@ def headline(summary: Summary) -> dict[str, float]:
         chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
         for chosen, found in measured(summary, resamples=2).items()
     }
-
-
-def _axis_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) -> PaperTable:
-    """Metric, model, benchmarks and average; the last senior's difference from each other one."""
-    first = next(iter(runs.values()))
-    benchmarks = list(first.problems)
-    rows: list[tuple[Cell, ...]] = []
-    rules: list[int] = []
-    for chosen in measures(first):
-        found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
-        if rows:
-            rules.append(len(rows))
-        columns = [_column(found, chosen, benchmark) for benchmark in [*benchmarks, None]]
-        for i, senior in enumerate(comparison.seniors):
-            heading = Cell(chosen.heading if i == 0 else "")
-            rows.append((heading, Cell(senior), *(column[i] for column in columns)))
-        rows += _delta_rows(found, chosen, benchmarks)
-    titles = {
-        "solo": "Solo reasoning capability",
-        "handoff": "Handoff robustness",
-        "legibility": "Junior legibility of the senior's responses",
-    }
-    about = label.removeprefix(first.kind).strip()
-    title = f"{titles[first.kind]} ({about})" if about else titles[first.kind]
-    return PaperTable(
-        label.replace(" ", "-"),
-        title,
-        ("Metric", "Model", *benchmarks, AVERAGE),
-        tuple(rows),
-        tuple(rules),
-        2,
-    )
-
-
-def _column(found: Mapping[str, Measured], chosen: Measure, benchmark: str | None) -> list[Cell]:
-    """One benchmark's cells (or the average's, for None), the best one bold."""
-    values = [m.macro if benchmark is None else m.means[benchmark] for m in found.values()]
-    errors = [m.macro_error if benchmark is None else m.errors[benchmark] for m in found.values()]
-    texts = [number(chosen.scale * value, chosen.decimals) for value in values]
-    marked = best(texts, chosen.higher_is_better)
-    return [
-        Cell(text, number(chosen.scale * error, chosen.decimals), bold)
-        for text, error, bold in zip(texts, errors, marked, strict=True)
-    ]
-
-
-def _delta_rows(
-    found: Mapping[str, Measured], chosen: Measure, benchmarks: Sequence[str]
-) -> Iterator[tuple[Cell, ...]]:
-    *others, claimed = found
-    for other in others:
-        name = DELTA if len(others) == 1 else f"{DELTA} to {other}"
-        differences = [found[claimed].means[b] - found[other].means[b] for b in benchmarks] + [
-            found[claimed].macro - found[other].macro
-        ]
-        yield (Cell(""), Cell(name), *(_delta(d, chosen) for d in differences))
-
-
-def _delta(difference: float, chosen: Measure) -> Cell:
-    text = signed(chosen.scale * difference, chosen.decimals)
-    is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
-    return Cell(text, bold=is_better)
 
 
 def _share_table(label: str, runs: Mapping[str, Summary]) -> PaperTable:
@@ -169,109 +105,16 @@ def _share_cell(run: Summary, benchmark: str) -> Cell:
     return Cell(text, number(100 * float(np.mean([s["standard_deviation"] for s in found])), 1))
 
 
-def _junior_tables(comparison: Comparison, k: int | None) -> Iterator[PaperTable]:
-    """Juniors by benchmarks, for each schedule, where there are several juniors and two seniors.
-
-    Source: appendix B.2 of the paper.
-    """
-    if len(comparison.seniors) != 2:
-        return
-    schedules: dict[str, dict[str, Mapping[str, Summary]]] = {}
-    for _, runs in comparison.of_kind("handoff"):
-        first = next(iter(runs.values()))
-        name = str((first.settings.get("schedule") or {}).get("schedule", "handoff"))
-        schedules.setdefault(name, {})[first.junior or ""] = runs
-    for name, juniors in schedules.items():
-        if len(juniors) > 1:
-            yield _junior_table(comparison, name, juniors, k)
-
-
-def _junior_table(
-    comparison: Comparison,
-    schedule: str,
-    juniors: Mapping[str, Mapping[str, Summary]],
-    k: int | None,
-) -> PaperTable:
-    first = next(iter(next(iter(juniors.values())).values()))
-    chosen = _at_k(first, k)
-    benchmarks = list(first.problems)
-    found = {
-        junior: {s: comparison.measured(run)[chosen] for s, run in runs.items()}
-        for junior, runs in juniors.items()
-    }
-    columns = ["Junior"]
-    for benchmark in benchmarks:
-        columns += [f"{benchmark} {senior}" for senior in comparison.seniors]
-        columns.append(f"{benchmark} {DELTA}")
-    means = {
-        junior: {b: [m.means[b] for m in by_senior.values()] for b in benchmarks}
-        for junior, by_senior in found.items()
-    }
-    over = {b: np.mean([means[j][b] for j in means], axis=0).tolist() for b in benchmarks}
-    rows = []
-    for name, values in [*means.items(), (AVERAGE, over)]:
-        cells = [Cell(name)]
-        for benchmark in benchmarks:
-            pair = values[benchmark]
-            texts = [number(chosen.scale * value, chosen.decimals) for value in pair]
-            marked = best(texts, chosen.higher_is_better)
-            cells += [Cell(t, bold=b) for t, b in zip(texts, marked, strict=True)]
-            cells.append(Cell(signed(chosen.scale * (pair[1] - pair[0]), chosen.decimals)))
-        rows.append(tuple(cells))
-    return PaperTable(
-        f"juniors-{schedule}",
-        f"Handoff robustness by junior ({schedule}, {chosen.heading})",
-        tuple(columns),
-        tuple(rows),
-        (len(rows) - 1,),
-    )
-
-
-def _matrix_tables(comparison: Comparison, k: int | None) -> Iterator[PaperTable]:
-    """Juniors by seniors, macro averages, where there are several juniors.
-
-    Source: appendix B.2 of the paper, which has two seniors; for two, team responses have the table
-    by benchmarks instead.
-    """
-    groups: dict[str, dict[str, Mapping[str, Summary]]] = {}
-    for kind in ("handoff", "legibility"):
-        for label, runs in comparison.of_kind(kind):
-            junior = next(iter(runs.values())).junior or ""
-            groups.setdefault(label.removesuffix(junior).strip(), {})[junior] = runs
-    for name, juniors in groups.items():
-        is_read = name == "legibility"
-        if len(juniors) < 2 or (len(comparison.seniors) == 2 and not is_read):
-            continue
-        first = next(iter(next(iter(juniors.values())).values()))
-        rows: list[tuple[Cell, ...]] = []
-        rules: list[int] = []
-        for chosen in measures(first) if is_read else [_at_k(first, k)]:
-            if rows:
-                rules.append(len(rows))
-            for i, (junior, runs) in enumerate(juniors.items()):
-                found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
-                heading = Cell(chosen.heading if i == 0 else "")
-                rows.append((heading, Cell(junior), *_column(found, chosen, None)))
-        yield PaperTable(
-            f"matrix-{name.replace(' ', '-')}",
-            f"Juniors by seniors, macro averages ({name})",
-            ("Metric", "Junior", *comparison.seniors),
-            tuple(rows),
-            tuple(rules),
-            2,
-        )
-
-
 def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
     """Macro averages on every axis, a row a senior. Source: section 5.2 of the paper."""
     columns: list[tuple[str, list[Cell]]] = []
     for kind in ("solo", "handoff", "legibility"):
         for label, runs in comparison.of_kind(kind):
             first = next(iter(runs.values()))
-            wanted = measures(first) if kind == "legibility" else [_at_k(first, k)]
+            wanted = measures(first) if kind == "legibility" else [measure_at(first, k)]
             for chosen in wanted:
                 found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
-                columns.append((f"{label}: {chosen.heading}", _column(found, chosen, None)))
+                columns.append((f"{label}: {chosen.heading}", column(found, chosen, None)))
     for label, runs in comparison.of_kind("drift"):
         texts = [number(mean_metric(run, "kl"), 4) for run in runs.values()]
         cells = [Cell(t, bold=b) for t, b in zip(texts, best(texts, False), strict=True)]
@@ -325,7 +168,7 @@ def _of_repeats(
             values = {s: [mean_metric(one, "kl") for one in r.each] for s, r in pooled.items()}
             yield label, "KL (nats, ↓)", 4, values
             continue
-        for chosen in measures(first) if first.kind == "legibility" else [_at_k(first, k)]:
+        for chosen in measures(first) if first.kind == "legibility" else [measure_at(first, k)]:
             values = {
                 senior: [chosen.scale * measured(one, 2)[chosen].macro for one in run.each]
                 for senior, run in pooled.items()
@@ -381,9 +224,3 @@ def _test_row(
         Cell(signed(test.t, 2)),
         Cell(probability(test.p), stars=test.stars),
     )
-
-
-def _at_k(summary: Summary, k: int | None) -> Measure:
-    found = measures(summary)
-    wanted = _SUMMARY_K if k is None else k
-    return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)

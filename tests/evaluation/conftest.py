@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tandem_plugin.evaluation.drift import log_ratio, token_counts
-from tandem_plugin.evaluation.read_runs import DriftSettings, _drift_numbers
+from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
 from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
 
 SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}

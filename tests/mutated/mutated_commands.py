@@ -12,7 +12,7 @@ from typing import Any
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.evaluation.read_runs import DriftSettings, _drift_numbers
+from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
 from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
 
 __all__ = ["COMMANDS", "Command", "make_inputs"]

@@ -1,4 +1,4 @@
-"""One file a model runner of vLLM: how the authors of a step reach the composite model there.
+"""One folder a model runner of vLLM: how the authors of a step reach the composite model there.
 
 V2 (the default on GPUs) finds its binding through the composite model's ``get_model_state_cls``
 (:mod:`~tandem_plugin.engine.runners.v2`); V1 through a logits processor

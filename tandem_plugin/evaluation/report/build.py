@@ -12,7 +12,7 @@ from tandem_plugin.errors import EvaluationError, TokenizerError
 from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.comparison import check_problems, compare_runs
 from tandem_plugin.evaluation.paper_table import PaperTable
-from tandem_plugin.evaluation.report import figures
+from tandem_plugin.evaluation.report import drift_figures, figures
 from tandem_plugin.evaluation.report.figure import ReportFigure, Style, styles
 from tandem_plugin.evaluation.report.page import Picture, make_page
 from tandem_plugin.evaluation.report.samples import SampleResponse, sample_responses
@@ -186,9 +186,9 @@ def _figures(
             yield figures.legibility_figure(label, by_senior, drawn_as)
         else:
             pieces = vocabularies.texts(first)
-            yield figures.survival_figure(label, by_senior, drawn_as)
-            yield from figures.recovery_figures(label, by_senior, pieces, top)
-            yield from figures.token_clouds(label, by_senior, pieces)
+            yield drift_figures.survival_figure(label, by_senior, drawn_as)
+            yield from drift_figures.recovery_figures(label, by_senior, pieces, top)
+            yield from drift_figures.token_clouds(label, by_senior, pieces)
     if logs:
         yield figures.training_figure(logs, drawn_as)
 

@@ -1,0 +1,93 @@
+"""What `tandem data` says of problem sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tandem_plugin.data import Overlap, ProblemSet
+
+__all__ = ["overlap_report", "print_bad", "print_check", "print_problem", "print_table"]
+
+
+def overlap_report(
+    train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap], show: int
+) -> dict[str, Any]:
+    """What the overlaps of two sets come to, with the first ``show`` pairs."""
+    return {
+        "problems": len(evaluation),
+        "pairs": len(overlaps),
+        "exact": sum(found.is_exact for found in overlaps),
+        "problems_repeated": len({found.evaluation_row for found in overlaps}),
+        "shown": [
+            {
+                "train_row": found.train_row,
+                "evaluation_row": found.evaluation_row,
+                "similarity": round(found.similarity, 4),
+                "containment": round(found.containment, 4),
+                "train": _short(train, found.train_row),
+                "evaluation": _short(evaluation, found.evaluation_row),
+            }
+            for found in overlaps[:show]
+        ],
+    }
+
+
+def _short(problems: ProblemSet, row: int) -> str:
+    text = next(problem.text for problem in problems.problems if problem.row == row)
+    text = " ".join(text.split())
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def print_table(rows: dict[str, Any]) -> None:
+    """Print names and values side by side."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(name.replace("_", " "), Text(str(value), overflow="fold"))
+    Console(highlight=False).print(table)
+
+
+def print_problem(shown: dict[str, Any]) -> None:
+    """Print a problem as a model would be asked, and its golds."""
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    prompt = shown["prompt"]
+    if not isinstance(prompt, str):
+        prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
+    golds = "  or  ".join(shown["golds"])
+    Console(highlight=False).print(
+        Panel(Text(prompt), title=f"row {shown['row']}", subtitle=Text(f"gold: {golds}"))
+    )
+
+
+def print_bad(problems: ProblemSet) -> None:
+    """Print the first rows that were left out, and why."""
+    for bad in problems.bad_rows[:10]:
+        typer.echo(f"left out: row {bad.row}: {bad.reason}")
+    if len(problems.bad_rows) > 10:
+        typer.echo(f"left out: {len(problems.bad_rows) - 10:,} more rows")
+
+
+def print_check(result: dict[str, Any]) -> None:
+    """Print which evaluation problems are in the training set."""
+    typer.echo(f"{result['problems']:,} training problems of {result['train']}")
+    for name, found in result["sets"].items():
+        typer.echo(
+            f"{name}: {found['problems_repeated']:,} of {found['problems']:,} problems are in it, "
+            f"{found['exact']:,} pairs word for word"
+        )
+        for pair in found["shown"]:
+            typer.echo(
+                f"  training row {pair['train_row']}, evaluation row {pair['evaluation_row']}: "
+                f"similarity {pair['similarity']:.2f}, containment {pair['containment']:.2f}"
+            )
+            typer.echo(f"    {pair['train']}\n    {pair['evaluation']}")
+    typer.echo("The sets are disjoint." if result["disjoint"] else "The sets are not disjoint.")

@@ -1,0 +1,50 @@
+"""What vLLM is told by name, and what the patches of vLLM say of themselves."""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tandem_plugin.engine import names
+
+PATCHES = Path(__file__).resolve().parents[1] / "tandem_plugin/engine/patches"
+
+
+def patches() -> Iterator[tuple[str, str]]:
+    """The public functions of every area, each with its docstring."""
+    for file in sorted(PATCHES.glob("[!_]*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                yield f"{file.stem}.{node.name}", " ".join((ast.get_docstring(node) or "").split())
+
+
+@pytest.mark.parametrize(("name", "said"), [pytest.param(*one, id=one[0]) for one in patches()])
+def test_patch_says_what_it_touches_in_which_versions_why_and_when_it_can_go(
+    name: str, said: str
+) -> None:
+    missing = [
+        word for word in ("touches:", "versions", "why", "goes when:") if word not in said.lower()
+    ]
+    assert not missing, f"{name} does not say: {missing}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        names.AUTHORS_PROCESSOR,
+        names.DRAFT_MODEL,
+        f"{names.SCHEDULERS}:AdaptiveScheduler",
+        f"{names.SCHEDULERS}:AdaptiveAsyncScheduler",
+        f"{names.COMPOSITE}:{names.PREFIX}Qwen3ForCausalLM",
+        f"{names.COMPOSITE}:{names.SPECULATIVE_PREFIX}Qwen3ForCausalLM",
+    ],
+)
+def test_what_vllm_looks_up_by_name_in_another_process_is_a_class_there(name: str) -> None:
+    pytest.importorskip("vllm")
+    found = pkgutil.resolve_name(name)
+    assert isinstance(found, type)
+    assert found.__name__ == name.rpartition(":")[2]
