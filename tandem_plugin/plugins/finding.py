@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,7 @@ import pluggy
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.plugins import hookspecs
+from tandem_plugin.plugins import built_in, hookspecs
 from tandem_plugin.plugins.catalogue import BrokenPlugin, Catalogue, Kind, Provider, Registration
 from tandem_plugin.plugins.resolver_contract import check_resolver_function
 from tandem_plugin.plugins.schedule_contract import (
@@ -45,7 +44,7 @@ class Plugin:
 BUILT_IN = Plugin(
     "built-in",
     Provider("tandem-plugin", __version__),
-    lambda: importlib.import_module("tandem_plugin.plugins.built_in"),
+    lambda: built_in,
 )
 """tandem-plugin's own schedules and resolvers."""
 
