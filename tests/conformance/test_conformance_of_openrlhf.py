@@ -16,6 +16,7 @@ pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-ope
 # OpenRLHF imports flash_attn, which needs a GPU to be built: a stand-in, where there is none.
 sys.path.append(str(Path(__file__).parents[2] / "integration_tests/support/openrlhf_on_cpu"))
 
+from held_to_the_rollouts import HeldToTheRollouts  # noqa: E402
 from shared_rollouts import (  # noqa: E402
     CLIP,
     DUAL_CLIP,
@@ -72,12 +73,6 @@ def experience(rollout: Rollout) -> Any:
     )
     setattr(made, FACTS, handed_on[FACTS])
     return made
-
-
-@pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
-def test_mask_bits_are_algorithm_1s(rollout: Rollout) -> None:
-    mask = experience(rollout).action_mask[0].int().tolist()
-    assert mask == [0] * (len(rollout.prompt) - 1) + rollout.mask(LONGEST)
 
 
 def in_groups() -> tuple[list[tuple[int, Rollout]], list[Any]]:
@@ -143,14 +138,26 @@ def policy_loss(
     return loss, log_probs
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
-def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
-    every, made = in_groups()
-    model = tiny_model()
-    loss, _ = policy_loss(model, every, made, mode)
-    loss.backward()
-    reference = reference_gradients(rollouts(), mode, 1e-9)
-    assert relative_error(model, reference) <= 1e-5
+class TestOpenRLHF(HeldToTheRollouts):
+    modes = ("token-mean", "seq-mean-token-mean")
+    epsilon = 1e-9
+
+    def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
+        made = experience(rollout)
+        action_mask = made.action_mask[0].bool().numpy()
+        junior_mask = getattr(made, FACTS).junior_mask(action_mask)
+        prompt = len(rollout.prompt) - 1
+        assert not action_mask[:prompt].any()
+        assert not junior_mask[:prompt].any()
+        both = action_mask[prompt:].astype(int), junior_mask[prompt:].astype(int)
+        return both[0].tolist(), both[1].tolist()
+
+    def gradient(self, mode: str) -> Any:
+        every, made = in_groups()
+        model = tiny_model()
+        loss, _ = policy_loss(model, every, made, mode)
+        loss.backward()
+        return model
 
 
 def test_trainer_divides_means_over_responses_by_those_with_a_token_of_the_seniors() -> None:

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason="verl is not installed")
 
 from foreign_source import source_of  # noqa: E402
+from held_to_the_rollouts import HeldToTheRollouts  # noqa: E402
 from shared_rollouts import (  # noqa: E402
     CLIP,
     DUAL_CLIP,
@@ -31,15 +32,6 @@ from shared_rollouts import (  # noqa: E402
 
 from tandem_verl import patches  # noqa: E402
 from tandem_verl.agent_loop import TandemClient, Trajectory  # noqa: E402
-
-MODES = [
-    "token-mean",
-    "token-sum",
-    "seq-mean-token-sum",
-    "seq-mean-token-sum-norm",
-    "seq-mean-token-mean",
-]
-
 
 LAMBDA_JUN = 0.2
 
@@ -77,17 +69,6 @@ def output_of(rollout: Rollout) -> Any:
 def padded(rows: list[Any], dtype: Any) -> Any:
     tensors = [torch.as_tensor(row, dtype=dtype) for row in rows]
     return torch.stack([torch.nn.functional.pad(one, (0, LONGEST - len(one))) for one in tensors])
-
-
-@pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
-def test_mask_bits_are_algorithm_1s(rollout: Rollout) -> None:
-    assert narrowed(rollout) == rollout.mask(LONGEST)
-
-
-@pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
-def test_tokens_to_imitate_are_the_juniors(rollout: Rollout) -> None:
-    imitated = output_of(rollout).extra_fields["junior_mask"]
-    assert imitated == rollout.junior_mask(LONGEST)
 
 
 def loss_of_micro_batches(
@@ -197,8 +178,8 @@ def test_weight_of_0_changes_no_bit_of_the_gradient() -> None:
     assert all(map(torch.equal, *gradients))
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
+def model_after_vanilla_loss(mode: str) -> Any:
+    """The model with the gradient of verl's own policy loss over all rollouts."""
     from verl.workers.config import ActorConfig
 
     every = rollouts()
@@ -225,4 +206,20 @@ def test_gradient_is_that_of_masked_grpo(mode: str) -> None:
         old, now, gains, mask, loss_agg_mode=mode, config=config
     )
     loss.backward()
-    assert relative_error(model, reference_gradients(every, mode, 1e-6)) <= 1e-5
+    return model
+
+
+class TestVerl(HeldToTheRollouts):
+    modes = (
+        "token-mean",
+        "token-sum",
+        "seq-mean-token-sum",
+        "seq-mean-token-sum-norm",
+        "seq-mean-token-mean",
+    )
+
+    def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
+        return narrowed(rollout), output_of(rollout).extra_fields["junior_mask"]
+
+    def gradient(self, mode: str) -> Any:
+        return model_after_vanilla_loss(mode)

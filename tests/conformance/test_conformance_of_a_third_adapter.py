@@ -1,0 +1,189 @@
+"""The adapter that docs/architecture.md shows for the toy trainer, held to the shared rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from adapter_of_the_page import adapter_of_the_page  # noqa: E402
+from held_to_the_rollouts import HeldToTheRollouts  # noqa: E402
+from shared_rollouts import (  # noqa: E402
+    LONGEST,
+    PIECES,
+    Rollout,
+    old_log_probs,
+    rollouts,
+    rule,
+    tiny_model,
+)
+from toy_trainer import Client, Sample  # noqa: E402
+
+from tandem_plugin import AuthorshipError, ConfigError, FingerprintError, Vocabulary  # noqa: E402
+from tandem_plugin.schedules import schedule_parameters  # noqa: E402
+
+page = adapter_of_the_page()
+VOCABULARY = Vocabulary(PIECES, "the conformance suite")
+SETTINGS = {"schedule": "word", **schedule_parameters(rule().schedule)}
+
+
+class Scripted:
+    """Answers each call of each rollout with its tokens, in the order in which they are played."""
+
+    def __init__(self, every: Sequence[Rollout]) -> None:
+        self._answers = iter([call for one in every for turn in one.calls for call in turn])
+        self.requests: list[dict[str, Any]] = []
+
+    def generate(self, prompt_ids: Sequence[int], extra: dict[str, Any]) -> list[int]:
+        self.requests.append(extra["tandem"])
+        return list(next(self._answers).tokens)
+
+
+class Trainer(page.TandemTrainer):  # type: ignore[misc, name-defined]
+    """With the seeds of the rollouts, which were drawn for their kinds."""
+
+    def __init__(self, every: Sequence[Rollout]) -> None:
+        self._every = every
+        super().__init__(SETTINGS, VOCABULARY, Scripted(every), tiny_model(), LONGEST)
+
+    def seed(self, number: int, call: int) -> int:
+        return [one.seed for turn in self._every[number].calls for one in turn][call]
+
+    def samples(self) -> list[Sample]:
+        loops = [loop_of(one, number) for number, one in enumerate(self._every)]
+        return [self.run(loop, number, self.client) for number, loop in enumerate(loops)]
+
+
+def loop_of(rollout: Rollout, number: int) -> Callable[[Client], Sample]:
+    """An agent loop that plays a rollout."""
+
+    def loop(client: Client) -> Sample:
+        sent = list(rollout.prompt)
+        for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
+            for _ in sampled:
+                client.generate(sent, {})
+            sent += [*turn.tokens, *turn.feedback]
+        old = old_log_probs(rollout, number).float()
+        prompt, response = list(rollout.prompt), rollout.response
+        return Sample(rollout.group, prompt, response, rollout.generated, rollout.reward, old)
+
+    return loop
+
+
+class TestThirdAdapter(HeldToTheRollouts):
+    def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
+        (sample,) = Trainer([rollout]).samples()
+        facts = sample.extra["tandem"]
+        return sample.mask, (facts["trained"] & ~facts["authorship"]).astype(int).tolist()
+
+    def gradient(self, mode: str) -> Any:
+        trainer = Trainer(rollouts())
+        trainer.update(trainer.samples())
+        return trainer.model
+
+
+def test_every_call_says_its_own_seed_and_the_rules_fingerprint() -> None:
+    trainer = Trainer(rollouts())
+    trainer.samples()
+    requests = trainer.client.requests
+    assert {request["fingerprint"] for request in requests} == {rule().fingerprint}
+    seeds = [request["seed"] for request in requests]
+    assert seeds == [call.seed for one in rollouts() for turn in one.calls for call in turn]
+
+
+def test_own_seeds_are_unique_and_the_same_in_every_run() -> None:
+    def seeds() -> list[int]:
+        trainer = page.TandemTrainer(SETTINGS, VOCABULARY, None, tiny_model(), LONGEST)
+        found = []
+        for trainer.steps in range(3):
+            found += [trainer.seed(number, call) for number in range(4) for call in range(3)]
+        return found
+
+    assert len(set(seeds())) == 36
+    assert seeds() == seeds()
+
+
+def test_batch_is_logged_with_the_seniors_share() -> None:
+    trainer = Trainer(rollouts())
+    metrics = trainer.update(trainer.samples())
+    trained = sum(sum(one.mask(LONGEST)) for one in rollouts())
+    generated = sum(sum(one.generated[:LONGEST]) for one in rollouts())
+    assert metrics["tandem/senior_share"] == pytest.approx(trained / generated)
+
+
+def _untouched(sample: Sample) -> None:
+    sample.mask = [1] * len(sample.mask)
+
+
+def _without_facts(sample: Sample) -> None:
+    del sample.extra["tandem"]
+
+
+def _complement(sample: Sample) -> None:
+    facts = sample.extra["tandem"]
+    facts["authorship"] = ~facts["authorship"]
+    sample.mask = (facts["trained"] & facts["authorship"]).astype(int).tolist()
+
+
+def _other_tokens(sample: Sample) -> None:
+    sample.response_ids = [(token + 1) % 24 for token in sample.response_ids]
+
+
+def _foreign_rules(sample: Sample) -> None:
+    sample.extra["tandem"]["fingerprint"] = "0" * 16
+
+
+def _cut(sample: Sample) -> None:
+    sample.response_ids = sample.response_ids[:-1]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "said"),
+    [
+        (_untouched, AuthorshipError, "response_mask of Response 0 is not what the senior wrote"),
+        (_without_facts, AuthorshipError, "Response 0 has no authorship"),
+        (_complement, AuthorshipError, "is not what its tokens and seeds replay to"),
+        (_other_tokens, AuthorshipError, "is not what its tokens and seeds replay to"),
+        (_foreign_rules, FingerprintError, "generated under the rules 0000"),
+        (_cut, AuthorshipError, "11 response tokens but 12 entries of authorship"),
+    ],
+)
+def test_spoiled_sample_stops_the_update_before_anything_is_learned(
+    spoil: Callable[[Sample], None], error: type[Exception], said: str
+) -> None:
+    trainer = Trainer(rollouts())
+    samples = trainer.samples()
+    spoil(samples[0])
+    with pytest.raises(error, match=said):
+        trainer.update(samples)
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+def test_loop_that_rewrites_what_the_engine_returned_stops() -> None:
+    trainer = Trainer(rollouts()[:1])
+
+    def rewriting(client: Client) -> Sample:
+        sample = loop_of(rollouts()[0], 0)(client)
+        sample.response_ids[3] = (sample.response_ids[3] + 1) % 24
+        return sample
+
+    with pytest.raises(AuthorshipError, match="none of the 1 generate calls"):
+        trainer.run(rewriting, 0, trainer.client)
+
+
+def test_term_that_the_loss_has_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="lambda_jun"):
+        page.TandemTrainer({"lambda_jun": 0.1}, VOCABULARY, None, tiny_model(), LONGEST)
+
+
+def test_update_moves_the_model() -> None:
+    trainer = Trainer(rollouts())
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    trainer.step([loop_of(one, number) for number, one in enumerate(rollouts())])
+    after = list(trainer.model.parameters())
+    assert any(not np.array_equal(a.detach(), b) for a, b in zip(after, before, strict=True))
