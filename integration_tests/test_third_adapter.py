@@ -16,8 +16,8 @@ from tandem_plugin import Vocabulary
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "conformance"))
 
-from adapter_of_the_page import adapter_of_the_page  # noqa: E402
-from toy_trainer import Client, Sample  # noqa: E402
+from adapter_of_the_page import adapter_of_the_page
+from toy_trainer import Client, Sample
 
 FEEDBACK = [11, 12, 13]
 LONGEST = 24

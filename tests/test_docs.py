@@ -41,8 +41,12 @@ def test_cli_page_is_what_the_commands_say(generator: Any):
 
 def test_concepts_page_explains_every_word_of_the_project():
     text = (DOCS / "concepts.md").read_text(encoding="utf-8")
-    words = "senior junior author authorship schedule boundary draw handoff span"
-    assert [word for word in words.split() if f"**{word}**" not in text] == []
+    words = "senior junior author authorship schedule boundary draw handoff span segment prefix"
+    assert [
+        word
+        for word in [*words.split(), "slot", "step authors", "tandem parameters"]
+        if f"**{word}**" not in text
+    ] == []
 
 
 def test_example_of_the_concepts_page_runs(capsys: pytest.CaptureFixture[str]):
