@@ -66,6 +66,12 @@ class TandemConfig(BaseModel):
         description="The weight of the junior-imitation term in a trainer's loss: the mean of the "
         "senior's -log p over the tokens that the junior wrote. 0, as in the paper, leaves it out.",
     )
+    unproven: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description="What a trainer refuses only because nobody has shown that it works in tandem, "
+        "allowed by name; an unknown name is refused with the list.",
+    )
     seed: int = Field(
         0, ge=0, le=MAX_SEED, description="The seed that a trainer derives every tandem seed from."
     )

@@ -17,6 +17,13 @@ def test_defaults_are_the_papers():
     assert config.drafts == 0
 
 
+def test_unproven_names_survive_a_round_trip_through_json():
+    config = TandemConfig.from_mapping({"unproven": ["megatron", "custom_loss"]})
+    assert config.unproven == ("megatron", "custom_loss")
+    assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
+    assert TandemConfig.from_mapping({}).unproven == ()
+
+
 def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
     assert TandemConfig.from_mapping({"mode": "speculative"}).drafts == 4
     settings = {"mode": "speculative", "num_draft_tokens": 7}
@@ -66,6 +73,8 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
         ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1: Input should be greater than or equal"),
         ({"lambda_jun": float("nan")}, "tandem.lambda_jun=nan: Input should be"),
+        ({"unproven": "megatron"}, "tandem.unproven='megatron': Input should be a valid tuple"),
+        ({"unproven": [1]}, r"tandem.unproven.0=1: Input should be a valid string"),
         ({"lambda_jun": "0.2"}, "tandem.lambda_jun='0.2': Input should be a valid number"),
         ({"seed": -1}, "tandem.seed=-1: Input should be greater than or equal to 0"),
         ({"seed": MAX_SEED + 1}, f"tandem.seed={MAX_SEED + 1}: Input should be less than or equal"),
