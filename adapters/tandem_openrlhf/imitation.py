@@ -1,15 +1,13 @@
 """The junior-imitation term on its way through OpenRLHF's optimizer step.
 
 OpenRLHF's actor gives log-probabilities of masked-in tokens only, and computes and spends its loss
-in one method. So one object accompanies a micro-batch through that method: the forward pass leaves
-the log-probabilities of the junior's tokens with it, and the backward pass takes the term from it.
+in one method. So one object stands at both ends of that method: the forward pass leaves the
+log-probabilities of the junior's tokens with it, and the backward pass takes the term from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import tee
 from typing import Any
 
@@ -18,8 +16,6 @@ from tandem_plugin.training.fields import JUNIOR_MASK
 from tandem_plugin.training.imitation import imitation_loss
 
 __all__ = ["TOKENS", "Imitation", "counted_windows", "dynamic_counts"]
-
-_current: ContextVar[Imitation | None] = ContextVar("imitation", default=None)
 
 TOKENS = "tandem_junior_tokens"
 """The attribute of a micro-batch for the number of tokens to imitate in its optimizer step."""
@@ -39,20 +35,6 @@ class Imitation:
         self._log_probs: Any = None
         self.loss: Any = None
         """The term without its weight, once the backward pass took it."""
-
-    @staticmethod
-    def current() -> Imitation | None:
-        """That of the micro-batch which this process computes now, if it has one."""
-        return _current.get()
-
-    @contextmanager
-    def accompany(self) -> Iterator[None]:
-        """Be the current one within."""
-        token = _current.set(self)
-        try:
-            yield
-        finally:
-            _current.reset(token)
 
     def widened(self, forward: Callable[[Any], tuple[Any, Any]], action_mask: Any) -> Any:
         """What ``forward(mask)`` gives for ``action_mask``, having kept what the junior wrote."""

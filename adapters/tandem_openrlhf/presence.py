@@ -6,15 +6,23 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
-from tandem_openrlhf.settings import tandem_config
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import check_in_place, is_in_place
+from tandem_plugin.patching.subclasses import is_ours
 from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.training.command import tandem_config
 
-__all__ = ["FAILURE", "FRAMEWORK", "MEND", "check_driver", "check_worker", "confirm_in_actors"]
+__all__ = [
+    "FAILURE",
+    "FRAMEWORK",
+    "MEND",
+    "check_driver",
+    "check_parts",
+    "check_worker",
+    "confirm_at_start",
+]
 
 FRAMEWORK = "OpenRLHF"
 """As :mod:`tandem_plugin.patching.in_place` knows it."""
@@ -24,11 +32,7 @@ FAILURE = "TANDEM_NOT_READY"
 
 MEND = 'Install OpenRLHF 0.11.2: pip install "openrlhf==0.11.2".'
 
-_DRIVERS = (
-    "openrlhf.utils.deepspeed.deepspeed",
-    "openrlhf.trainer.ray.vllm_engine",
-    "openrlhf.trainer.ray.ppo_actor",
-)
+_DRIVERS = ("openrlhf.trainer.ray.vllm_engine", "openrlhf.trainer.ray.ppo_actor")
 """What OpenRLHF's command has imported when it starts Ray (0.11.2)."""
 
 
@@ -43,24 +47,17 @@ def check_driver() -> None:
         )
 
 
-def confirm_in_actors(module: ModuleType) -> None:
-    """Let every actor of a run begin only in a worker process that was made ready for tandem.
+def confirm_at_start(kind: Any) -> None:
+    """Let an actor of a run begin only in a worker process that was made ready for tandem.
 
-    Touches: ``__init__`` of the classes behind a module's Ray actors, with which the driver sends
-    each actor the check of its process. Why: what is taken out of a job's runtime environment, no
-    worker misses, and one without patches trains on the junior's tokens. Goes when: Ray tells a
-    driver which of its workers called their setup hook.
+    kind: the class behind a Ray actor class, with which the driver sends each actor the check of
+    its process. Why: what is taken out of a job's runtime environment, no worker misses, and one
+    without patches trains on the junior's tokens. Goes when: Ray tells a driver which of its
+    workers called their setup hook.
     """
+    name = kind.__name__
     config = tandem_config()
     settings = None if config is None else config.settings()
-    for actor in list(vars(module).values()):
-        metadata = getattr(actor, "__ray_metadata__", None)
-        if metadata is not None and metadata.modified_class.__module__ == module.__name__:
-            _confirm_at_start(metadata.modified_class, settings)
-
-
-def _confirm_at_start(kind: Any, settings: Mapping[str, Any] | None) -> None:
-    name = kind.__name__
 
     def init(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
         check_worker(name, settings)
@@ -72,6 +69,18 @@ def _confirm_at_start(kind: Any, settings: Mapping[str, Any] | None) -> None:
 
     is_async = inspect.iscoroutinefunction(kind.__init__)
     wrap_once(kind, "__init__", init_engine if is_async else init)
+
+
+def check_parts(*parts: Any) -> None:
+    """Raise :class:`EngineError` for a part of a trainer that is not of a subclass of tandem's."""
+    for part in parts:
+        if not is_ours(part):
+            kind = f"{type(part).__module__}.{type(part).__qualname__}"
+            raise EngineError(
+                f"The run asks for tandem, but {kind} is in the place of tandem's: something in "
+                f"the trainer's process put it there. Remove it, or derive it from the class that "
+                "it replaces. Nothing was trained."
+            )
 
 
 def check_worker(actor: str, settings: Mapping[str, Any] | None) -> None:

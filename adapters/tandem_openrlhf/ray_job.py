@@ -16,10 +16,10 @@ from typing import Any
 
 from tandem_openrlhf import patches
 from tandem_openrlhf.presence import FAILURE, check_driver
-from tandem_openrlhf.settings import VARIABLE
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.training.command import VARIABLE
 
 __all__ = ["amended", "start_jobs_in_tandem", "worker_hook"]
 

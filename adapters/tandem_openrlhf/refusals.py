@@ -2,7 +2,8 @@
 
 A tandem run trains through a mask with holes. What is listed as sound was read in OpenRLHF 0.11.2
 (``trainer/ppo_utils/experience_maker.py`` and ``models/loss.py``); what is broken is listed with
-the reason; what is neither was not looked at, and is refused as unproven.
+the reason, and cannot be allowed; what is neither was not looked at, and is refused as unproven
+unless the run allows it by name (:data:`UNPROVEN`).
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import check_version, installed_version
+from tandem_plugin.patching.versions import check_version, installed_version, judge_version
 from tandem_plugin.schedules import takes_training_step
-from tandem_plugin.training.settings import check_settings, check_text_model
+from tandem_plugin.training.settings import check_text_model
+from tandem_plugin.training.unproven import Unproven
 
 __all__ = [
     "BROKEN_ESTIMATORS",
     "GROUPLESS_ESTIMATORS",
     "SOUND_ESTIMATORS",
+    "UNPROVEN",
     "check_models",
     "check_run",
     "check_versions",
@@ -44,43 +47,62 @@ GROUPLESS_ESTIMATORS = ("reinforce", "flash_reinforce")
 
 _SOUND_LOSSES = ("ppo", "gspo")
 
+UNPROVEN = {
+    "estimator": "an advantage estimator that tandem was not tested with",
+    "loss": "a policy loss that it was not tested with",
+    "version": "another series of OpenRLHF",
+}
+"""What a run may be allowed by ``tandem.unproven``, and what each name stands for."""
 
-def check_versions() -> list[str]:
+
+def check_versions(tandem: TandemConfig) -> list[str]:
     """The warnings of ``tandem doctor`` about OpenRLHF's and vLLM's versions.
 
     Raises :class:`ConfigError` where OpenRLHF is not installed, or of a version with which nothing
-    is started.
+    is started unless the run allows it.
     """
-    installed = {name: installed_version(name) for name in ("openrlhf", "vllm")}
-    if installed["openrlhf"] is None:
+    openrlhf, vllm = installed_version("openrlhf"), installed_version("vllm")
+    if openrlhf is None:
         raise ConfigError(
             'OpenRLHF is not installed in this Python. Install it: pip install "openrlhf==0.11.2" '
             "(docs/openrlhf.md)."
         )
-    warnings = [check_version(name, found) for name, found in installed.items() if found]
+    unproven = Unproven(tandem, UNPROVEN)
+    verdict = judge_version("openrlhf", openrlhf, f"openrlhf {openrlhf}")
+    if verdict.status == "problem":
+        unproven.check("version", f"{verdict.message} Its insides may be others: {verdict.mend}.")
+        warnings = unproven.warnings
+    else:
+        warnings = [check_version("openrlhf", openrlhf)]
+    if vllm:
+        warnings.append(check_version("vllm", vllm))
     return [warning for warning in warnings if warning]
 
 
-def check_run(args: Any, tandem: TandemConfig) -> None:
+def check_run(args: Any, tandem: TandemConfig) -> Unproven:
     """Raise :class:`ConfigError` for the first argument of a run that does not go with tandem.
 
-    args: OpenRLHF's arguments, as its command hands them to the trainer.
+    args: OpenRLHF's arguments, in the form in which its command hands them to the trainer. Returns
+    what the run makes use of that nobody has shown to work. What the driver alone can see, settings
+    and models, is not looked at here.
     """
-    _check_estimator(args.algo.advantage)
-    _check_losses(args)
+    unproven = Unproven(tandem, UNPROVEN)
+    _check_estimator(args.algo.advantage, unproven)
+    _check_losses(args, unproven)
     _check_rollout(args)
     _check_schedule(args, tandem)
-    check_settings(tandem)
+    return unproven
 
 
 def check_models(args: Any, tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
-    check_text_model("--actor.model_name_or_path", args.actor.model_name_or_path)
+    if args.actor.model_name_or_path:
+        check_text_model("--actor.model_name_or_path", args.actor.model_name_or_path)
     if tandem.junior:
         check_text_model("--tandem.junior", tandem.junior)
 
 
-def _check_estimator(advantage: Any) -> None:
+def _check_estimator(advantage: Any, unproven: Unproven) -> None:
     flag, name = "--algo.advantage.estimator", advantage.estimator
     if name in BROKEN_ESTIMATORS:
         raise ConfigError(
@@ -88,9 +110,10 @@ def _check_estimator(advantage: Any) -> None:
             f"{', '.join(SOUND_ESTIMATORS)}."
         )
     if name not in SOUND_ESTIMATORS:
-        raise ConfigError(
+        unproven.check(
+            "estimator",
             f"{flag} {name} was not tested with tandem, which trains through a mask with holes. "
-            f"Use one of: {', '.join(SOUND_ESTIMATORS)}."
+            f"Use one of: {', '.join(SOUND_ESTIMATORS)}.",
         )
     if name == "reinforce" and advantage.gamma != 1:
         raise ConfigError(
@@ -100,11 +123,12 @@ def _check_estimator(advantage: Any) -> None:
         )
 
 
-def _check_losses(args: Any) -> None:
+def _check_losses(args: Any, unproven: Unproven) -> None:
     if args.actor.policy_loss_type not in _SOUND_LOSSES:
-        raise ConfigError(
+        unproven.check(
+            "loss",
             f"--actor.policy_loss_type {args.actor.policy_loss_type} was not tested with tandem. "
-            f"Use one of: {', '.join(_SOUND_LOSSES)}."
+            f"Use one of: {', '.join(_SOUND_LOSSES)}.",
         )
     if args.algo.kl.target:
         raise ConfigError(

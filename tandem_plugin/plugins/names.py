@@ -19,6 +19,7 @@ TAKEN = frozenset(
         "adaptive_drafts",
         "validation",
         "lambda_jun",
+        "unproven",
         "seed",
         "record",
         "require",

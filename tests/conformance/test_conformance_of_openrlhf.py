@@ -201,8 +201,6 @@ def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradi
 
         kept, _ = imitation.widened(forward, response.action_mask)
         assert kept.equal(log_probs[row : row + 1, :length] * response.action_mask.float())
-        with imitation.accompany():
-            assert Imitation.current() is imitation
         loss = imitation.added_to(loss)
     loss.backward()
     reference = reference_gradients(rollouts(), "token-mean", 1e-9, LAMBDA_JUN)

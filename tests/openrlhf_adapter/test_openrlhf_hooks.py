@@ -9,8 +9,10 @@ import importlib.util
 import pytest
 from foreign_source import function_of, source_of
 
-from tandem_openrlhf.patches import PATCHES
+from tandem_openrlhf.arguments import CHECKED
+from tandem_openrlhf.patches import patches_of
 from tandem_openrlhf.presence import _DRIVERS
+from tandem_plugin import TandemConfig
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
 
@@ -19,39 +21,49 @@ pytestmark = pytest.mark.skipif(
     reason="OpenRLHF is not installed: make test-openrlhf",
 )
 
-STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
-AGENT = "openrlhf.utils.agent"
+ENGINE = "openrlhf.trainer.ray.vllm_engine"
+EXPERIENCE = "openrlhf.trainer.ppo_utils.experience"
 SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
 MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 ACTOR = "openrlhf.trainer.ray.ppo_actor"
+TRAINER = "openrlhf.trainer.ppo_trainer"
+ASYNC = "openrlhf.trainer.ppo_trainer_async"
 
 HOOKS = [
-    (STRATEGY, "DeepspeedStrategy.__init__", ["self"], False),
-    (STRATEGY, "DeepspeedStrategy.backward", ["self", "loss", "model"], False),
-    (AGENT, "SingleTurnAgentExecutor.execute", ["self", "prompt", "label"], True),
-    (AGENT, "MultiTurnAgentExecutor.execute", ["self", "prompt", "label"], True),
+    (ENGINE, "RolloutRayActor.__init__", ["self"], True),
+    (ENGINE, "RolloutRayActor.generate", ["self", "prompt_token_ids", "sampling_params"], True),
+    (ENGINE, "RolloutRayActor.get_num_unfinished_requests", ["self"], False),
+    (ENGINE, "RolloutRayActor.update_weight", ["self", "name"], True),
+    (ENGINE, "create_vllm_engines", ["num_engines"], False),
     (SAMPLES, "SamplesGenerator._dispatch_prompts_to_vllm", ["self", "prompts", "labels"], False),
     (SAMPLES, "SamplesGenerator.generate_eval_samples", ["self"], False),
     (SAMPLES, "SamplesGenerator._process_response_into_experience", ["self", "response"], False),
     (MAKER, "RemoteExperienceMaker.__init__", ["self"], False),
     (MAKER, "RemoteExperienceMaker.make_experience_batch", ["self", "rollout_samples"], False),
-    ("openrlhf.trainer.ppo_trainer", "BasePPOTrainer.init_checkpoint_states", ["self"], False),
-    ("openrlhf.trainer.ppo_trainer", "BasePPOTrainer.train_step", ["self"], False),
+    (TRAINER, "BasePPOTrainer.init_checkpoint_states", ["self"], False),
+    (TRAINER, "BasePPOTrainer.train_step", ["self"], False),
     (
-        "openrlhf.trainer.ppo_trainer_async",
+        ASYNC,
         "GenerateSamplesActor.fit",
         ["self", "episode", "total_consumed_prompts"],
         False,
     ),
     ("openrlhf.models.utils", "masked_mean", ["tensor", "mask", "dim"], False),
     (
-        "openrlhf.models.loss",
-        "aggregate_loss",
-        ["loss", "loss_mask", "token_level_loss", "dp_size", "batch_num_tokens"],
+        ACTOR,
+        "ActorPPOTrainer.training_step",
+        ["self", "experience", "kl_ctl", "step", "loss_batch_info"],
         False,
     ),
-    (ACTOR, "ActorPPOTrainer.training_step", ["self", "experience", "kl_ctl", "step"], False),
+    (ACTOR, "ActorPPOTrainer._init_vllm_sync_group", ["self", "backend"], False),
     ("openrlhf.models.actor", "Actor.forward", ["self", "sequences", "action_mask"], False),
+    (
+        "openrlhf.utils.deepspeed.deepspeed",
+        "DeepspeedStrategy.backward",
+        ["self", "loss", "model"],
+        False,
+    ),
+    ("openrlhf.utils.loss_utils", "get_loss_batch_info", ["strategy", "loss_mask"], False),
     (
         "openrlhf.utils.loss_utils",
         "iter_grad_accum_global_norm",
@@ -64,10 +76,11 @@ HOOKS = [
         ["self", "strategy"],
         False,
     ),
-    ("openrlhf.trainer.ppo_utils.experience", "tensor_field", ["role"], False),
-    ("openrlhf.trainer.ray.vllm_engine", "create_vllm_engines", ["num_engines"], False),
-    ("openrlhf.trainer.ray.vllm_engine", "RolloutRayActor.update_weight", ["self", "name"], True),
+    (EXPERIENCE, "tensor_field", ["role"], False),
 ]
+
+
+EVERY = patches_of(TandemConfig.from_mapping({"lambda_jun": 0.1}))
 
 
 @pytest.mark.parametrize(("module", "path", "arguments", "is_async"), HOOKS)
@@ -78,17 +91,43 @@ def test_hook_is_where_it_was(module: str, path: str, arguments: list[str], is_a
 
 
 def test_every_patched_module_is_among_the_hooks() -> None:
-    assert {module for module, _ in PATCHES} <= {module for module, *_ in HOOKS}
+    assert {module for module, _ in EVERY} <= {module for module, *_ in HOOKS}
 
 
 def test_names_that_a_patch_replaces_in_a_module_are_looked_up_there() -> None:
     assert "iter_grad_accum_global_norm(" in source_of(ACTOR)
-    assert "RolloutRayActor.options(" in source_of("openrlhf.trainer.ray.vllm_engine")
-    assert "class Experience:" in source_of("openrlhf.trainer.ppo_utils.experience")
+    assert "RolloutRayActor.options(" in source_of(ENGINE)
+    assert "await self.llm.is_sleeping()" in source_of(ENGINE)
+    assert "self.executor.execute(" in source_of(ENGINE)
+    assert "class Experience:" in source_of(EXPERIENCE)
+    assert "self.trainer = ActorPPOTrainer(" in source_of(ACTOR)
+    assert "self.experience_maker = RemoteExperienceMaker(" in source_of(TRAINER)
+    for trainer in (TRAINER, ASYNC):
+        assert "self.samples_generator = SamplesGenerator(" in source_of(trainer)
+
+
+def test_arguments_that_tandem_reads_first_have_openrlhfs_types_and_defaults() -> None:
+    tree = ast.parse(source_of("openrlhf.cli.train_ppo_ray"))
+    theirs = {}
+    for node in ast.walk(tree):
+        is_flag = isinstance(node, ast.Call) and ast.unparse(node.func) == "parser.add_argument"
+        if is_flag and isinstance(node.args[0], ast.Constant):
+            said = {one.arg: ast.unparse(one.value) for one in node.keywords}
+            theirs[node.args[0].value] = {
+                name: said[name] for name in ("type", "action", "default") if name in said
+            }
+    ours = {
+        flag: {
+            name: value.__name__ if isinstance(value, type) else repr(value)
+            for name, value in options.items()
+        }
+        for flag, options in CHECKED.items()
+    }
+    assert ours == {flag: theirs[flag] for flag in CHECKED}
 
 
 def test_patches_wait_for_modules_that_exist() -> None:
-    assert missing_modules(module for module, _ in PATCHES) == []
+    assert missing_modules(module for module, _ in EVERY) == []
     assert missing_modules(_DRIVERS) == []
     assert missing_modules(["openrlhf.trainer.ray.renamed"]) == ["openrlhf.trainer.ray.renamed"]
 

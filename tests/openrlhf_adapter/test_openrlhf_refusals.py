@@ -11,6 +11,7 @@ import pytest
 from tandem_openrlhf.refusals import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
+    UNPROVEN,
     check_models,
     check_run,
     check_versions,
@@ -81,12 +82,6 @@ def test_multimodal_models_are_refused(tmp_path: Path) -> None:
         check_models(arguments(actor__model_name_or_path=str(tmp_path)), WORD)
 
 
-def test_junior_that_is_not_there_is_refused() -> None:
-    config = TandemConfig.from_mapping({"schedule": "word", "junior": "/nowhere"})
-    with pytest.raises(ConfigError, match=r"tandem\.junior='/nowhere' does not exist"):
-        check_run(arguments(), config)
-
-
 def test_no_estimator_is_both_sound_and_broken() -> None:
     assert not set(SOUND_ESTIMATORS) & set(BROKEN_ESTIMATORS)
 
@@ -96,6 +91,38 @@ def test_other_series_are_refused(version: str, monkeypatch: pytest.MonkeyPatch)
     installed = {"openrlhf": version, "vllm": "0.29.0"}
     monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", installed.get)
     with pytest.raises(ConfigError, match=f"openrlhf {version} is not a version .*0\\.11\\.2"):
-        check_versions()
+        check_versions(WORD)
+    (warning,) = check_versions(allowing("version"))
+    assert f"openrlhf {version} is not a version" in warning
+    assert "NOBODY HAS SHOWN" in warning
     installed["openrlhf"] = "0.11.2"
-    assert check_versions() == []
+    assert check_versions(WORD) == []
+
+
+def allowing(*names: str) -> TandemConfig:
+    return TandemConfig.from_mapping({"schedule": "word", "unproven": list(names)})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("estimator", {"algo__advantage__estimator": "newer"}),
+        ("loss", {"actor__policy_loss_type": "newer"}),
+    ],
+)
+def test_what_was_not_tested_can_be_allowed_by_name_and_is_said(
+    name: str, changes: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match=f"add {name} to tandem.unproven"):
+        check_run(arguments(**changes), WORD)
+    check_run(arguments(**changes), allowing(name)).say()
+    assert "newer was not tested with tandem" in capsys.readouterr().err
+    check_run(arguments(), allowing(name)).say()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_known_to_be_wrong_cannot_be_allowed() -> None:
+    with pytest.raises(ConfigError, match="estimator gae does not work with tandem"):
+        check_run(arguments(algo__advantage__estimator="gae"), allowing(*UNPROVEN))
+    with pytest.raises(ConfigError, match=r"could be: estimator .*, loss .*, version"):
+        check_run(arguments(), allowing("gae"))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tandem_openrlhf import patches
-from tandem_openrlhf.validation import ANSWERER, named_metrics
-from tandem_plugin import TandemConfig
+from tandem_openrlhf.patches.generation import ANSWERER, named_metrics, place_prompts
+from tandem_plugin.training.command import VARIABLE
 from tandem_plugin.training.validation import answerers
 
 
@@ -39,20 +39,16 @@ def test_every_prompt_is_walked_through_once_an_answerer(
     validation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SamplesGenerator:
-        def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any) -> None:
-            """Not under test."""
-
-        def _process_response_into_experience(self, response: Any) -> None:
-            """Not under test."""
-
         def generate_eval_samples(self, **options: Any) -> list[Any]:
             assert options == {"temperature": 0.6}
-            return [SimpleNamespace(**place) for place in self._tandem.take(2)]  # type: ignore[attr-defined]
+            return [SimpleNamespace(**place) for place in self.numbering.take(2)]  # type: ignore[attr-defined]
 
-    config = TandemConfig.from_mapping({}).model_copy(update={"validation": validation})
-    monkeypatch.setattr(patches, "_config", lambda: config)
-    patches.place_prompts(SimpleNamespace(SamplesGenerator=SamplesGenerator))  # type: ignore[arg-type]
-    samples = SamplesGenerator().generate_eval_samples(temperature=0.6)
+    monkeypatch.setenv(VARIABLE, json.dumps({"validation": validation}))
+    module: Any = SimpleNamespace(SamplesGenerator=SamplesGenerator)
+    for _ in range(2):
+        place_prompts(module)
+    assert module.SamplesGenerator.__mro__[1] is SamplesGenerator  # put in place once
+    samples = module.SamplesGenerator().generate_eval_samples(temperature=0.6)
     walks = answerers(validation)
     assert [getattr(sample, ANSWERER) for sample in samples] == [w for w in walks for _ in "ab"]
     assert [sample.prompt for sample in samples] == [0, 1] * len(walks)

@@ -1,8 +1,8 @@
-"""The tandem settings of an OpenRLHF run: from its command line and from the environment.
+"""The tandem settings of a run whose trainer has no place for them: its command's and a variable's.
 
 The environment variable ``TANDEM_CONFIG`` holds them as a JSON object, or the path of a file with
 one; flags ``--tandem.NAME VALUE`` of the command are laid over it. Every process of a run reads the
-variable, which the driver's Ray hook brings to them as JSON.
+variable, which the driver brings to them as JSON.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.errors import ConfigError, EngineError, shown
 
-__all__ = ["PREFIX", "VARIABLE", "environment_settings", "split_arguments", "tandem_config"]
+__all__ = [
+    "PREFIX",
+    "VARIABLE",
+    "environment_settings",
+    "running_config",
+    "split_arguments",
+    "tandem_config",
+]
 
 VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
@@ -31,6 +38,17 @@ def tandem_config(environ: Mapping[str, str] = os.environ) -> TandemConfig | Non
     """
     settings = environment_settings(environ)
     return None if settings is None else TandemConfig.from_mapping(settings)
+
+
+def running_config() -> TandemConfig:
+    """The checked settings of a run in tandem; :class:`EngineError` where the process lost them."""
+    config = tandem_config()
+    if config is None:
+        raise EngineError(
+            f"{VARIABLE} is not set in this process, though the job runs in tandem: something "
+            "removed it from the job's runtime environment."
+        )
+    return config
 
 
 def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any] | None:

@@ -1,0 +1,43 @@
+"""Every touch on OpenRLHF's internals, by area, each with what, why and when it can go.
+
+A patch waits for its module to be imported, so that it costs a process that never imports it
+nothing. Patches are put in place only in the processes of a run in tandem
+(:mod:`~tandem_openrlhf.ray_job`); one that fails there fails the import, and with it the run. All
+were written against OpenRLHF 0.11.2, and hold for 0.11.0 and 0.11.1. Those of ``lambda_jun`` are
+loaded only where it is above 0. A test holds the patched symbols against what is changed.
+"""
+
+from __future__ import annotations
+
+from tandem_openrlhf.patches import generation, training
+from tandem_openrlhf.presence import FRAMEWORK, MEND
+from tandem_openrlhf.refusals import check_versions
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.patching.in_place import put_in_place
+from tandem_plugin.patching.subclasses import Patch
+from tandem_plugin.training.command import running_config
+
+__all__ = ["PATCHES", "apply", "patches_of"]
+
+PATCHES: tuple[tuple[str, Patch], ...] = generation.PATCHES + training.PATCHES
+"""(module of OpenRLHF, patch that is applied once it is imported), of every run."""
+
+
+def apply() -> None:
+    """Put every patch of the run in place, now or when its module is imported; repeatable.
+
+    Raises :class:`ConfigError` for an OpenRLHF that the adapter was not tested with, and
+    :class:`EngineError` for one without a module that is patched.
+    """
+    config = running_config()
+    check_versions(config)
+    put_in_place(FRAMEWORK, patches_of(config), MEND)
+
+
+def patches_of(config: TandemConfig) -> tuple[tuple[str, Patch], ...]:
+    """The patches of a run with these settings, in the order in which they are applied."""
+    if not config.lambda_jun:
+        return PATCHES
+    from tandem_openrlhf.patches import imitation
+
+    return PATCHES + imitation.PATCHES

@@ -1,0 +1,153 @@
+"""What stands before a user's agent executor, and what is put in the place of foreign classes."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_openrlhf.executor import TandemExecutor
+from tandem_openrlhf.patches.training import train_on_masks_with_holes
+from tandem_openrlhf.places import PLACE, Numbering, Place
+from tandem_openrlhf.presence import check_parts
+from tandem_openrlhf.trajectory import FACTS
+from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
+
+PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
+PROMPT = [1, 2, 3]
+
+
+class UsersExecutor:
+    """An agent of one call, which changes the parameters that it is given."""
+
+    name = "the user's"
+
+    async def execute(
+        self, prompt: Any, sampling_params: Any, hf_tokenizer: Any, llm_engine: Any, images: Any
+    ) -> dict[str, Any]:
+        sampling_params.max_tokens = 3
+        assert llm_engine.llm == "the engine's own"
+        output = await llm_engine.generate(PROMPT, sampling_params)
+        response = output.outputs[0].token_ids
+        return {
+            "prompt": prompt,
+            "observation_tokens": PROMPT + response,
+            "action_ranges": [(3, 3 + len(response))],
+            "rollout_log_probs": None,
+        }
+
+
+class Engine:
+    llm = "the engine's own"
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        self.asked.append(copy.deepcopy(params))
+        response = np.random.default_rng(len(self.asked)).integers(0, 24, 20).tolist()
+        return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
+
+
+def executor() -> TandemExecutor:
+    """That of an engine which runs in tandem."""
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 4, "seed": 9})
+    made = TandemExecutor(UsersExecutor(), config)
+    made._rules = TandemRules(config, Vocabulary(PIECES, "a test"))
+    return made
+
+
+def asked(made: TandemExecutor, engine: Any, params: Any) -> Any:
+    return made.execute(
+        prompt="p", sampling_params=params, hf_tokenizer=None, llm_engine=engine, images=None
+    )
+
+
+def test_every_sample_of_a_prompt_is_a_trajectory_of_its_own() -> None:
+    made, engine = executor(), Engine()
+    (place,) = Numbering(next_prompt=5).take(1)
+    shared = SimpleNamespace(extra_args={"other": 1, PLACE: place}, max_tokens=8)
+
+    async def both() -> Any:
+        return await asyncio.gather(asked(made, engine, shared), asked(made, engine, shared))
+
+    responses = asyncio.run(both())
+    assert shared.max_tokens == 8
+    seeds = [Place("training", 5, sample, 0).seed(9, 0) for sample in range(2)]
+    for response, params, seed in zip(responses, engine.asked, seeds, strict=True):
+        assert params.extra_args["other"] == 1
+        assert params.extra_args["tandem"]["seed"] == seed
+        assert PLACE not in params.extra_args
+        senior = made._rules.default.replay(response["observation_tokens"][3:], seed)  # type: ignore[union-attr]
+        bits = np.zeros(23, dtype=int)
+        for start, stop in response["action_ranges"]:
+            bits[start:stop] = 1
+        assert bits[3:].tolist() == senior.tolist()
+        assert response[FACTS].passages == ((seed, 3, 23),)
+    assert made.name == "the user's"
+
+
+def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    config = TandemConfig.from_mapping({"schedule": "word"})
+    plain = SimpleNamespace(model_config=SimpleNamespace(architectures=["Qwen3ForCausalLM"]))
+    engine = SimpleNamespace(llm=SimpleNamespace(vllm_config=plain))
+    with pytest.raises(EngineError, match="the vLLM engine does not run in tandem"):
+        asyncio.run(asked(TandemExecutor(UsersExecutor(), config), engine, None))
+
+
+class TheirTrainer:
+    """As OpenRLHF's, of a loss that is the mask's sum."""
+
+    def __init__(self, strategy: Any, vllm_engines: Any = None) -> None:
+        self.vllm_engines = vllm_engines
+
+    def training_step(self, experience: Any, kl_ctl: float, step: int, info: Any) -> Any:
+        tokens = experience.action_mask.sum()
+        loss = tokens / info["batch_num_tokens"] * info["dp_size"] / info["global_batch_size"]
+        return {"metrics": {"policy_loss": loss}, "num_action_tokens": float(tokens)}
+
+
+def trainer() -> Any:
+    module: Any = SimpleNamespace(ActorPPOTrainer=TheirTrainer)
+    for _ in range(2):
+        train_on_masks_with_holes(module)
+    assert module.ActorPPOTrainer.__bases__ == (TheirTrainer,)  # put in place once
+    assert module.ActorPPOTrainer.__qualname__ == "TheirTrainer"
+    return module.ActorPPOTrainer
+
+
+def stepped(mask: list[int], tokens: float, rows: float) -> Any:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    info = {
+        "dp_size": 2,
+        "batch_num_tokens": torch.tensor(tokens),
+        "global_batch_size": torch.tensor(rows),
+    }
+    experience = SimpleNamespace(action_mask=torch.tensor([mask]))
+    return trainer()("strategy").training_step(experience, 0.0, 0, info)
+
+
+def test_step_without_a_trained_token_loses_nothing_and_divides_by_nothing() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    status = stepped([0, 0], 0.0, 0.0)
+    assert status["metrics"]["policy_loss"] == 0
+    assert 0 < status["num_action_tokens"] < 1e-20
+    status = stepped([1, 1], 4.0, 2.0)
+    assert status["metrics"]["policy_loss"] == 2 / 4.0 * 2 / 2.0
+    assert status["num_action_tokens"] == 2
+
+
+def test_part_of_a_trainer_that_is_not_tandems_stops_it() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+
+    class Derived(trainer()):  # type: ignore[misc]
+        """What a user derives from the class that is in place."""
+
+    check_parts(Derived("strategy"))
+    with pytest.raises(EngineError, match=r"TheirTrainer is in the place of tandem's"):
+        check_parts(Derived("strategy"), TheirTrainer("strategy"))

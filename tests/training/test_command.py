@@ -1,0 +1,82 @@
+"""Where the settings of a run come from whose trainer has no place for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.training.command import VARIABLE, split_arguments, tandem_config
+
+
+def test_flags_are_taken_out_and_everything_else_stays_in_order() -> None:
+    settings, others = split_arguments(
+        ["--tandem.schedule", "word", "--train.seed", "3", "--tandem.p=0.3", "--flag", "-x"]
+    )
+    assert settings == {"schedule": "word", "p": 0.3}
+    assert others == ["--train.seed", "3", "--flag", "-x"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--tandem.p"], "--tandem.p has no value"),
+        (["--tandem.p", "--train.seed", "3"], "--tandem.p has no value"),
+        (["--tandem.p", "0.3", "--tandem.p=0.4"], "--tandem.p is given twice"),
+    ],
+)
+def test_flag_without_a_value_or_given_twice_is_refused(
+    arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        split_arguments(arguments)
+
+
+def test_values_may_be_numbers_words_null_and_negative() -> None:
+    settings, _ = split_arguments(
+        ["--tandem.junior", "null", "--tandem.cap=8", "--tandem.boundaries", "step"]
+    )
+    assert settings == {"junior": None, "cap": 8, "boundaries": "step"}
+
+
+def test_values_of_any_size_are_text_that_the_settings_refuse() -> None:
+    for value in ("[" * 100_000, "9" * 5_000):
+        settings, _ = split_arguments([f"--tandem.p={value}"])
+        with pytest.raises(ConfigError, match="is not a probability"):
+            TandemConfig.from_mapping(settings)
+
+
+def test_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tandem.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="neither a JSON object nor a file that can be read"):
+        tandem_config({VARIABLE: str(tmp_path / "tandem.json")})
+
+
+def test_environment_holds_json_or_the_path_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tandem.json"
+    file.write_text('{"schedule": "chunk"}')
+    assert tandem_config({}) is None
+    assert tandem_config({VARIABLE: " "}) is None
+    for value, expected in (('{"p": 0.25}', "word"), (str(file), "chunk")):
+        config = tandem_config({VARIABLE: value})
+        assert config is not None
+        assert config.schedule == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("/nowhere/tandem.json", "neither a JSON object nor a file"),
+        ("{schedule: word}", "does not hold JSON"),
+        ('{"schedule": "words"}', "schedule='words' does not exist"),
+        ('{"p": 2}', "p=2"),
+        (f'{{"p": {"[" * 100_000}', "does not hold JSON"),
+        (f'{{"seed": {"9" * 5_000}}}', "does not hold JSON"),
+        ("n" * 5_000, "neither a JSON object nor a file"),
+        ("a\0b", "neither a JSON object nor a file"),
+    ],
+)
+def test_wrong_environment_is_refused_with_a_sentence(value: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        tandem_config({VARIABLE: value})
