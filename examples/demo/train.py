@@ -201,10 +201,12 @@ def verl_command(
 def verl_environment(paths: Paths, mark: str) -> dict[str, str]:
     """The environment of a run: this process's, a CPU platform for verl, nothing online."""
     threads = str(os.cpu_count() or 1)
+    paths_of_modules = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         _RUN_MARK: mark,
-        "VERL_USE_EXTERNAL_MODULES": "tandem_verl.cpu",
+        "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
+        "PYTHONPATH": os.pathsep.join(path for path in paths_of_modules if path),
         "VERL_PLATFORM": "cpu",
         "VERL_FILE_LOGGER_PATH": str(paths.metrics),
         "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -156,8 +156,10 @@ class VerlBench:
         return VerlRun(**vars(run))
 
     def _environment(self, out: Path, hooks: list[str]) -> dict[str, str]:
-        modules = ["tandem_verl.cpu", *(f"support.{hook}" for hook in hooks)]
-        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        modules = ["verl_on_cpu", *(f"support.{hook}" for hook in hooks)]
+        tests = Path(__file__).parents[1]
+        demo = tests.parent / "examples" / "demo"
+        paths = [str(tests), str(demo), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),

