@@ -201,7 +201,7 @@ def verl_command(
 def verl_environment(paths: Paths, mark: str) -> dict[str, str]:
     """The environment of a run: this process's, a CPU platform for verl, nothing online."""
     threads = str(os.cpu_count() or 1)
-    paths_of_modules = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths_of_modules = [str(Path(__file__).parent / "on_cpu"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         _RUN_MARK: mark,

@@ -158,8 +158,8 @@ class VerlBench:
     def _environment(self, out: Path, hooks: list[str]) -> dict[str, str]:
         modules = ["verl_on_cpu", *(f"support.{hook}" for hook in hooks)]
         tests = Path(__file__).parents[1]
-        demo = tests.parent / "examples" / "demo"
-        paths = [str(tests), str(demo), os.environ.get("PYTHONPATH", "")]
+        on_cpu = tests.parent / "examples" / "demo" / "on_cpu"
+        paths = [str(tests), str(on_cpu), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),

