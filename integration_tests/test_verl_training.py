@@ -234,6 +234,30 @@ def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> N
         assert ("actor/junior_imitation_loss" in logged) is bool(imitated)
 
 
+@pytest.mark.long
+def test_gradient_with_the_junior_imitated(
+    bench: VerlBench, flags: list[str], tmp_path: Path
+) -> None:
+    """Trainer V1: the tokens to imitate are a column of their own on their way to the workers."""
+    run = bench.run(
+        *flags,
+        f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
+        "actor_rollout_ref.actor.loss_agg_mode=token-mean",
+        "trainer.total_training_steps=1",
+        hook="capture_update",
+        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
+        name="imitating",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert "actor/junior_imitation_loss" in run.steps[0]
+    reference = GRPOReference(bench.model, run.rollouts(1))
+    step = torch.load(tmp_path / "step-0.pt")
+    expected = reference.gradients("token-mean", step["parameters"], LAMBDA_JUN)
+    assert relative_error(step["gradients"], expected) <= 1e-5
+    without = reference.gradients("token-mean", step["parameters"])
+    assert relative_error(step["gradients"], without) > 1e-2
+
+
 def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:
     run, captured, _ = either
     masks = Counter()
