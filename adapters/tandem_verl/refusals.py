@@ -1,100 +1,59 @@
-"""What a verl run may not combine with tandem: refused by name before any worker starts.
-
-A tandem run trains through a mask with holes. What is listed as sound was read in verl 0.9.1's
-``core_algos.py`` and is held by ``tests/verl_adapter/test_masks_with_holes.py``; what is broken is
-listed with the reason; what is neither was not looked at, and is refused as unproven.
-"""
+"""What a verl run may not combine with tandem: refused by name before any worker starts."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import check_version, installed_version
+from tandem_plugin.patching.versions import check_version, installed_version, judge_version
 from tandem_plugin.training.settings import check_settings, check_text_model
+from tandem_plugin.training.unproven import Unproven
+from tandem_verl.settings import allowed_unproven
+from tandem_verl.soundness import check_learning
+from tandem_verl.switch import MODES
 
-__all__ = [
-    "BROKEN_ESTIMATORS",
-    "MODES",
-    "SOUND_ESTIMATORS",
-    "SOUND_LOSSES",
-    "check_models",
-    "check_policy",
-    "check_run",
-    "check_versions",
-]
+__all__ = ["check_models", "check_policy", "check_run", "check_versions"]
 
-_LOSES_REWARD = (
-    "it carries the reward back from the response's last token, and drops it where the junior "
-    "wrote that token"
-)
-BROKEN_ESTIMATORS = {
-    "gae": _LOSES_REWARD,
-    "reinforce_plus_plus": _LOSES_REWARD,
-    "remax": _LOSES_REWARD,
-    "optimal_token_baseline": _LOSES_REWARD,
-    "tir_optimal_token_baseline": _LOSES_REWARD,
-}
-"""Advantage estimators that a mask with holes breaks, and how."""
-
-SOUND_ESTIMATORS = (
-    "grpo",
-    "grpo_vectorized",
-    "grpo_passk",
-    "gdpo",
-    "rloo",
-    "rloo_vectorized",
-    "reinforce_plus_plus_baseline",
-    "opo",
-    "gpg",
-)
-"""Advantage estimators that use the whole response's reward and only the trained tokens else."""
-
-SOUND_LOSSES = (
-    "vanilla",
-    "gspo",
-    "geo_mean",
-    "gpg",
-    "dro",
-    "cispo",
-    "sapo",
-    "clip_cov",
-    "kl_cov",
-    "dppo_tv",
-    "dppo_kl",
-)
-"""Policy losses that neither see nor move a token outside the mask."""
-
-MODES = ("sync", "colocate_async", "separate_async")
-"""Modes of trainer V1: the last two interrupt responses to sync weights, and go on with them."""
-
-_SOUND_STRATEGIES = ("fsdp", "fsdp2")
 _SPECULATIVE = ("speculative_config", "speculative_model", "num_speculative_tokens")
 
 
-def check_versions() -> list[str]:
+def check_versions(unproven: Unproven) -> list[str]:
     """The warnings of ``tandem doctor`` about verl's and vLLM's versions.
 
     Raises :class:`ConfigError` for a version with which nothing is started.
     """
-    installed = {name: installed_version(name) for name in ("verl", "vllm")}
-    warnings = [check_version(name, found) for name, found in installed.items() if found]
-    return [warning for warning in warnings if warning]
+    warnings = []
+    for name in ("verl", "vllm"):
+        found = _version(name)
+        if found is None:
+            continue
+        verdict = judge_version(name, found, f"{name} {found}")
+        if verdict.status == "problem" and "dev" in found:
+            unproven.check("development_version", f"{verdict.message} {verdict.mend}.")
+        elif warning := check_version(name, found):
+            warnings.append(warning)
+    return warnings
 
 
-def check_run(config: Any, tandem: TandemConfig) -> None:
+def _version(name: str) -> str | None:
+    """What an imported module, which may be a checkout, says of itself; else what is installed."""
+    return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)
+
+
+def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = None) -> None:
     """Raise :class:`ConfigError` for the first setting of a run that does not go with tandem.
 
-    config: verl's whole configuration.
+    config: verl's whole configuration. unproven: what the run allows, by default what ``tandem``
+    says.
     """
     check_policy(config)
     rollout = config.actor_rollout_ref.rollout
     _check_rollout(rollout, config.actor_rollout_ref.model)
     _check_adapters(config.actor_rollout_ref.model)
-    _check_estimator(str(_plain(config.algorithm.adv_estimator)))
     _check_reward_penalty(config.algorithm)
-    _check_actor(config.actor_rollout_ref.actor)
+    check_learning(config, tandem.lambda_jun > 0, unproven or allowed_unproven(tandem))
     _check_trainer(config)
     check_settings(tandem)
 
@@ -204,46 +163,7 @@ def _check_reward_penalty(algorithm: Any) -> None:
         )
 
 
-def _check_estimator(name: str) -> None:
-    if name in BROKEN_ESTIMATORS:
-        raise ConfigError(
-            f"algorithm.adv_estimator={name} does not work with tandem: "
-            f"{BROKEN_ESTIMATORS[name]}. Use one of: {', '.join(SOUND_ESTIMATORS)}."
-        )
-    if name not in SOUND_ESTIMATORS:
-        raise ConfigError(
-            f"algorithm.adv_estimator={name} was not tested with tandem, which trains through a "
-            f"mask with holes. Use one of: {', '.join(SOUND_ESTIMATORS)}."
-        )
-
-
-def _check_actor(actor: Any) -> None:
-    if actor.strategy not in _SOUND_STRATEGIES:
-        raise ConfigError(
-            f"actor_rollout_ref.actor.strategy={actor.strategy} was not tested with tandem. Use "
-            f"one of: {', '.join(_SOUND_STRATEGIES)}."
-        )
-    loss = actor.policy_loss.get("loss_mode", "vanilla")
-    if loss not in SOUND_LOSSES:
-        raise ConfigError(
-            f"actor_rollout_ref.actor.policy_loss.loss_mode={loss} was not tested with tandem, "
-            f"which trains through a mask with holes. Use one of: {', '.join(SOUND_LOSSES)}."
-        )
-
-
 def _check_trainer(config: Any) -> None:
-    distillation = config.get("distillation")
-    if distillation is not None and distillation.get("enabled"):
-        raise ConfigError(
-            "distillation.enabled=True was not tested with tandem, which trains through a mask "
-            "with holes. Set it to False."
-        )
-    correction = config.algorithm.get("rollout_correction")
-    if correction is not None and correction.get("bypass_mode"):
-        raise ConfigError(
-            "algorithm.rollout_correction.bypass_mode=True was not tested with tandem: its loss "
-            "fails on a micro-batch without a token of the senior's. Set it to False."
-        )
     if not config.trainer.get("use_v1", True):
         return
     mode = config.trainer.v1.trainer_mode
@@ -259,7 +179,3 @@ def _check_trainer(config: Any) -> None:
             "tandem: it writes into the engine's weights without loading them. Use another one, "
             "such as nccl."
         )
-
-
-def _plain(name: Any) -> Any:
-    return getattr(name, "value", name)

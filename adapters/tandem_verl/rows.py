@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.training.fields import (
     AUTHORSHIP,
     COLUMNS,
@@ -26,83 +25,40 @@ from tandem_plugin.training.rows import Row
 __all__ = ["columns_of", "graded", "padded_junior_mask", "rows_of_batch", "rows_of_keys"]
 
 
-def rows_of_keys(batch: Any, tq: Any, columns: Sequence[str]) -> list[Row]:
+def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
     """The rows of a V1 batch, which holds keys of TransferQueue.
 
-    columns: those of tandem's that the rows must have. Others must not be asked for, where other
-    rows of the partition had them.
+    What tandem says of a row is in its ``extra_fields``.
     """
     if not batch.keys:
         return []
     fields = ["responses", "response_mask", "loss_mask", "extra_fields"]
-    try:
-        data = tq.kv_batch_get(
-            keys=batch.keys,
-            partition_id=batch.partition_id,
-            select_fields=[*fields, *columns],
-        )
-    except ValueError as error:
-        raise AuthorshipError(
-            f"Some rows of the batch came without authorship or masks ({error}): the process that "
-            "ran their agent loop had no active tandem adapter. Check that tandem-plugin is "
-            "installed on every node."
-        ) from error
-    count = len(batch.keys)
-    names = data.keys()
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
 
     def column(name: str) -> Sequence[Any]:
-        if name not in names:
-            return [None] * count
+        if name not in data.keys():  # noqa: SIM118  # a TensorDict is no mapping
+            return [None] * len(batch.keys)
         values = data[name]
         return list(values.unbind()) if hasattr(values, "unbind") else values.tolist()
 
-    def listed(name: str) -> Sequence[Any]:
-        return data.get(name).tolist() if name in names else [None] * count
-
-    def bits(values: Any) -> Any:
-        return None if values is None else values.numpy().astype(np.bool_)
-
-    extras = [extra if isinstance(extra, dict) else {} for extra in listed("extra_fields")]
-    parts = zip(
-        batch.keys,
-        column("responses"),
-        column("response_mask"),
-        column("loss_mask"),
-        column(AUTHORSHIP),
-        column(JUNIOR_MASK),
-        listed(SEED),
-        listed(FINGERPRINT),
-        extras,
-        strict=True,
-    )
+    extras = data.get("extra_fields").tolist()
     return [
         Row(
             name=f"Row {key}",
             group=str(key).rsplit("_", 2)[0],
             response_ids=responses.numpy(),
-            response_mask=bits(response_mask),
-            loss_mask=bits(loss_mask),
-            authorship=bits(authorship),
-            junior_mask=bits(junior_mask),
-            seed=seed,
-            fingerprint=fingerprint,
-            settings=extra.get(SCHEDULE),
-            passages=extra.get(PASSAGES) or [],
-            trained=_trained(extra.get(TRAINED), len(responses)),
-            error=extra.get(ERROR),
-            graded=graded(extra.get("reward_extra_info")),
+            response_mask=_bits(response_mask),
+            loss_mask=_bits(loss_mask),
+            error=extra.get(ERROR) if isinstance(extra, dict) else None,
+            **_told(extra if isinstance(extra, dict) else {}, len(responses)),
+            graded=graded(extra.get("reward_extra_info") if isinstance(extra, dict) else None),
         )
-        for (
-            key,
-            responses,
-            response_mask,
-            loss_mask,
-            authorship,
-            junior_mask,
-            seed,
-            fingerprint,
-            extra,
-        ) in parts
+        for key, responses, response_mask, loss_mask, extra in zip(
+            batch.keys,
+            *(column(name) for name in ("responses", "response_mask", "loss_mask")),
+            extras,
+            strict=True,
+        )
     ]
 
 
@@ -113,7 +69,7 @@ def rows_of_batch(batch: Any) -> list[Row]:
     width = responses.shape[1]
     lengths = batch.batch["attention_mask"][:, -width:].sum(dim=1).tolist()
     columns = batch.non_tensor_batch
-    empty = [None] * len(responses)
+    told = (*COLUMNS, JUNIOR_MASK)
 
     def trimmed(row: int) -> Any:
         """The mask without its padding, and with it where it trains on padding."""
@@ -126,26 +82,29 @@ def rows_of_batch(batch: Any) -> list[Row]:
             group=str(columns["uid"][i]),
             response_ids=responses[i, : lengths[i]],
             response_mask=trimmed(i),
-            authorship=None if authorship is None else np.asarray(authorship, dtype=np.bool_),
-            junior_mask=None if junior is None else np.asarray(junior, dtype=np.bool_),
-            seed=seed,
-            fingerprint=fingerprint,
-            settings=settings,
-            passages=passages or [],
-            trained=_trained(trained, lengths[i]),
+            **_told({name: columns[name][i] for name in told if name in columns}, lengths[i]),
             graded=graded({name: columns[name][i] for name in columns}),
         )
-        for i, (authorship, seed, fingerprint, settings, passages, trained, junior) in enumerate(
-            zip(
-                *(columns.get(name, empty) for name in (*COLUMNS, JUNIOR_MASK)),
-                strict=True,
-            )
-        )
+        for i in range(len(responses))
     ]
 
 
-def _trained(ranges: Any, length: int) -> Any:
-    return None if ranges is None else bits_of(ranges, length)
+def _told(fields: Mapping[str, Any], length: int) -> dict[str, Any]:
+    """What tandem says of a response of this length, as fields of its row."""
+    trained = fields.get(TRAINED)
+    return {
+        "authorship": _bits(fields.get(AUTHORSHIP)),
+        "junior_mask": _bits(fields.get(JUNIOR_MASK)),
+        "seed": fields.get(SEED),
+        "fingerprint": fields.get(FINGERPRINT),
+        "settings": fields.get(SCHEDULE),
+        "passages": fields.get(PASSAGES) or [],
+        "trained": None if trained is None else bits_of(trained, length),
+    }
+
+
+def _bits(values: Any) -> Any:
+    return None if values is None else np.asarray(values).astype(np.bool_)
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["advantages_of_sessions"]
+__all__ = ["advantages_of_sessions", "reading_whole_sessions"]
+
+
+@contextmanager
+def reading_whole_sessions(module: Any, keys: Sequence[str]) -> Iterator[None]:
+    """Let trainer V1 compute the advantages of sessions of several outputs so, meanwhile.
+
+    module: ``verl.trainer.ppo.v1.trainer_base``. Where ``keys`` (uid, session and number of each
+    output) have such a session, its ``compute_advantage_for_multi_trajectories`` is exchanged in
+    the trainer's process, in verl 0.9: the trainer calls it between two of its own steps. Goes
+    when: verl reads a session's advantage off its reward.
+    """
+    if all(str(key).endswith("_0") for key in keys):
+        yield
+        return
+    verls = module.compute_advantage_for_multi_trajectories
+    module.compute_advantage_for_multi_trajectories = functools.partial(
+        advantages_of_sessions, verls
+    )
+    try:
+        yield
+    finally:
+        module.compute_advantage_for_multi_trajectories = verls
 
 
 def advantages_of_sessions(

@@ -8,9 +8,11 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.unproven import Unproven
+from tandem_verl.soundness import UNPROVEN
 from tandem_verl.switch import tandem_node
 
-__all__ = ["tandem_config", "tandem_rules"]
+__all__ = ["allowed_unproven", "tandem_config", "tandem_rules"]
 
 
 def tandem_config(config: Any) -> TandemConfig | None:
@@ -26,6 +28,11 @@ def tandem_config(config: Any) -> TandemConfig | None:
 
         node = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     return TandemConfig.from_mapping(node)
+
+
+def allowed_unproven(tandem: TandemConfig) -> Unproven:
+    """What a run allows of :data:`UNPROVEN`; raises :class:`ConfigError` for other names."""
+    return Unproven(tandem, UNPROVEN)
 
 
 def tandem_rules(config: TandemConfig, tokenizer: Any) -> TandemRules:

@@ -8,10 +8,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["FLAG", "tandem_node"]
+__all__ = ["FLAG", "MODES", "OUR_MODE", "tandem_node"]
 
 FLAG = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 """The configuration node whose presence turns tandem on."""
+
+
+MODES = ("sync", "colocate_async", "separate_async")
+"""Modes of trainer V1: the last two interrupt responses to sync weights, and go on with them."""
+
+OUR_MODE = "tandem_"
+"""What comes before a mode's name where verl looks up the trainer of a run in tandem."""
 
 
 def tandem_node(config: Any) -> Any | None:

@@ -16,10 +16,14 @@ from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
 from tandem_verl.refusals import check_run
-from tandem_verl.settings import tandem_config, tandem_rules
-from tandem_verl.validation import AddressedPrompts, Pass, passes
+from tandem_verl.rows import columns_of
+from tandem_verl.settings import allowed_unproven, tandem_config, tandem_rules
+from tandem_verl.validation import ANSWERED_BY, AddressedPrompts, Pass, passes
 
 __all__ = ["TandemTrainer"]
+
+_LISTS = ("inputs", "outputs", "gts", "scores")
+"""What verl dumps of each row."""
 
 
 class TandemTrainer:
@@ -39,16 +43,19 @@ class TandemTrainer:
         self._drafting = DraftingLog()
 
     @classmethod
-    def start(cls, config: Any, tokenizer: Any) -> TandemTrainer | None:
-        """Check a run that asks for tandem and say in its log that it is on; None for others.
+    def start(cls, config: Any, tokenizer: Any) -> TandemTrainer:
+        """Check a run that asks for tandem, and say in its log that it is on.
 
         config: verl's whole configuration. Raises :class:`ConfigError` or
         :class:`TokenizerError` for a run that could not be in tandem.
         """
         tandem = tandem_config(config)
         if tandem is None:
-            return None
-        check_run(config, tandem)
+            raise EngineError(
+                "A trainer in tandem was given a configuration that does not ask for tandem: "
+                "something changed it on the way. Remove that."
+            )
+        check_run(config, tandem, allowed_unproven(tandem))
         correction = config.algorithm.get("rollout_correction") or {}
         rejects = bool(correction.get("rollout_rs"))
         trainer = cls(tandem, tandem_rules(tandem, tokenizer), rejects)
@@ -94,10 +101,16 @@ class TandemTrainer:
         """
         self._admitted.check(rows, self._rejects)
 
-    def drafting(self, servers: Sequence[Any]) -> dict[str, float]:
-        """What became of the drafts since the last step, from the handles of verl's servers."""
+    def drafting(self, managers: Sequence[Any]) -> dict[str, float]:
+        """What became of the drafts since the last step; nothing from engines that do not draft.
+
+        managers: of verl's vLLM servers.
+        """
+        if self.config.mode != "speculative":
+            return {}
         import ray
 
+        servers = [server for manager in managers for server in manager.server_handles]
         return self._drafting.step(ray.get([server.tandem_drafted.remote() for server in servers]))
 
     def validate(self, trainer: Any, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -125,14 +138,49 @@ class TandemTrainer:
             team = self.validating.answerer == "team"
             check_validation_rows(rows, team, self.rules)
 
+    def table(self, inputs: Any, outputs: Any, scores: Any) -> dict[str, Any] | None:
+        """The samples of a validation for the loggers' table, which has one place a step.
+
+        Those of all its passes at the last one, and None before it.
+        """
+        one = self.validating
+        if one is not None and not one.is_alone:
+            one.samples.extend(zip(one.labelled(inputs), outputs, scores, strict=True))
+            if not one.is_last:
+                return None
+            inputs, outputs, scores = zip(*one.samples, strict=True) if one.samples else ((),) * 3
+        return {"inputs": inputs, "outputs": outputs, "scores": scores}
+
     def remember(self, keys: Sequence[str], rows: Sequence[Row]) -> None:
         """Keep rows for the dump that follows, under the keys that the dump will name."""
         self._rows.update(zip(keys, rows, strict=True))
 
-    def remembers(self, key: str) -> bool:
-        """Whether a row waits under this key."""
-        return key in self._rows
+    def dumped(self, dump: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a dump of V1 with tandem's columns, and a validation's in its place.
 
-    def recall(self, keys: Sequence[str]) -> list[Row]:
-        """The rows that wait under these keys, which are then forgotten."""
-        return [self._rows.pop(key) for key in keys]
+        Rows that verl made up to fill a batch are left out; what was remembered is forgotten.
+        """
+        extra = dump["reward_extra_infos_dict"]
+        keys = extra.get("uid", [])
+        kept = [i for i, key in enumerate(keys) if key in self._rows]
+        if kept:
+            rows = [self._rows.pop(keys[i]) for i in kept]
+            columns = {
+                name: [values[i] for i in kept] if len(values) == len(keys) else values
+                for name, values in extra.items()
+            }
+            lists = {name: [dump[name][i] for i in kept] for name in _LISTS}
+            dump = {**dump, **lists, "reward_extra_infos_dict": {**columns, **columns_of(rows)}}
+        return self.addressed(dump)
+
+    def addressed(self, dump: dict[str, Any]) -> dict[str, Any]:
+        """A validation's dump says who answered, and lies apart where two do; others stay."""
+        one = self.validating
+        if one is None:
+            return dump
+        extra = {
+            **dump["reward_extra_infos_dict"],
+            ANSWERED_BY: [one.answerer] * len(dump["inputs"]),
+        }
+        folder = one.dump_path(dump["dump_path"])
+        return {**dump, "reward_extra_infos_dict": extra, "dump_path": folder}

@@ -36,7 +36,8 @@ _TRAINER_OF = {
 """A module that a trainer's engine process has loaded, and the trainer's name."""
 
 _MEND = {
-    "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it",
+    "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it, and that the run was started by "
+    "python -m verl.trainer.main_ppo",
     "OpenRLHF": "that the run was started by python -m tandem_openrlhf.train_ppo_ray",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,6 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_verl import patches  # noqa: E402
 from tandem_verl.agent_loop import TandemClient, Trajectory  # noqa: E402
 
 LAMBDA_JUN = 0.2
@@ -80,9 +80,8 @@ def loss_of_micro_batches(
     from verl.workers.config import ActorConfig
     from verl.workers.utils import losses
 
-    module = SimpleNamespace(**vars(losses))
-    if patch:
-        patches.imitate_the_junior(module)  # type: ignore[arg-type]
+    from tandem_verl import imitation
+
     every = rollouts()
     mask = padded([narrowed(one) for one in every], torch.int64)
     junior = padded([output_of(one).extra_fields["junior_mask"] for one in every], torch.int64)
@@ -96,6 +95,9 @@ def loss_of_micro_batches(
         clip_ratio_high=CLIP,
         clip_ratio_c=DUAL_CLIP,
     )
+    loss_function = partial(losses.ppo_loss, config=config)
+    if patch:
+        loss_function = partial(imitation.imitating, loss_function)
     total = 0.0
     for rows in torch.arange(len(every)).split(3):
         some = [every[row] for row in rows]
@@ -127,12 +129,12 @@ def loss_of_micro_batches(
             "batch_num_tokens": int(mask.sum()),
             "global_batch_size": len(every),
             "max_response_len": LONGEST,
-            patches.LAMBDA_JUN: lambda_jun,
-            patches.JUNIOR_TOKENS: int(junior.sum()),
+            imitation.LAMBDA_JUN: lambda_jun,
+            imitation.JUNIOR_TOKENS: int(junior.sum()),
         }
         tensordict_utils.assign_non_tensor(data, **settings)
         output = {"log_probs": torch.cat(flat)}
-        loss, metrics = module.ppo_loss(config=config, model_output=output, data=data)
+        loss, metrics = loss_function(model_output=output, data=data)
         assert ("junior_imitation_loss" in metrics) is bool(lambda_jun)
         total = total + loss
     return total

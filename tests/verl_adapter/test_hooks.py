@@ -12,9 +12,8 @@ from foreign_source import function_of, source_of
 
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
-from tandem_verl.patches import PATCHES
-from tandem_verl.plugin import _ENTRANCES
-from tandem_verl.refusals import MODES
+from tandem_verl import classes, configuration, entry, trainer_v0
+from tandem_verl.switch import MODES
 
 SPEC = importlib.util.find_spec("verl")
 pytestmark = pytest.mark.skipif(SPEC is None, reason="verl is not installed")
@@ -22,6 +21,7 @@ pytestmark = pytest.mark.skipif(SPEC is None, reason="verl is not installed")
 AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 V1 = "verl.trainer.ppo.v1.trainer_base"
 V0 = "verl.trainer.ppo.ray_trainer"
+TQ = "verl.trainer.ppo.v1.agent_loop_tq"
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 
 HOOKS = [
@@ -34,7 +34,9 @@ HOOKS = [
     ),
     (AGENT_LOOP, "AgentLoopWorker._agent_loop_postprocess", ["self", "output", "validate"], True),
     (AGENT_LOOP, "AgentLoopWorker.__init__", ["self", "config", "llm_client"], False),
-    (AGENT_LOOP, "AgentLoopOutput.as_dict", ["self"], False),
+    (AGENT_LOOP, "AgentLoopManager.__init__", ["self", "config", "llm_client"], False),
+    (AGENT_LOOP, "AgentLoopManager._init_agent_loop_workers", ["self"], True),
+    (TQ, "AgentLoopWorkerTQ._agent_loop_postprocess", ["self", "output", "validate"], True),
     ("verl.workers.rollout.llm_server", "LLMServerClient.generate", ["self", "request_id"], True),
     (
         "verl.trainer.ppo.v1.agent_loop_tq",
@@ -87,7 +89,16 @@ HOOKS = [
         ["self", "data"],
         False,
     ),
-    ("verl.trainer.ppo.padding_utils", "construct_minimal_padding_template", ["source_td"], False),
+    (V1, "PPOTrainer._setup", ["self"], False),
+    (V1, "PPOTrainer._init_resource_pool_mgr", ["self"], False),
+    (V1, "PPOTrainer.fit", ["self", "agent_loop_manager"], False),
+    (V0, "RayPPOTrainer.init_workers", ["self"], False),
+    ("verl.workers.engine_workers", "ActorRolloutRefWorker.init_model", ["self"], False),
+    ("verl.workers.engine_workers", "TrainingWorker.set_loss_fn", ["self", "loss_fn"], False),
+    ("verl.workers.rollout.replica", "RolloutReplicaRegistry.register", ["cls", "name"], False),
+    (SERVER, "vLLMReplica.__init__", ["self", "replica_rank", "config"], False),
+    (V1, "register_trainer", ["name"], False),
+    (V1, "get_trainer_cls", ["name"], False),
     (
         V0,
         "RayPPOTrainer._dump_generations",
@@ -109,6 +120,14 @@ HOOKS = [
 ]
 
 
+INHERITED = {
+    f"{TQ}.AgentLoopManagerTQ._init_agent_loop_workers": (
+        f"{AGENT_LOOP}.AgentLoopManager._init_agent_loop_workers"
+    ),
+}
+"""Methods that a class has from another one."""
+
+
 @pytest.mark.parametrize(("module", "path", "arguments", "is_async"), HOOKS)
 def test_hook_is_where_it_was(module: str, path: str, arguments: list[str], is_async: bool) -> None:
     hook = function_of(module, path)
@@ -116,9 +135,16 @@ def test_hook_is_where_it_was(module: str, path: str, arguments: list[str], is_a
     assert isinstance(hook, ast.AsyncFunctionDef) is is_async
 
 
-def test_every_patched_module_is_among_the_hooks() -> None:
-    modules = {module for module, *_ in HOOKS}
-    assert {module for module, _ in PATCHES} | set(_ENTRANCES) <= modules
+def test_everything_that_is_patched_or_extended_is_among_the_hooks() -> None:
+    hooks = {f"{module}.{path}" for module, path, *_ in HOOKS}
+    for inherited, own in INHERITED.items():
+        assert inherited in hooks or own in hooks
+    patched = {*entry.PATCHED, *trainer_v0.PATCHED} - {f"{V0}.extract_reward"}
+    assert patched <= hooks
+    for owner, ours in entry.EXTENDED.items():
+        for method in classes.extended(ours):
+            hook = f"{owner}.{method}"
+            assert INHERITED.get(hook, hook) in hooks, hook
 
 
 def test_mask_is_narrowed_before_the_loss_mask_is_copied_from_it() -> None:
@@ -151,6 +177,8 @@ def test_trainers_that_interrupt_pass_where_batches_are_checked() -> None:
             "_compute_advantage",
             "_update_actor",
             "_dump_generations",
+            "_validate",
+            "fit",
         ):
             assert f"def {hook}" not in body
     replay = source_of("verl.trainer.ppo.v1.replay_buffer")
@@ -192,9 +220,33 @@ def test_validation_of_v0_is_seen_where_its_rewards_are_taken() -> None:
     assert "extract_reward(test_batch)" in ast.unparse(function_of(V0, "RayPPOTrainer._validate"))
 
 
-def test_patches_wait_for_modules_that_exist() -> None:
-    assert missing_modules(module for module, _ in PATCHES) == []
+def test_modules_that_a_run_is_refused_without_exist() -> None:
+    for modules in (configuration.MODULES_V1, configuration.MODULES_V0):
+        assert missing_modules(modules) == []
     assert missing_modules(["verl.trainer.ppo.v1.renamed"]) == ["verl.trainer.ppo.v1.renamed"]
+
+
+def test_mode_is_looked_up_by_the_name_that_the_driver_gave_it() -> None:
+    """And nothing reads it between the driver and the trainer that gives it its own name back."""
+    body = source_of("verl.trainer.main_ppo")
+    assert body.count("trainer_mode") == 1
+    assert "trainer_cls = get_trainer_cls(config.trainer.v1.trainer_mode)" in body
+
+
+def test_both_trainers_create_the_manager_that_the_configuration_names() -> None:
+    for module in ("verl.trainer.main_ppo", V0):
+        said = source_of(module)
+        assert '.rollout.get("agent", {}).get("agent_loop_manager_class")' in said
+        assert "load_class_from_fqn(manager_class_fqn, " in said
+        assert re.search(r"\w+\.create\(\n\s+config=self\.config,", said)
+
+
+def test_term_of_imitation_is_added_where_the_worker_has_its_loss() -> None:
+    said = ast.unparse(
+        function_of("verl.workers.engine_workers", "ActorRolloutRefWorker.init_model")
+    )
+    assert "self.loss_fn = partial(ppo_loss, config=actor_config)" in said
+    assert "self.actor.set_loss_fn(self.loss_fn)" in said
 
 
 def test_installed_verl_is_of_the_tested_series() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_verl.refusals import BROKEN_ESTIMATORS, SOUND_ESTIMATORS, SOUND_LOSSES
+from tandem_verl.soundness import BROKEN_ESTIMATORS, SOUND_ESTIMATORS, SOUND_LOSSES
 
 pytest.importorskip("verl", reason="verl is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -115,30 +115,73 @@ validate_config(config={asking()!r})
     assert "ConfigError: verl 0.12.3 is not a version that this release is made for" in log
 
 
-def test_hook_that_moved_stops_tandem_runs_and_no_others(tmp_path: Path) -> None:
-    code = f"""
-import verl
+V1 = """
+TRAINERS = {}
+def register_trainer(name):
+    return lambda cls: TRAINERS.setdefault(name, cls)
+def get_trainer_cls(name):
+    return TRAINERS[name]
+class PPOTrainer:
+    def __init__(self, config): print("began")
+for mode in ("sync", "colocate_async", "separate_async"):
+    register_trainer(mode)(type(mode, (PPOTrainer,), {}))
+"""
+
+
+def with_trainers(folder: Path) -> None:
+    """A verl whose trainers have lost the methods that tandem extends."""
+    in_a_new_process("", folder)
+    for name in ("verl/trainer", "verl/trainer/ppo"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("")
+    (folder / "verl/trainer/ppo/v1.py").write_text(V1)
+
+
+def test_method_that_moved_stops_the_trainers_of_tandem_runs_and_no_others(tmp_path: Path) -> None:
+    with_trainers(tmp_path)
+    code = """
 import tandem_verl.plugin
-import tandem_verl.patches as patches
-patches.PATCHES = ()
-patches._apply(patches.run_agent_loops_in_tandem, verl)
-from verl.utils.config import validate_config
-print(validate_config(config={PLAIN!r}))
-validate_config(config={asking()!r})
+from verl.trainer.ppo.v1 import get_trainer_cls
+get_trainer_cls("sync")(None)
+get_trainer_cls("tandem_separate_async")(None)
 """
     log = in_a_new_process(code, tmp_path)
-    assert "validated" in log
-    assert "AttributeError: module 'verl' has no attribute 'AgentLoopWorker'" in log
+    assert log.count("began") == 1
+    assert "EngineError: verl.trainer.ppo.v1.sync has no method " in log
     assert "EngineError: The configuration asks for tandem" in log
 
 
+def test_trainers_of_a_process_without_the_adapter_say_why(tmp_path: Path) -> None:
+    """The driver may have it, and have named them."""
+    with_trainers(tmp_path)
+    code = """
+sys.modules["tandem_verl.agent_loop"] = None
+import tandem_verl.plugin
+from verl.trainer.ppo.v1 import get_trainer_cls
+get_trainer_cls("sync")(None)
+get_trainer_cls("tandem_sync")(None)
+"""
+    log = in_a_new_process(code, tmp_path)
+    assert log.count("began") == 1
+    assert "could not be put in place: ModuleNotFoundError: import of tandem_verl.agent_loop" in log
+
+
 def test_module_that_was_renamed_stops_tandem_runs_and_no_others(tmp_path: Path) -> None:
-    """A patch for it would wait for ever, and the run train as if without tandem."""
+    pytest.importorskip("omegaconf", reason="verl's configuration library")
+    in_a_new_process("", tmp_path)
+    whole = asking()
+    whole["actor_rollout_ref"]["rollout"]["name"] = "vllm"
+    whole["actor_rollout_ref"]["model"] = {"path": str(tmp_path)}
+    whole["actor_rollout_ref"]["actor"] = {"strategy": "fsdp", "policy_loss": {}}
+    whole["algorithm"] = {"adv_estimator": "grpo"}
+    whole["trainer"] = {"v1": {"trainer_mode": "sync"}}
     code = f"""
 import tandem_verl.plugin
+from omegaconf import OmegaConf
 from verl.utils.config import validate_config
 print(validate_config(config={PLAIN!r}))
-validate_config(config={asking()!r})
+config = OmegaConf.create({whole!r})
+validate_config(config=config)
 """
     log = in_a_new_process(code, tmp_path)
     assert "validated" in log

@@ -9,15 +9,10 @@ from typing import Any
 import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
-from tandem_verl.refusals import (
-    BROKEN_ESTIMATORS,
-    MODES,
-    SOUND_ESTIMATORS,
-    SOUND_LOSSES,
-    check_models,
-    check_run,
-    check_versions,
-)
+from tandem_verl.refusals import check_models, check_run, check_versions
+from tandem_verl.settings import allowed_unproven
+from tandem_verl.soundness import BROKEN_ESTIMATORS, SOUND_ESTIMATORS, SOUND_LOSSES, UNPROVEN
+from tandem_verl.switch import MODES
 
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
 
@@ -157,14 +152,82 @@ def test_other_series_of_verl_are_refused_and_other_releases_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     installed = {"verl": "0.9.1", "vllm": "0.29.0+cpu"}
-    monkeypatch.setattr("tandem_verl.refusals.installed_version", installed.get)
-    assert check_versions() == []
+    monkeypatch.setattr("tandem_verl.refusals._version", installed.get)
+    unproven = allowed_unproven(TANDEM)
+    assert check_versions(unproven) == []
     for version in ("0.8.0", "0.10.0", "1.0"):
         installed["verl"] = version
         with pytest.raises(ConfigError, match=rf"verl {version} is not a version .* \(0\.9\.1\)"):
-            check_versions()
+            check_versions(unproven)
     installed |= {"verl": "0.9.0", "vllm": "0.23.1"}
-    assert [warning.split(" is not ")[0] for warning in check_versions()] == [
+    assert [warning.split(" is not ")[0] for warning in check_versions(unproven)] == [
         "verl 0.9.0",
         "vllm 0.23.1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("megatron", f"{ACTOR}.strategy", "megatron"),
+        ("veomni", f"{ACTOR}.strategy", "veomni"),
+        ("custom_estimator", "algorithm.adv_estimator", "my_estimator"),
+        ("custom_loss", f"{ACTOR}.policy_loss.loss_mode", "my_loss"),
+        ("distillation", "distillation.enabled", True),
+    ],
+)
+def test_unproven_setting_is_allowed_by_its_name_alone(name: str, path: str, value: Any) -> None:
+    config = run(**{path: value})
+    with pytest.raises(ConfigError, match=rf"was not tested .* add {name} to tandem\.unproven"):
+        check_run(config, TandemConfig.from_mapping({"unproven": [*UNPROVEN.keys() - {name}]}))
+    tandem = TandemConfig.from_mapping({"unproven": [name]})
+    unproven = allowed_unproven(tandem)
+    check_run(config, tandem, unproven)
+    (warning,) = unproven.warnings
+    assert f"tandem.unproven allows {name}" in warning
+
+
+EVERYTHING = TandemConfig.from_mapping({"unproven": [*UNPROVEN]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"algorithm.adv_estimator": "gae"}, "gae does not work with tandem"),
+        ({"algorithm.rollout_correction": {"bypass_mode": True}}, "bypass_mode=True does not work"),
+        ({f"{ACTOR}.strategy": "nobodys"}, "strategy=nobodys was not tested"),
+        (
+            {f"{ACTOR}.strategy": "megatron", f"{ACTOR}.router_replay": {"mode": "R3"}},
+            "router_replay.mode=R3 does not work with megatron",
+        ),
+        ({f"{ROLLOUT}.name": "sglang"}, "tandem runs inside vLLM"),
+    ],
+)
+def test_what_is_known_wrong_cannot_be_allowed(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_run(run(**settings), EVERYTHING)
+
+
+def test_imitation_does_not_go_with_an_unproven_engine() -> None:
+    tandem = TandemConfig.from_mapping({"unproven": ["megatron"], "lambda_jun": 0.1})
+    with pytest.raises(ConfigError, match="lambda_jun goes with the engines fsdp, fsdp2 alone"):
+        check_run(run(**{f"{ACTOR}.strategy": "megatron"}), tandem)
+
+
+def test_unknown_name_is_refused_with_the_list() -> None:
+    tandem = TandemConfig.from_mapping({"unproven": ["gae"]})
+    with pytest.raises(ConfigError, match=r"names 'gae', .* megatron \(.*custom_loss \("):
+        check_run(run(), tandem)
+
+
+def test_development_version_of_verl_is_allowed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"verl": "0.10.0.dev0", "vllm": "0.29.0"}
+    monkeypatch.setattr("tandem_verl.refusals._version", installed.get)
+    with pytest.raises(ConfigError, match=r"add development_version to tandem\.unproven"):
+        check_versions(allowed_unproven(TANDEM))
+    unproven = allowed_unproven(EVERYTHING)
+    assert check_versions(unproven) == []
+    assert "verl 0.10.0.dev0 is not a version" in unproven.warnings[0]
+    installed["verl"] = "0.10.0"  # another series, released: its insides are known to be others
+    with pytest.raises(ConfigError, match="does not start"):
+        check_versions(unproven)

@@ -16,12 +16,11 @@ from verl.trainer.ppo.padding_utils import construct_minimal_padding_template  #
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # noqa: E402
 
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary  # noqa: E402
-from tandem_verl import patches  # noqa: E402
+from tandem_verl import imitation  # noqa: E402
 from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory  # noqa: E402
 from tandem_verl.rows import rows_of_keys  # noqa: E402
 from tandem_verl.trainer import TandemTrainer  # noqa: E402
 
-COLUMNS = ["authorship", "tandem_seed", "tandem_fingerprint"]
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 
 
@@ -34,6 +33,11 @@ class Queue:
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
         rows = [{name: self.rows[key][name] for name in select_fields} for key in keys]
         return list_of_dict_to_tensordict(rows)
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> Any:
+        for key, mask in zip(keys, fields["junior_mask"].unbind(), strict=True):
+            self.rows[key] = {**self.rows[key], "junior_mask": mask}
+        return SimpleNamespace(keys=keys, partition_id=partition_id)
 
 
 def trainer(**settings: Any) -> TandemTrainer:
@@ -74,53 +78,70 @@ def generated(tandem: TandemTrainer, session: int) -> Any:
 
 
 @pytest.fixture(params=[0.0, 0.2], ids=["", "imitating"])
-def batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def batch(request: pytest.FixtureRequest) -> Any:
     """Two rows, and one that verl made up to fill the batch."""
-    as_dict = agent_loop.AgentLoopOutput.as_dict
-    monkeypatch.setattr(agent_loop.AgentLoopOutput, "as_dict", as_dict)  # undone afterwards
-    patches.carry_authorship_through_transfer_queue(agent_loop)
     tandem = trainer(lambda_jun=request.param)
     rows = {}
     for session in range(2):
         fields = generated(tandem, session).as_dict()
         fields["loss_mask"] = fields["response_mask"]
         rows[f"u_{session}_0"] = fields
-    module = SimpleNamespace(construct_minimal_padding_template=construct_minimal_padding_template)
-    patches.imitate_nothing_in_padding(module)  # type: ignore[arg-type]
-    padding, _ = module.construct_minimal_padding_template(dict(rows["u_0_0"]), {}, 0)
-    columns = [*COLUMNS, "junior_mask"] if request.param else COLUMNS
+    padding, tag = construct_minimal_padding_template(dict(rows["u_0_0"]), {}, 0)
     return SimpleNamespace(
         tandem=tandem,
         queue=Queue({**rows, "pad_0_0": padding}),
-        columns=columns,
+        imitates=bool(request.param),
         keys=SimpleNamespace(keys=list(rows), partition_id="train"),
-        filled=SimpleNamespace(keys=["pad_0_0", *reversed(rows)], partition_id="train"),
+        filled=SimpleNamespace(
+            keys=["pad_0_0", *reversed(rows)],
+            partition_id="train",
+            tags=[tag, {}, {}],
+            extra_info={},
+        ),
     )
 
 
 def test_rows_are_admitted_and_their_update_is_with_padding_and_in_another_order(
     batch: Any,
 ) -> None:
-    rows = rows_of_keys(batch.keys, batch.queue, batch.columns)
+    rows = rows_of_keys(batch.keys, batch.queue)
     assert [len(row.passages) for row in rows] == [2, 2]
     assert any(row.response_mask.any() for row in rows)
     batch.tandem.admit(rows)
-    batch.tandem.check_update(rows_of_keys(batch.filled, batch.queue, []))
+    batch.tandem.check_update(rows_of_keys(batch.filled, batch.queue))
 
 
 @pytest.mark.parametrize("key", ["u_1_0", "pad_0_0"])
 @pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
 def test_update_of_other_masks_is_refused(batch: Any, key: str, column: str) -> None:
-    batch.tandem.admit(rows_of_keys(batch.keys, batch.queue, batch.columns))
+    batch.tandem.admit(rows_of_keys(batch.keys, batch.queue))
     mask = batch.queue.rows[key][column]
     batch.queue.rows[key] = {**batch.queue.rows[key], column: 1 - mask}
     with pytest.raises(AuthorshipError, match=key):
-        batch.tandem.check_update(rows_of_keys(batch.filled, batch.queue, []))
+        batch.tandem.check_update(rows_of_keys(batch.filled, batch.queue))
 
 
 def test_complement_of_a_row_is_refused(batch: Any) -> None:
     row = batch.queue.rows["u_1_0"]
-    for column in ("authorship", "response_mask", "loss_mask"):
+    for column in ("response_mask", "loss_mask"):
         row[column] = 1 - row[column]
+    row["extra_fields"]["authorship"] = [1 - bit for bit in row["extra_fields"]["authorship"]]
     with pytest.raises(AuthorshipError, match="authorship of Row u_1_0 is not what its tokens"):
-        batch.tandem.admit(rows_of_keys(batch.keys, batch.queue, batch.columns))
+        batch.tandem.admit(rows_of_keys(batch.keys, batch.queue))
+
+
+def test_workers_are_told_of_the_juniors_tokens_and_of_none_in_rows_that_fill_the_batch(
+    batch: Any,
+) -> None:
+    rows = rows_of_keys(batch.filled, batch.queue)
+    told = imitation.tell_the_workers(batch.filled, rows, batch.queue, 0.2)
+    assert told.extra_info == {imitation.LAMBDA_JUN: 0.2}
+    assert told.tags == batch.filled.tags
+    for key in ("u_0_0", "u_1_0"):
+        fields = batch.queue.rows[key]
+        extra = fields["extra_fields"]
+        wanted = extra.get("junior_mask", [0] * len(extra["authorship"]))
+        assert fields["junior_mask"].tolist() == wanted
+        assert any(wanted) is batch.imitates
+        assert not any(a and b for a, b in zip(wanted, extra["authorship"], strict=True))
+    assert batch.queue.rows["pad_0_0"]["junior_mask"].tolist() == [0]

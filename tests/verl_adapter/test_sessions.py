@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tandem_verl import patches
-from tandem_verl.refusals import SOUND_ESTIMATORS
+from tandem_verl import classes
 from tandem_verl.sessions import advantages_of_sessions
+from tandem_verl.soundness import SOUND_ESTIMATORS
+from tandem_verl.trainer_v1 import TrainerInTandem
 
 pytest.importorskip("verl", reason="verl is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -163,23 +163,28 @@ class Queue:
         self.put = fields
 
 
-@pytest.mark.parametrize("asks", [True, False])
-def test_trainer_v1_computes_them_so_where_it_is_asked_for_tandem(
-    asks: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("several", [True, False])
+def test_trainer_v1_reads_whole_sessions_where_there_are_several_outputs(
+    several: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The trainer's own step, on sessions whose last output the junior wrote."""
     from omegaconf import OmegaConf
     from verl.trainer.ppo.v1 import trainer_base
 
     queue = Queue(mask_of(LAST))
     monkeypatch.setattr(trainer_base, "tq", queue)
-    for name, value in list(vars(trainer_base.PPOTrainer).items()):
-        if name.startswith("_") and not name.startswith("__"):
-            monkeypatch.setattr(trainer_base.PPOTrainer, name, value)  # undone afterwards
-    patches.watch_trainer_v1(trainer_base)
-    own: Any = type("Trainer", (trainer_base.PPOTrainer,), {})
+    verls = utils.compute_advantage_for_multi_trajectories
+    exchanged: list[bool] = []
+
+    def put(fields: Any, **where: Any) -> None:
+        queue.put = fields
+        exchanged.append(trainer_base.compute_advantage_for_multi_trajectories is not verls)
+
+    monkeypatch.setattr(queue, "kv_batch_put", put)
+    ours: Any = classes.in_tandem(trainer_base.PPOTrainer, TrainerInTandem)
+    own: Any = type("Trainer", (ours,), {})
     own.__abstractmethods__ = frozenset()
     trainer = object.__new__(own)
-    trainer._tandem = SimpleNamespace() if asks else None
     trainer.config = OmegaConf.create(
         {
             "algorithm": {
@@ -191,8 +196,12 @@ def test_trainer_v1_computes_them_so_where_it_is_asked_for_tandem(
             "actor_rollout_ref": {"rollout": {"n": 3}},
         }
     )
-    trainer._compute_advantage(Keys(), {})
+    batch = Keys()
+    if not several:
+        batch.keys = [f"{prompt}_{row}_0" for row, (prompt, *_) in enumerate(OUTPUTS)]
+    trainer._compute_advantage(batch, {})
+    assert exchanged == [several]
     written = queue.put["advantages"].to_padded_tensor(0.0)
-    assert bool(written.any()) is asks
-    verls = utils.compute_advantage_for_multi_trajectories
+    assert written.any()
+    assert not written[LAST].any()
     assert trainer_base.compute_advantage_for_multi_trajectories is verls

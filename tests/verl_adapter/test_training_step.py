@@ -22,9 +22,9 @@ from tandem_plugin import (
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.schedules.parameters import check_index
 from tandem_plugin.training.rows import Row
-from tandem_verl import patches
 from tandem_verl.agent_loop import ROW, make_trajectory
 from tandem_verl.refusals import check_run
+from tandem_verl.rows import rows_of_batch
 from tandem_verl.trainer import TandemTrainer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -178,7 +178,7 @@ def test_rows_of_v0_bring_their_settings() -> None:
             "tandem_trained": column([[0, 20]]),
         },
     )
-    (read,) = patches.rows_of_batch(batch)
+    (read,) = rows_of_batch(batch)
     assert read.settings == one.settings
     trainer().admit([read])
 

@@ -18,8 +18,9 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_verl import patches
+from tandem_verl import trainer_v0, trainer_v1
 from tandem_verl.agent_loop import make_trajectory
+from tandem_verl.classes import in_tandem
 from tandem_verl.validation import ANSWERER, ROW, AddressedPrompts
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -109,31 +110,23 @@ class Trainer:
 
 
 class Queue:
-    """TransferQueue: rows by key; a column must be there for all that are asked for."""
+    """TransferQueue: rows by key."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
 
     def kv_batch_get(self, keys: Any, partition_id: str, select_fields: list[str]) -> Any:
         found = [self.rows[key] for key in keys]
-        own = {"authorship", "tandem_seed", "tandem_fingerprint"} & set(select_fields)
-        if any(name not in row for row in found for name in own):
-            raise ValueError("Some fields are not ready in all the requested keys!")
 
         def ragged(values: list[Any]) -> Any:
             rows = [torch.tensor(value) for value in values]
             return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
-        columns: dict[str, Any] = {
+        return {
             "responses": ragged([row["ids"] for row in found]),
             "response_mask": ragged([row.get("authorship", [1] * 4) for row in found]),
             "extra_fields": np.array(found, dtype=object),
         }
-        if "authorship" in own:
-            columns["authorship"] = ragged([row["authorship"] for row in found])
-        for name in own - {"authorship"}:
-            columns[name] = np.array([row[name] for row in found], dtype=object)
-        return columns
 
 
 class TrainerV1(Trainer):
@@ -147,7 +140,15 @@ class TrainerV1(Trainer):
     def name(self, asked: dict[str, Any], sample: int, place: int) -> dict[str, Any]:
         return {**asked, "session_id": sample}
 
+    _tandem: Any = None
+
     def _init_tokenizer(self) -> None: ...
+
+    def _setup(self) -> None: ...
+
+    def _init_resource_pool_mgr(self) -> None: ...
+
+    def fit(self, agent_loop_manager: Any) -> None: ...
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any: ...
 
@@ -191,6 +192,8 @@ class TrainerV0(Trainer):
 
     def _log_rollout_data(self, *arguments: Any) -> None: ...
 
+    def init_workers(self) -> None: ...
+
     def _validate(self, merged: bool = False) -> dict[str, float]:
         inputs, scores = [], []
         for batch in self.val_dataloader:
@@ -233,20 +236,25 @@ def copied(trainer: type) -> Any:
 
 
 @pytest.fixture(params=["V1", "V0"])
-def start(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts one of the two trainers for the setting ``validation``."""
 
     def started(validation: str | None, **trainer: Any) -> Any:
         config = configuration(validation, tmp_path / "validation", **trainer)
         if request.param == "V1":
-            base = SimpleNamespace(PPOTrainer=copied(TrainerV1), tq=Queue())
-            patches.watch_trainer_v1(base)
-            base.PPOTrainer.queue = base.tq
-            return base.PPOTrainer(config)
+            queue = Queue()
+            monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
+            trainer_class = TrainerV1
+            if validation is not None:
+                trainer_class = in_tandem(TrainerV1, trainer_v1.TrainerInTandem)
+                config.trainer.v1.trainer_mode = "tandem_sync"
+            made = trainer_class(config)
+            made.queue = queue
+            return made
         module = SimpleNamespace(
             RayPPOTrainer=copied(TrainerV0), extract_reward=lambda batch: (None, {})
         )
-        patches.watch_trainer_v0(module)
+        trainer_v0.watch(module)
         module.RayPPOTrainer.extract_reward = staticmethod(module.extract_reward)
         return module.RayPPOTrainer(config, TOKENIZER)
 
@@ -344,8 +352,8 @@ def test_response_of_someone_else_stops_the_run(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = start("team")
-    monkeypatch.setattr(patches, "rows_of_keys", without_authorship(patches.rows_of_keys))
-    monkeypatch.setattr(patches, "rows_of_batch", without_authorship(patches.rows_of_batch))
+    for module, rows in ((trainer_v1, "rows_of_keys"), (trainer_v0, "rows_of_batch")):
+        monkeypatch.setattr(module, rows, without_authorship(getattr(module, rows)))
     with pytest.raises(AuthorshipError, match="has no authorship"):
         trainer._validate()
 
@@ -359,7 +367,7 @@ def without_authorship(rows: Any) -> Any:
 def test_senior_alone_is_not_the_team(tmp_path: Path) -> None:
     """Trainer V0 sees every column that a response came with."""
     module = SimpleNamespace(RayPPOTrainer=copied(TrainerV0), extract_reward=lambda batch: None)
-    patches.watch_trainer_v0(module)
+    trainer_v0.watch(module)
     trainer = module.RayPPOTrainer(configuration("senior", tmp_path), TOKENIZER)
     trainer._tandem.config = TandemConfig.from_mapping({"validation": "team"})
     answered = trainer.respond(next(iter(AddressedPrompts(PROMPTS, "team"))))
@@ -372,7 +380,7 @@ def test_senior_alone_is_not_the_team(tmp_path: Path) -> None:
 
 def test_trainer_that_merges_validations_is_refused(tmp_path: Path) -> None:
     module = SimpleNamespace(RayPPOTrainer=copied(TrainerV0), extract_reward=lambda batch: None)
-    patches.watch_trainer_v0(module)
+    trainer_v0.watch(module)
     trainer = module.RayPPOTrainer(configuration("both", tmp_path), TOKENIZER)
     with pytest.raises(EngineError, match="merges the validations"):
         trainer._validate(merged=True)

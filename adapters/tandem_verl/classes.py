@@ -1,0 +1,59 @@
+"""Subclasses made over whichever class a run would use: verl's own, or a user's subclass of it.
+
+A class of ours is a mixin: each of its methods calls ``super()``. Names that begin with ``tandem_``
+or ``_tandem`` are its own; every other one is a method of the class below, and must be there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from tandem_plugin.errors import EngineError
+
+__all__ = ["actor_in_tandem", "extended", "in_tandem"]
+
+
+def in_tandem(base: type, ours: type) -> type:
+    """The subclass of ``base`` in which the methods of ``ours`` come first; ``base`` if it is one.
+
+    Raises :class:`EngineError` where ``base`` lacks a method that ``ours`` extends, or where it has
+    become a coroutine function or is none any more: it would never be called, or never awaited.
+    """
+    if issubclass(base, ours):
+        return base
+    for name, method in extended(ours).items():
+        hook = getattr(base, name, None)
+        if hook is None:
+            problem = f"has no method {name}"
+        elif inspect.iscoroutinefunction(hook) is not inspect.iscoroutinefunction(method):
+            problem = f"has a method {name} that is awaited otherwise"
+        else:
+            continue
+        raise EngineError(
+            f"{base.__module__}.{base.__qualname__} {problem}, which tandem has to extend. Derive "
+            "a class of your own from verl's; if it is verl's, install a version that this release "
+            'is made for: pip install "tandem-plugin[verl]".'
+        )
+    return type(f"Tandem{base.__name__}", (ours, base), {"__module__": ours.__module__})
+
+
+def actor_in_tandem(actor: Any, ours: type) -> Any:
+    """The same for a class that ``ray.remote`` was applied to, with its options."""
+    import ray
+
+    derived = in_tandem(getattr(actor, "__ray_actor_class__", actor), ours)
+    options = getattr(actor, "_default_options", None)
+    return ray.remote(**options)(derived) if options else ray.remote(derived)
+
+
+def extended(ours: type) -> dict[str, Any]:
+    """The methods of a mixin that the class below must have, by name."""
+    methods: dict[str, Any] = {}
+    for one in reversed(ours.__mro__[:-1]):
+        methods |= {
+            name: value
+            for name, value in vars(one).items()
+            if inspect.isfunction(value) and not name.startswith(("tandem_", "_tandem", "__"))
+        }
+    return methods

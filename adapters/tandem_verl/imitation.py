@@ -1,0 +1,128 @@
+"""The junior-imitation term in verl's actor: imported in a run whose ``lambda_jun`` is above 0.
+
+The trainer's process replaces the class of the workers that train by a subclass, which adds the
+term to the loss that verl gives it and counts the tokens to imitate where verl counts those of its
+own losses. Nothing of verl is patched.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.utils import tensordict_utils
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.padding import no_padding_2_padding
+
+from tandem_plugin.training.fields import JUNIOR_MASK
+from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
+from tandem_plugin.training.rows import Row
+from tandem_verl.classes import actor_in_tandem
+
+__all__ = [
+    "JUNIOR_TOKENS",
+    "LAMBDA_JUN",
+    "ImitatingWorker",
+    "counting",
+    "imitating",
+    "replace_workers",
+    "tell_the_workers",
+]
+
+LAMBDA_JUN = "tandem_lambda_jun"
+"""The weight of the junior-imitation term, among a batch's settings on its way to the workers."""
+
+JUNIOR_TOKENS = "tandem_junior_tokens"
+"""The number of tokens to imitate in a mini-batch, over all ranks."""
+
+
+def replace_workers(roles: dict[Any, Any]) -> None:
+    """Let the workers that train the senior imitate the junior.
+
+    roles: a trainer's ``role_worker_mapping``, which changes.
+    """
+    for role, worker in roles.items():
+        if "actor" in str(role):
+            roles[role] = actor_in_tandem(worker, ImitatingWorker)
+
+
+class ImitatingWorker:
+    """Before verl's ``ActorRolloutRefWorker``."""
+
+    role: str
+    actor: Any
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
+    def init_model(self) -> None:
+        super().init_model()  # type: ignore[misc]
+        if "actor" in self.role:
+            self.actor.set_loss_fn(functools.partial(imitating, self.actor.loss_fn))
+            engine = self.actor.engine
+            engine.forward_backward_batch = functools.partial(
+                counting, engine.forward_backward_batch, engine
+            )
+
+
+def imitating(
+    loss_function: Callable[..., Any], *, model_output: Any, data: Any, **more: Any
+) -> Any:
+    """verl's loss and metrics of a micro-batch, with the term where its batch carries the weight.
+
+    model_output, data: as verl's engines give them to a loss.
+    """
+    loss, metrics = loss_function(model_output=model_output, data=data, **more)
+    weight = tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0)
+    if not weight:
+        return loss, metrics
+    log_probs = no_padding_2_padding(model_output["log_probs"], data)
+    mask = data[JUNIOR_MASK]
+    if mask.is_nested:
+        mask = mask.to_padded_tensor(0, (len(log_probs), log_probs.shape[1]))
+    term = imitation_loss(log_probs, mask, data[JUNIOR_TOKENS], data["dp_size"])
+    metrics[IMITATION_METRIC] = Metric(value=term.detach(), aggregation=AggregationType.SUM)
+    return loss + weight * term, metrics
+
+
+def counting(run: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more: Any) -> Any:
+    """Count the tokens to imitate of a mini-batch, over all ranks, before it is split and ``run``.
+
+    data: the mini-batch, which is given the number.
+    """
+    if tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0):
+        from verl.utils.device import get_device_id
+
+        mask = data[JUNIOR_MASK]
+        count = (mask.values() if mask.is_nested else mask).sum().to(get_device_id())
+        torch.distributed.all_reduce(count, group=engine.get_data_parallel_group())
+        tensordict_utils.assign_non_tensor(data, **{JUNIOR_TOKENS: count.item()})
+    return run(data, *rest, **more)
+
+
+def tell_the_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float) -> Any:
+    """A V1 batch that carries what is to be imitated, and with which weight.
+
+    rows: the batch's, which were admitted. tq: TransferQueue, where the batch gets a column more.
+    """
+    from tensordict import TensorDict
+
+    column = TensorDict({JUNIOR_MASK: _masks(rows, batch.tags)}, batch_size=len(rows))
+    told = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
+    told.tags = batch.tags
+    told.extra_info = {**batch.extra_info, LAMBDA_JUN: lambda_jun}
+    return told
+
+
+def _masks(rows: Sequence[Row], tags: Sequence[Mapping[str, Any]]) -> Any:
+    """A column of ragged int64; rows that fill the batch, which are copies, imitate nothing."""
+    masks = [
+        np.zeros(len(row.response_ids), dtype=np.bool_)
+        if row.junior_mask is None or tag.get("is_padding")
+        else row.junior_mask
+        for row, tag in zip(rows, tags, strict=True)
+    ]
+    tensors = [torch.from_numpy(mask.astype(np.int64)) for mask in masks]
+    return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)

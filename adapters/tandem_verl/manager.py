@@ -1,0 +1,127 @@
+"""verl's agent-loop managers in tandem: workers of ours, and numbered prompts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tandem_plugin.errors import ConfigError, EngineError
+from tandem_verl.agent_worker import WorkerInTandem
+from tandem_verl.classes import actor_in_tandem, in_tandem
+from tandem_verl.configuration import users_manager
+from tandem_verl.validation import ROW
+
+__all__ = [
+    "ManagerInTandem",
+    "NumberingManager",
+    "TandemAgentLoopManager",
+    "check_manager",
+    "check_users_manager",
+    "manager_class",
+]
+
+
+class TandemAgentLoopManager:
+    """What a run's configuration names as its ``agent_loop_manager_class``."""
+
+    @classmethod
+    def create(cls, *args: Any, config: Any, **options: Any) -> Any:
+        """The manager that verl would have created, its own or the user's, in tandem."""
+        return manager_class(config).create(*args, config=config, **options)
+
+
+def manager_class(config: Any) -> Any:
+    """The class of a run's agent-loop manager.
+
+    config: verl's whole configuration. Raises :class:`ConfigError` for a manager of the user's that
+    is no subclass of verl's: a client could mark its requests, but what is made of the responses
+    would not pass where masks are narrowed.
+    """
+    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
+
+    use_v1 = config.trainer.get("use_v1", True)
+    if name := users_manager(config):
+        from verl.utils.import_utils import load_class_from_fqn
+
+        base = load_class_from_fqn(name, "AgentLoopManager")
+        if not issubclass(base, AgentLoopManager):
+            raise ConfigError(
+                f"actor_rollout_ref.rollout.agent.agent_loop_manager_class={name} is no subclass "
+                "of verl's AgentLoopManager, so that tandem does not see which generate calls "
+                "wrote a response, and could not narrow its mask. Derive it from "
+                f"{'AgentLoopManagerTQ' if use_v1 else 'AgentLoopManager'}, or leave it out."
+            )
+    elif use_v1:
+        from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+
+        base = AgentLoopManagerTQ
+    else:
+        base = AgentLoopManager
+    return in_tandem(base, NumberingManager if use_v1 else ManagerInTandem)
+
+
+def check_users_manager(config: Any) -> None:
+    """Raise, before any worker starts, for a manager of the user's that cannot be in tandem."""
+    if users_manager(config) is not None:
+        manager_class(config)
+
+
+def check_manager(manager: Any) -> None:
+    """Raise :class:`EngineError` unless a trainer was given a manager of ours."""
+    if not isinstance(manager, ManagerInTandem):
+        raise EngineError(
+            f"The trainer was given the agent-loop manager {type(manager).__name__}, which is not "
+            "in tandem: something changed agent_loop_manager_class after tandem had set it. "
+            "Remove that."
+        )
+
+
+class ManagerInTandem:
+    """Before verl's ``AgentLoopManager``: its workers run every trajectory in tandem."""
+
+    agent_loop_workers: list[Any]
+    agent_loop_workers_class: Any
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        workers = self.agent_loop_workers_class
+        self.agent_loop_workers_class = actor_in_tandem(workers, WorkerInTandem)
+
+    async def _init_agent_loop_workers(self) -> None:
+        await super()._init_agent_loop_workers()  # type: ignore[misc]
+        try:
+            asked = [worker.tandem_in_place.remote() for worker in self.agent_loop_workers]
+        except AttributeError as error:
+            raise EngineError(
+                f"{type(self).__name__} made agent-loop workers that are not in tandem, other than "
+                "from its agent_loop_workers_class. Let it set that, and leave making workers to "
+                "verl's AgentLoopManager."
+            ) from error
+        await asyncio.gather(*asked)
+
+
+class NumberingManager(ManagerInTandem):
+    """Before trainer V1's: it numbers the prompts of each step, for seeds that are unique.
+
+    In trainer V1 a prompt has a random ``uid`` and an ``index`` that need not be unique; its place
+    in the step is the same in every run. Trainer V0 numbers rows itself (``priority``), and the
+    prompts of validation come numbered.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._tandem_numbered: dict[bool, tuple[int, int]] = {}
+        """(step, prompts so far), validation's and training's apart: prompts of a step may still
+        come after a validation at the same step."""
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        import torch
+
+        if ROW not in prompts:
+            validate = "validate" in prompts and bool(prompts["validate"])
+            step = int(prompts["global_steps"])
+            numbered, first = self._tandem_numbered.get(validate, (step, 0))
+            first = first if numbered == step else 0
+            prompts[ROW] = torch.arange(first, first + len(prompts))
+            self._tandem_numbered[validate] = step, first + len(prompts)
+        return super().generate_sequences(prompts)  # type: ignore[misc]

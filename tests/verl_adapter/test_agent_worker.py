@@ -1,0 +1,200 @@
+"""An agent-loop worker in tandem on a stand-in for verl's: what is sent, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+from verl_stand_ins import (
+    ASKING,
+    PLAIN,
+    TOKENIZER,
+    OmegaConf,
+    tandem_of,
+    torch,
+)
+
+from tandem_plugin import EngineError, RequestError, TandemRequest
+from tandem_verl.agent_worker import WorkerInTandem
+from tandem_verl.classes import in_tandem
+
+
+class Output(SimpleNamespace):
+    """verl's AgentLoopOutput, as far as the worker sees it."""
+
+
+class Client:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.sent: list[Any] = []
+
+    async def generate(self, request_id: str, *, sampling_params: Any, **more: Any) -> Any:
+        self.sent.append(sampling_params)
+        if self.error is not None:
+            raise self.error
+        return SimpleNamespace(token_ids=list(range(10)))
+
+
+class Worker:
+    """verl's AgentLoopWorker, as far as the worker in tandem sees it."""
+
+    def __init__(self, config: Any, client: Client) -> None:
+        self.config, self.llm_client, self.tokenizer = config, client, TOKENIZER
+
+    async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **sample: Any) -> Any:
+        generated = await self.llm_client.generate(
+            "id", prompt_ids=[1, 2], sampling_params=sampling_params
+        )
+        ids = generated.token_ids
+        output = Output(
+            prompt_ids=[1, 2], response_ids=ids, response_mask=[1] * len(ids), extra_fields={}
+        )
+        return await self._agent_loop_postprocess(output, trajectory["validate"], **sample)
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **sample: Any) -> Any:
+        assert "tandem_row" not in sample
+        return output
+
+
+def run_one(config: Any, client: Client, **sample: Any) -> Any:
+    worker = in_tandem(Worker, WorkerInTandem)(config, client)
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    return asyncio.run(worker._run_agent_loop({"n": 1}, trajectory=trajectory, **sample))
+
+
+def test_tandem_run_sends_requests_and_narrows_the_mask() -> None:
+    client = Client()
+    output = run_one(ASKING, client, session_id=0, tandem_row=3)
+    assert TandemRequest.parse(client.sent[0]["extra_args"]["tandem"]) is not None
+    fields = output.extra_fields
+    assert output.response_mask == fields["authorship"]
+    assert 0 < sum(fields["authorship"]) < 10
+
+
+def test_error_reaches_the_trainer_through_v1_which_only_logs_errors() -> None:
+    output = run_one(ASKING, Client(RequestError("the engine says no")), session_id=0, uid="u")
+    assert output.extra_fields["tandem_error"] == "RequestError: the engine says no"
+    assert not any(output.response_mask)
+
+
+def test_error_is_raised_in_v0_which_passes_it_on() -> None:
+    with pytest.raises(RequestError, match="the engine says no"):
+        run_one(ASKING, Client(RequestError("the engine says no")), priority=0)
+
+
+def test_error_is_not_dropped_with_prompts_whose_scores_are_all_equal() -> None:
+    scores = [
+        run_one(ASKING, Client(RequestError("no")), session_id=i, uid="u").reward_score
+        for i in range(2)
+    ]
+    assert np.std(scores) != 0  # verl's own condition
+
+
+@pytest.mark.parametrize("metric", ["reward", "acc"])
+@pytest.mark.parametrize("failed", [1, 2])
+def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
+    metric: str, failed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's own buffer keeps the prompt, so that the trainer is given the error."""
+    buffers = pytest.importorskip("verl.trainer.ppo.v1.replay_buffer", reason="verl is missing")
+    filtering = OmegaConf.merge(ASKING, {"algorithm": {"filter_groups": {"metric": metric}}})
+    fails = Client(RequestError("the engine says no"))
+    outputs = [run_one(filtering, fails, session_id=i, uid="u") for i in range(failed)]
+    outputs += [
+        SimpleNamespace(reward_score=0.5, extra_fields={"reward_extra_info": {"acc": 0.5}})
+        for _ in range(failed, 2)
+    ]
+    rows = {
+        "rm_scores": [torch.tensor([output.reward_score]) for output in outputs],
+        "extra_fields": [output.extra_fields for output in outputs],
+    }
+    monkeypatch.setattr(buffers.tq, "kv_batch_get", lambda **asked: rows)
+    buffer = object.__new__(buffers.ReplayBuffer)
+    buffer.filter_groups_metric = metric
+    buffer.finished_keys = {"train": {"u"}}
+    buffer.partitions = {"train": {"u_0_0": {}, "u_1_0": {}}}
+    buffer._dapo_classification_cache = {"train": {}}
+    dropped, _ = buffer._dapo_filtered_keys("train")
+    assert dropped == set()
+    rows["rm_scores"] = [torch.tensor([0.5])] * 2
+    rows["extra_fields"] = [{"reward_extra_info": {"acc": 0.5}}] * 2
+    buffer._dapo_classification_cache = {"train": {}}
+    assert buffer._dapo_filtered_keys("train")[0] == {"u"}  # equal scores are dropped
+
+
+class InterruptedClient(Client):
+    """Goes on with a response that is interrupted as verl's FullyAsyncLLMServerClient does.
+
+    It stands for the engine as well: what the engine decides of each part is in ``authors``.
+    """
+
+    def __init__(self, cuts: list[int]) -> None:
+        super().__init__()
+        self.cuts, self.authors = cuts, []
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, **more: Any
+    ) -> Any:
+        tandem, token_ids = tandem_of(ASKING), list(range(20))
+        for start, stop in itertools.pairwise([0, *self.cuts, 20]):
+            self.sent.append(sampling_params)
+            asked = tandem.rules.for_request(sampling_params["extra_args"]["tandem"])
+            begun = asked.begun(prompt_ids + token_ids[:start])
+            assert begun == token_ids[:start]
+            part = asked.rule.replay_rest(begun, token_ids[start:stop], asked.seed)
+            self.authors += part.tolist()
+        return SimpleNamespace(token_ids=token_ids)
+
+
+@pytest.mark.parametrize("cuts", [[], [7], [0, 1, 2], [5, 5, 19], [20]])
+def test_authorship_of_an_interrupted_response_is_that_of_its_parts(cuts: list[int]) -> None:
+    client = InterruptedClient(cuts)
+    output = run_one(ASKING, client, session_id=0, tandem_row=3)
+    fields = output.extra_fields
+    assert len(client.sent) == len(cuts) + 1
+    assert fields["authorship"] == client.authors
+    assert 0 < sum(fields["authorship"]) < 20
+    assert fields["tandem_passages"] == [[fields["tandem_seed"], 0, 20]]
+
+
+def test_other_errors_are_verls_business() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        run_one(ASKING, Client(ValueError("too long")), session_id=0)
+
+
+def test_worker_says_that_it_is_in_place_and_what_is_wrong_before_anything_is_generated() -> None:
+    ours = in_tandem(Worker, WorkerInTandem)
+    assert ours(ASKING, Client()).tandem_in_place() is True
+    with pytest.raises(EngineError, match="does not ask for tandem"):
+        ours(PLAIN, Client()).tandem_in_place()
+
+
+def test_users_own_way_through_a_trajectory_is_narrowed_as_well() -> None:
+    """A worker class of theirs may replace ``_run_agent_loop``, and give several outputs."""
+
+    class Own(Worker):
+        async def _run_agent_loop(
+            self, sampling_params: Any, trajectory: Any, **sample: Any
+        ) -> Any:
+            answer = await self.llm_client.generate(
+                "id", prompt_ids=[1, 2], sampling_params=sampling_params
+            )
+            ids = answer.token_ids
+            output = Output(prompt_ids=[1, 2], response_ids=ids, response_mask=[0, 0] + [1] * 8)
+            output.extra_fields = {}
+            return await self._agent_loop_postprocess([output], trajectory["validate"], **sample)
+
+    worker = in_tandem(Own, WorkerInTandem)(ASKING, Client())
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    run = worker._run_agent_loop({"n": 1}, trajectory, session_id=0, tandem_row=3)
+    (output,) = asyncio.run(run)
+    authors = output.extra_fields["authorship"]
+    assert 0 < sum(authors[2:]) < 8
+    assert output.response_mask == [0, 0, *authors[2:]]

@@ -1,0 +1,74 @@
+"""Subclasses of ours over classes of verl's and of users, made where they are needed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tandem_plugin import EngineError
+from tandem_verl.classes import actor_in_tandem, extended, in_tandem
+
+
+class Ours:
+    def step(self, number: int) -> int:
+        return 10 * super().step(number)  # type: ignore[misc]
+
+    async def ask(self) -> str:
+        return "tandem " + await super().ask()  # type: ignore[misc]
+
+    def tandem_extra(self) -> str:
+        return "ours"
+
+
+class Verls:
+    def step(self, number: int) -> int:
+        return number + 1
+
+    async def ask(self) -> str:
+        return "verl"
+
+
+class Users(Verls):
+    def step(self, number: int) -> int:
+        return 100 * super().step(number)
+
+
+@pytest.mark.parametrize(("base", "expected"), [(Verls, 20), (Users, 2000)])
+def test_methods_of_ours_come_before_those_of_whichever_class_a_run_uses(
+    base: type, expected: int
+) -> None:
+    made: Any = in_tandem(base, Ours)()
+    assert isinstance(made, base)
+    assert (made.step(1), made.tandem_extra()) == (expected, "ours")
+    assert asyncio.run(made.ask()) == "tandem verl"
+    assert in_tandem(type(made), Ours) is type(made)
+    assert extended(Ours).keys() == {"step", "ask"}
+
+
+def test_class_without_a_method_or_with_another_kind_of_it_is_refused() -> None:
+    class Renamed:
+        def step(self, number: int) -> int: ...
+
+    class Waits(Verls):
+        async def step(self, number: int) -> int: ...  # type: ignore[override]
+
+    class Returns(Verls):
+        def ask(self) -> str: ...  # type: ignore[override]
+
+    with pytest.raises(EngineError, match="Renamed has no method ask, which tandem has to extend"):
+        in_tandem(Renamed, Ours)
+    with pytest.raises(EngineError, match="Waits has a method step that is awaited otherwise"):
+        in_tandem(Waits, Ours)
+    with pytest.raises(EngineError, match="Returns has a method ask that is awaited otherwise"):
+        in_tandem(Returns, Ours)
+
+
+def test_ray_actor_keeps_its_options_and_travels_to_other_processes() -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    actor = actor_in_tandem(ray.remote(num_cpus=3)(Users), Ours)
+    assert actor._default_options["num_cpus"] == 3
+    plain = actor_in_tandem(ray.remote(Users), Ours)
+    there = ray.cloudpickle.loads(ray.cloudpickle.dumps(plain.__ray_actor_class__))
+    assert there().step(1) == 2000

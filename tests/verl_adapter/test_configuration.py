@@ -1,0 +1,75 @@
+"""The one flag, from which the driver names our classes in verl's configuration."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from verl_stand_ins import ASKING, PLAIN, OmegaConf, configuration
+
+from tandem_plugin import ConfigError
+from tandem_verl import entry
+from tandem_verl.configuration import MANAGER, prepare, restore_mode, users_manager
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+
+def copy(config: Any, **trainer: Any) -> Any:
+    made = OmegaConf.create(OmegaConf.to_container(config))
+    made.actor_rollout_ref.rollout.agent = {"num_workers": 2}
+    made = OmegaConf.merge(made, {"trainer": trainer})
+    OmegaConf.set_struct(made, True)
+    return made
+
+
+def test_configuration_that_does_not_ask_is_left_as_it_is() -> None:
+    config = copy(PLAIN)
+    before = OmegaConf.to_container(config)
+    prepare(config)
+    assert OmegaConf.to_container(config) == before
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_trainer_and_manager_of_ours_are_named(mode: str) -> None:
+    config = copy(ASKING, v1={"trainer_mode": mode})
+    prepare(config)
+    assert config.trainer.v1.trainer_mode == f"tandem_{mode}"
+    assert config.actor_rollout_ref.rollout.agent.agent_loop_manager_class == MANAGER
+    assert config.actor_rollout_ref.rollout.agent.num_workers == 2
+    assert users_manager(config) is None
+    restore_mode(config)
+    assert config.trainer.v1.trainer_mode == mode
+
+
+def test_legacy_trainers_module_is_loaded_for_a_run_that_asks_for_it() -> None:
+    loaded = sys.modules.pop("tandem_verl.trainer_v0", None)
+    try:
+        prepare(copy(ASKING))
+        assert "tandem_verl.trainer_v0" not in sys.modules
+        config = copy(ASKING, use_v1=False)
+        prepare(config)
+        assert "tandem_verl.trainer_v0" in sys.modules
+    finally:
+        if loaded is not None:
+            sys.modules["tandem_verl.trainer_v0"] = loaded
+    assert config.trainer.v1.trainer_mode == "sync"
+    assert config.actor_rollout_ref.rollout.agent.agent_loop_manager_class == MANAGER
+
+
+def test_refused_setting_stops_the_driver_before_verl_goes_on() -> None:
+    driver = SimpleNamespace(validate_config=lambda config, **more: "validated")
+    for _ in range(2):  # repeatable
+        entry.prepare_the_run(driver)  # type: ignore[arg-type]
+    assert driver.validate_config(config=copy(PLAIN), use_critic=False) == "validated"
+    assert driver.validate_config(config=copy(ASKING), use_critic=False) == "validated"
+    with pytest.raises(ConfigError, match="schedule='words' does not exist"):
+        driver.validate_config(config=copy(configuration({"schedule": "words"})))
+
+
+def test_what_is_allowed_unproven_is_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:
+    config = copy(configuration({"unproven": ["megatron"]}))
+    config.actor_rollout_ref.actor.strategy = "megatron"
+    prepare(config)
+    assert "WARNING: actor_rollout_ref.actor.strategy=megatron was not" in capsys.readouterr().err

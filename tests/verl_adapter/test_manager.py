@@ -1,0 +1,146 @@
+"""Agent-loop managers in tandem: verl's and users', their workers, and numbered prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from verl_stand_ins import ASKING, OmegaConf, torch
+
+from tandem_plugin import ConfigError, EngineError
+from tandem_verl import manager
+from tandem_verl.agent_worker import WorkerInTandem
+from tandem_verl.classes import in_tandem
+from tandem_verl.configuration import prepare
+from tandem_verl.manager import ManagerInTandem, NumberingManager
+
+assert torch  # both managers need it
+
+
+class Worker:
+    """verl's AgentLoopWorker, as far as the manager sees it."""
+
+    async def _run_agent_loop(
+        self, sampling_params: Any, trajectory: Any, **sample: Any
+    ) -> Any: ...
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **sample: Any) -> Any: ...
+
+
+class Handle:
+    """A handle of a worker actor; ``tandem_in_place`` is there where the class has it."""
+
+    def __init__(self, worker: type) -> None:
+        self.worker = worker
+        if issubclass(worker, WorkerInTandem):
+            self.tandem_in_place = SimpleNamespace(remote=self.answer)
+
+    async def answer(self) -> bool:
+        return True
+
+
+class Manager:
+    """verl's AgentLoopManager."""
+
+    workers: Any = Worker
+
+    def __init__(self, config: Any) -> None:
+        ray = pytest.importorskip("ray", reason="ray is not installed")
+        self.config = config
+        self.agent_loop_workers_class = ray.remote(self.workers)
+
+    async def _init_agent_loop_workers(self) -> None:
+        made = self.agent_loop_workers_class.__ray_actor_class__
+        self.agent_loop_workers = [Handle(made), Handle(made)]
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        return prompts
+
+
+class Prompts(dict[str, Any]):
+    def __len__(self) -> int:
+        return 3
+
+
+def test_prompts_are_numbered_through_each_step() -> None:
+    made: Any = in_tandem(Manager, NumberingManager)(ASKING)
+
+    def numbers(**fields: Any) -> list[int]:
+        return made.generate_sequences(Prompts(fields))["tandem_row"].tolist()
+
+    assert numbers(global_steps=1) == [0, 1, 2]
+    assert numbers(global_steps=1) == [3, 4, 5]
+    assert numbers(global_steps=2) == [0, 1, 2]
+    assert numbers(global_steps=2, validate=True) == [0, 1, 2]
+    assert numbers(global_steps=2) == [3, 4, 5]
+    assert made.generate_sequences(Prompts(global_steps=2, tandem_row=[7]))["tandem_row"] == [7]
+
+
+def test_workers_are_of_ours_whatever_class_the_users_manager_chose() -> None:
+    class UsersWorker(Worker): ...
+
+    class UsersManager(Manager):
+        workers = UsersWorker
+
+    made: Any = in_tandem(UsersManager, ManagerInTandem)(ASKING)
+    asyncio.run(made._init_agent_loop_workers())
+    assert len(made.agent_loop_workers) == 2
+    for handle in made.agent_loop_workers:
+        assert issubclass(handle.worker, WorkerInTandem)
+        assert issubclass(handle.worker, UsersWorker)
+
+
+def test_manager_that_makes_workers_in_its_own_way_is_refused() -> None:
+    class UsersManager(Manager):
+        async def _init_agent_loop_workers(self) -> None:
+            self.agent_loop_workers = [Handle(Worker)]
+
+    made: Any = in_tandem(UsersManager, ManagerInTandem)(ASKING)
+    with pytest.raises(EngineError, match="made agent-loop workers that are not in tandem"):
+        asyncio.run(made._init_agent_loop_workers())
+
+
+def test_worker_that_is_no_agent_loop_worker_is_refused() -> None:
+    class UsersManager(Manager):
+        workers = SimpleNamespace
+
+    with pytest.raises(EngineError, match="SimpleNamespace has no method _run_agent_loop"):
+        in_tandem(UsersManager, ManagerInTandem)(ASKING)
+
+
+def users(monkeypatch: pytest.MonkeyPatch, cls: type, use_v1: bool) -> Any:
+    """A configuration that names a manager of the user's, as the driver prepares it."""
+    monkeypatch.setitem(sys.modules, "users", ModuleType("users"))
+    monkeypatch.setattr(sys.modules["users"], "Manager", cls, raising=False)
+    config = OmegaConf.create(OmegaConf.to_container(ASKING))
+    config.actor_rollout_ref.rollout.agent = {"agent_loop_manager_class": "users.Manager"}
+    config.trainer.use_v1 = use_v1
+    OmegaConf.set_struct(config, True)
+    for _ in range(2):  # the legacy trainer validates in its own process once more
+        config.trainer.v1.trainer_mode = "sync"
+        prepare(config)
+    return config
+
+
+@pytest.mark.parametrize("use_v1", [True, False])
+def test_managers_of_others_keep_working_if_they_derive_from_verls(
+    monkeypatch: pytest.MonkeyPatch, use_v1: bool
+) -> None:
+    pytest.importorskip("verl", reason="verl is not installed")
+    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
+
+    class Derived(AgentLoopManager): ...
+
+    config = users(monkeypatch, Derived, use_v1)
+    made = manager.manager_class(config)
+    assert issubclass(made, Derived)
+    assert issubclass(made, NumberingManager) is use_v1
+    assert issubclass(made, ManagerInTandem)
+    manager.check_users_manager(config)
+
+    config = users(monkeypatch, SimpleNamespace, use_v1)
+    with pytest.raises(ConfigError, match=r"=users\.Manager is no subclass of verl's"):
+        manager.check_users_manager(config)

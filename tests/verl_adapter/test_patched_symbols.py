@@ -1,0 +1,98 @@
+"""The symbols of verl that a run in tandem finds changed: one, and the legacy trainer's."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from verl_stand_ins import ASKING, IMITATING, OmegaConf
+
+from tandem_verl import entry, trainer_v0
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("verl") is None, reason="verl is not installed"
+)
+ON_CPU = Path(__file__).parents[2] / "examples" / "demo" / "on_cpu"
+
+PROGRAM = """
+import importlib, json, sys
+from omegaconf import OmegaConf
+
+modules, v1, v0 = json.loads(sys.stdin.read())
+for module in modules:
+    importlib.import_module(module)
+
+def symbols():
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("verl."):
+            continue
+        for key, value in list(vars(module).items()):
+            found[f"{name}.{key}"] = value
+            if isinstance(value, type) and value.__module__ == name:
+                found |= {f"{name}.{key}.{k}": v for k, v in vars(value).items()}
+    return found
+
+def changed(before):
+    after = symbols()
+    return sorted(name for name, value in before.items() if after[name] is not value)
+
+before = symbols()
+from tandem_verl import plugin, server
+from tandem_verl.manager import manager_class
+from verl.utils.config import validate_config
+from verl.trainer.ppo.v1 import get_trainer_cls
+
+def validated(config):
+    try:
+        validate_config(config, False, False)
+    except (AttributeError, AssertionError):
+        pass  # verl's own part of it, which comes last, wants a whole configuration
+
+config = OmegaConf.create(v1)
+validated(config)
+get_trainer_cls(config.trainer.v1.trainer_mode)
+manager_class(config)
+server.register_replica()
+from tandem_verl import imitation
+found = [changed(before)]
+validated(OmegaConf.create(v0))
+print("FOUND", json.dumps([*found, changed(before)]))
+"""
+
+
+def test_one_symbol_is_patched_and_eight_more_for_the_legacy_trainer() -> None:
+    """Whatever of verl was loaded before: compared name by name."""
+    modules = [
+        *(path.rpartition(".")[0] for path in (*entry.EXTENDED, *entry.PATCHED)),
+        "verl.trainer.ppo.ray_trainer",
+        "verl.trainer.ppo.padding_utils",
+        "verl.workers.engine_workers",
+        "verl.workers.engine.fsdp.transformer_impl",
+        "verl.workers.rollout.llm_server",
+    ]
+    legacy = OmegaConf.merge(ASKING, {"trainer": {"use_v1": False}})
+    given = [modules, *(OmegaConf.to_container(one) for one in (IMITATING, legacy))]
+    environment = {
+        "VERL_USE_EXTERNAL_PLUGINS": "none",
+        "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
+        "PYTHONPATH": os.pathsep.join([str(ON_CPU), os.environ.get("PYTHONPATH", "")]),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    (line,) = [one for one in ran.stdout.splitlines() if one.startswith("FOUND")] or [ran.stderr]
+    of_v1, of_v0 = json.loads(line.removeprefix("FOUND"))
+    assert of_v1 == sorted(entry.PATCHED)
+    assert of_v0 == sorted([*entry.PATCHED, *trainer_v0.PATCHED])
+    assert (len(entry.PATCHED), len(trainer_v0.PATCHED)) == (1, 8)

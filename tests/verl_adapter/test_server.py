@@ -1,0 +1,87 @@
+"""A server in tandem on a stand-in for verl's: its engine, its refusals, its replica."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from verl_stand_ins import ASKING, PLAIN
+
+from tandem_plugin import EngineError, RequestError
+from tandem_plugin.patching import in_place
+from tandem_verl.classes import in_tandem
+from tandem_verl.server import ReplicaInTandem, ServerInTandem, check_replicas
+
+
+class Server:
+    def __init__(self, config: Any) -> None:
+        self.config = config.actor_rollout_ref.rollout
+        self.engine: Any = None
+
+    async def run_server(self, args: Any) -> None:
+        self.engine = SimpleNamespace(vllm_config=args, shutdown=lambda: setattr(self, "off", True))
+
+    async def generate(self, error: Exception, cause: Exception | None) -> None:
+        raise error from cause
+
+
+def test_server_whose_engine_is_not_tandems_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tandem_plugin.engine.status", reason="the engine side is not there")
+
+    def check_engine(vllm_config: Any) -> None:
+        if vllm_config == "plain":
+            raise EngineError("not in tandem")
+
+    monkeypatch.setattr("tandem_plugin.engine.status.check_engine", check_engine)
+    asyncio.run(in_tandem(Server, ServerInTandem)(ASKING).run_server("tandem"))
+    server = in_tandem(Server, ServerInTandem)(ASKING)
+    with pytest.raises(EngineError, match="not in tandem"):
+        asyncio.run(server.run_server("plain"))
+    assert server.off
+
+
+def test_engines_refusal_leaves_the_server_with_its_sentence() -> None:
+    server = in_tandem(Server, ServerInTandem)(ASKING)
+    with pytest.raises(RequestError, match="no seed"):
+        asyncio.run(server.generate(RuntimeError(), RequestError("no seed")))
+    with pytest.raises(RuntimeError, match="of vLLM's own"):
+        asyncio.run(server.generate(RuntimeError("of vLLM's own"), ValueError()))
+
+
+def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of verl's own, of a run whose classes were not put in place, starts no engine."""
+    monkeypatch.setattr(in_place, "_PLACED", {})
+    Server(ASKING)
+    assert not in_place.is_in_place("verl")
+    in_tandem(Server, ServerInTandem)(ASKING)
+    assert in_place.is_in_place("verl")
+
+
+def test_what_became_of_drafts_is_the_first_workers_answer() -> None:
+    async def collective_rpc(method: Any) -> list[dict[str, int]]:
+        return [{"drafted": 3}, {"drafted": 3}]
+
+    server = in_tandem(Server, ServerInTandem)(ASKING)
+    server.engine = SimpleNamespace(collective_rpc=collective_rpc)
+    assert asyncio.run(server.tandem_drafted()) == {"drafted": 3}
+
+
+class Replica:
+    """verl's vLLMReplica; those of reward models are made of the same class."""
+
+    def __init__(self, config: Any) -> None:
+        ray = pytest.importorskip("ray", reason="ray is not installed")
+        self.config, self.server_class = config, ray.remote(num_cpus=3)(Server)
+
+
+def test_replica_has_servers_of_ours_where_tandem_is_asked_for() -> None:
+    replica = in_tandem(Replica, ReplicaInTandem)
+    asking, plain = (replica(one.actor_rollout_ref.rollout) for one in (ASKING, PLAIN))
+    assert issubclass(asking.server_class.__ray_actor_class__, ServerInTandem)
+    assert asking.server_class._default_options["num_cpus"] == 3
+    assert plain.server_class.__ray_actor_class__ is Server
+    check_replicas([asking])
+    with pytest.raises(EngineError, match="runs in a Replica, which is not tandem's"):
+        check_replicas([asking, Replica(ASKING.actor_rollout_ref.rollout)])

@@ -1,0 +1,92 @@
+"""Stand-ins for verl's classes and batches, as far as the adapter sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandem_verl.trainer import TandemTrainer
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
+
+TOKENIZER = SimpleNamespace(
+    get_vocab=lambda: {("Ġ" if i % 3 == 0 else "") + chr(97 + i): i for i in range(24)},
+    name_or_path="a test",
+)
+
+
+def configuration(tandem: dict[str, Any] | None, **trainer: Any) -> Any:
+    engine = {} if tandem is None else {"additional_config": {"tandem": tandem}}
+    return OmegaConf.create(
+        {
+            "actor_rollout_ref": {
+                "model": {"path": str(Path(__file__).parent)},
+                "actor": {"strategy": "fsdp2", "policy_loss": {"loss_mode": "vanilla"}},
+                "rollout": {"name": "vllm", "engine_kwargs": {"vllm": engine}},
+            },
+            "algorithm": {"adv_estimator": "grpo"},
+            "trainer": {"use_v1": True, "v1": {"trainer_mode": "sync"}, **trainer},
+        }
+    )
+
+
+ASKING, PLAIN = configuration({"schedule": "word", "cap": 4}), configuration(None)
+IMITATING = configuration({"schedule": "word", "cap": 4, "lambda_jun": 0.2})
+
+
+def tandem_of(config: Any) -> TandemTrainer:
+    return TandemTrainer.start(config, TOKENIZER)
+
+
+TOKENS, MASKS = [[3, 6, 9], [12, 15]], [[1, 0, 1], [0, 1]]
+"""Two responses of boundaries alone, and who wrote their tokens under these seeds."""
+
+
+def seed_of(tokens: list[int], senior: list[int]) -> int:
+    """A seed under which these tokens have these authors."""
+    rule = tandem_of(ASKING).rule
+    return next(seed for seed in range(1000) if rule.replay(tokens, seed).tolist() == senior)
+
+
+SEEDS = [seed_of(tokens, mask) for tokens, mask in zip(TOKENS, MASKS, strict=True)]
+PASSAGES = [[[seed, 0, len(tokens)]] for seed, tokens in zip(SEEDS, TOKENS, strict=True)]
+TRAINED = [[[0, len(tokens)]] for tokens in TOKENS]
+
+
+def nested(rows: list[list[int]]) -> Any:
+    return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+
+class Listed(list[Any]):
+    def tolist(self) -> list[Any]:
+        return list(self)
+
+
+def complement(masks: list[list[int]]) -> list[list[int]]:
+    return [[1 - bit for bit in mask] for mask in masks]
+
+
+class Validation:
+    """What both trainers have to validate with, as far as the adapter sees it."""
+
+    def _validate(self) -> dict[str, float]:
+        return {}
+
+    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
+
+
+def legacy_module(trainer: type) -> Any:
+    """The module of the legacy trainer, with a class of its own to patch."""
+    copy = type(trainer.__name__, (trainer,), dict(vars(trainer)))
+    return SimpleNamespace(RayPPOTrainer=copy, extract_reward=lambda batch: (None, {}))
+
+
+def prepared(config: Any) -> Any:
+    """A configuration as the driver hands it to trainer V1."""
+    copy = OmegaConf.create(OmegaConf.to_container(config))
+    copy.trainer.v1.trainer_mode = f"tandem_{copy.trainer.v1.trainer_mode}"
+    return copy
