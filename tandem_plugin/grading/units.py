@@ -42,7 +42,8 @@ _REFUSED = frozenset(_REFUSED_WORDS.split())
 """Words behind a number that change what it says."""
 _TAIL = re.compile(
     r"(?: ?(?:\\(?:text|mathrm|operatorname) ?\{ ?[A-Za-zÅ][A-Za-zÅ .'/^0-9{}-]{0,60}\}"
-    r"|\^ ?(?:\{ ?-?\d ?\}|\d)|[/.]|\\cdot(?![A-Za-z])|[A-Za-zÅ]{1,20}))+ ?"
+    r"|\^ ?(?:\{ ?-?\d ?\}|\d)|[/.]|\\cdot(?![A-Za-z])"
+    r"|(?<![A-Za-zÅ])[A-Za-zÅ]{1,20}(?![A-Za-zÅ])))+ ?"
 )
 _START = re.compile(r" ?\\(?:text|mathrm|operatorname) ?\{|(?<=[\d})]) ?(?=[A-Za-z]{2})")
 _WORD = re.compile(r"([A-Za-zÅ]+)|\^ ?\{? ?(-?\d) ?\}?|(/)")

@@ -2,6 +2,8 @@ r"""Every rule of spelling keeps the value, and none makes two values one."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,6 +119,17 @@ def test_spaces_between_numbers_are_never_dropped(a: int, b: int):
         decision = decide(f"{a}{b}", spelled(f"{a}{space}{b}"))
         grouped = len(str(b)) == 3 and len(str(a)) <= 3
         assert grouped or decision is None or not decision.is_equal
+
+
+@pytest.mark.parametrize(
+    "tail", ["a" * 1900 + "?", "per " * 400 + "?", r"\text{m" * 200, "m^2" * 600]
+)
+def test_what_follows_a_number_is_read_in_linear_time(tail: str):
+    began = time.process_time()
+    for number in ("5 ", r"5\text{ m} "):
+        decision = decide("7", spelled(number + tail))
+        assert decision is None or not decision.is_equal
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("text", ["(" * 900, "|" * 900, r"\sqrt" * 400, "-" * 1900, "1/" * 900])
