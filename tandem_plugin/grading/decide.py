@@ -11,7 +11,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from tandem_plugin.grading.answers import UnreadableError, is_name, read, words_of
+from tandem_plugin.grading.answers import UnreadableError, read, words_of
+from tandem_plugin.grading.kinds import TURNED, is_name
 from tandem_plugin.grading.spelling import same_text
 from tandem_plugin.grading.tree import Node, UndefinedError, exact, measured_place, names_of
 
@@ -266,7 +267,7 @@ def _equations(gold: Node, answer: Node, proof: Proof | None) -> Decision | None
     """Equations up to a constant factor; all others side by side, or turned around."""
     (sides, signs), (other_sides, other_signs) = gold.parts, answer.parts
     if len(sides) == len(other_sides):
-        turned = [_TURNED[sign] for sign in reversed(other_signs)]
+        turned = [TURNED[sign] for sign in reversed(other_signs)]
         for way, its_signs in ((other_sides, list(other_signs)), (other_sides[::-1], turned)):
             if its_signs == list(signs):
                 decision = _all(
@@ -277,15 +278,12 @@ def _equations(gold: Node, answer: Node, proof: Proof | None) -> Decision | None
     if (
         len(sides) != 2
         or len(other_sides) != 2
-        or (signs[0] != other_signs[0] and (_TURNED[signs[0]] != other_signs[0]))
+        or (signs[0] != other_signs[0] and (TURNED[signs[0]] != other_signs[0]))
     ):
         return Decision(False, "relation")
     if any(side.kind not in _SCALARS for side in (*sides, *other_sides)):
         return Decision(False, "relation")
     return proof(gold, answer) if proof is not None else None
-
-
-_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 
 
 def _relations(gold: Node, answer: Node, proof: Proof | None) -> _Found:

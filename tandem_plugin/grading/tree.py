@@ -27,7 +27,16 @@ import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-__all__ = ["INFINITY", "Node", "UndefinedError", "exact", "measured_place", "names_of", "num"]
+__all__ = [
+    "INFINITY",
+    "SCALARS",
+    "Node",
+    "UndefinedError",
+    "exact",
+    "measured_place",
+    "names_of",
+    "num",
+]
 
 
 class Node(NamedTuple):
@@ -42,6 +51,8 @@ class UndefinedError(ArithmeticError):
 
 
 INFINITY = Node("const", ("infinity",))
+SCALARS = frozenset("num sym const sum mul neg div pow call apply big degrees matrix".split())
+"""The kinds of expressions: what arithmetic applies to."""
 _MAX_BITS = 20_000
 _MAX_FACTORIAL = 500
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["split_unit"]
+__all__ = ["unit_at"]
 
 _ALIASES = {
     "m": "metre meter", "cm": "centimetre centimeter", "mm": "millimetre millimeter",
@@ -29,8 +29,9 @@ _ALIASES = {
 }  # fmt: skip
 _CANONICAL = {
     alias: unit for unit, aliases in _ALIASES.items() for alias in (unit, *aliases.split())
-}
-_EMPTY = frozenset(("unit", "units"))
+} | {"unit": "", "units": ""}
+_TIMES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_RAISED = {"squared": 2, "cubed": 3}
 _REFUSED_WORDS = (
     "and or to not if when where with without for plus minus half third quarter twice thrice over "
     "zero one two three four five six seven eight nine ten eleven twelve hundred dozen maybe "
@@ -40,75 +41,79 @@ _REFUSED_WORDS = (
 )
 _REFUSED = frozenset(_REFUSED_WORDS.split())
 """Words behind a number that change what it says."""
-_TAIL = re.compile(
-    r"(?: ?(?:\\(?:text|mathrm|operatorname) ?\{ ?[A-Za-zÅ][A-Za-zÅ .'/^0-9{}-]{0,60}\}"
-    r"|\^ ?(?:\{ ?-?\d ?\}|\d)|[/.]|\\cdot(?![A-Za-z])"
-    r"|(?<![A-Za-zÅ])[A-Za-zÅ]{1,20}(?![A-Za-zÅ])))+ ?"
+_PIECE = re.compile(
+    r" ?(?:\\(?:text|mathrm|operatorname) ?\{ ?(?P<text>(?:[A-Za-zÅ .'/^0-9-]|\{-?\d\}){1,60})\}"
+    r"|(?P<power>\^ ?(?:\{ ?-?\d ?\}|\d))|(?P<sign>[/.]|\\cdot(?![A-Za-z]))"
+    r"|(?P<bare>(?<![A-Za-zÅ])[A-Za-zÅ]{1,20}(?![A-Za-zÅ])))"
 )
-_START = re.compile(r" ?\\(?:text|mathrm|operatorname) ?\{|(?<=[\d})]) ?(?=[A-Za-z]{2})")
+_START = re.compile(
+    r" ?(?:\\(?:text|mathrm|operatorname) ?\{|(?<=[\d})])[A-Za-z]{2}|(?<=[\d})] )[A-Za-z]{2})"
+)
+_END = re.compile(
+    r" *(?:$|[,;:=<>)\]%|]|\\[}|]|\\(?:le|ge|ne|approx|cup|cap|in|end|rangle)(?![A-Za-z])|&|\\\\"
+    r"|\\text ?\{ ?,? ?(?:and|or|to|:) ?\}|(?:and|or)(?![A-Za-z]))"
+)
 _WORD = re.compile(r"([A-Za-zÅ]+)|\^ ?\{? ?(-?\d) ?\}?|(/)")
-_GROUP = re.compile(r"\\(?:text|mathrm|operatorname) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
-_UNFINISHED = frozenset(["", *"+-*/^_=<>,;:([{&\\|"])
+_MAX_PIECES = 24
 
 
 @lru_cache(maxsize=2048)
-def split_unit(text: str) -> tuple[str, str] | None:
-    """A spelled expression and the name of the unit behind it, or None where there is no unit.
+def unit_at(text: str, place: int) -> tuple[str, int] | None:
+    """The unit that ends a value here, and where it ends; None where there is none.
 
     The name is the same for every spelling of a unit, and empty for ``units``.
     """
-    for start in _START.finditer(text):
-        before, behind = text[: start.start()].rstrip(), text[start.start() :]
-        if before[-1:] in _UNFINISHED:
-            continue
-        if _TAIL.fullmatch(behind) and (unit := _unit(behind)) is not None:
-            return before, unit
-        if not behind.lstrip().startswith("\\"):
-            continue
-    return None
-
-
-def _unit(text: str) -> str | None:
-    bare = _GROUP.sub(" ", text)
-    follows_words = text.lstrip().startswith("\\")
-    for word, _, _ in _WORD.findall(bare):
-        if word and not (_is_known(word) and (len(word) > 1 or follows_words)):
+    if _START.match(text, place) is None:
+        return None
+    words: list[str] = []
+    begins_with_text = "\\" in text[place : place + 2]
+    for _ in range(_MAX_PIECES):
+        piece = None if _END.match(text, place) and words else _PIECE.match(text, place)
+        if piece is None:
+            break
+        bare = piece["bare"]
+        if bare and bare not in ("and", "or") and not (
+            _is_known(bare) and (len(bare) > 1 or begins_with_text)
+        ):  # fmt: skip
             return None
+        words.append(piece["text"] or piece["power"] or piece["sign"] or bare)
+        place = piece.end()
+    if not words or not _END.match(text, place) or (name := _named(" ".join(words))) is None:
+        return None
+    return name, place
+
+
+def _named(text: str) -> str | None:
+    """One name for a unit's powers, in order; None for what is no unit."""
     powers: dict[str, int] = {}
-    last, sign = None, 1
-    pending = 1
-    for word, power, slash in _WORD.findall(re.sub(r"\\[a-z]+", " ", text)):
+    last, sign, times = None, 1, 1
+    for word, power, slash in _WORD.findall(text):
         if slash or word == "per":
             sign = -1
-        elif power or word in ("squared", "cubed"):
+        elif power or word in _RAISED:
             if last is None:
                 return None
-            exponent = int(power) if power else 2 if word == "squared" else 3
+            exponent = int(power) if power else _RAISED[word]
             powers[last] += (exponent - 1) * (1 if powers[last] > 0 else -1)
-        elif word in ("square", "sq", "cubic", "cu"):
-            pending = 2 if word.startswith("s") else 3
+        elif word in _TIMES:
+            times = _TIMES[word]
+        elif word.lower() in _REFUSED:
+            return None
         else:
-            if word.lower() in _REFUSED:
-                return None
-            name = _name(word)
-            if name:
-                powers[name] = powers.get(name, 0) + sign * pending
-            last, sign, pending = name or last, 1, 1
-            if not name:
-                powers.setdefault("", 0)
-                last = ""
+            last = _canonical(word)
+            powers[last] = powers.get(last, 0) + sign * times
+            sign = times = 1
     return " ".join(f"{name}^{power}" if power != 1 else name
                     for name, power in sorted(powers.items()) if name and power)  # fmt: skip
 
 
 def _is_known(word: str) -> bool:
-    return _name(word) in _ALIASES or word in ("per", "square", "sq", "cubic", "cu", *_EMPTY)
+    return _canonical(word) in _CANONICAL.values() or word == "per" or word in _TIMES
 
 
-def _name(word: str) -> str:
-    if word.lower() in _EMPTY:
-        return ""
-    if word in _CANONICAL:
-        return _CANONICAL[word]
-    folded = word.lower().removesuffix("s") if len(word) > 2 else word
-    return _CANONICAL.get(word.lower() if len(word) > 2 else word) or _CANONICAL.get(folded, folded)
+def _canonical(word: str) -> str:
+    lower = word.lower() if len(word) > 2 else word
+    for form in (word, lower, lower.removesuffix("s")):
+        if form in _CANONICAL:
+            return _CANONICAL[form]
+    return lower.removesuffix("s") if len(word) > 2 else word
