@@ -69,7 +69,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("plus or minus", r"\+/-|\+-", r"\\pm "),
         ("times ten", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times "),
         ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
-        ("introductions", r"^ ?\\text ?\{ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? ?\} ?", ""),
+        ("introductions", r"^ ?\\text ?\{ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? ?\} ?"
+                          r"|^ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? (?=[^A-Za-z])", ""),
         ("ascii powers", r"\*\*", "^"),
         ("underscores", r"\\_", "_"),
         ("dots", rf"\\(?:dots[bcmio]?|cdots){_END}|\.\.\.", r"\\ldots "),
@@ -79,7 +80,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
 
 _BARE_NAMES = (
     "thousands", "colons", "thin spaces", "at most", "at least", "unequal", "infinity", "percent",
-    "approximately", "plus or minus", "times ten", "ascii powers", "dots",
+    "approximately", "plus or minus", "times ten", "introductions", "ascii powers", "dots",
 )  # fmt: skip
 _BARE_RULES = tuple(rule for rule in RULES if rule[0] in _BARE_NAMES)
 """The rules that a text without a backslash can need."""

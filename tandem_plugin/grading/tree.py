@@ -51,8 +51,13 @@ class UndefinedError(ArithmeticError):
 
 
 INFINITY = Node("const", ("infinity",))
-SCALARS = frozenset("num sym const sum mul neg div pow call apply big degrees matrix".split())
+SCALARS = frozenset(
+    ("num", "sym", "const", "sum", "mul", "neg", "div", "pow", "call", "apply", "big", "degrees",
+     "matrix")
+)  # fmt: skip
 """The kinds of expressions: what arithmetic applies to."""
+SETS = frozenset(("interval", "set", "cup", "cap", "minus", "reals", "empty"))
+"""The kinds of sets of real numbers."""
 _MAX_BITS = 20_000
 _MAX_FACTORIAL = 500
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -32,9 +35,16 @@ _FUNCTIONS = {
     "coth": sympy.coth, "arcsin": sympy.asin, "arccos": sympy.acos, "arctan": sympy.atan,
     "arccot": sympy.acot, "arcsec": sympy.asec, "arccsc": sympy.acsc, "ln": sympy.log,
     "exp": sympy.exp, "abs": sympy.Abs, "floor": sympy.floor, "ceil": sympy.ceiling,
-    "max": sympy.Max, "min": sympy.Min, "sgn": sympy.sign,
+    "max": sympy.Max, "min": sympy.Min, "sgn": sympy.sign, "factorial": sympy.factorial,
+    "binomial": sympy.binomial,
 }  # fmt: skip
+_OF_INTEGERS = {"gcd": math.gcd, "lcm": math.lcm, "mod": operator.mod}
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "infinity": sympy.oo}
+_SETS = {"cup": sympy.Union, "cap": sympy.Intersection, "minus": sympy.Complement}
+_RELATIONS = {
+    "=": sympy.Eq, "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le,
+    "\\ge": sympy.Ge,
+}  # fmt: skip
 
 
 def expression(node: Node) -> Any:
@@ -50,7 +60,7 @@ def expression(node: Node) -> Any:
     if kind == "const":
         return _CONSTANTS[parts[0]]
     if kind == "call":
-        return _call(*parts)
+        return _call(parts[0], [expression(part) for part in parts[1:]])
     if kind == "apply":
         return UndefinedFunction(parts[0])(*map(expression, parts[1:]))
     if kind == "big":
@@ -59,126 +69,95 @@ def expression(node: Node) -> Any:
         if max(len(parts), len(parts[0])) > _MAX_MATRIX:
             raise TooLargeError
         return sympy.ImmutableMatrix([[expression(entry) for entry in row] for row in parts])
-    if kind not in ("neg", "sum", "mul", "div", "pow", "degrees"):
+    if kind not in _OPERATIONS:
         raise UnknownError(kind)
     values = [expression(part) for part in parts]
-    if any(isinstance(value, sympy.MatrixBase) for value in values):
-        return _matrices(kind, values)
-    if kind == "neg":
-        return -values[0]
-    if kind == "sum":
-        return sympy.Add(*values)
-    if kind == "mul":
-        return sympy.Mul(*values)
-    if kind == "degrees":
-        return values[0] * sympy.pi / 180
-    if kind == "div":
-        return values[0] / values[1]
-    return _power(*values)
-
-
-def _matrices(kind: str, values: list[Any]) -> Any:
     try:
-        if kind == "neg":
-            return -values[0]
-        result = values[0]
-        for value in values[1:]:
-            if kind == "sum":
-                result = result + value
-            elif kind == "mul":
-                result = result * value
-            elif kind == "div" and not isinstance(value, sympy.MatrixBase):
-                result = result / value
-            elif kind == "pow" and value.is_Integer and abs(value) <= _MAX_MATRIX:
-                result = result**value
-            else:
-                raise UnknownError(kind)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise UnknownError(str(error)) from error
-    return result
+        return _OPERATIONS[kind](*values)
+    except (TypeError, ValueError) as error:  # matrices whose shapes do not fit
+        raise UnknownError(kind) from error
+
+
+def _folded(operation: Callable[[Any, Any], Any], flat: Callable[..., Any]) -> Callable[..., Any]:
+    """A sum or a product: flat, so that a long one is built at once; of matrices one by one."""
+
+    def made(*values: Any) -> Any:
+        if any(isinstance(value, sympy.MatrixBase) for value in values):
+            return reduce(operation, values)
+        return flat(*values)
+
+    return made
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if base.is_number and exponent.is_Rational:
+    if isinstance(base, sympy.MatrixBase):
+        if not (exponent.is_Integer and abs(exponent) <= _MAX_MATRIX):
+            raise UnknownError("pow")
+    elif base.is_number and exponent.is_Rational:
         size = abs(base.p) + base.q if base.is_Rational else 2**30
         if abs(exponent) * math.log2(max(size, 2)) > _MAX_BITS:
             raise TooLargeError
-    return sympy.Pow(base, exponent)
+    return base**exponent
 
 
-def _call(name: str, *arguments: Node) -> Any:
-    values = [expression(argument) for argument in arguments]
-    if name == "det":
-        if not isinstance(values[0], sympy.MatrixBase):
-            raise UnknownError(name)
-        return values[0].det()
-    if any(isinstance(value, sympy.MatrixBase) for value in values):
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "sum": _folded(operator.add, sympy.Add),
+    "mul": _folded(operator.mul, sympy.Mul),
+    "div": operator.truediv,
+    "pow": _power,
+    "degrees": lambda value: value * sympy.pi / 180,
+}
+
+
+def _call(name: str, values: list[Any]) -> Any:
+    if isinstance(values[0], sympy.MatrixBase) is not (name == "det"):
         raise UnknownError(name)
+    if name == "det":
+        return values[0].det()
     if name in ("log", "lg"):
-        base = values[1] if len(values) > 1 else sympy.Integer(10)
-        return sympy.log(values[0]) / sympy.log(base)
-    if name in ("factorial", "binomial"):
-        if all(value.is_number for value in values) and any(
-            abs(value) > _MAX_FACTORIAL for value in values if value.is_real
-        ):
-            raise TooLargeError
-        return sympy.factorial(*values) if name == "factorial" else sympy.binomial(*values)
-    if name in ("gcd", "lcm", "mod"):
+        return sympy.log(values[0]) / sympy.log(values[1] if len(values) > 1 else 10)
+    if name in _OF_INTEGERS:
         if not all(value.is_Integer for value in values):
             raise UnknownError(name)
-        if name == "mod":
-            return sympy.Mod(*values)
-        return sympy.Integer((math.gcd if name == "gcd" else math.lcm)(*map(int, values)))
+        return sympy.Integer(_OF_INTEGERS[name](*map(int, values)))
+    if name in ("factorial", "binomial") and all(value.is_number for value in values):
+        if any(value.is_real and abs(value) > _MAX_FACTORIAL for value in values):
+            raise TooLargeError
     return _FUNCTIONS[name](*values)
 
 
 def _big(name: str, body: Node, variable: str, *bounds: Node) -> Any:
     """A sum, product, integral or limit, computed."""
     symbol = sympy.Symbol(variable, real=True)
-    inner, ends = expression(body), [expression(bound) for bound in bounds]
+    inner, low, high = expression(body), *map(expression, (bounds * 2)[:2])
     if name == "lim":
-        return sympy.limit(inner, symbol, ends[0])
-    low, high = ends
+        return sympy.limit(inner, symbol, low)
     if name == "int":
         return sympy.integrate(inner, (symbol, low, high))
     index = sympy.Symbol(variable, integer=True)
-    inner = inner.xreplace({symbol: index})
     if low.is_number and high.is_number and high.is_finite and abs(high - low) > _MAX_TERMS:
         raise TooLargeError
     made = sympy.summation if name == "sum" else sympy.product
-    result = made(inner, (index, low, high))
-    if isinstance(result, sympy.Piecewise):
-        result = result.args[0].expr  # where it converges
-    return result
+    result = made(inner.xreplace({symbol: index}), (index, low, high))
+    return result.args[0].expr if isinstance(result, sympy.Piecewise) else result  # converges
 
 
 def set_of(node: Node) -> Any:
     """The SymPy set of real numbers that a tree is. Raises :class:`UnknownError`."""
     kind, parts = node
-    if kind == "reals":
-        return sympy.S.Reals
-    if kind == "empty":
-        return sympy.S.EmptySet
+    if kind in _SETS:
+        return _SETS[kind](*map(set_of, parts))
+    if kind in ("reals", "empty"):
+        return sympy.S.Reals if kind == "reals" else sympy.S.EmptySet
     if kind == "set":
         return sympy.FiniteSet(*map(expression, parts))
-    if kind == "interval":
-        low, high = expression(parts[0]), expression(parts[1])
-        if not (low.is_extended_real and high.is_extended_real and (low < high) == True):  # noqa: E712
-            raise UnknownError("An interval whose ends are in no order.")
-        return sympy.Interval(low, high, parts[2] == "(", parts[3] == ")")
-    if kind == "tuple" and len(parts) == 2:
-        return set_of(Node("interval", (*parts, "(", ")")))
-    if kind in ("cup", "cap", "minus"):
-        first, second = map(set_of, parts)
-        made = {"cup": sympy.Union, "cap": sympy.Intersection, "minus": sympy.Complement}[kind]
-        return made(first, second)
-    raise UnknownError(kind)
-
-
-_RELATIONS = {
-    "=": sympy.Eq, "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le,
-    "\\ge": sympy.Ge,
-}  # fmt: skip
+    if kind != "interval" and (kind != "tuple" or len(parts) != 2):
+        raise UnknownError(kind)
+    low, high = map(expression, parts[:2])
+    if not (low.is_extended_real and high.is_extended_real and (low < high) == True):  # noqa: E712
+        raise UnknownError("An interval whose ends are in no order.")
+    return sympy.Interval(low, high, parts[2:3] != ("[",), parts[3:] != ("]",))
 
 
 def solutions(node: Node) -> tuple[Any | None, Any]:
@@ -198,10 +177,10 @@ def solutions(node: Node) -> tuple[Any | None, Any]:
         except UnknownError:
             return None, sympy.FiniteSet(expression(node))
     sides, signs = [expression(side) for side in node.parts[0]], node.parts[1]
-    found = sympy.S.Reals
     unknowns = set().union(*(side.free_symbols for side in sides))
     if len(unknowns) != 1:
         raise UnknownError("A condition on several unknowns.")
+    found = sympy.S.Reals
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
         found = found.intersect(_RELATIONS[sign](left, right).as_set())
     return unknowns.pop(), found

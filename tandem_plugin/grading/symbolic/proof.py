@@ -31,7 +31,7 @@ from tandem_plugin.grading.symbolic.algebra import (
     set_of,
     solutions,
 )
-from tandem_plugin.grading.tree import Node, measured_place
+from tandem_plugin.grading.tree import SETS, Node, measured_place
 
 __all__ = ["proof"]
 
@@ -39,8 +39,6 @@ POINTS = 4
 _TRIES = 40
 _MAX_PROOF_BITS = 24_000
 _GUARD_BITS = 330
-_SETS_WORDS = "interval set cup cap minus reals empty"
-_SETS = frozenset(_SETS_WORDS.split())
 _BAD = (sympy.nan, sympy.zoo)
 _FAILS = (
     ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError
@@ -54,7 +52,7 @@ def proof(gold: Node, answer: Node) -> Decision:
             return Decision(_same_solutions(gold.parts[0], answer.parts[0]), "solved")
         if gold.kind == "relation":
             return Decision(_same_relation(gold, answer), "relation")
-        if gold.kind in _SETS or answer.kind in _SETS:
+        if gold.kind in SETS or answer.kind in SETS:
             return Decision(_same_set(gold, answer), "sets")
         if gold.kind == "rounded":
             return Decision(_is_rounded(gold.parts[0], expression(answer)), "approximation")
@@ -68,8 +66,8 @@ def proof(gold: Node, answer: Node) -> Decision:
 def _expressions(gold: Node, answer: Node) -> Decision:
     first, second = expression(gold), expression(answer)
     if isinstance(first, sympy.MatrixBase) or isinstance(second, sympy.MatrixBase):
-        if getattr(first, "shape", None) != getattr(second, "shape", None):
-            return Decision(False, "count")
+        if type(first) is not type(second) or first.shape != second.shape:
+            return Decision(False, "kind")
         pairs = zip(first.flat(), second.flat(), strict=True)
         return Decision(all(are_equal(*pair) for pair in pairs), "parts")
     if first.has(*_BAD) or second.has(*_BAD):
