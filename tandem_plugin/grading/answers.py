@@ -1,4 +1,4 @@
-"""What a spelled text is: words, a plain number, a time of day, a numeral with a base, or a tree."""
+"""What a spelled text is: words, a plain number, a time of day, a numeral with a base, a tree."""
 
 from __future__ import annotations
 

@@ -15,7 +15,14 @@ from tandem_plugin.grading.answers import UnreadableError, read, words_of
 from tandem_plugin.grading.kinds import TURNED, is_name
 from tandem_plugin.grading.spelling import same_text
 from tandem_plugin.grading.tree import (
-    SCALARS, SETS, Node, UndefinedError, exact, measured_place, names_of, num,
+    SCALARS,
+    SETS,
+    Node,
+    UndefinedError,
+    exact,
+    measured_place,
+    names_of,
+    num,
 )  # fmt: skip
 
 __all__ = ["AS_WRITTEN", "TOLERANCE", "Decision", "Proof", "decide", "rounds_to", "shows"]
@@ -311,10 +318,8 @@ class _Comparison:
             _flat(node, gold.kind == answer.kind) for node in (gold, answer)
         )
         has_ends = gold.kind != answer.kind and "list" in (gold.kind, answer.kind)
-        if (
-            brackets != others
-            and gold.kind != "matrix" != answer.kind
-            or (has_ends and "infinity" in f"{gold}{answer}")
+        if (brackets != others and gold.kind != "matrix" != answer.kind) or (
+            has_ends and "infinity" in f"{gold}{answer}"
         ):
             return Decision(False, "kind")
         if len(wanted) != len(given) or brackets != others:

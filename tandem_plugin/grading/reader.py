@@ -23,19 +23,21 @@ _MAX_DIGITS = 1_000
 _MAX_EXPONENT = 1_000
 _MAX_PARTS = 64
 
-_GREEK = frozenset(
+_GREEK_NAMES = (
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi "
     "rho varrho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma "
-    "Upsilon Phi Psi Omega ell hbar aleph nabla partial imath jmath Re Im odot pi".split()
+    "Upsilon Phi Psi Omega ell hbar aleph nabla partial imath jmath Re Im odot pi"
 )
-_FUNCTIONS = {
-    name: name
-    for name in "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec "
-    "arccsc ln log lg exp max min gcd lcm mod det floor ceil abs sqrt sgn".split()
-} | {
+_GREEK = frozenset(_GREEK_NAMES.split())
+_FUNCTION_NAMES = (
+    "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc ln log "
+    "lg exp max min gcd lcm mod det floor ceil abs sqrt sgn"
+)
+_FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
     "arctg": "arctan",
 }  # fmt: skip
+_ACCENTS = "vec bar hat dot ddot tilde overline underline widehat overrightarrow angle triangle"
 _INVERTIBLE = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_SEVERAL = frozenset(("max", "min", "gcd", "lcm", "mod"))
 _BRACKETED = frozenset(("floor", "ceil", "abs", "det", "exp", "sgn"))
@@ -50,7 +52,7 @@ _JOINER = (
 )
 _SIGN = r"\\(?:le|ge|ne|approx|in)(?![A-Za-z])|(?<!:)[=<>]"
 _NAME = (
-    r"\\(?:text|mathrm) ?\{([^{}\\]{1,60})\} ?(?==|\\approx)|([A-Za-z][A-Za-z ]{3,60})(?==|\\approx)"
+    r"(?:\\(?:text|mathrm) ?\{([^{}\\]{1,60})\} ?|([A-Za-z][A-Za-z ]{3,60}))(?==|\\approx)"
     r"|([A-Z] ?\([^()]{1,40}\)) ?(?==)"
 )
 _COLON = r":(?!=)|\\text ?\{ ?(?:to|:) ?\}"
@@ -309,7 +311,7 @@ class Reader:
                 base = Node("degrees", (base,))
             elif not self.sees(_DEGREES) and self.take(r"\^"):
                 base = self._made("pow", base, self._exponent())
-                if self.sees(rf"\^(?!\{{\\circ)"):
+                if self.sees(r"\^(?!\{\\circ)"):
                     raise self.fail()
             else:
                 return base
@@ -591,10 +593,6 @@ _COMMANDS: dict[str, Callable[[Reader, str], Node]] = {
     **dict.fromkeys(
         ("mathrm", "mathbf", "mathit", "operatorname", "mathcal", "mathbb", "text"), Reader._font
     ),
-    **dict.fromkeys(
-        "vec bar hat dot ddot tilde overline underline widehat overrightarrow angle "
-        "triangle".split(),
-        Reader._accented,
-    ),
+    **dict.fromkeys(_ACCENTS.split(), Reader._accented),
 }
 """What stands behind a command that is neither a function nor a Greek letter."""

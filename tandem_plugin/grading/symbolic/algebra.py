@@ -121,9 +121,9 @@ def _call(name: str, values: list[Any]) -> Any:
         if not all(value.is_Integer for value in values):
             raise UnknownError(name)
         return sympy.Integer(_OF_INTEGERS[name](*map(int, values)))
-    if name in ("factorial", "binomial") and all(value.is_number for value in values):
-        if any(value.is_real and abs(value) > _MAX_FACTORIAL for value in values):
-            raise TooLargeError
+    is_counted = name in ("factorial", "binomial") and all(value.is_number for value in values)
+    if is_counted and any(value.is_real and abs(value) > _MAX_FACTORIAL for value in values):
+        raise TooLargeError
     return _FUNCTIONS[name](*values)
 
 

@@ -39,7 +39,8 @@ POINTS = 4
 _TRIES = 40
 _MAX_PROOF_BITS = 24_000
 _GUARD_BITS = 330
-_BAD = (sympy.nan, sympy.zoo)
+_UNDEFINED = (sympy.nan, sympy.zoo)
+_NO_NUMBER = (sympy.oo, -sympy.oo, *_UNDEFINED)
 _FAILS = (
     ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError
 )  # fmt: skip
@@ -52,10 +53,10 @@ def proof(gold: Node, answer: Node) -> Decision:
             return Decision(_same_solutions(gold.parts[0], answer.parts[0]), "solved")
         if gold.kind == "relation":
             return Decision(_same_relation(gold, answer), "relation")
-        if gold.kind in SETS or answer.kind in SETS:
+        if {gold.kind, answer.kind} & SETS:
             return Decision(_same_set(gold, answer), "sets")
         if gold.kind == "rounded":
-            return Decision(_is_rounded(gold.parts[0], expression(answer)), "approximation")
+            return Decision(_is_rounded(gold.parts[0], answer), "approximation")
         return _expressions(gold, answer)
     except TooLargeError:
         return Decision(False, "too_large")
@@ -68,9 +69,8 @@ def _expressions(gold: Node, answer: Node) -> Decision:
     if isinstance(first, sympy.MatrixBase) or isinstance(second, sympy.MatrixBase):
         if type(first) is not type(second) or first.shape != second.shape:
             return Decision(False, "kind")
-        pairs = zip(first.flat(), second.flat(), strict=True)
-        return Decision(all(are_equal(*pair) for pair in pairs), "parts")
-    if first.has(*_BAD) or second.has(*_BAD):
+        return Decision(all(map(are_equal, first.flat(), second.flat())), "parts")
+    if first.has(*_UNDEFINED) or second.has(*_UNDEFINED):
         return Decision(False, "undefined")
     if first == second:
         return Decision(True, "symbolic")
@@ -79,14 +79,18 @@ def _expressions(gold: Node, answer: Node) -> Decision:
     if are_equal(first, second):
         return Decision(True, "numeric")
     place = measured_place(gold)
-    return Decision(place is not None and _rounds(first, second, place), "numeric")
+    if place is None:
+        return Decision(False, "numeric")
+    wanted, given = _fraction(first), _fraction(second)
+    is_known = wanted is not None and given is not None
+    return Decision(is_known and rounds_to(given, wanted, place), "numeric")  # type: ignore[arg-type]
 
 
 def are_equal(first: Any, second: Any) -> bool:
     """Whether two expressions are proven to be equal."""
     if first == second:
-        return not first.has(*_BAD)
-    if first.has(sympy.oo, -sympy.oo, *_BAD) or second.has(sympy.oo, -sympy.oo, *_BAD):
+        return not first.has(*_UNDEFINED)
+    if first.has(*_NO_NUMBER) or second.has(*_NO_NUMBER):
         return False
     names = _names(first) | _names(second)
     try:
@@ -97,8 +101,7 @@ def are_equal(first: Any, second: Any) -> bool:
 
 def _names(one: Any) -> set[Any]:
     """Variables, and functions that nothing is known of."""
-    functions = one.atoms(AppliedUndef)
-    return set(one.free_symbols) | functions if functions else set(one.free_symbols)
+    return one.free_symbols | one.atoms(AppliedUndef)  # type: ignore[no-any-return]
 
 
 # Constants
@@ -126,14 +129,11 @@ def separation_bits(constant: Any) -> int:
     digits.
     """
     roots: dict[Any, int] = {}
-    is_algebraic, (above, below) = True, _sizes(constant, roots)
-    if roots.pop(None, None) is not None:
-        is_algebraic = False
-    degree = math.prod(roots.values())
-    if not is_algebraic:
-        degree = min(degree, 4)
-    bits = (degree - 1) * above + below + 1
-    return math.ceil(bits if is_algebraic else 4 * (bits + above) + _GUARD_BITS)
+    above, below = _sizes(constant, roots)
+    if roots.pop(None, None) is None:
+        return math.ceil((math.prod(roots.values()) - 1) * above + below + 1)
+    bits = (min(math.prod(roots.values()), 4) - 1) * above + below + 1
+    return math.ceil(4 * (bits + above) + _GUARD_BITS)
 
 
 def _sizes(one: Any, roots: dict[Any, int]) -> tuple[float, float]:
@@ -143,14 +143,12 @@ def _sizes(one: Any, roots: dict[Any, int]) -> tuple[float, float]:
     if one == sympy.I:
         roots[one] = 2
         return 0.0, 0.0
-    if one.is_Add:
+    if one.is_Add or one.is_Mul:
         sizes = [_sizes(arg, roots) for arg in one.args]
         below = sum(size[1] for size in sizes)
-        above = max(u + below - v for u, v in sizes) + math.log2(len(sizes))
-        return above, below
-    if one.is_Mul:
-        sizes = [_sizes(arg, roots) for arg in one.args]
-        return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
+        if one.is_Mul:
+            return sum(size[0] for size in sizes), below
+        return max(u + below - v for u, v in sizes) + math.log2(len(sizes)), below
     if one.is_Pow and one.exp.is_Rational:
         above, below = _sizes(one.base, roots)
         degree, times = int(one.exp.q), abs(int(one.exp.p))
@@ -164,11 +162,10 @@ def _sizes(one: Any, roots: dict[Any, int]) -> tuple[float, float]:
             above, below = below, above
         return times * above, times * below
     roots[None] = 1
-    sizes = [_sizes(arg, roots) for arg in one.args if arg.is_number] or [(0.0, 0.0)]
     value = _number(one, 64)
     size = abs(float(sympy.log(abs(value), 2))) if value is not None and value != 0 else 64.0
-    inner = sum(u + v for u, v in sizes)
-    return size + inner, size + inner
+    size += sum(sum(_sizes(arg, roots)) for arg in one.args if arg.is_number)
+    return size, size
 
 
 def _number(one: Any, precision: int) -> Any | None:
@@ -178,35 +175,28 @@ def _number(one: Any, precision: int) -> Any | None:
         value = one.evalf(digits, maxn=4 * digits + 100)
     except _FAILS:
         return None
-    if not value.is_number or value.has(sympy.oo, -sympy.oo, *_BAD):
+    if not value.is_number or value.has(*_NO_NUMBER):
         return None
-    real, imaginary = value.as_real_imag()
-    if not all(part.is_Float or part.is_Rational for part in (real, imaginary)):
-        return None
-    return value
-
-
-def _rounds(gold: Any, answer: Any, place: int) -> bool:
-    wanted, given = (_fraction(one) for one in (gold, answer))
-    return wanted is not None and given is not None and rounds_to(given, wanted, place)
-
-
-def _is_rounded(shown: Node, value: Any) -> bool:
-    """Whether a decimal is a real number rounded or cut off at the decimal's last digit."""
-    while shown.kind in ("quantity", "percent"):
-        shown = shown.parts[0]
-    wanted, given = _fraction(expression(shown)), _fraction(value)
-    if wanted is None or given is None:
-        return False
-    return shows(wanted, given, measured_place(shown) or 0)
+    is_read = all(part.is_Float or part.is_Rational for part in value.as_real_imag())
+    return value if is_read else None
 
 
 def _fraction(one: Any) -> Fraction | None:
+    """A real constant to two hundred bits, or None."""
     value = _number(one, 200) if not _names(one) else None
     if value is None or not value.is_real:
         return None
     exact = sympy.Rational(value)
     return Fraction(int(exact.p), int(exact.q))
+
+
+def _is_rounded(shown: Node, answer: Node) -> bool:
+    """Whether a decimal is a real number rounded or cut off at the decimal's last digit."""
+    place = measured_place(shown) or 0
+    while shown.kind in ("quantity", "percent"):
+        shown = shown.parts[0]
+    wanted, given = _fraction(expression(shown)), _fraction(expression(answer))
+    return wanted is not None and given is not None and shows(wanted, given, place)
 
 
 # Expressions with variables
@@ -219,29 +209,26 @@ def _agree(first: Any, second: Any, names: set[Any]) -> bool:
     is_complex = first.has(sympy.I) or second.has(sympy.I)
     is_rational = first.is_rational_function() and second.is_rational_function() and not is_complex
     bits = _GUARD_BITS + 4 * max(_literal_bits(first), _literal_bits(second))
-    digits = int(bits * 0.30103) + 2
     exponents = (power.exp for one in (first, second) for power in one.atoms(sympy.Pow, sympy.exp))
     powers = names & set().union(*(exponent.free_symbols for exponent in exponents))
     agreed = 0
     for attempt in range(_TRIES):
         # All below zero, then all above, then of any sign.
-        sign = (-1, 1, 0)[attempt] if attempt < 3 else attempt % 2
-        point = {name: _random(draw, sign) for name in ordered}
+        point = {
+            name: _random(draw, (-1, 1, 0, 1)[min(attempt, 2 + attempt % 2)]) for name in ordered
+        }
         for name in powers:  # a root with a large index costs seconds as an exact number
-            point[name] = sympy.Float(point[name], digits)
-        if is_rational:
-            values: Any = (_placed(first, point), _placed(second, point))
-        else:
-            values = tuple(_real_value(one, point, bits, is_complex) for one in (first, second))
-        one, other = values
+            point[name] = sympy.Float(point[name], int(bits * 0.30103) + 2)
+        one, other = (
+            _placed(side, point) if is_rational else _real_value(side, point, bits, is_complex)
+            for side in (first, second)
+        )
         if one is None or other is None:
             if (one is None) != (other is None) and len(names) == 1:
                 return False  # they are not defined for the same numbers
             continue
-        if is_rational or (one.is_Rational and other.is_Rational):
-            if one != other:
-                return False
-        elif not _is_tiny(one - other, one, other):
+        is_exact = is_rational or (one.is_Rational and other.is_Rational)
+        if not (one == other if is_exact else _is_tiny(one - other, one, other)):
             return False
         agreed += 1
         if agreed == POINTS * 2:
@@ -259,53 +246,38 @@ def _placed(one: Any, point: dict[Any, Any]) -> Any | None:
     if any(power.exp.is_Integer and abs(power.exp) > 10_000 for power in one.atoms(sympy.Pow)):
         raise TooLargeError
     value = one.xreplace(point)
-    return None if value.has(sympy.oo, -sympy.oo, *_BAD) else value
+    return None if value.has(*_NO_NUMBER) else value
 
 
 def _real_value(one: Any, point: dict[Any, Any], bits: int, is_complex: bool) -> Any | None:
     """The value at a point; None where it is none, or takes a root or logarithm below zero."""
-    if not is_complex:
-        for node in sympy.preorder_traversal(one):
-            inner = None
-            if isinstance(node, sympy.Pow) and not node.exp.is_Integer:
-                inner = node.base
-            elif isinstance(node, sympy.log):
-                inner = node.args[0]
-            if inner is not None and inner.free_symbols:
-                base = _number(inner.xreplace(point), 64)
-                if base is None or not base.is_real or base < 0:
-                    return None
+    inner = [power.base for power in one.atoms(sympy.Pow) if not power.exp.is_Integer]
+    inner += [logarithm.args[0] for logarithm in one.atoms(sympy.log)]
+    for base in (base for base in inner if base.free_symbols and not is_complex):
+        value = _number(base.xreplace(point), 64)
+        if value is None or not value.is_real or value < 0:
+            return None
     value = _placed(one, point)
-    if value is None:
-        return None
-    if not is_complex and value.has(sympy.I):
+    if value is None or (value.has(sympy.I) and not is_complex):
         return None
     number = _number(value, bits)
-    if number is None or (not is_complex and not number.is_real):
-        return None
-    return number
+    return None if number is None or not (is_complex or number.is_real) else number
 
 
 def _literal_bits(one: Any) -> int:
     """The size of the numbers that are written in an expression."""
-    bits = 0
-    for atom in one.atoms(sympy.Rational):
-        bits += int(atom.p).bit_length() + int(atom.q).bit_length()
-    for power in one.atoms(sympy.Pow):
-        if power.exp.is_Integer:
-            bits += abs(int(power.exp)) * 4
+    bits = sum(
+        int(atom.p).bit_length() + int(atom.q).bit_length() for atom in one.atoms(sympy.Rational)
+    ) + sum(abs(int(p.exp)) * 4 for p in one.atoms(sympy.Pow) if p.exp.is_Integer)
     return min(bits, _MAX_PROOF_BITS)
 
 
 def _is_tiny(gap: Any, *values: Any) -> bool:
     """Whether a difference is none, to all but the last ten of the digits that were computed."""
-    bits = min(value._prec if value.is_Float else _GUARD_BITS for value in map(_some_float, values))
+    floats = [next(iter(value.atoms(sympy.Float)), None) for value in values]
+    bits = min(_GUARD_BITS if one is None else one._prec for one in floats)
     scale = max(abs(value) for value in values)
     return bool(abs(gap) <= scale * sympy.Float(2) ** -max(bits - 40, 53))
-
-
-def _some_float(value: Any) -> Any:
-    return next(iter(value.atoms(sympy.Float)), sympy.Integer(0))
 
 
 # Relations and sets
@@ -319,18 +291,13 @@ def _same_relation(gold: Node, answer: Node) -> bool:
     names = _names(first)
     if names != _names(second) or not names:
         return False
-    if len(names) == 1 and (signs[0] != "=" or _is_solved(sides)):
+    is_solved = any(side.kind in ("sym", "apply") for side in sides)
+    if len(names) == 1 and (signs[0] != "=" or is_solved):
         return False  # one unknown: what is not solved is no solution
     factor = _factor(first, second, names)
     if factor is None or not are_equal(first, factor * second):
         return False
-    if signs[0] in ("=", "\\ne"):
-        return True
-    return bool(factor > 0) is (signs[0] == other_signs[0])
-
-
-def _is_solved(sides: tuple[Node, Node]) -> bool:
-    return any(side.kind in ("sym", "apply") for side in sides)
+    return signs[0] in ("=", "\\ne") or bool(factor > 0) is (signs[0] == other_signs[0])
 
 
 def _factor(first: Any, second: Any, names: set[Any]) -> Any | None:
@@ -351,10 +318,9 @@ def _factor(first: Any, second: Any, names: set[Any]) -> Any | None:
 def _same_set(gold: Node, answer: Node) -> bool:
     """Two sets of real numbers, of intervals and points with the same ends."""
     if gold.kind == answer.kind == "interval":
-        if gold.parts[2:] != answer.parts[2:]:
-            return False
         pairs = zip(gold.parts[:2], answer.parts[:2], strict=True)
-        return all(are_equal(*map(expression, pair)) for pair in pairs)
+        same_brackets = gold.parts[2:] == answer.parts[2:]
+        return same_brackets and all(are_equal(*map(expression, pair)) for pair in pairs)
     first, second = set_of(gold), set_of(answer)
     if first == second:
         return True
