@@ -12,7 +12,7 @@ from tandem_plugin.grading.tree import Node, num
 
 __all__ = ["UnreadableError", "read", "words_of"]
 
-_NUMBER = re.compile(r"(-?)(?:(\d+|\d{1,3}(?:,\d{3})+)(?:\.(\d+))?|\\frac\{(\d+)\}\{(\d+)\})")
+_NUMBER = re.compile(r"(-?)(?:(\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.(\d+))?|\\frac\{(\d+)\}\{(\d+)\})")
 _BASED = re.compile(
     r"([0-9A-F ,{}]{1,200}) ?_ ?\{?(?:\\text ?\{)? ?(\d{1,2}|two|eight|ten|sixteen)\}{0,2}"
 )

@@ -65,9 +65,9 @@ _KELVIN = rf"{_DEGREES} ?(?:\\(?:text|mathrm) ?\{{ ?([CFK]) ?\}}|([CFK])(?![A-Za
 _BUILDER = r"([A-Za-z])(?: ?\\in ?\\mathbb ?\{R\})? ?[|:]"
 _SUBSCRIPT = r"_ ?(?:\{([^{}]{1,24}(?:\{[^{}]{1,12}\}[^{}]{0,12})?)\}|([A-Za-z0-9]))"
 _ATOM_IN_BRACKETS = r"\( ?-?(?:\d+(?:\.\d+)?|\\?[A-Za-z]+)(?: ?, ?-?\w+)* ?\)"
-_GROUPED = r"\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?: \d{3})+(?!\d)"
+_GROUPED = r"[1-9]\d{0,2}(?:(?:\{,\}\d{3})+|(?: \d{3})+)(?!\d)"
 _NUMBER = rf"({_GROUPED}|\d+)(?:\.(\d+))?|\.(\d+)"
-_NUMBER_OUTSIDE = rf"({_GROUPED}|\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+)(?:\.(\d+))?|\.(\d+)"
+_NUMBER_OUTSIDE = rf"({_GROUPED}|[1-9]\d{{0,2}}(?:,\d{{3}})+(?!\d)|\d+)(?:\.(\d+))?|\.(\d+)"
 _FLOAT = r"(\d*)(?:\.(\d+))?[eE]([+-]?\d{1,5})(?!\d)"
 _MIXED = r"(\d{1,99}) (\d{1,99}) ?/ ?(\d{1,99})(?![\d.])"
 _MIXED_FRAC = r"\\frac ?(?:\{ ?(\d{1,99}) ?\}|(\d)) ?(?:\{ ?(\d{1,99}) ?\}|(\d))"
@@ -211,7 +211,7 @@ class Reader:
         value = self._scaled(value)
         if self.take("%"):
             return Node("percent", (value,))
-        for pattern in (r"(?<=[\d}])([$£€¥])", r"(?<=[\d}])('{1,2}|\")"):
+        for pattern in ("([$£€¥])", "('{1,2}|\")"):
             if (found := self.take(pattern)) is not None:
                 return _quantity(value, found[1])
         if (found := self.take(f"{_KELVIN}|{_DEGREES}")) is not None:

@@ -121,6 +121,39 @@ def test_spaces_between_numbers_are_never_dropped(a: int, b: int):
         assert grouped or decision is None or not decision.is_equal
 
 
+@given(st.integers(0, 9999), st.integers(0, 99), st.integers(0, 99))
+@settings(deadline=None)
+def test_a_decimal_comma_is_a_point_beside_a_point_alone(a: int, b: int, other: int):
+    def is_equal(gold: str, answer: str) -> bool:
+        decision = decide(gold, answer)
+        return decision is not None and decision.is_equal
+
+    comma, point = f"{a},{b:02}", f"{a}.{b:02}"
+    assert is_equal(comma, point)
+    assert is_equal(point, comma)
+    assert read(comma).kind == "list"
+    assert not is_equal(point, f"({comma})")
+    assert not is_equal(point, comma.replace(",", ", "))
+    assert not is_equal(f"{a}{b:02}", comma)
+    assert b == other or not is_equal(f"{a}.{other:02}", comma)
+
+
+@given(st.integers(-50, 50), st.integers(1, 50), st.booleans(), st.booleans())
+@settings(deadline=None)
+def test_the_bounds_of_a_negated_variable_change_sign_and_place(
+    low: int, width: int, is_low_closed: bool, is_high_closed: bool
+):
+    signs = ["\\le " if closed else "<" for closed in (is_low_closed, is_high_closed)]
+    gold = f"{low}{signs[0]}x{signs[1]}{low + width}"
+    assert read(f"{-low - width}{signs[1]}-x{signs[0]}{-low}") is not None
+    decision = decide(gold, f"{-low - width}{signs[1]}-x{signs[0]}{-low}")
+    assert decision is not None
+    assert decision.is_equal
+    wrong = decide(gold, f"{-low - width - 1}{signs[1]}-x{signs[0]}{-low}")
+    assert wrong is not None
+    assert not wrong.is_equal
+
+
 @pytest.mark.parametrize(
     "tail", ["a" * 1900 + "?", "per " * 400 + "?", r"\text{m" * 200, "m^2" * 600]
 )
