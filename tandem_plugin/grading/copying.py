@@ -6,13 +6,13 @@ are not copied, however often they occur: only what has something to compute.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 
 from tandem_plugin.grading.answers import UnreadableError, read
 from tandem_plugin.grading.spelling import spelled
-from tandem_plugin.grading.tree import Node
+from tandem_plugin.grading.tree import Node, parts_of
 
 __all__ = ["is_copied"]
 
@@ -39,12 +39,14 @@ def is_copied(answer: str, prompt: str) -> bool:
 
 
 def _is_plain(node: Node) -> bool:
+    parts = [part for part in node.parts if isinstance(part, Node)]
     if node.kind in _WRITTEN:
-        return all(_is_plain(part) for part in node.parts if isinstance(part, Node))
+        return all(map(_is_plain, parts))
     if node.kind in ("mul", "sum"):  # 3 1/2, 7 x 10^3
-        return all(part.kind in ("num", "div", "pow") for part in node.parts) and all(
-            not isinstance(p, Node) or p.kind == "num" for part in node.parts for p in part.parts
-        ) and len({part.kind for part in node.parts}) == 2  # fmt: skip
+        kinds = {part.kind for part in parts}
+        inner = [one for part in parts for one in part.parts if isinstance(one, Node)]
+        numbers = all(one.kind == "num" for one in inner)
+        return len(kinds) == 2 and kinds <= {"num", "div", "pow"} and numbers
     return node.kind in _PLAIN
 
 
@@ -58,19 +60,9 @@ def _expressions(prompt: str) -> tuple[frozenset[Node], str]:
             break
         segment = next(group for group in match.groups() if group is not None)
         for piece in (segment, *re.split(r"=|,", segment)):
-            try:
-                found.update(_parts(read(spelled(piece))))
-            except (UnreadableError, RecursionError):
-                continue
+            with contextlib.suppress(UnreadableError, RecursionError):
+                found.update(parts_of(read(spelled(piece))))
     return frozenset(found), _compact(spelled(prompt))
-
-
-def _parts(node: Node) -> Iterator[Node]:
-    yield node
-    for part in node.parts:
-        for one in part if isinstance(part, tuple) and not isinstance(part, Node) else (part,):
-            if isinstance(one, Node):
-                yield from _parts(one)
 
 
 def _compact(text: str) -> str:

@@ -152,23 +152,12 @@ def _without_math_dollars(text: str) -> str:
 def _ascii(text: str) -> str:
     if text.isascii():
         return text
-    text = _ROOT.sub(r"\\sqrt{\1}", text)
-    parts: list[str] = []
-    raised = ""  # the table of the last character, where it was a superscript or a subscript
-    for character in unicodedata.normalize("NFC", text):
-        for mark, table in (("^", SUPERSCRIPTS), ("_", SUBSCRIPTS)):
-            if character in table:
-                if raised == mark:
-                    parts[-1] = parts[-1][:-1] + table[character] + "}"
-                else:
-                    parts.append(f"{mark}{{{table[character]}}}")
-                raised = mark
-                break
-        else:
-            if (plain := _one_ascii(character)) != "":
-                raised = ""
-            parts.append(plain)
-    return "".join(part for part in parts if part)
+    text = _ROOT.sub(r"\\sqrt{\1}", unicodedata.normalize("NFC", text))
+    for mark, raised in (("^", SUPERSCRIPTS), ("_", SUBSCRIPTS)):
+        pieces = re.split(f"([{''.join(raised)}]+)", text)
+        pieces[1::2] = (f"{mark}{{{''.join(raised[one] for one in run)}}}" for run in pieces[1::2])
+        text = "".join(pieces)
+    return "".join(map(_one_ascii, text))
 
 
 def _one_ascii(character: str) -> str:

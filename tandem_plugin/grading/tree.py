@@ -24,6 +24,7 @@ ratio, time, based, words   their parts, as written
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -79,12 +80,10 @@ def exact(node: Node) -> Fraction | None:
         return None
     if kind == "call":
         return _called(parts)
-    values: list[Fraction] = []
-    for part in parts:
-        if (value := exact(part)) is None:
-            return None
-        values.append(value)
-    result = _computed(kind, values)
+    values = [exact(part) for part in parts]
+    if None in values:
+        return None
+    result = _computed(kind, values)  # type: ignore[arg-type]
     return result if result is not None and _bits(result) <= _MAX_BITS else None
 
 
@@ -132,24 +131,24 @@ def measured_place(node: Node) -> int | None:
     kind, parts = node
     if kind == "num":
         return parts[1]  # type: ignore[no-any-return]
-    if kind == "neg":
+    if kind in ("neg", "quantity"):
         return measured_place(parts[0])
-    if kind == "quantity":
-        return measured_place(parts[0])
-    if kind == "mul" and len(parts) == 2 and parts[0].kind == "num" and parts[1].kind == "pow":
-        base, power = (exact(part) for part in parts[1].parts)
+    if kind == "mul" and [part.kind for part in parts] == ["num", "pow"]:
+        base, power = map(exact, parts[1].parts)
         if base == 10 and power is not None and power.denominator == 1:
             return (parts[0].parts[1] or 0) + int(power)
     return None
 
 
+def parts_of(node: Node) -> Iterator[Node]:
+    """A tree and all trees in it."""
+    yield node
+    for part in node.parts:
+        for one in part if type(part) is tuple else (part,):
+            if isinstance(one, Node):
+                yield from parts_of(one)
+
+
 def names_of(node: Node) -> frozenset[str]:
     """The names of all symbols in a tree."""
-    if node.kind == "sym":
-        return frozenset(node.parts)
-    found: frozenset[str] = frozenset()
-    for part in node.parts:
-        for one in part if isinstance(part, tuple) and not isinstance(part, Node) else (part,):
-            if isinstance(one, Node):
-                found |= names_of(one)
-    return found
+    return frozenset(one.parts[0] for one in parts_of(node) if one.kind == "sym")

@@ -24,29 +24,13 @@ from sympy.polys.monomials import MonomialOps
 __all__ = ["SealedError", "seal", "take_refusal"]
 
 _ALLOWED = frozenset(
-    {
-        "array.__new__",
-        "builtins.id",
-        "code.__new__",
-        "cpython.PyInterpreterState_Clear",
-        "cpython._PySys_ClearAuditHooks",
-        "exec",  # of code objects from files; text was refused when it was compiled
-        "import",
-        "marshal.load",
-        "marshal.loads",
-        "object.__delattr__",
-        "object.__getattr__",
-        "object.__setattr__",
-        "os.listdir",
-        "os.scandir",
-        "resource.setrlimit",  # the worker lowers its own; hard limits hold
-        "sys._getframe",
-        "sys._current_frames",
-        "sys.excepthook",
-        "sys.unraisablehook",
-        "time.sleep",
-    }
-)
+    ("array.__new__", "builtins.id", "code.__new__", "cpython.PyInterpreterState_Clear",
+     "cpython._PySys_ClearAuditHooks", "import", "marshal.load", "marshal.loads",
+     "object.__delattr__", "object.__getattr__", "object.__setattr__", "os.listdir", "os.scandir",
+     "sys._getframe", "sys._current_frames", "sys.excepthook", "sys.unraisablehook", "time.sleep",
+     "exec",  # of code objects from files; text was refused when it was compiled
+     "resource.setrlimit")  # the worker lowers its own; hard limits hold
+)  # fmt: skip
 _IMPORTING = "<frozen importlib._bootstrap>"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
