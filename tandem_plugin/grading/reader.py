@@ -156,15 +156,15 @@ class Reader:
     def _item(self, expands: bool) -> list[Node]:
         if not expands:
             return [self._relation()]
-        start, outer, self.chosen = self.place, self.chosen, []
+        start, outer = self.place, (self.chosen, self.turned)
+        self.chosen, self.turned = [], False
         nodes = [self._relation()]
         if self.chosen:
             if self.chosen.count("pm") > 1 and "mp" not in self.chosen:
                 raise self.fail()
             self.place, self.turned = start, True
             nodes.append(self._relation())
-            self.turned = False
-        self.chosen = outer
+        self.chosen, self.turned = outer
         return nodes
 
     def _relation(self) -> Node:
@@ -200,10 +200,8 @@ class Reader:
 
     def _value(self) -> Node:
         """An expression with its currency, percent sign, degrees, scale or unit."""
-        start = self.place
         if (money := self.take(r"([+-]? ?)([$£€¥])")) is not None:
             value = self._scaled(self.sum())
-            self.take(r"\\text ?\{ ?each ?\}")
             return _quantity(Node("neg", (value,)) if "-" in money[1] else value, money[2])
         value = self.sum()
         if value.kind not in SCALARS:
@@ -220,7 +218,7 @@ class Reader:
         if bare.kind == "degrees":
             inner: Node = bare.parts[0]
             return _quantity(inner if bare is value else Node("neg", (inner,)), "deg")
-        if (unit := unit_at(self.text, self.place)) is not None and start < self.place:
+        if (unit := unit_at(self.text, self.place)) is not None:
             name, self.place = unit
             return _quantity(value, name) if name else value
         return value
@@ -245,14 +243,17 @@ class Reader:
         return self._made("sum", *terms) if len(terms) > 1 else terms[0]
 
     def _signed(self) -> Node:
-        negative = False
+        negative, start = False, self.place
         while (found := self.take(_ADDED)) is not None:
             sign = found[0].strip()
             if sign[0] == "\\":
                 self.chosen.append(sign[1:])
                 negative ^= self.turned ^ (sign == "\\mp")
             negative ^= sign == "-"
+        has_sign = self.place > start
         term = self._product()
+        if has_sign and term.kind not in SCALARS:  # no set in it is read twice
+            raise self.fail()
         return self._made("neg", term) if negative else term
 
     def _product(self) -> Node:
