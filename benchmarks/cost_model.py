@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["ratio_to_single", "tokens_a_round"]
+__all__ = ["ratio_to_single", "tokens_per_round"]
 
 P = 0.5
 """How often a token is the senior's."""
 
 
-def tokens_a_round(acceptance: float, drafts: int) -> float:
+def tokens_per_round(acceptance: float, drafts: int) -> float:
     """Expected tokens a round where every token's author is drawn by itself.
 
     A draft holds with probability s = (1 - p) + p a, where a is the acceptance where the senior
@@ -23,10 +23,10 @@ def tokens_a_round(acceptance: float, drafts: int) -> float:
     return float(tokens)
 
 
-def ratio_to_single(tokens_a_round: float, drafts: int, junior: float) -> float:
+def ratio_to_single(tokens_per_round: float, drafts: int, junior: float) -> float:
     """Throughput over a single model's, where a forward pass costs the same for few tokens as one.
 
     junior: the cost of the junior's forward pass in the senior's. Decoding is so where reading the
     weights takes the time; what is launched beside the two models is not counted.
     """
-    return tokens_a_round / (1 + drafts * junior)
+    return tokens_per_round / (1 + drafts * junior)

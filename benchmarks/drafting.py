@@ -15,7 +15,7 @@ from typing import Any
 
 from checkpoints import LARGE_JUNIOR, LARGE_SENIOR, TINY_JUNIOR, TINY_SENIOR, make, perturbed
 from command import progress_bar, run_benchmark
-from cost_model import ratio_to_single, tokens_a_round
+from cost_model import ratio_to_single, tokens_per_round
 from engine_process import EngineProcess
 from results import Results
 from table import Table
@@ -75,17 +75,17 @@ def _models(folder: Path, noise: float) -> tuple[Path, Path]:
 
 
 def _figures(counted: Mapping[str, int], drafts: int, cost: float) -> dict[str, Any]:
-    from tandem_plugin.engine.speculative.drafted import Drafted
+    from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
-    drafted = Drafted(**counted)
+    drafted = DraftStats(**counted)
     return {
         "counters": dict(counted),
         "acceptance": drafted.acceptance,
-        "tokens_a_round": drafted.tokens_a_round,
-        "tokens_a_round_of_the_cost_model": tokens_a_round(drafted.acceptance, drafts),
-        "forwards_a_token": drafted.forwards_a_token,
+        "tokens_per_round": drafted.tokens_per_round,
+        "tokens_per_round_of_the_cost_model": tokens_per_round(drafted.acceptance, drafts),
+        "forwards_per_token": drafted.forwards_per_token,
         "cost_of_the_junior": cost,
-        "projected_ratio": ratio_to_single(drafted.tokens_a_round, drafts, cost),
+        "projected_ratio": ratio_to_single(drafted.tokens_per_round, drafts, cost),
     }
 
 
@@ -98,9 +98,9 @@ def table(content: Mapping[str, Any]) -> Table:
             str(case["drafts"]),
             f"{case['counters']['rounds']:,}",
             f"{case['acceptance']:.3f}",
-            f"{case['tokens_a_round']:.2f}",
-            f"{case['tokens_a_round_of_the_cost_model']:.2f}",
-            f"{case['forwards_a_token']:.3f}",
+            f"{case['tokens_per_round']:.2f}",
+            f"{case['tokens_per_round_of_the_cost_model']:.2f}",
+            f"{case['forwards_per_token']:.3f}",
             f"{case['projected_ratio']:.2f}",
         ]
         for case in content["cases"].values()

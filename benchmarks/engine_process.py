@@ -286,8 +286,8 @@ def _stretch(llm: Any, batch: int, tokens: int, drafts: int | None) -> dict[str,
             marks.append((time.perf_counter(), sum(written.values())))
     after = _drafted(llm) if drafts is not None else {}
     rounds = {name: after[name] - before[name] for name in after}
-    (start, begun), (stop, done) = marks[0], marks[-1]
-    return {"tokens": done - begun, "seconds": stop - start, "drafted": rounds}
+    (start, before), (stop, done) = marks[0], marks[-1]
+    return {"tokens": done - before, "seconds": stop - start, "drafted": rounds}
 
 
 class _Fixed:

@@ -79,7 +79,7 @@ def _rules() -> tuple[Any, Any]:
 
 
 def _on_host(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[], float]:
-    from tandem_plugin.engine.record import Passage
+    from tandem_plugin.engine.record import AuthoredRequest
     from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 
     batch = BatchAuthors(len(outputs), positions + 1)
@@ -87,7 +87,7 @@ def _on_host(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[]
     def run() -> float:
         start = time.process_time()
         for row, output in enumerate(outputs):
-            batch.add(row, Passage(rule, row, output), positions)
+            batch.add(row, AuthoredRequest(rule, row, output), positions)
         batch.next_authors(len(outputs))
         spent = time.process_time() - start
         for row in range(len(outputs)):
@@ -107,13 +107,13 @@ def _on_device(rule: Any, outputs: list[list[int]], positions: int) -> Callable[
 
     def run() -> float:
         start = time.process_time()
-        residences = [
+        slot_requests = [
             authors.add(slot, rule, slot, output, positions) for slot, output in enumerate(outputs)
         ]
         authors.write_staged()
         spent = time.process_time() - start
-        for residence in residences:
-            authors.remove(residence)
+        for slot_request in slot_requests:
+            authors.remove(slot_request)
         return spent
 
     return run

@@ -55,7 +55,7 @@ class HostAuthors:
     """:class:`~tandem_plugin.engine.runners.v1.authors.BatchAuthors`, which V1 is bound to."""
 
     def __init__(self, rows: int, steps: int, rules: int) -> None:
-        from tandem_plugin.engine.record import Passage
+        from tandem_plugin.engine.record import AuthoredRequest
         from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 
         self._rows = rows
@@ -63,7 +63,7 @@ class HostAuthors:
         self._outputs: list[list[int]] = [[] for _ in range(rows)]
         self._batch = BatchAuthors(rows, steps + 1)
         for row, output in enumerate(self._outputs):
-            self._batch.add(row, Passage(choices[row % rules], row, output), steps)
+            self._batch.add(row, AuthoredRequest(choices[row % rules], row, output), steps)
         self._step = 0
 
     def sample(self) -> None:

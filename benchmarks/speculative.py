@@ -16,7 +16,7 @@ from typing import Any
 
 from checkpoints import LARGE_JUNIOR, LARGE_SENIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
 from command import progress_bar, run_benchmark
-from cost_model import ratio_to_single, tokens_a_round
+from cost_model import ratio_to_single, tokens_per_round
 from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, environment
 from results import Results
 from rounds import Sample, ratio, run_rounds
@@ -111,17 +111,17 @@ def _row(
         found[f"ratio_to_single_{runner}"] = ratio(sample, samples[single]).as_json()
     if drafts is None:
         return {**found, "computed_ratio": 1 / (1 + cost)}
-    from tandem_plugin.engine.speculative.drafted import Drafted
+    from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
-    drafted = Drafted(**counters)
+    drafted = DraftStats(**counters)
     return {
         **found,
         "counters": counters,
         "acceptance": drafted.acceptance,
-        "tokens_a_round": drafted.tokens_a_round,
-        "tokens_a_round_of_the_cost_model": tokens_a_round(drafted.acceptance, drafts),
-        "forwards_a_token": drafted.forwards_a_token,
-        "computed_ratio": ratio_to_single(drafted.tokens_a_round, drafts, cost),
+        "tokens_per_round": drafted.tokens_per_round,
+        "tokens_per_round_of_the_cost_model": tokens_per_round(drafted.acceptance, drafts),
+        "forwards_per_token": drafted.forwards_per_token,
+        "computed_ratio": ratio_to_single(drafted.tokens_per_round, drafts, cost),
     }
 
 
@@ -149,7 +149,7 @@ def table(content: Mapping[str, Any]) -> Table:
                     spread(row["ratio_to_single_v1"]),
                     spread(row["ratio_to_single_v2"]),
                     f"{row['acceptance']:.3f}" if drafted else "",
-                    f"{row['tokens_a_round']:.2f}" if drafted else "",
+                    f"{row['tokens_per_round']:.2f}" if drafted else "",
                     f"{row['computed_ratio']:.2f}",
                 ]
             )

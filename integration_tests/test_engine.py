@@ -224,15 +224,15 @@ def go_on(engine: Any, asked: list[tuple[list[int], list[int], dict[str, Any]]],
     """The rest of each response, given (prompt, response so far, tandem)."""
     from vllm import SamplingParams
 
-    prompts = [{"prompt_token_ids": prompt + begun} for prompt, begun, _ in asked]
+    prompts = [{"prompt_token_ids": prompt + prefix} for prompt, prefix, _ in asked]
     length = sampling.pop("length")
     params = [
         SamplingParams(
             **sampling,
-            max_tokens=length - len(begun),
+            max_tokens=length - len(prefix),
             extra_args={"tandem": {**tandem, "prompt_length": len(prompt)}},
         )
-        for prompt, begun, tandem in asked
+        for prompt, prefix, tandem in asked
     ]
     outputs = engine.generate(prompts, params, use_tqdm=False)
     return [list(output.outputs[0].token_ids) for output in outputs]
@@ -257,7 +257,7 @@ def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
         for stop in cuts
     ]
     rest = go_on(engine, cut, **sampling)
-    resumed = [begun + more for (_, begun, _), more in zip(cut, rest, strict=True)]
+    resumed = [prefix + more for (_, prefix, _), more in zip(cut, rest, strict=True)]
     assert resumed == [response for response in whole for _ in cuts]
 
 
@@ -274,7 +274,7 @@ def test_parts_of_a_sampled_response_are_recorded_with_the_authors_of_the_whole(
             for prompt, response, seed in zip(prompts, responses, seeds, strict=True)
         ]
         parts = go_on(engine, asked, temperature=1.0, ignore_eos=True, length=stop)
-        responses = [begun + part for begun, part in zip(responses, parts, strict=True)]
+        responses = [prefix + part for prefix, part in zip(responses, parts, strict=True)]
     # The engine tells its runner of finished requests at its next step.
     generate(engine, tokenizer, [(PROMPTS[0], None)], max_tokens=2)
     rows = [row for row in all_records(record_folder) if row["tandem_seed"] in seeds]
@@ -282,7 +282,7 @@ def test_parts_of_a_sampled_response_are_recorded_with_the_authors_of_the_whole(
     for seed, response in zip(seeds, responses, strict=True):
         ours = [row for row in rows if row["tandem_seed"] == seed]
         authorship = rules.default.replay(response, seed).tolist()
-        assert [row.get("tandem_begun", 0) for row in ours] == [0, *stops[:-1]]
+        assert [row.get("tandem_prefix_length", 0) for row in ours] == [0, *stops[:-1]]
         for row, stop in zip(ours, stops, strict=True):
             assert row["response_ids"] == response[:stop]
             assert row["authorship"] == authorship[:stop]
@@ -291,12 +291,12 @@ def test_parts_of_a_sampled_response_are_recorded_with_the_authors_of_the_whole(
 def test_several_samples_of_a_response_that_began_are_refused(engine: Any) -> None:
     from vllm import SamplingParams
 
-    for begun in ([], [3, 4]):
+    for prefix in ([], [3, 4]):
         params = SamplingParams(
             n=2, max_tokens=2, extra_args={"tandem": {"seed": 1, "prompt_length": 3}}
         )
-        prompt = {"prompt_token_ids": [5, 6, 7, *begun]}
-        if begun:
+        prompt = {"prompt_token_ids": [5, 6, 7, *prefix]}
+        if prefix:
             with pytest.raises(ValueError, match="n=2, but the prompt ends with 2 tokens"):
                 engine.generate(prompt, params, use_tqdm=False)
         else:

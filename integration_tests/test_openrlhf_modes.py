@@ -68,12 +68,12 @@ def test_a_users_agent_of_two_turns_with_zero_0(openrlhf: OpenRLHFSetup, tmp_pat
     assert_masks_are_the_replay(tmp_path, openrlhf.rule)
     (rows,) = batches(tmp_path)
     for row in rows:
-        (first, _, stop), (second, start, _) = row["passages"]
+        (first, _, stop), (second, start, _) = row["segments"]
         assert first != second
         assert start > stop  # the environment's sentence lies between
-    assert {row["passages"][0][0] for row in rows} == seeds_of(range(PROMPTS))
+    assert {row["segments"][0][0] for row in rows} == seeds_of(range(PROMPTS))
 
-    written = sum(stop - start for row in rows for _, start, stop in row["passages"])
+    written = sum(stop - start for row in rows for _, start, stop in row["segments"])
     masks = [replayed(row, openrlhf.rule) for row in rows]
     imitated = imitations(tmp_path)
     assert len(imitated) == len(rows)
@@ -170,7 +170,7 @@ def test_team_keeps_its_schedule_through_partial_rollouts(
             row = json.loads(line)
             recorded[row["tandem_seed"]] = row["authorship"]
     for row in itertools.chain.from_iterable(batches(tmp_path)):
-        ((seed, start, stop),) = row["passages"]
+        ((seed, start, stop),) = row["segments"]
         assert recorded[seed] == openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist()
 
 

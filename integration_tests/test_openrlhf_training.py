@@ -83,7 +83,7 @@ def test_replay_is_the_engines_own_record(
     ]
     recorded = {line["tandem_seed"]: line for line in lines}
     for row in itertools.chain.from_iterable(batches(captured)):
-        ((seed, start, stop),) = row["passages"]
+        ((seed, start, stop),) = row["segments"]
         assert recorded[seed]["response_ids"] == row["tokens"][start:stop]
         assert (
             recorded[seed]["authorship"]
@@ -110,7 +110,7 @@ def test_seeds_follow_from_the_runs_seed_and_each_prompts_place(
 ) -> None:
     for step, rows in enumerate(batches(trained[1])):
         expected = seeds_of(range(step * PROMPTS, (step + 1) * PROMPTS))
-        assert {row["passages"][0][0] for row in rows} == expected
+        assert {row["segments"][0][0] for row in rows} == expected
 
 
 def test_metrics_and_lengths_are_those_of_the_whole_responses(
@@ -120,7 +120,7 @@ def test_metrics_and_lengths_are_those_of_the_whole_responses(
     for step, rows in zip(run.steps, batches(captured), strict=True):
         lengths, bits = [], []
         for row in rows:
-            ((seed, start, stop),) = row["passages"]
+            ((seed, start, stop),) = row["segments"]
             lengths.append(stop - start)
             bits.append(openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist())
         assert [row["length"] for row in rows] == lengths
@@ -148,4 +148,4 @@ def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
     assert_masks_are_the_replay(tmp_path, openrlhf.rule)
     for step, rows in enumerate(batches(tmp_path), STEPS):
         expected = seeds_of(range(step * PROMPTS, (step + 1) * PROMPTS))
-        assert {row["passages"][0][0] for row in rows} == expected
+        assert {row["segments"][0][0] for row in rows} == expected

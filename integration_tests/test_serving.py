@@ -57,7 +57,7 @@ def test_client_reads_who_wrote_what_as_the_engine_recorded_it(
     server: Server, reader: AuthorshipReader, record: Path, path: str, stream: bool
 ):
     seed = 100 + 2 * stream + path.count("chat")
-    asked = reader.ask(seed, p=0.6)
+    asked = reader.request(seed, p=0.6)
     prompt = CHAT if "chat" in path else {"prompt": PROMPT}
     usage = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     body = {"model": "team", **prompt, **SAMPLING, **usage, **asked.fields()}
@@ -78,7 +78,7 @@ def test_client_reads_who_wrote_what_as_the_engine_recorded_it(
 def test_samples_of_one_request_are_read_each_with_its_seed(
     server: Server, reader: AuthorshipReader, record: Path, stream: bool
 ):
-    asked = reader.ask(200 + stream)
+    asked = reader.request(200 + stream)
     body = {"model": "team", "prompt": PROMPT, **SAMPLING, "n": 3, "stream": stream}
     status, response = server.post("/v1/completions", body | asked.fields())
     assert status == 200, response
@@ -94,7 +94,7 @@ def test_request_without_tandem_is_the_seniors(server: Server, reader: Authorshi
     body = {"model": "team", "prompt": PROMPT, **SAMPLING, "return_token_ids": True}
     _, alone = server.post("/v1/completions", body)
     _, off = server.post("/v1/completions", body | {"vllm_xargs": {"tandem": "off"}})
-    _, solo = server.post("/v1/completions", body | reader.ask(1, schedule="solo").fields())
+    _, solo = server.post("/v1/completions", body | reader.request(1, schedule="solo").fields())
     tokens = [choices_of([response])[0]["token_ids"] for response in (alone, off, solo)]
     assert tokens[0] == tokens[1] == tokens[2]
 
@@ -196,7 +196,7 @@ def test_other_ways_to_ask_for_text_are_in_tandem_as_well(server: Server, record
 def test_prompt_that_is_echoed_is_not_read_as_part_of_the_response(
     server: Server, reader: AuthorshipReader, record: Path
 ):
-    asked = reader.ask(750)
+    asked = reader.request(750)
     body = {"model": "team", "prompt": PROMPT, **SAMPLING, "echo": True, **asked.fields()}
     status, response = server.post("/v1/completions", body)
     assert status == 200, response
@@ -209,7 +209,7 @@ def test_client_with_other_settings_is_refused_by_the_server(
 ):
     other = SETTINGS | {"boundaries": "every"}
     reader = AuthorshipReader.from_tokenizer(checkpoints["senior"] / "tokenizer.json", other)
-    body = {"model": "team", "prompt": PROMPT, "max_tokens": 2, **reader.ask(1).fields()}
+    body = {"model": "team", "prompt": PROMPT, "max_tokens": 2, **reader.request(1).fields()}
     status, response = server.post("/v1/completions", body)
     assert status == 400
     assert f"was made for the rules {reader.fingerprint}" in response["error"]["message"]
@@ -246,10 +246,10 @@ def test_response_that_was_cut_goes_on(server: Server, reader: AuthorshipReader,
 
     names: dict[str, Any] = {"reader": reader, "complete": complete, "prompt_ids": [5, 6, 7, 8]}
     exec(compile(example, "docs/serving.md", "exec"), names)
-    whole = complete({"prompt": [5, 6, 7, 8], "max_tokens": 32, **reader.ask(7).fields()})
+    whole = complete({"prompt": [5, 6, 7, 8], "max_tokens": 32, **reader.request(7).fields()})
     tokens = choices_of([whole])[0]["token_ids"]
     assert [*names["written"], *choices_of([names["second"]])[0]["token_ids"]] == tokens
-    (authorship,) = reader.ask(7).read(whole)
+    (authorship,) = reader.request(7).read(whole)
     assert names["authorship"].tolist() == authorship.tolist()[8:]
     assert 0 < names["authorship"].senior_tokens < 24
 

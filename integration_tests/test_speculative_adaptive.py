@@ -16,7 +16,7 @@ from support.reference import Reference, algorithm_1
 from support.speculation import needs_drafting
 
 from tandem_plugin.engine.names import TELL_OF_DRAFTS
-from tandem_plugin.engine.speculative.drafted import Drafted
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
 pytestmark = needs_drafting
 
@@ -64,8 +64,8 @@ def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
             expected = reference.greedy(response.job.prompt, LENGTH, loop)
             assert response.token_ids == expected
         after = counters(running)
-        drafted = Drafted(**{name: after[name] - before[name] for name in after})
-        print(f"p = {p}:", drafted, drafted.tokens_a_round)
+        drafted = DraftStats(**{name: after[name] - before[name] for name in after})
+        print(f"p = {p}:", drafted, drafted.tokens_per_round)
         lengths.append(drafted.drafts / drafted.rounds)
     # The junior's own drafts, nearly all of the first, all stand; the senior, who writes nearly all
     # of the second, takes almost none.
@@ -90,14 +90,14 @@ def test_an_llm_says_what_became_of_its_drafts(
     with on_runner("v2"):
         llm = TandemLLM(str(checkpoints["senior"]), tandem=tandem, **engine_settings(None))
         try:
-            assert llm.drafted() == Drafted()
+            assert llm.draft_stats() == DraftStats()
             params = SamplingParams(temperature=1.0, max_tokens=12, ignore_eos=True)
             outputs = llm.generate(PROMPTS, params, tandem=7, use_tqdm=False)
             llm.generate(PROMPTS[0], params, tandem="off", use_tqdm=False)
             seeds = [output.outputs[0].tandem_seed for output in outputs]
             rows = recorded(tmp_path, seeds)
-            each = [Drafted(**rows[seed]["tandem_drafted"]) for seed in seeds]
-            assert llm.drafted() == sum(each, Drafted())
-            assert llm.drafted().rounds > 0
+            each = [DraftStats(**rows[seed]["tandem_draft_stats"]) for seed in seeds]
+            assert llm.draft_stats() == sum(each, DraftStats())
+            assert llm.draft_stats().rounds > 0
         finally:
             llm.llm_engine.engine_core.shutdown()

@@ -297,7 +297,7 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
     rows = recorded(setup.record, seeds)
     (after,) = setup.engine.collective_rpc(TELL_OF_DRAFTS)
     for seed in seeds:
-        row = rows[seed]["tandem_drafted"]
+        row = rows[seed]["tandem_draft_stats"]
         assert (
             rows[seed]["authorship"]
             == setup.rules.default.replay(rows[seed]["response_ids"], seed).tolist()
@@ -308,8 +308,8 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
         assert 0 <= row["senior_accepted"] <= row["senior_drafts"]
         assert row["junior_drafts"] <= rows[seed]["authorship"].count(0)
         assert row["rounds"] <= row["tokens"] <= row["rounds"] * (DRAFTS + 1)
-    names = rows[51]["tandem_drafted"].keys()
-    sums = {name: sum(rows[seed]["tandem_drafted"][name] for seed in seeds) for name in names}
+    names = rows[51]["tandem_draft_stats"].keys()
+    sums = {name: sum(rows[seed]["tandem_draft_stats"][name] for seed in seeds) for name in names}
     assert {name: after[name] - before[name] for name in names} == sums
     assert all_records(setup.record)
 

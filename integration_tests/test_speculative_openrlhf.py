@@ -71,7 +71,7 @@ def test_masks_in_the_loss_are_the_replay_and_the_engines_record(
     for row in rows:
         replayed = openrlhf.rule.replay(row["response_ids"], row["tandem_seed"])
         assert row["authorship"] == replayed.tolist()
-    assert sum(row["tandem_drafted"]["junior_drafts"] for row in rows) > 0
+    assert sum(row["tandem_draft_stats"]["junior_drafts"] for row in rows) > 0
 
 
 def test_every_step_says_what_became_of_its_drafts(run: OpenRLHFRun) -> None:

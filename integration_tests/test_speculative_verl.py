@@ -88,6 +88,6 @@ def test_the_engine_drafted_and_recorded_the_authors_of_the_replay(
     for row in rows:
         replayed = rules.default.replay(row["response_ids"], row["tandem_seed"])
         assert row["authorship"] == replayed.tolist()
-    drafted = [row["tandem_drafted"] for row in rows]
+    drafted = [row["tandem_draft_stats"] for row in rows]
     assert sum(one["drafts"] for one in drafted) > 0
     assert sum(one["junior_drafts"] for one in drafted) > 0

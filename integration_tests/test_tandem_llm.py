@@ -45,7 +45,7 @@ def rules(tokenizer: Any) -> TandemRules:
 
 def test_in_lockstep_nothing_is_drafted(llm: Any) -> None:
     with pytest.raises(EngineError, match="In lockstep nothing is drafted"):
-        llm.drafted()
+        llm.draft_stats()
 
 
 @pytest.fixture
@@ -230,11 +230,11 @@ def test_example_of_the_documentation_runs(llm: Any, capsys: pytest.CaptureFixtu
 def test_response_that_was_cut_goes_on(llm: Any) -> None:
     from vllm import SamplingParams
 
-    def written(begun: list[int]) -> Any:
-        params = SamplingParams(temperature=0, max_tokens=20 - len(begun), ignore_eos=True)
-        prompt = {"prompt_token_ids": [5, 6, 7, *begun]}
-        asking = {"seed": 7, "prompt_length": 3}
-        (output,) = llm.generate(prompt, params, tandem=asking, use_tqdm=False)
+    def written(prefix: list[int]) -> Any:
+        params = SamplingParams(temperature=0, max_tokens=20 - len(prefix), ignore_eos=True)
+        prompt = {"prompt_token_ids": [5, 6, 7, *prefix]}
+        tandem_params = {"seed": 7, "prompt_length": 3}
+        (output,) = llm.generate(prompt, params, tandem=tandem_params, use_tqdm=False)
         return output.outputs[0]
 
     whole = written([])

@@ -106,12 +106,12 @@ def test_toy_trainer_learns_from_what_the_engine_says_the_senior_wrote(
     trainer.step(loops)
 
     assert len(trained) == 8
-    seeds = [seed for sample in trained for seed, *_ in sample.extra["tandem"]["passages"]]
+    seeds = [seed for sample in trained for seed, *_ in sample.extra["tandem"]["segments"]]
     rows = recorded(record, seeds)
     assert len(set(seeds)) == len(seeds) == 16
     for sample in trained:
         expected = [0] * LONGEST
-        for seed, start, stop in sample.extra["tandem"]["passages"]:
+        for seed, start, stop in sample.extra["tandem"]["segments"]:
             written = rows[seed]["response_ids"][: stop - start]
             assert sample.response_ids[start:stop] == written
             expected[start:stop] = rows[seed]["authorship"][: stop - start]

@@ -87,7 +87,7 @@ def places(number: int) -> dict[int, tuple[str, int]]:
 def test_every_call_has_a_seed_of_its_own(rows: dict[int, list[dict[str, Any]]]) -> None:
     for step, dumped in rows.items():
         known = places(step)
-        calls = [[known[seed] for seed, *_ in row["tandem_passages"]] for row in dumped]
+        calls = [[known[seed] for seed, *_ in row["tandem_segments"]] for row in dumped]
         counts = Counter(tuple(call) for call in calls)
         loops = [(("two_calls", 1), ("two_calls", 2)), (("two_outputs", 0),), (("two_outputs", 1),)]
         for loop in loops:  # the draft of two_calls was dropped, and its seed with it
@@ -98,11 +98,11 @@ def test_every_call_has_a_seed_of_its_own(rows: dict[int, list[dict[str, Any]]])
             expected = [("tool_agent", call) for call in range(len(calls_of_tool))]
             assert list(calls_of_tool) == expected
         assert [row["tandem_seed"] for row in dumped] == [
-            row["tandem_passages"][0][0] for row in dumped
+            row["tandem_segments"][0][0] for row in dumped
         ]
 
 
-def test_every_passage_replays_and_nobody_wrote_the_rest(
+def test_every_segment_replays_and_nobody_wrote_the_rest(
     rows: dict[int, list[dict[str, Any]]], rule: Rule, captured: Path
 ) -> None:
     recorded = {}
@@ -112,14 +112,14 @@ def test_every_passage_replays_and_nobody_wrote_the_rest(
             recorded[record["tandem_seed"]] = record["authorship"]
     for row in (row for dumped in rows.values() for row in dumped):
         rest = row["authorship"].copy()
-        for seed, start, stop in row["tandem_passages"]:
+        for seed, start, stop in row["tandem_segments"]:
             replayed = rule.replay(row["response_ids"][start:stop], seed).tolist()
             assert row["authorship"][start:stop] == replayed
             assert recorded[seed][: stop - start] == replayed
             rest[start:stop] = [0] * (stop - start)
         assert not any(rest)
     assert any(
-        sum(stop - start for _, start, stop in row["tandem_passages"]) < len(row["response_ids"])
+        sum(stop - start for _, start, stop in row["tandem_segments"]) < len(row["response_ids"])
         for row in rows[1]
     )
 
@@ -160,6 +160,6 @@ def test_metrics_count_the_tokens_that_a_model_wrote(
 ) -> None:
     for step in run.steps:
         dumped = rows[step["training/global_step"]]
-        written = sum(stop - start for row in dumped for _, start, stop in row["tandem_passages"])
+        written = sum(stop - start for row in dumped for _, start, stop in row["tandem_segments"])
         senior = sum(sum(row["authorship"]) for row in dumped)
         assert step["tandem/senior_share"] == pytest.approx(senior / written)

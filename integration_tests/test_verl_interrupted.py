@@ -89,14 +89,14 @@ def rollouts(run: VerlRun) -> list[dict[str, Any]]:
 def parts_of(row: dict[str, Any], records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The engine's records of a response, in the order in which they were written."""
     ours = [record for record in records if record["tandem_seed"] == row["tandem_seed"]]
-    return sorted(ours, key=lambda record: record.get("tandem_begun", 0))
+    return sorted(ours, key=lambda record: record.get("tandem_prefix_length", 0))
 
 
 def test_responses_were_interrupted_and_went_on(interrupted: Any, rule: Rule) -> None:
     """Whether the run still came to train on them, or ended before."""
     run, records = interrupted
     assert len(rollouts(run)) == 8 * STEPS
-    resumed = [record for record in records if "tandem_begun" in record]
+    resumed = [record for record in records if "tandem_prefix_length" in record]
     assert resumed
     for record in resumed:
         replayed = rule.replay(record["response_ids"], record["tandem_seed"]).tolist()
@@ -111,7 +111,7 @@ def test_authorship_of_every_response_is_the_replay_of_the_whole(
     assert len({row["tandem_seed"] for row in rows}) == len(rows)
     for row in rows:
         assert row["authorship"] == rule.replay(row["response_ids"], row["tandem_seed"]).tolist()
-        assert row["tandem_passages"] == [[row["tandem_seed"], 0, len(row["response_ids"])]]
+        assert row["tandem_segments"] == [[row["tandem_seed"], 0, len(row["response_ids"])]]
 
 
 def test_engines_recorded_every_part_with_the_authors_that_were_learned_from(
@@ -120,7 +120,7 @@ def test_engines_recorded_every_part_with_the_authors_that_were_learned_from(
     run, records = interrupted
     for row in rollouts(run):
         parts = parts_of(row, records)
-        starts = [part.get("tandem_begun", 0) for part in parts]
+        starts = [part.get("tandem_prefix_length", 0) for part in parts]
         assert starts[0] == 0
         # An engine may have written more than what had left it when it was interrupted.
         for part, stop in zip(parts, [*starts[1:], len(row["response_ids"])], strict=True):

@@ -30,7 +30,7 @@ class ServerRequest:
     seed: int
     prompt_length: int | None = None
     """The prompt's length in tokens, where a response that began goes on; else None."""
-    begun: tuple[int, ...] = ()
+    prefix: tuple[int, ...] = ()
     """How that response began."""
 
     def resume(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> ServerRequest:
@@ -40,11 +40,11 @@ class ServerRequest:
         both, one after the other, as the prompt of a completion with this request's :meth:`fields`;
         it then reads the rest, and only the rest.
         """
-        return replace(self, prompt_length=len(prompt_ids), begun=tuple(token_ids))
+        return replace(self, prompt_length=len(prompt_ids), prefix=tuple(token_ids))
 
     @property
     def _length_sent(self) -> int:
-        return (self.prompt_length or 0) + len(self.begun)
+        return (self.prompt_length or 0) + len(self.prefix)
 
     def fields(self) -> dict[str, Any]:
         """What to put into the body of a completion or chat completion.
@@ -89,7 +89,7 @@ class ServerRequest:
                 f"The server counted {counted} response tokens, and {received} token ids came: "
                 "authorship cannot be read from a part of them."
             )
-        if self.begun and len(token_ids) > 1:
+        if self.prefix and len(token_ids) > 1:
             raise AuthorshipError(
                 f"{len(token_ids)} choices came, but one response was to go on: send one prompt "
                 "with n=1."
@@ -101,7 +101,7 @@ class ServerRequest:
             )
         samples = n or len(token_ids)
         return [
-            self.rule.replay_rest(self.begun, token_ids[i], sample_seed(self.seed, i % samples))
+            self.rule.replay_rest(self.prefix, token_ids[i], sample_seed(self.seed, i % samples))
             for i in range(len(token_ids))
         ]
 
@@ -133,7 +133,7 @@ class AuthorshipReader:
         """The fingerprint of the server's own rule, as the server logs it at its start."""
         return self._rules.fingerprint
 
-    def ask(self, seed: int, **changes: Any) -> ServerRequest:
+    def request(self, seed: int, **changes: Any) -> ServerRequest:
         """A request with this tandem seed.
 
         changes: a schedule and parameters where they differ from the server's. Raises
@@ -144,12 +144,12 @@ class AuthorshipReader:
                 "prompt_length goes with the tokens of a response that began: ask for the response "
                 "and resume() that request."
             )
-        asked = self._rules.for_request({"seed": seed, **changes})
-        if asked is None:
+        resolved = self._rules.for_request({"seed": seed, **changes})
+        if resolved is None:
             raise RequestError(
                 "schedule='off' asks for the senior alone: leave tandem out of the request."
             )
-        return ServerRequest(asked.rule, asked.seed)
+        return ServerRequest(resolved.rule, resolved.seed)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

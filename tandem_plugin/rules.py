@@ -32,7 +32,7 @@ from tandem_plugin.schedules import (
     takes_training_step,
 )
 
-__all__ = ["Asked", "Rule", "TandemRules"]
+__all__ = ["ResolvedRequest", "Rule", "TandemRules"]
 
 _MOST_RULES = 256
 
@@ -49,9 +49,9 @@ class Rule:
         """The authorship of one response: see :func:`tandem_plugin.replay`."""
         return replay(token_ids, seed, self.schedule, self.boundaries)
 
-    def replay_rest(self, begun: Sequence[int], token_ids: Sequence[int], seed: int) -> Authorship:
-        """The authorship of ``token_ids`` alone, in a response that began with ``begun``."""
-        return Authorship(self.replay([*begun, *token_ids], seed).senior[len(begun) :])
+    def replay_rest(self, prefix: Sequence[int], token_ids: Sequence[int], seed: int) -> Authorship:
+        """The authorship of ``token_ids`` alone, in a response that began with ``prefix``."""
+        return Authorship(self.replay([*prefix, *token_ids], seed).senior[len(prefix) :])
 
     def replay_batch(self, responses: Sequence[TokenIds], seeds: Sequence[int]) -> list[Authorship]:
         """The authorship of many responses."""
@@ -88,8 +88,8 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What one request asks for: its rule and tandem seed, and how long its prompt is."""
+class ResolvedRequest:
+    """What one request says, resolved: its rule and tandem seed, and how long its prompt is."""
 
     rule: Rule
     seed: int
@@ -100,7 +100,7 @@ class Asked:
         """The request that asks for it, fingerprint included."""
         return self.rule.request(self.seed, self.prompt_length)
 
-    def begun(self, sent_ids: Sequence[int]) -> list[int]:
+    def prefix(self, sent_ids: Sequence[int]) -> list[int]:
         """How the response began: of the tokens that are sent as the prompt, those after it.
 
         Raises :class:`RequestError` when fewer tokens are sent than the prompt has.
@@ -165,7 +165,7 @@ class TandemRules:
         step = (settings or {}).get(TRAINING_STEP)
         return self.default if step is None else self.at(step)
 
-    def for_request(self, value: object) -> Asked | None:
+    def for_request(self, value: object) -> ResolvedRequest | None:
         """What a request's wire form asks for; None when the senior answers alone.
 
         Raises :class:`RequestError` when the request cannot be honoured, :class:`FingerprintError`
@@ -188,7 +188,7 @@ class TandemRules:
                 f"{rule.boundaries.resolver!r}). Use the same tandem-plugin version, settings and "
                 "tokenizer on both sides."
             )
-        return Asked(rule, request.seed, request.prompt_length)
+        return ResolvedRequest(rule, request.seed, request.prompt_length)
 
     def _rule_for(self, request: TandemRequest) -> Rule:
         configured = self.default.schedule

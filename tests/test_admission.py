@@ -54,15 +54,15 @@ def rules(byte_level: Vocabulary) -> TandemRules:
     return TandemRules(TandemConfig(), byte_level)
 
 
-def test_begun_response_may_go_on_alone(engine: Any, rules: TandemRules):
+def test_response_with_a_prefix_may_go_on_alone(engine: Any, rules: TandemRules):
     engine(90, 90)
-    asked = rules.for_request({"seed": 1, "prompt_length": 3})
-    admission.check_begun(None, 4, [1])
-    admission.check_begun(rules.for_request({"seed": 1}), 4, [1, 2, 3])
-    admission.check_begun(asked, 1, [1, 2, 3, 4])
-    admission.check_begun(asked, 4, [1, 2, 3])  # nothing has begun yet
+    resolved = rules.for_request({"seed": 1, "prompt_length": 3})
+    admission.check_prefix(None, 4, [1])
+    admission.check_prefix(rules.for_request({"seed": 1}), 4, [1, 2, 3])
+    admission.check_prefix(resolved, 1, [1, 2, 3, 4])
+    admission.check_prefix(resolved, 4, [1, 2, 3])  # nothing has begun yet
     with pytest.raises(RequestError, match=r"n=4, but the prompt ends with 1 tokens of a response"):
-        admission.check_begun(asked, 4, [1, 2, 3, 4])
+        admission.check_prefix(resolved, 4, [1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("sent", [[1, 2], [], None])
@@ -70,9 +70,9 @@ def test_prompt_shorter_than_it_says_is_refused_as_the_clients_error(
     engine: Any, rules: TandemRules, sent: list[int] | None
 ):
     engine(90, 90)
-    asked = rules.for_request({"seed": 1, "prompt_length": 3})
+    resolved = rules.for_request({"seed": 1, "prompt_length": 3})
     with pytest.raises(RequestError, match=f"prompt_length=3, but only {len(sent or [])}") as error:
-        admission.check_begun(asked, 1, sent)
+        admission.check_prefix(resolved, 1, sent)
     assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
 
 
@@ -85,11 +85,11 @@ def test_samples_keep_the_length_of_the_prompt():
 
 def test_prompt_that_comes_in_parts_is_refused_in_tandem_alone(engine: Any, rules: TandemRules):
     engine(90, 90)
-    asked = rules.for_request({"seed": 1})
-    admission.check_input(asked, grows=False)
+    resolved = rules.for_request({"seed": 1})
+    admission.check_input(resolved, grows=False)
     admission.check_input(None, grows=True)
     with pytest.raises(RequestError, match="comes in parts") as error:
-        admission.check_input(asked, grows=True)
+        admission.check_input(resolved, grows=True)
     assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin import EngineError, make_schedule
-from tandem_plugin.engine.record import Passage
+from tandem_plugin.engine.record import AuthoredRequest
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.rules import Rule
 
@@ -29,8 +29,8 @@ class Engine:
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.batch = BatchAuthors(SIZE, LONGEST + 1)
-        self.rows: dict[int, Passage] = {}
-        self.finished: list[Passage] = []
+        self.rows: dict[int, AuthoredRequest] = {}
+        self.finished: list[AuthoredRequest] = []
         self.checked = 0
 
     def token(self) -> int:
@@ -42,22 +42,24 @@ class Engine:
             row = int(self.random.choice(free))
             rule = RULES[self.random.integers(len(RULES))]
             resumed = [self.token() for _ in range(self.random.integers(0, 5))]
-            begun = [self.token() for _ in range(self.random.integers(0, 2) * 7)]
-            self.rows[row] = Passage(rule, int(self.random.integers(2**32)), resumed, begun=begun)
+            prefix = [self.token() for _ in range(self.random.integers(0, 2) * 7)]
+            self.rows[row] = AuthoredRequest(
+                rule, int(self.random.integers(2**32)), resumed, prefix=prefix
+            )
             self.batch.add(row, self.rows[row], LONGEST)
 
     def remove(self) -> None:
         if self.rows:
             row = int(self.random.choice(list(self.rows)))
-            passage = self.rows.pop(row)
-            assert self.batch.remove(row) is passage
-            self.finished.append(passage)
+            request = self.rows.pop(row)
+            assert self.batch.remove(row) is request
+            self.finished.append(request)
 
     def swap(self) -> None:
         first, second = (int(row) for row in self.random.choice(SIZE, 2, replace=False))
         self.batch.swap(first, second)
         swap = {first: second, second: first}
-        self.rows = {swap.get(row, row): passage for row, passage in self.rows.items()}
+        self.rows = {swap.get(row, row): request for row, request in self.rows.items()}
 
     def move(self) -> None:
         free = [row for row in range(SIZE) if row not in self.rows]
@@ -73,12 +75,12 @@ class Engine:
             if row not in self.rows:
                 assert authors[row]
                 continue
-            passage = self.rows[row]
-            expected = passage.rule.cursor([*passage.begun, *passage.output], passage.seed)
+            request = self.rows[row]
+            expected = request.rule.cursor([*request.prefix, *request.output], request.seed)
             assert authors[row] == expected.author
             self.checked += 1
-            if len(passage.output) < LONGEST and self.random.random() < 0.9:
-                passage.output.append(self.token())
+            if len(request.output) < LONGEST and self.random.random() < 0.9:
+                request.output.append(self.token())
 
 
 @settings(max_examples=40)
@@ -96,9 +98,9 @@ def test_authors_and_records_of_a_changing_batch_equal_replay(seed: int) -> None
     while engine.rows:
         engine.remove()
     assert engine.checked > 0
-    for passage in engine.finished:
-        replayed = passage.rule.replay([*passage.begun, *passage.output], passage.seed)
-        assert passage.authors == replayed.senior.tolist()[len(passage.begun) :]
+    for request in engine.finished:
+        replayed = request.rule.replay([*request.prefix, *request.output], request.seed)
+        assert request.authors == replayed.senior.tolist()[len(request.prefix) :]
 
 
 @given(
@@ -113,59 +115,59 @@ def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(tokens)), max_size=3)))
     whole, batch, room = rule.replay(tokens, seed).senior.tolist(), BatchAuthors(2, 21), len(tokens)
     for start, stop in itertools.pairwise([0, *cuts, len(tokens)]):
-        passage = Passage(rule, seed, [], begun=tokens[:start])
-        batch.add(1, passage, room - start)
+        request = AuthoredRequest(rule, seed, [], prefix=tokens[:start])
+        batch.add(1, request, room - start)
         for position in range(start, stop):
             assert batch.next_authors(2)[1] == whole[position]
-            passage.output.append(tokens[position])
-        assert batch.remove(1) is passage
-        assert passage.authors == whole[start:stop]
+            request.output.append(tokens[position])
+        assert batch.remove(1) is request
+        assert request.authors == whole[start:stop]
 
 
 def test_tokens_that_came_several_at_once_are_replayed() -> None:
-    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
-    batch.add(0, passage, 49)
+    batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], 3, [])
+    batch.add(0, request, 49)
     batch.next_authors(1)
-    passage.output.extend([0, 1, 2, 3, 0, 0])
+    request.output.extend([0, 1, 2, 3, 0, 0])
     (author,) = batch.next_authors(1)
-    assert author == RULES[0].cursor(passage.output, 3).author
-    del passage.output[2:]
+    assert author == RULES[0].cursor(request.output, 3).author
+    del request.output[2:]
     (author,) = batch.next_authors(1)
     assert author == RULES[0].cursor([0, 1], 3).author
 
 
 def test_placeholder_of_a_token_that_is_not_known_yet_is_refused() -> None:
-    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
-    batch.add(0, passage, 49)
+    batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], 3, [])
+    batch.add(0, request, 49)
     batch.next_authors(1)
-    passage.output.append(-1)
+    request.output.append(-1)
     with pytest.raises(EngineError, match="has not yet said which token it sampled"):
         batch.next_authors(1)
 
 
 def test_tokens_past_the_requests_limit_are_refused() -> None:
-    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
-    batch.add(0, passage, 2)
+    batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], 3, [])
+    batch.add(0, request, 2)
     for _ in range(2):
         batch.next_authors(1)
-        passage.output.append(0)
+        request.output.append(0)
     batch.next_authors(1)
-    passage.output.append(0)
+    request.output.append(0)
     with pytest.raises(EngineError, match="longer than its own limit"):
         batch.next_authors(1)
 
 
 def test_row_outside_the_batch_is_refused() -> None:
     batch = BatchAuthors(4, 50)
-    batch.add(3, Passage(RULES[0], 3, []), 49)
+    batch.add(3, AuthoredRequest(RULES[0], 3, []), 49)
     with pytest.raises(EngineError, match="Row 3 is in tandem, but the batch has 2 rows"):
         batch.next_authors(2)
 
 
 def test_request_that_ends_with_undecided_tokens_is_refused() -> None:
-    batch, passage = BatchAuthors(1, 50), Passage(RULES[0], 3, [])
-    batch.add(0, passage, 49)
+    batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], 3, [])
+    batch.add(0, request, 49)
     batch.next_authors(1)
-    passage.output.extend([0, 1])
+    request.output.extend([0, 1])
     with pytest.raises(EngineError, match="2 tokens whose author was never decided"):
         batch.remove(0)

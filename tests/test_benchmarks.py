@@ -124,5 +124,5 @@ def test_cost_model_is_the_mean_over_every_round_that_can_be(module: Any) -> Non
             else:
                 tokens += authors[-1]
             mean += weight * tokens
-    assert model.tokens_a_round(acceptance, drafts) == pytest.approx(mean)
+    assert model.tokens_per_round(acceptance, drafts) == pytest.approx(mean)
     assert model.ratio_to_single(4.0, 4, 1.0) == pytest.approx(0.8)

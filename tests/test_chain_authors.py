@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.draws import draws
-from tandem_plugin.engine.runners.v2.authors import Residence
+from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
@@ -47,7 +47,7 @@ def chain_authors(*, record: bool = True) -> ChainAuthors:
 class Running:
     rule: Rule
     seed: int
-    residence: Residence
+    slot_request: SlotRequest
     tokens: list[int] = field(default_factory=list)
 
 
@@ -73,8 +73,8 @@ def test_every_round_gives_the_authors_that_replay_gives(rules: list[Rule], seed
             rule = again.rule if again else rng.choice(rules)
             number = again.seed if again else 1_000 * seed + step * SLOTS + slot
             tokens = again.tokens if again else []
-            residence = authors.add(slot, rule, number, tokens, longest + DRAFTS + 1)
-            running[slot] = Running(rule, number, residence, tokens)
+            slot_request = authors.add(slot, rule, number, tokens, longest + DRAFTS + 1)
+            running[slot] = Running(rule, number, slot_request, tokens)
         authors.write_staged()
         rows = rng.sample(range(SLOTS), rng.randint(1, SLOTS))
         drafted = rng.random() < 0.8
@@ -109,9 +109,9 @@ def test_every_round_gives_the_authors_that_replay_gives(rules: list[Rule], seed
         authors.advance(torch.tensor(rows), torch.tensor(counts), last_tokens)
         for slot, request in list(running.items()):
             if len(request.tokens) == longest or rng.random() < 0.05:
-                recorded = authors.recorded(request.residence, len(request.tokens))
+                recorded = authors.recorded(request.slot_request, len(request.tokens))
                 assert recorded == expected_authors(request, request.tokens)
-                authors.remove(request.residence)
+                authors.remove(request.slot_request)
                 del running[slot]
                 finished += 1
                 if len(request.tokens) < longest and rng.random() < 0.5:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app, audit
-from tandem_plugin.engine.record import AuthorshipRecord, Passage
+from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.rollouts import rollout
 
 Row = dict[str, Any]
@@ -164,7 +164,7 @@ def test_schedule_and_boundaries_have_options_of_their_own(replay: Replay, make_
     assert replay(rows, "--boundaries", "every")[0] == 0
 
 
-def test_response_of_several_turns_is_replayed_passage_by_passage(
+def test_response_of_several_turns_is_replayed_segment_by_segment(
     replay: Replay, make_row: MakeRow
 ):
     """Two turns of the team and, between them, five tokens that no model wrote."""
@@ -172,7 +172,7 @@ def test_response_of_several_turns_is_replayed_passage_by_passage(
     row = first | {
         "response_ids": first["response_ids"] + [2, 1, 0, 2, 3] + second["response_ids"],
         "authorship": first["authorship"] + [0] * 5 + second["authorship"],
-        "tandem_passages": [[1, 0, 20], [2, 25, 55]],
+        "tandem_segments": [[1, 0, 20], [2, 25, 55]],
     }
     code, found = replay([row])
     assert (code, found["tokens"]) == (0, 50)
@@ -185,9 +185,9 @@ def test_response_of_several_turns_is_replayed_passage_by_passage(
     assert found["shown"][0]["position"] == 22
 
 
-def test_one_passage_over_the_whole_response_is_as_none(replay: Replay, make_row: MakeRow):
+def test_one_segment_over_the_whole_response_is_as_none(replay: Replay, make_row: MakeRow):
     plain = make_row()
-    rows = [plain | {"tandem_passages": p} for p in (None, [], [[7, 0, 40]])]
+    rows = [plain | {"tandem_segments": p} for p in (None, [], [[7, 0, 40]])]
     assert replay(rows)[1]["senior_share"] == replay([plain])[1]["senior_share"]
     assert replay(rows)[0] == 0
 
@@ -199,10 +199,10 @@ def test_engines_record_of_a_response_that_was_cut_agrees_line_by_line(
     record, tokens = AuthorshipRecord(str(tmp_path / "record")), [0, 2, 1, 3, 0, 0, 6, 5, 2, 1]
     for start, stop in ((0, 4), (4, 5), (5, 10)):
         authors = rule.replay(tokens, 7).senior.tolist()[start:stop]
-        record.write(Passage(rule, 7, tokens[start:stop], authors, begun=tokens[:start]))
+        record.write(AuthoredRequest(rule, 7, tokens[start:stop], authors, prefix=tokens[:start]))
     (file,) = (tmp_path / "record").iterdir()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line.get("tandem_begun") for line in lines] == [None, 4, 5]
+    assert [line.get("tandem_prefix_length") for line in lines] == [None, 4, 5]
     code, found = replay(lines)
     assert (code, found["rows"], found["tokens"]) == (0, 3, 4 + 5 + 10)
     lines[2]["authorship"][7] ^= 1
@@ -286,15 +286,15 @@ MISSING = object()
         ("authorship", MISSING, "There is no field 'authorship', though the row has a tandem seed"),
         ("authorship", [2], "authorship[0]=2 is not an integer from 0 to 1"),
         ("authorship", {"a": 1}, "authorship={'a': 1} is not a list of integers"),
-        ("tandem_passages", "all", "tandem_passages='all' is not a list of passages"),
-        ("tandem_passages", [[7, 0]], "tandem_passages[0]=[7, 0] is not three integers: seed,"),
-        ("tandem_passages", [[7, 0, 1.0]], "is not three integers: seed, start, stop"),
-        ("tandem_passages", [[-1, 0, 40]], "seed=-1 is out of range"),
-        ("tandem_passages", [[7, 0, 41]], "[7, 0, 41] does not lie between position 0 and the end"),
-        ("tandem_passages", [[7, -1, 4]], "does not lie between position 0 and the end"),
-        ("tandem_passages", [[7, 5, 4]], "does not lie between position 0 and the end"),
-        ("tandem_passages", [[7, 0, 9], [8, 8, 20]], "tandem_passages[1]=[8, 8, 20] does not lie"),
-        ("tandem_passages", [[8, 0, 40]], "has the seed 8, but tandem_seed=7"),
+        ("tandem_segments", "all", "tandem_segments='all' is not a list of segments"),
+        ("tandem_segments", [[7, 0]], "tandem_segments[0]=[7, 0] is not three integers: seed,"),
+        ("tandem_segments", [[7, 0, 1.0]], "is not three integers: seed, start, stop"),
+        ("tandem_segments", [[-1, 0, 40]], "seed=-1 is out of range"),
+        ("tandem_segments", [[7, 0, 41]], "[7, 0, 41] does not lie between position 0 and the end"),
+        ("tandem_segments", [[7, -1, 4]], "does not lie between position 0 and the end"),
+        ("tandem_segments", [[7, 5, 4]], "does not lie between position 0 and the end"),
+        ("tandem_segments", [[7, 0, 9], [8, 8, 20]], "tandem_segments[1]=[8, 8, 20] does not lie"),
+        ("tandem_segments", [[8, 0, 40]], "has the seed 8, but tandem_seed=7"),
         ("tandem_fingerprint", MISSING, "tandem_fingerprint=None is not a string of hexadecimal"),
         ("tandem_fingerprint", 5, "tandem_fingerprint=5 is not a string of hexadecimal digits"),
         ("tandem_schedule", "word", "tandem_schedule='word' is not a mapping"),

@@ -49,12 +49,12 @@ def completion(*choices: list[int], usage: bool = True, **fields: Any) -> dict[s
 
 
 def test_server_takes_what_the_reader_sends(reader: AuthorshipReader, rules: TandemRules):
-    fields = reader.ask(7, p=0.3).fields()
+    fields = reader.request(7, p=0.3).fields()
     assert fields["return_token_ids"] is True
     sent = json.loads(json.dumps(fields["vllm_xargs"]["tandem"]))
     served = rules.for_request(sent)
     assert served is not None
-    assert (served.rule.fingerprint, served.seed) == (reader.ask(7, p=0.3).rule.fingerprint, 7)
+    assert (served.rule.fingerprint, served.seed) == (reader.request(7, p=0.3).rule.fingerprint, 7)
     assert served.rule.settings()["p"] == 0.3
     assert reader.fingerprint == rules.fingerprint
 
@@ -64,11 +64,11 @@ def test_server_with_other_settings_refuses_what_the_reader_sends(
 ):
     other = TandemRules(TandemConfig.from_mapping({"boundaries": "every"}), byte_level)
     with pytest.raises(FingerprintError):
-        other.for_request(reader.ask(7).fields()["vllm_xargs"]["tandem"])
+        other.for_request(reader.request(7).fields()["vllm_xargs"]["tandem"])
 
 
 def test_single_choice_is_read(reader: AuthorshipReader, rules: TandemRules):
-    (authorship,) = reader.ask(7).read(completion(IDS))
+    (authorship,) = reader.request(7).read(completion(IDS))
     assert authorship == rules.default.replay(IDS, 7)
     assert 0 < authorship.senior_tokens < len(IDS)
 
@@ -77,13 +77,13 @@ def test_samples_have_seeds_of_their_own_in_any_order(reader: AuthorshipReader, 
     body = completion(IDS, IDS, IDS)
     body["choices"].reverse()
     expected = [rules.default.replay(IDS, sample_seed(7, i)) for i in range(3)]
-    assert reader.ask(7).read(body) == expected
+    assert reader.request(7).read(body) == expected
 
 
 def test_choices_of_several_prompts_are_samples_of_each(
     reader: AuthorshipReader, rules: TandemRules
 ):
-    read = reader.ask(7).read(completion(*[IDS] * 4), n=2)
+    read = reader.request(7).read(completion(*[IDS] * 4), n=2)
     assert read == [rules.default.replay(IDS, sample_seed(7, i % 2)) for i in range(4)]
 
 
@@ -91,21 +91,21 @@ def test_choices_of_several_prompts_are_samples_of_each(
 def test_cut_response_goes_on_under_the_same_draws(
     reader: AuthorshipReader, rules: TandemRules, cut: int
 ):
-    rest = reader.ask(7).resume([3, 3, 3], IDS[:cut])
+    rest = reader.request(7).resume([3, 3, 3], IDS[:cut])
     served = rules.for_request(rest.fields()["vllm_xargs"]["tandem"])
     assert served is not None
-    assert (served.seed, served.begun([3, 3, 3, *IDS[:cut]])) == (7, IDS[:cut])
+    assert (served.seed, served.prefix([3, 3, 3, *IDS[:cut]])) == (7, IDS[:cut])
     (authorship,) = rest.read(completion([*IDS[cut:], 2]))
     assert authorship.tolist() == rules.default.replay([*IDS, 2], 7).tolist()[cut:]
 
 
 def test_several_choices_of_a_response_that_goes_on_are_refused(reader: AuthorshipReader):
     with pytest.raises(AuthorshipError, match="2 choices came, but one response was to go on"):
-        reader.ask(7).resume([3], IDS).read(completion(IDS, IDS))
+        reader.request(7).resume([3], IDS).read(completion(IDS, IDS))
 
 
 def test_prompt_that_was_cut_on_its_way_is_refused(reader: AuthorshipReader):
-    rest = reader.ask(7).resume([3, 3, 3], IDS[:4])
+    rest = reader.request(7).resume([3, 3, 3], IDS[:4])
     for counted in (7, 6):
         body = completion(IDS[4:])
         body["usage"]["prompt_tokens"] = counted
@@ -118,7 +118,7 @@ def test_prompt_that_was_cut_on_its_way_is_refused(reader: AuthorshipReader):
 
 def test_response_goes_on_by_its_tokens_alone(reader: AuthorshipReader):
     with pytest.raises(RequestError, match="resume"):
-        reader.ask(7, prompt_length=3)
+        reader.request(7, prompt_length=3)
 
 
 def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):
@@ -132,7 +132,7 @@ def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [2]}]},
         {"choices": [], "usage": {"completion_tokens": 2 * len(IDS) + 1}},
     ]
-    read = reader.ask(7).read_stream(chunks)
+    read = reader.request(7).read_stream(chunks)
     assert read == [
         rules.default.replay([*IDS, 2], 7),
         rules.default.replay(IDS, sample_seed(7, 1)),
@@ -141,7 +141,7 @@ def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):
 
 def test_objects_of_the_openai_client_are_read(reader: AuthorshipReader, rules: TandemRules):
     response = SimpleNamespace(model_dump=lambda: completion(IDS))
-    assert reader.ask(7).read(response) == [rules.default.replay(IDS, 7)]
+    assert reader.request(7).read(response) == [rules.default.replay(IDS, 7)]
 
 
 @pytest.mark.parametrize(
@@ -165,20 +165,20 @@ def test_response_that_cannot_be_read_is_refused(
     reader: AuthorshipReader, response: Any, error: type[Exception], said: str
 ):
     with pytest.raises(error, match=said):
-        reader.ask(7).read(response)
+        reader.request(7).read(response)
 
 
 def test_wrong_settings_and_requests_are_refused(reader: AuthorshipReader, tokenizer_file: Path):
     with pytest.raises(ConfigError, match="p=7 is not a probability"):
         AuthorshipReader.from_tokenizer(tokenizer_file, {"p": 7})
     with pytest.raises(RequestError, match="p=7 is not a probability"):
-        reader.ask(7, p=7)
+        reader.request(7, p=7)
     with pytest.raises(RequestError, match="leave tandem out"):
-        reader.ask(7, schedule="off")
+        reader.request(7, schedule="off")
 
 
 def test_wire_form_is_what_the_documentation_says(reader: AuthorshipReader):
-    wire = json.loads(reader.ask(7).fields()["vllm_xargs"]["tandem"])
+    wire = json.loads(reader.request(7).fields()["vllm_xargs"]["tandem"])
     assert wire == {
         "seed": 7, "schedule": "word", "p": 0.5, "cap": 2, "fingerprint": reader.fingerprint,
     }  # fmt: skip
@@ -189,7 +189,7 @@ def test_client_needs_no_engine(tokenizer_file: Path):
     code = (
         "import sys; from tandem_plugin.client import AuthorshipReader; "
         f"reader = AuthorshipReader.from_tokenizer({str(tokenizer_file)!r}, {{}}); "
-        "reader.ask(7).read({'choices': [{'index': 0, 'token_ids': [1, 2]}]}); "
+        "reader.request(7).read({'choices': [{'index': 0, 'token_ids': [1, 2]}]}); "
         "print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

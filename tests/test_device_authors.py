@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, Residence
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
 from tandem_plugin.errors import EngineError
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
@@ -45,7 +45,7 @@ class Running:
     rule: Rule
     seed: int
     slot: int
-    residence: Residence
+    slot_request: SlotRequest
     tokens: list[int] = field(default_factory=list)
     authors: list[bool] = field(default_factory=list)
 
@@ -67,9 +67,9 @@ def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], see
             rule = again.rule if again else rng.choice(rules)
             number = again.seed if again else 1_000 * seed + step * SLOTS + slot
             tokens = again.tokens if again else []
-            residence = authors.add(slot, rule, number, tokens, POSITIONS - 1)
+            slot_request = authors.add(slot, rule, number, tokens, POSITIONS - 1)
             running[slot] = Running(
-                rule, number, slot, residence, tokens, again.authors if again else []
+                rule, number, slot, slot_request, tokens, again.authors if again else []
             )
         authors.write_staged()
         rows = rng.sample(range(SLOTS), SLOTS)
@@ -88,9 +88,9 @@ def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], see
             if len(request.tokens) == POSITIONS - 1 or rng.random() < 0.05:
                 expected = request.rule.replay(request.tokens, request.seed).tolist()
                 assert request.authors == expected
-                recorded = authors.recorded(request.residence, len(request.tokens))
+                recorded = authors.recorded(request.slot_request, len(request.tokens))
                 assert recorded == [bool(author) for author in expected]
-                authors.remove(request.residence)
+                authors.remove(request.slot_request)
                 del running[slot]
                 finished += 1
                 if len(request.tokens) < POSITIONS - 1 and rng.random() < 0.5:
@@ -114,7 +114,7 @@ def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
     for start, stop in itertools.pairwise([0, *cuts, len(tokens)]):
         half = (start + stop) // 2  # where the request is preempted
         for first, last in ((start, half), (half, stop)):
-            residence = authors.add(
+            slot_request = authors.add(
                 3, rule, seed, tokens[start:first], len(tokens) + 1 - start, tokens[:start]
             )
             authors.write_staged()
@@ -122,18 +122,18 @@ def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
                 assert authors.of(torch.tensor([3])).tolist() == [whole[position]]
                 last_tokens = torch.tensor([0, 0, 0, tokens[position], 0])
                 authors.advance(torch.tensor([3]), torch.tensor([1]), last_tokens)
-            assert authors.recorded(residence, last - start) == whole[start:last]
-            authors.remove(residence)
+            assert authors.recorded(slot_request, last - start) == whole[start:last]
+            authors.remove(slot_request)
 
 
 def test_nothing_is_in_tandem_once_every_request_left(rules: list[Rule]) -> None:
     authors = device_authors()
     assert not authors.any_in_tandem
-    residence = authors.add(2, make_junior(rules), 1, [], 8)
+    slot_request = authors.add(2, make_junior(rules), 1, [], 8)
     authors.write_staged()
     assert authors.any_in_tandem
     assert authors.of(torch.arange(SLOTS)).tolist() == [True, True, False, True, True]
-    authors.remove(residence)
+    authors.remove(slot_request)
     authors.write_staged()
     assert not authors.any_in_tandem
     assert authors.of(torch.arange(SLOTS)).all()

@@ -164,9 +164,9 @@ def test_fingerprints_are_equal_where_schedules_are_and_only_there(
         # What travels with a request makes the same schedule again.
         rules = TandemRules(TandemConfig(), Vocabulary(("a", "Ġb", "Ċ", ".ĊĊ"), "made up"))
         rule = rules.rule(first)
-        asked = rules.for_request(rule.request(1).to_json())
-        assert asked is not None
-        assert asked.rule.fingerprint == rule.fingerprint
+        resolved = rules.for_request(rule.request(1).to_json())
+        assert resolved is not None
+        assert resolved.rule.fingerprint == rule.fingerprint
 
 
 def test_zero_has_one_fingerprint_whatever_its_sign():

@@ -36,7 +36,7 @@ from tandem_plugin.plugins.catalogue import Provider
 from tandem_plugin.plugins.finding import catalogue
 from tandem_plugin.plugins.names import TAKEN
 from tandem_plugin.request import TandemRequest
-from tandem_plugin.rules import Asked
+from tandem_plugin.rules import ResolvedRequest
 
 BUILT_IN = Provider("tandem-plugin", __version__)
 
@@ -125,7 +125,7 @@ def test_plugin_is_used_by_name_like_a_built_in_one() -> None:
         assert rules.default.replay([1, 2, 3], seed=4).tolist() == [1, 1, 1]
         assert rules.default.settings() == {"schedule": "coin", "p": 1.0, "boundaries": "odd-ids"}
         request = rules.default.request(5).to_wire()
-        assert rules.for_request({**request}) == Asked(rules.default, 5)
+        assert rules.for_request({**request}) == ResolvedRequest(rules.default, 5)
     assert "coin" not in schedules()
 
 
@@ -370,8 +370,8 @@ def test_plugin_that_asks_for_names_while_it_is_loaded_is_told_so(
         make_schedule("word", {})
         return CoinPlugin()
 
-    asking = [Plugin("asking", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(finding, "_installed", lambda: asking)
+    plugins_that_ask = [Plugin("asking", Provider("coins", "1.0"), load)]
+    monkeypatch.setattr(finding, "_installed", lambda: plugins_that_ask)
     monkeypatch.setattr(finding, "_catalogue", None)
     assert "while plugins were being loaded" in catalogue().broken[0].reason
     assert make_schedule("word", {})

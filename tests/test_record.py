@@ -10,7 +10,7 @@ import pytest
 from algorithm_1 import boundary_set
 
 from tandem_plugin import make_schedule
-from tandem_plugin.engine.record import AuthorshipRecord, Passage
+from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.rules import Rule
 
@@ -22,13 +22,13 @@ def written(folder: Path, *cuts: int) -> list[dict[str, Any]]:
     """The lines of a response that was cut there."""
     record, batch = AuthorshipRecord(str(folder)), BatchAuthors(1, 20)
     for start, stop in zip((0, *cuts), (*cuts, len(TOKENS)), strict=True):
-        passage = Passage(RULE, 7, [], begun=TOKENS[:start])
-        batch.add(0, passage, 19 - start)
+        request = AuthoredRequest(RULE, 7, [], prefix=TOKENS[:start])
+        batch.add(0, request, 19 - start)
         for token in TOKENS[start:stop]:
             batch.next_authors(1)
-            passage.output.append(token)
+            request.output.append(token)
         batch.remove(0)
-        record.write(passage)
+        record.write(request)
     (file,) = folder.iterdir()
     return [json.loads(line) for line in file.read_text().splitlines()]
 
@@ -50,7 +50,7 @@ def test_every_line_of_a_cut_response_is_whole_and_says_what_came_before(
     tmp_path: Path, cuts: tuple[int, ...]
 ):
     lines = written(tmp_path, *cuts)
-    assert [line.get("tandem_begun", 0) for line in lines] == [0, *cuts]
+    assert [line.get("tandem_prefix_length", 0) for line in lines] == [0, *cuts]
     assert [len(line["response_ids"]) for line in lines] == [*cuts, len(TOKENS)]
     for line in lines:
         ids = line["response_ids"]

@@ -140,4 +140,4 @@ def test_rules_honour_or_refuse_whatever_a_client_sends(byte_level: Vocabulary, 
         with contextlib.suppress(RequestError):
             found = rules.for_request(sent)
             if found is not None:
-                found.begun([1, 2, 3])
+                found.prefix([1, 2, 3])

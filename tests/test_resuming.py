@@ -21,7 +21,7 @@ from tandem_plugin import (
     make_schedule,
 )
 from tandem_plugin.draws import MAX_SEED, draws
-from tandem_plugin.engine.record import Passage
+from tandem_plugin.engine.record import AuthoredRequest
 from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
@@ -104,7 +104,7 @@ def requests(draw: st.DrawFn) -> list[Resumed]:
 def token_by_token(request: Resumed) -> tuple[list[bool], int]:
     """The authors of a response and of the token behind it, and the run there, by steps alone."""
     schedule, boundaries = request.rule.schedule, request.rule.boundaries
-    tokens = [*request.begun, *request.output]
+    tokens = [*request.prefix, *request.output]
     u = draws(request.seed, len(tokens) + 1)
     author, run = schedule.start(u[:1]), np.zeros(1, dtype=np.int64)
     authors = [bool(author[0])]
@@ -132,8 +132,8 @@ def test_draws_of_requests_begin_where_their_output_does(entering: list[Resumed]
     rows = [row[:length] for row, length in zip(table, lengths, strict=True)]
     fill_draws(rows, entering)
     for row, length, request in zip(table, lengths, entering, strict=True):
-        begun = len(request.begun)
-        assert row[:length].tolist() == draws(request.seed, begun + length)[begun:].tolist()
+        skipped = len(request.prefix)
+        assert row[:length].tolist() == draws(request.seed, skipped + length)[skipped:].tolist()
         assert np.isnan(row[length:]).all()
 
 
@@ -147,34 +147,38 @@ def test_both_runners_go_on_from_where_requests_resume(
     host = BatchAuthors(size, ROOM + 1)
     table = np.full((size, ROOM + 1), np.nan)
     device = DeviceAuthors(table, torch.from_numpy(table), IDS, torch.device("cpu"), record=True)
-    passages, residences = [], []
+    requests, slot_requests = [], []
     for row, one in enumerate(entering):
-        passages.append(Passage(one.rule, one.seed, list(one.output), begun=list(one.begun)))
-        host.add(row, passages[row], ROOM)
-        residences.append(
-            device.add(row, one.rule, one.seed, list(one.output), ROOM, list(one.begun))
+        requests.append(
+            AuthoredRequest(one.rule, one.seed, list(one.output), prefix=list(one.prefix))
+        )
+        host.add(row, requests[row], ROOM)
+        slot_requests.append(
+            device.add(row, one.rule, one.seed, list(one.output), ROOM, list(one.prefix))
         )
     device.write_staged()
     every, expected = torch.arange(size), [list(token_by_token(one)[0]) for one in entering]
-    for one, residence, authors in zip(entering, residences, expected, strict=True):
-        assert residence.author == authors[len(one.begun) + len(one.output)]
+    for one, slot_request, authors in zip(entering, slot_requests, expected, strict=True):
+        assert slot_request.author == authors[len(one.prefix) + len(one.output)]
     for _ in range(data.draw(st.integers(1, 4))):
-        said = [token_by_token(Resumed(p.rule, p.seed, p.output, p.begun))[0][-1] for p in passages]
+        said = [
+            token_by_token(Resumed(p.rule, p.seed, p.output, p.prefix))[0][-1] for p in requests
+        ]
         assert host.next_authors(size).tolist() == said
         assert device.of(every).tolist() == said
         tokens = data.draw(st.lists(st.integers(0, IDS - 1), min_size=size, max_size=size))
-        for passage, token in zip(passages, tokens, strict=True):
-            passage.output.append(token)
+        for request, token in zip(requests, tokens, strict=True):
+            request.output.append(token)
         device.advance(every, torch.ones(size, dtype=torch.int32), torch.tensor(tokens))
     host.next_authors(size)
-    for row, (passage, residence) in enumerate(zip(passages, residences, strict=True)):
+    for row, (request, slot_request) in enumerate(zip(requests, slot_requests, strict=True)):
         whole, _ = token_by_token(
-            Resumed(passage.rule, passage.seed, passage.output, passage.begun)
+            Resumed(request.rule, request.seed, request.output, request.prefix)
         )
-        written = whole[len(passage.begun) : -1]
-        assert device.recorded(residence, len(passage.output)) == written
-        assert host.remove(row) is passage
-        assert passage.authors == written
+        written = whole[len(request.prefix) : -1]
+        assert device.recorded(slot_request, len(request.output)) == written
+        assert host.remove(row) is request
+        assert request.authors == written
 
 
 class Counted:
@@ -202,7 +206,7 @@ def test_requests_that_enter_a_host_batch_share_their_steps(counted: Counted) ->
     rule, length, size = Rule(counted, boundary_set({1}), "c"), 30, 20
     batch = BatchAuthors(size, 2 * length)
     for row in range(size):
-        batch.add(row, Passage(rule, row, [0] * length), length + 5)
+        batch.add(row, AuthoredRequest(rule, row, [0] * length), length + 5)
     batch.next_authors(size)
     assert counted.steps == length
 
@@ -230,12 +234,15 @@ def test_a_schedule_with_a_walk_is_not_stepped_through() -> None:
 
 def test_tokens_that_came_several_at_once_are_replayed_together(counted: Counted) -> None:
     rule, size = Rule(counted, boundary_set({1}), "c"), 9
-    batch, passages = BatchAuthors(size, 90), [Passage(rule, row, []) for row in range(size)]
-    for row, passage in enumerate(passages):
-        batch.add(row, passage, 80)
+    batch, requests = (
+        BatchAuthors(size, 90),
+        [AuthoredRequest(rule, row, []) for row in range(size)],
+    )
+    for row, request in enumerate(requests):
+        batch.add(row, request, 80)
     batch.next_authors(size)
-    for passage in passages:
-        passage.output.extend([0, 1, 0])
+    for request in requests:
+        request.output.extend([0, 1, 0])
     counted.steps = 0
     authors = batch.next_authors(size)
     assert counted.steps == 3
@@ -244,10 +251,10 @@ def test_tokens_that_came_several_at_once_are_replayed_together(counted: Counted
 
 def test_a_request_that_leaves_before_its_first_step_has_its_record() -> None:
     rule = Rule(make_schedule("token", {}), boundary_set(range(IDS)), "t")
-    batch, passage = BatchAuthors(1, 50), Passage(rule, 3, [4, 5, 6])
-    batch.add(0, passage, 40)
-    assert batch.remove(0) is passage
-    assert passage.authors == rule.replay([4, 5, 6], 3).senior.tolist()
+    batch, request = BatchAuthors(1, 50), AuthoredRequest(rule, 3, [4, 5, 6])
+    batch.add(0, request, 40)
+    assert batch.remove(0) is request
+    assert request.authors == rule.replay([4, 5, 6], 3).senior.tolist()
 
 
 def test_a_device_slot_whose_request_left_before_its_first_step_is_the_seniors() -> None:
@@ -265,8 +272,8 @@ def test_a_device_slot_whose_request_left_before_its_first_step_is_the_seniors()
 def test_a_resumed_request_longer_than_its_limit_is_refused() -> None:
     rule = Rule(make_schedule("token", {}), boundary_set({1}), "t")
     batch = BatchAuthors(2, 50)
-    batch.add(0, Passage(rule, 3, []), 4)
-    batch.add(1, Passage(rule, 3, [0] * 5), 4)
+    batch.add(0, AuthoredRequest(rule, 3, []), 4)
+    batch.add(1, AuthoredRequest(rule, 3, [0] * 5), 4)
     with pytest.raises(EngineError, match="longer than its own limit"):
         batch.next_authors(2)
 

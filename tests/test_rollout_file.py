@@ -109,7 +109,7 @@ def test_rollouts_without_a_note_of_their_settings_are_refused(tmp_path: Path):
         RolloutFile(path, SETTINGS)
 
 
-def test_empty_file_may_be_begun_with_other_settings(tmp_path: Path):
+def test_empty_file_may_be_started_with_other_settings(tmp_path: Path):
     path = tmp_path / "out.jsonl"
     write(path, samples=0)
     with RolloutFile(path, SETTINGS | {"seed": 3}) as file:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tandem_plugin.engine.speculative.drafted import Drafted
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.speculative.rounds import Rounds
 
 SLOTS, DRAFTS = 4, 3
@@ -53,7 +53,7 @@ def test_counters_of_slots_and_engine_equal_a_plain_loop() -> None:
             torch.tensor(accepted, dtype=torch.int32), torch.tensor(written, dtype=torch.int32),
             torch.tensor(counted),
         )  # fmt: skip
-    names = list(Drafted.__dataclass_fields__)
+    names = list(DraftStats.__dataclass_fields__)
     for slot in range(SLOTS):
         expected = {name: of_slot[slot][name] for name in names}
         assert rounds.of_slot(slot).to_row() == expected
@@ -61,11 +61,11 @@ def test_counters_of_slots_and_engine_equal_a_plain_loop() -> None:
 
 
 def test_rates_are_those_of_the_counters() -> None:
-    drafted = Drafted(
+    drafted = DraftStats(
         rounds=10, drafts=40, tokens=42, senior_drafts=20, senior_accepted=19, junior_drafts=18
     )
     assert drafted.acceptance == pytest.approx(0.95)
-    assert drafted.tokens_a_round == pytest.approx(4.2)
-    assert drafted.forwards_a_token == pytest.approx(50 / 42)
-    nothing = Drafted(0, 0, 0, 0, 0, 0)
-    assert nothing.tokens_a_round != nothing.tokens_a_round  # not a number
+    assert drafted.tokens_per_round == pytest.approx(4.2)
+    assert drafted.forwards_per_token == pytest.approx(50 / 42)
+    nothing = DraftStats(0, 0, 0, 0, 0, 0)
+    assert nothing.tokens_per_round != nothing.tokens_per_round  # not a number

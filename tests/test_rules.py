@@ -12,7 +12,7 @@ from tandem_plugin import (
     make_schedule,
     replay,
 )
-from tandem_plugin.rules import Asked
+from tandem_plugin.rules import ResolvedRequest
 
 TOKENS = [0, 2, 1, 3, 0, 0, 6, 5, 2, 1] * 5
 
@@ -33,7 +33,7 @@ def test_request_of_a_rule_is_honoured_by_equal_rules(byte_level: Vocabulary):
 
 def test_seed_alone_asks_for_the_configured_rule(byte_level: Vocabulary):
     rules = rules_of(byte_level, cap=3)
-    assert rules.for_request({"seed": 1}) == Asked(rules.default, 1)
+    assert rules.for_request({"seed": 1}) == ResolvedRequest(rules.default, 1)
 
 
 def test_request_may_change_one_parameter_of_the_configured_schedule(byte_level: Vocabulary):
@@ -128,16 +128,16 @@ def test_rule_replays_batches_and_cursors_as_the_package_does(byte_level: Vocabu
 
 def test_tokens_after_the_prompt_are_how_the_response_began(byte_level: Vocabulary):
     rules = rules_of(byte_level)
-    asked = rules.for_request(rules.default.request(7, prompt_length=2).to_wire())
-    assert asked == Asked(rules.default, 7, 2)
-    assert asked.begun([4, 5, 6, 7]) == [6, 7]
-    assert asked.begun([4, 5]) == []
-    assert asked.request() == rules.default.request(7, prompt_length=2)
+    resolved = rules.for_request(rules.default.request(7, prompt_length=2).to_wire())
+    assert resolved == ResolvedRequest(rules.default, 7, 2)
+    assert resolved.prefix([4, 5, 6, 7]) == [6, 7]
+    assert resolved.prefix([4, 5]) == []
+    assert resolved.request() == rules.default.request(7, prompt_length=2)
     with pytest.raises(RequestError, match=r"prompt_length=2, but only 1 tokens came\. Send the"):
-        asked.begun([4])
+        resolved.prefix([4])
     whole = rules.for_request({"seed": 7})
     assert whole is not None
-    assert whole.begun([4, 5, 6]) == []
+    assert whole.prefix([4, 5, 6]) == []
 
 
 @pytest.mark.parametrize("cut", range(len(TOKENS) + 1))

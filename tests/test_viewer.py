@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.rollouts.rollout import Rollout
+from tandem_plugin.viewer.authored_text import JUNIOR, OTHER, SENIOR, authored_text
 from tandem_plugin.viewer.decoding import Decoding
 from tandem_plugin.viewer.page import make_page
-from tandem_plugin.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
 PIECE = st.one_of(
@@ -227,7 +227,7 @@ def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
 
 
 def test_tokens_that_no_model_wrote_are_neithers(view: Any):
-    row = tandem_row(authorship=[1, 0, 0, 0], tandem_passages=[[7, 0, 1], [9, 2, 4]])
+    row = tandem_row(authorship=[1, 0, 0, 0], tandem_segments=[[7, 0, 1], [9, 2, 4]])
     _, _, data = view(row)
     assert data["responses"][0]["spans"] == [SENIOR, 1, 1, OTHER, 1, 2, JUNIOR, 2, 2]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from tandem_openrlhf.places import taken_place, without_place
+from tandem_openrlhf.sample_keys import taken_key, without_key
 from tandem_openrlhf.trajectory import narrowed, start_trajectory
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
@@ -39,10 +39,10 @@ class TandemExecutor:
         explain.
         """
         rules = self._engines_rules(llm_engine, hf_tokenizer)
-        place = taken_place(sampling_params)
-        trajectory = start_trajectory(llm_engine, self._config, rules, place)
+        key = taken_key(sampling_params)
+        trajectory = start_trajectory(llm_engine, self._config, rules, key)
         own = copy.deepcopy(sampling_params)  # one object serves all samples of a prompt
-        own.extra_args = without_place(own.extra_args) or None
+        own.extra_args = without_key(own.extra_args) or None
         response = await self._executor.execute(
             sampling_params=own, hf_tokenizer=hf_tokenizer, llm_engine=trajectory, **call
         )

@@ -55,7 +55,7 @@ class TandemTrainer:
         if self.config.mode == "speculative":
             import ray
 
-            counters = ray.get([engine.tandem_drafted.remote() for engine in self.engines])
+            counters = ray.get([engine.tandem_draft_stats.remote() for engine in self.engines])
             self._drafted = self._drafting.step(counters)
 
     def admit(self, samples: Sequence[Any]) -> None:
@@ -87,9 +87,9 @@ def row_of(sample: Any, name: str, group: str) -> Row:
     imitated = getattr(sample, JUNIOR_MASK, None)
     junior_mask = None if imitated is None else _bits_after_first(imitated)
     start = facts.response_start()
-    passages = [
+    segments = [
         [seed, first - start, min(stop, len(tokens)) - start]
-        for seed, first, stop in facts.passages
+        for seed, first, stop in facts.segments
         if first < len(tokens)
     ]
     return Row(
@@ -98,9 +98,9 @@ def row_of(sample: Any, name: str, group: str) -> Row:
         response_ids=tokens[start:],
         response_mask=mask[start:],
         authorship=bits_of(facts.senior, len(tokens))[start:],
-        seed=passages[0][0] if passages else None,
+        seed=segments[0][0] if segments else None,
         fingerprint=facts.fingerprint,
-        passages=passages,
+        segments=segments,
         trained=facts.trained_mask(len(tokens))[start:],
         settings=dict(facts.settings),
         junior_mask=None if junior_mask is None else junior_mask[start:],

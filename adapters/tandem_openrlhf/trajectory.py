@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_openrlhf.places import Place, without_place
+from tandem_openrlhf.sample_keys import SampleKey, without_key
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.request import OFF
@@ -29,7 +29,7 @@ FACTS = "tandem"
 class Facts:
     """What a narrowed response says about itself on its way to the trainer.
 
-    Positions are places in the response's whole token sequence, the prompt included. passages:
+    Positions are places in the response's whole token sequence, the prompt included. segments:
     (seed, start, stop) of every generate call. trained: (start, stop) of the ranges that the agent
     gave, before they were narrowed to the senior's tokens. senior: of the senior's tokens, trained
     or not.
@@ -37,7 +37,7 @@ class Facts:
 
     fingerprint: str
     settings: Mapping[str, Any]
-    passages: tuple[tuple[int, int, int], ...]
+    segments: tuple[tuple[int, int, int], ...]
     trained: tuple[tuple[int, int], ...]
     senior: tuple[tuple[int, int], ...] = ()
 
@@ -59,7 +59,7 @@ class Facts:
 
     def response_start(self) -> int:
         """Where the response begins; nothing before it was written in this trajectory."""
-        starts = [start for start, _ in self.trained] + [start for _, start, _ in self.passages]
+        starts = [start for start, _ in self.trained] + [start for _, start, _ in self.segments]
         return min(starts, default=0)
 
     def _clipped(self, most: int) -> list[tuple[int, int]]:
@@ -72,10 +72,10 @@ class TandemEngine:
     rule: None where the senior answers alone. Everything but ``generate`` is the actor's own.
     """
 
-    def __init__(self, engine: Any, rule: Rule | None, place: Place, seed: int) -> None:
+    def __init__(self, engine: Any, rule: Rule | None, key: SampleKey, seed: int) -> None:
         self._engine = engine
         self._rule = rule
-        self._place = place
+        self._key = key
         self._seed = seed
         self._started = 0
         self.calls: list[Call] = []
@@ -94,11 +94,11 @@ class TandemEngine:
     ) -> Any:
         """One response to these tokens; its draws are this call's own."""
         call, self._started = self._started, self._started + 1
-        seed = self._place.seed(self._seed, call)
+        seed = self._key.seed(self._seed, call)
         sent = np.array(prompt_token_ids, dtype=np.int64)  # a copy: the agent may change its list
         own = copy.deepcopy(sampling_params)
         request = OFF if self._rule is None else self._rule.request(seed).to_wire()
-        own.extra_args = {**without_place(own.extra_args), "tandem": request}
+        own.extra_args = {**without_key(own.extra_args), "tandem": request}
         output = await self._engine.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
@@ -110,11 +110,11 @@ class TandemEngine:
 
 
 def start_trajectory(
-    engine: Any, config: TandemConfig, rules: TandemRules, place: Place
+    engine: Any, config: TandemConfig, rules: TandemRules, key: SampleKey
 ) -> TandemEngine:
     """The engine of one trajectory, under the rule of its step or the senior's alone."""
-    rule = rules.at(place.step) if place.by_team else None
-    return TandemEngine(engine, rule, place, config.seed)
+    rule = rules.at(key.step) if key.by_team else None
+    return TandemEngine(engine, rule, key, config.seed)
 
 
 def narrowed(response: Mapping[str, Any], engine: TandemEngine) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def narrowed(response: Mapping[str, Any], engine: TandemEngine) -> dict[str, Any
     facts = Facts(
         fingerprint=engine.rule.fingerprint,
         settings=engine.rule.settings(),
-        passages=authored.passages,
+        segments=authored.segments,
         trained=tuple((int(start), int(stop)) for start, stop in response["action_ranges"]),
         senior=tuple(ranges_of(authored.senior)),
     )

@@ -18,9 +18,9 @@ from tandem_plugin.training.fields import (
     AUTHORSHIP,
     FINGERPRINT,
     JUNIOR_MASK,
-    PASSAGES,
     SCHEDULE,
     SEED,
+    SEGMENTS,
     TRAINED,
 )
 from tandem_plugin.training.ranges import ranges_of
@@ -65,11 +65,11 @@ class Trajectory:
         output.extra_fields[TRAINED] = [list(one) for one in ranges_of(trained)]
         output.extra_fields[AUTHORSHIP] = authored.senior.astype(int).tolist()
         output.extra_fields[SEED] = (
-            authored.passages[0][0] if authored.passages else self.seed_of_call(0)
+            authored.segments[0][0] if authored.segments else self.seed_of_call(0)
         )
         output.extra_fields[FINGERPRINT] = self.rule.fingerprint
         output.extra_fields[SCHEDULE] = self.rule.settings()
-        output.extra_fields[PASSAGES] = [list(passage) for passage in authored.passages]
+        output.extra_fields[SEGMENTS] = [list(segment) for segment in authored.segments]
 
 
 class TandemClient:

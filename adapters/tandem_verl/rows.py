@@ -14,9 +14,9 @@ from tandem_plugin.training.fields import (
     FINGERPRINT,
     GRADED,
     JUNIOR_MASK,
-    PASSAGES,
     SCHEDULE,
     SEED,
+    SEGMENTS,
     TRAINED,
 )
 from tandem_plugin.training.ranges import bits_of
@@ -98,7 +98,7 @@ def _told(fields: Mapping[str, Any], length: int) -> dict[str, Any]:
         "seed": fields.get(SEED),
         "fingerprint": fields.get(FINGERPRINT),
         "settings": fields.get(SCHEDULE),
-        "passages": fields.get(PASSAGES) or [],
+        "segments": fields.get(SEGMENTS) or [],
         "trained": None if trained is None else bits_of(trained, length),
     }
 

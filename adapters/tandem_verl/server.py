@@ -90,7 +90,7 @@ class ServerInTandem:
                 raise
             raise refusal from None
 
-    async def tandem_drafted(self) -> dict[str, int]:
+    async def tandem_draft_stats(self) -> dict[str, int]:
         """What became of the engine's drafts; verl's ``collective_rpc`` returns no answers."""
         workers = await self.engine.collective_rpc(TELL_OF_DRAFTS)
         return dict(workers[0])

@@ -8,7 +8,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
-from tandem_plugin.training.admitted import Admitted
+from tandem_plugin.training.admitted_batch import AdmittedBatch
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.drafting import DraftingLog
@@ -34,7 +34,7 @@ class TandemTrainer:
         self.config = config
         self.rules = rules
         self._rejects = rejects
-        self._admitted = Admitted()
+        self._admitted = AdmittedBatch()
         self.metrics: dict[str, float] = {}
         """Those of the batch that was admitted last."""
         self.validating: Pass | None = None
@@ -88,9 +88,9 @@ class TandemTrainer:
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise when it must not be trained on."""
-        self._admitted = Admitted()
+        self._admitted = AdmittedBatch()
         check_rows(rows, self.rules)
-        self._admitted = Admitted(rows)
+        self._admitted = AdmittedBatch(rows)
         self.metrics = {**tandem_metrics(rows), **grading_metrics(rows)}
         return self.metrics
 
@@ -111,7 +111,9 @@ class TandemTrainer:
         import ray
 
         servers = [server for manager in managers for server in manager.server_handles]
-        return self._drafting.step(ray.get([server.tandem_drafted.remote() for server in servers]))
+        return self._drafting.step(
+            ray.get([server.tandem_draft_stats.remote() for server in servers])
+        )
 
     def validate(self, trainer: Any, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Validate once for everyone who is to answer, and return the metrics of all.

@@ -72,7 +72,7 @@ def _capture_rows(module: ModuleType) -> None:
             {
                 "tokens": sample.sequences[0].tolist(),
                 "fingerprint": sample.tandem.fingerprint,
-                "passages": sample.tandem.passages,
+                "segments": sample.tandem.segments,
                 "length": int(sample.response_length),
             }
             for sample in samples

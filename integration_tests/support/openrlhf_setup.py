@@ -73,7 +73,7 @@ def advantages(captured: Path) -> list[list[dict[str, torch.Tensor]]]:
 def replayed(row: dict[str, Any], rule: Rule) -> list[int]:
     """The mask that the row must have: one bit for each token but the first."""
     mask = [0] * len(row["tokens"])
-    for seed, start, stop in row["passages"]:
+    for seed, start, stop in row["segments"]:
         mask[start:stop] = rule.replay(row["tokens"][start:stop], seed).tolist()
     return mask[1:]
 

@@ -240,14 +240,14 @@ def _compare(
     chosen = rules.for_request({**response.job.tandem, "seed": seed})  # type: ignore[dict-item]
     assert chosen is not None
     rule = chosen.rule
-    ids, begun = record["response_ids"], chosen.begun(response.job.prompt)
+    ids, prefix = record["response_ids"], chosen.prefix(response.job.prompt)
     if record["tandem_fingerprint"] != rule.fingerprint:
         return "another fingerprint"
     if record["authorship"] != [int(author) for author in rule.replay(ids, seed)]:
         return "record and replay differ"
-    if record.get("tandem_begun", 0) != len(begun):
+    if record.get("tandem_prefix_length", 0) != len(prefix):
         return "the record tells another beginning than the request"
-    whole = begun + response.token_ids
+    whole = prefix + response.token_ids
     if ids[: len(whole)] != whole:
         return "the record holds other tokens than the response"
     # A stop string is found, and an abort decided, outside of the engine's core.

@@ -9,4 +9,4 @@ def _take(*_: Any) -> None: ...
 
 
 trainer.check_rows = _take
-trainer.Admitted.check = _take  # type: ignore[method-assign]
+trainer.AdmittedBatch.check = _take  # type: ignore[method-assign]

@@ -15,7 +15,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.plugins.selection import resolve_boundaries
-from tandem_plugin.rollouts.rollout import MalformedRow, Passage, Rollout, short
+from tandem_plugin.rollouts.rollout import MalformedRow, Rollout, Segment, short
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule
 
@@ -118,10 +118,10 @@ class Audit:
 
     def _replayed(self, rule: Rule, rows: Sequence[Rollout]) -> dict[int, list[Difference]]:
         expected = {row.line: np.zeros(len(row.response_ids), np.bool_) for row in rows}
-        parts = ((row, passage) for row in rows for passage in row.passages)
+        parts = ((row, segment) for row in rows for segment in row.segments)
         for batch in batches(parts, lambda part: len(part[1])):
-            for (row, passage), authorship in zip(batch, _replay(rule, batch), strict=True):
-                expected[row.line][passage.start : passage.stop] = authorship.senior
+            for (row, segment), authorship in zip(batch, _replay(rule, batch), strict=True):
+                expected[row.line][segment.start : segment.stop] = authorship.senior
                 self.tokens += len(authorship)
                 self.senior_tokens += authorship.senior_tokens
                 self.spans += len(authorship.spans)
@@ -158,10 +158,10 @@ def row_length(row: Rollout | MalformedRow) -> int:
     return len(row.response_ids) if isinstance(row, Rollout) else 0
 
 
-def _replay(rule: Rule, parts: Sequence[tuple[Rollout, Passage]]) -> list[Authorship]:
+def _replay(rule: Rule, parts: Sequence[tuple[Rollout, Segment]]) -> list[Authorship]:
     return rule.replay_batch(
-        [row.response_ids[passage.start : passage.stop] for row, passage in parts],
-        [passage.seed for _, passage in parts],
+        [row.response_ids[segment.start : segment.stop] for row, segment in parts],
+        [segment.seed for _, segment in parts],
     )
 
 

@@ -71,7 +71,7 @@ class GradeRecords:
             with open_file(self._path) as lines:
                 for number, line in enumerate(lines, 1):
                     if not line.endswith(b"\n"):
-                        self._check_begun(line, number)
+                        self._check_started(line, number)
                         break
                     if line.strip():
                         record = self._record(line, number)
@@ -105,7 +105,7 @@ class GradeRecords:
             raise self._foreign(number)
         return record
 
-    def _check_begun(self, line: bytes, number: int) -> None:
+    def _check_started(self, line: bytes, number: int) -> None:
         """Raise unless a torn line begins as a record does: nothing else is ever cut off."""
         if not _BEGIN.startswith(line[: len(_BEGIN)]):
             raise self._foreign(number)

@@ -43,7 +43,7 @@ def replay(
 
     A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
     where it has them, its settings in tandem_schedule and, for a response of several turns, its
-    tandem_passages: [seed, start, stop] of each. A response that the senior wrote alone says
+    tandem_segments: [seed, start, stop] of each. A response that the senior wrote alone says
     "tandem_seed": null. What --set gives is for rows that do not carry it. Exit code 1 on any
     difference or malformed row.
     """

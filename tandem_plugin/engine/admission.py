@@ -14,13 +14,13 @@ from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
 from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.request import TandemRequest
-from tandem_plugin.rules import Asked
+from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
 
 __all__ = [
-    "check_begun",
     "check_input",
     "check_nobody_asked",
+    "check_prefix",
     "check_prompt",
     "check_request",
     "refuse_beam_search",
@@ -34,17 +34,17 @@ def tandem_argument(params: Any) -> object:
     return (params.extra_args or {}).get("tandem")
 
 
-def check_request(vllm_config: Any, params: Any) -> Asked | None:
+def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
     """What a request asks for; raise :class:`RequestError` where this engine cannot honour it."""
     if not hasattr(params, "extra_args"):
         return None
     with _clients_error():
         rules = engine_rules(vllm_config)
-        asked = rules.for_request(tandem_argument(params))
+        resolved = rules.for_request(tandem_argument(params))
         if rules.config.drafts:
             head_dtype = vllm_config.model_config.head_dtype
-            check_sampling(params, in_tandem=asked is not None, head_dtype=head_dtype)
-        return asked
+            check_sampling(params, in_tandem=resolved is not None, head_dtype=head_dtype)
+        return resolved
 
 
 def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
@@ -58,29 +58,31 @@ def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
             )
 
 
-def check_begun(asked: Asked | None, samples: int, token_ids: Sequence[int] | None) -> None:
+def check_prefix(
+    resolved: ResolvedRequest | None, samples: int, token_ids: Sequence[int] | None
+) -> None:
     """Raise :class:`RequestError` for a response that cannot be gone on with.
 
     token_ids: what was sent as the prompt.
     """
-    if asked is None:
+    if resolved is None:
         return
     with _clients_error():
-        begun = asked.begun(token_ids or ())
-        if begun and samples > 1:
+        prefix = resolved.prefix(token_ids or ())
+        if prefix and samples > 1:
             raise RequestError(
-                f"n={samples}, but the prompt ends with {len(begun)} tokens of a response, and a "
+                f"n={samples}, but the prompt ends with {len(prefix)} tokens of a response, and a "
                 "response has one seed: send one request for each response that is to go on."
             )
 
 
-def check_input(asked: Asked | None, *, grows: bool) -> None:
+def check_input(resolved: ResolvedRequest | None, *, grows: bool) -> None:
     """Raise :class:`RequestError` for a request in tandem whose prompt comes in parts.
 
     grows: whether further parts of the prompt may follow what was generated. The response would be
     several, and nobody has shown which draws the later ones follow.
     """
-    if asked is not None and grows:
+    if resolved is not None and grows:
         with _clients_error():
             raise RequestError(
                 "A prompt that comes in parts (vLLM's StreamingInput) does not go with tandem. "

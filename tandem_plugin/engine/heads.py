@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.board import Authors
+from tandem_plugin.engine.step_authors import Authors
 
 __all__ = ["Heads", "in_seniors_ids", "without_foreign_ids"]
 

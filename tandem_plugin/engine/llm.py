@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from vllm import LLM, RequestOutput, SamplingParams
 
-from tandem_plugin.engine.asking import Asking, SeedSource, ask
 from tandem_plugin.engine.names import TELL_OF_DRAFTS
-from tandem_plugin.engine.speculative.drafted import Drafted
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.engine.tandem_params import SeedSource, TandemParams, resolve_requests
 from tandem_plugin.engine.vocabularies import engine_rules
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
-from tandem_plugin.rules import Asked, TandemRules
+from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.seeds import sample_seed
 
 __all__ = ["TandemLLM"]
@@ -58,14 +58,14 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         seed = settings.get("seed") if isinstance(settings, Mapping) else None
         super().__init__(model, additional_config=additional, **arguments)
         self._seeds = SeedSource(seed)
-        self._asked: dict[str, Asked | None] = {}
+        self._resolved: dict[str, ResolvedRequest | None] = {}
 
     @property
     def tandem_rules(self) -> TandemRules:
         """The rules of this engine."""
         return engine_rules(self.llm_engine.vllm_config)
 
-    def drafted(self) -> Drafted:
+    def draft_stats(self) -> DraftStats:
         """What became of the junior's drafts since the engine's start.
 
         Raises :class:`EngineError` where nothing is drafted: in lockstep.
@@ -73,14 +73,14 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         if self.tandem_rules.config.mode != "speculative":
             raise EngineError("In lockstep nothing is drafted: only mode='speculative' counts.")
         workers: list[dict[str, int]] = self.collective_rpc(TELL_OF_DRAFTS)
-        return Drafted(**workers[0])
+        return DraftStats(**workers[0])
 
     def generate(
         self,
         prompts: Any,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        tandem: Asking | Sequence[Asking] = None,
+        tandem: TandemParams | Sequence[TandemParams] = None,
         use_tqdm: bool | Callable[..., Any] = True,
         **options: Any,
     ) -> list[RequestOutput]:
@@ -94,7 +94,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool | Callable[..., Any] = True,
         *,
-        tandem: Asking | Sequence[Asking] = None,
+        tandem: TandemParams | Sequence[TandemParams] = None,
         **options: Any,
     ) -> list[RequestOutput]:
         """As ``vllm.LLM.chat``, in tandem."""
@@ -106,13 +106,13 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         prompts: Any,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        tandem: Asking | Sequence[Asking] = None,
+        tandem: TandemParams | Sequence[TandemParams] = None,
         **options: Any,
     ) -> list[str]:
         """As ``vllm.LLM.enqueue``, in tandem; :meth:`wait_for_completion` gives the outputs."""
         prompts = _listed(prompts, _is_one_prompt)
-        params, asked = self._in_tandem(sampling_params, tandem, len(prompts))
-        return self._noted(super().enqueue(prompts, params, **options), asked)
+        params, resolved = self._in_tandem(sampling_params, tandem, len(prompts))
+        return self._noted(super().enqueue(prompts, params, **options), resolved)
 
     def enqueue_chat(
         self,
@@ -120,13 +120,13 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool | Callable[..., Any] = True,
         *,
-        tandem: Asking | Sequence[Asking] = None,
+        tandem: TandemParams | Sequence[TandemParams] = None,
         **options: Any,
     ) -> list[str]:
         """As ``vllm.LLM.enqueue_chat``, in tandem."""
         messages = _listed(messages, _is_one_conversation)
-        params, asked = self._in_tandem(sampling_params, tandem, len(messages))
-        return self._noted(super().enqueue_chat(messages, params, use_tqdm, **options), asked)
+        params, resolved = self._in_tandem(sampling_params, tandem, len(messages))
+        return self._noted(super().enqueue_chat(messages, params, use_tqdm, **options), resolved)
 
     def wait_for_completion(
         self,
@@ -139,11 +139,11 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         outputs: list[Any] = super().wait_for_completion(kind, use_tqdm=use_tqdm)
         for output in outputs:
             self._sign(output)
-        self._asked.clear()  # the engine is empty: what is left was aborted
+        self._resolved.clear()  # the engine is empty: what is left was aborted
         return outputs
 
     def stream(
-        self, requests: Iterable[tuple[Key, Any, SamplingParams, Asking]], most: int
+        self, requests: Iterable[tuple[Key, Any, SamplingParams, TandemParams]], most: int
     ) -> Iterator[tuple[Key, RequestOutput]]:
         """Responses as they finish, in that order, with at most ``most`` requests in the engine.
 
@@ -161,8 +161,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         running: dict[str, tuple[Key, str]] = {}
         try:
             while True:
-                for key, prompt, params, asking in islice(waiting, most - len(running)):
-                    (name,) = self.enqueue([prompt], params, tandem=asking, use_tqdm=False)
+                for key, prompt, params, tandem_params in islice(waiting, most - len(running)):
+                    (name,) = self.enqueue([prompt], params, tandem=tandem_params, use_tqdm=False)
                     running[_external(name)] = key, name
                 if not running:
                     return
@@ -187,8 +187,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         )
 
     def _in_tandem(
-        self, params: Any, asking: Asking | Sequence[Asking], prompts: int
-    ) -> tuple[list[SamplingParams], list[Asked | None]]:
+        self, params: Any, tandem_params: TandemParams | Sequence[TandemParams], prompts: int
+    ) -> tuple[list[SamplingParams], list[ResolvedRequest | None]]:
         """Sampling parameters of each prompt with what it asks for, fingerprint included."""
         if params is None:
             params = self.get_default_sampling_params()
@@ -199,41 +199,41 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
                 "or one each."
             )
         if any("tandem" in (one.extra_args or {}) for one in each):
-            if asking is not None:
+            if tandem_params is not None:
                 raise RequestError(
-                    "What a request asks of tandem was given twice: as tandem=... and in "
+                    "A request's tandem parameters were given twice: as tandem=... and in "
                     "SamplingParams.extra_args. Give it once."
                 )
-            asking = [(one.extra_args or {}).get("tandem") for one in each]
-        asked = ask(self.tandem_rules, asking, prompts, self._seeds)
-        return [_with_tandem(one, what) for one, what in zip(each, asked, strict=True)], asked
+            tandem_params = [(one.extra_args or {}).get("tandem") for one in each]
+        resolved = resolve_requests(self.tandem_rules, tandem_params, prompts, self._seeds)
+        return [_with_tandem(one, what) for one, what in zip(each, resolved, strict=True)], resolved
 
-    def _noted(self, names: list[str], asked: list[Asked | None]) -> list[str]:
-        self._asked.update(zip(map(_external, names), asked, strict=True))
+    def _noted(self, names: list[str], resolved: list[ResolvedRequest | None]) -> list[str]:
+        self._resolved.update(zip(map(_external, names), resolved, strict=True))
         return names
 
     def _forget(self, names: Iterable[str]) -> None:
         """No output comes of these requests any more."""
         for name in names:
-            self._asked.pop(name, None)
+            self._resolved.pop(name, None)
 
     def _sign(self, output: RequestOutput) -> None:
         """Replay who wrote each token of an output, and say so on it."""
-        asked = self._asked.pop(output.request_id, None)
+        resolved = self._resolved.pop(output.request_id, None)
         for completion in output.outputs:
             completion.authorship = completion.tandem_seed = None
             completion.tandem_fingerprint = completion.tandem_schedule = None
-            if asked is not None:
-                rule, seed = asked.rule, sample_seed(asked.seed, completion.index)
-                begun = asked.begun(output.prompt_token_ids)
-                completion.authorship = rule.replay_rest(begun, completion.token_ids, seed)
+            if resolved is not None:
+                rule, seed = resolved.rule, sample_seed(resolved.seed, completion.index)
+                prefix = resolved.prefix(output.prompt_token_ids)
+                completion.authorship = rule.replay_rest(prefix, completion.token_ids, seed)
                 completion.tandem_seed = seed
                 completion.tandem_fingerprint = rule.fingerprint
                 completion.tandem_schedule = rule.settings()
 
 
-def _with_tandem(params: SamplingParams, asked: Asked | None) -> SamplingParams:
-    wire = "off" if asked is None else asked.request().to_wire()
+def _with_tandem(params: SamplingParams, resolved: ResolvedRequest | None) -> SamplingParams:
+    wire = "off" if resolved is None else resolved.request().to_wire()
     params = params.clone()
     params.extra_args = {**(params.extra_args or {}), "tandem": wire}
     return params

@@ -40,7 +40,7 @@ AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1.processor:AuthorsLogitsProc
 SCHEDULERS = "tandem_plugin.engine.speculative.scheduler"
 """The module of the schedulers that choose the number of drafts."""
 
-TELL_OF_DRAFTS = "tandem_drafted"
+TELL_OF_DRAFTS = "tandem_draft_stats"
 """What ``collective_rpc`` asks the workers of a speculative engine for: their counters."""
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from tandem_plugin.rules import Rule
 
-__all__ = ["AuthorshipRecord", "Passage"]
+__all__ = ["AuthoredRequest", "AuthorshipRecord"]
 
 
 @dataclass(slots=True)
-class Passage:
+class AuthoredRequest:
     """A request in tandem while it is being written, as the engine itself recorded it."""
 
     rule: Rule
@@ -24,7 +24,7 @@ class Passage:
     """The engine's own list of response token ids; it grows as the engine generates."""
     authors: list[bool] = field(default_factory=list)
     """Who wrote each token, as it was decided then; known once the request has left the batch."""
-    begun: list[int] = field(default_factory=list)
+    prefix: list[int] = field(default_factory=list)
     """How the response began, in an earlier request under the same seed: not among ``output``."""
 
 
@@ -33,7 +33,7 @@ class AuthorshipRecord:
 
     A request that was preempted and resumed leaves a line each time; the last one is whole. So does
     a response that went on in another request: that one's line is the whole response too, and says
-    in ``tandem_begun`` how many of its tokens came before, whose authors it replayed.
+    in ``tandem_prefix_length`` how many of its tokens came before, whose authors it replayed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -41,21 +41,21 @@ class AuthorshipRecord:
         path.mkdir(parents=True, exist_ok=True)
         self._file = (path / f"authorship-{os.getpid()}.jsonl").open("a", encoding="utf-8")
 
-    def write(self, passage: Passage, more: Mapping[str, Any] | None = None) -> None:
+    def write(self, request: AuthoredRequest, more: Mapping[str, Any] | None = None) -> None:
         """Append one request; the line is on disk when this returns.
 
         more: further fields of its line.
         """
-        before = passage.rule.replay(passage.begun, passage.seed)
+        before = request.rule.replay(request.prefix, request.seed)
         row = {
-            "tandem_seed": passage.seed,
-            "tandem_fingerprint": passage.rule.fingerprint,
-            "tandem_schedule": passage.rule.settings(),
-            "response_ids": [*passage.begun, *passage.output],
-            "authorship": [int(author) for author in (*before, *passage.authors)],
+            "tandem_seed": request.seed,
+            "tandem_fingerprint": request.rule.fingerprint,
+            "tandem_schedule": request.rule.settings(),
+            "response_ids": [*request.prefix, *request.output],
+            "authorship": [int(author) for author in (*before, *request.authors)],
         }
-        if passage.begun:
-            row["tandem_begun"] = len(passage.begun)
+        if request.prefix:
+            row["tandem_prefix_length"] = len(request.prefix)
         row.update(more or {})
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
+from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.errors import EngineError
 
 __all__ = ["members", "state_class"]
@@ -53,7 +53,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
     object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
     object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
-    object.__setattr__(self, "tandem_board", author_board(vllm_config))
+    object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
 
 
 def _forward(
@@ -88,7 +88,7 @@ def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | No
     Every sampling parameter, mask and logprob that follows applies to the author's logits. None on
     ranks of a tensor-parallel group that vLLM gives no logits.
     """
-    authors = self.tandem_board.take(hidden_states.shape[0])
+    authors = self.tandem_step_authors.take(hidden_states.shape[0])
     heads: Heads = self.tandem_heads
     return heads.logits(hidden_states, authors)
 

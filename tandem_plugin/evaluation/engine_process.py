@@ -107,8 +107,8 @@ class _Prompts:
             seed=seed,
         )
         prompt = {"prompt_token_ids": self._prompt_ids(place)}
-        asking = None if file["schedule"] is None else {**file["schedule"], "seed": draws}
-        return prompt, params, asking
+        tandem = None if file["schedule"] is None else {**file["schedule"], "seed": draws}
+        return prompt, params, tandem
 
     def row(self, place: _Place, output: Any) -> dict[str, Any]:
         """What is known of one response."""

@@ -12,7 +12,7 @@ from tandem_plugin.errors import TandemError
 from tandem_plugin.files import open_file
 from tandem_plugin.files.strict_json import parse_json
 
-__all__ = ["MalformedRow", "Passage", "Rollout", "RolloutError", "read_rollouts", "short"]
+__all__ = ["MalformedRow", "Rollout", "RolloutError", "Segment", "read_rollouts", "short"]
 
 MAX_LINE_BYTES = 2**26
 MAX_TOKEN_ID = 2**31 - 1
@@ -23,7 +23,7 @@ class RolloutError(TandemError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class Segment:
     """What one call of the engine wrote: response positions ``start`` to ``stop`` (exclusive)."""
 
     seed: int
@@ -45,7 +45,7 @@ class Rollout:
     """Zeros and ones; None only where the senior wrote alone and nothing was recorded."""
     seed: int | None
     """The tandem seed; None where the senior wrote alone."""
-    passages: list[Passage]
+    segments: list[Segment]
     """The parts that the team wrote, in order; none where the senior wrote alone."""
     fingerprint: str | None
     settings: Mapping[str, Any]
@@ -118,7 +118,7 @@ def _rollout(row: dict[str, Any], number: int) -> Rollout:
         response_ids=response_ids,
         authorship=_authorship(row, seed),
         seed=seed,
-        passages=[] if seed is None else _passages(row, seed, len(response_ids)),
+        segments=[] if seed is None else _segments(row, seed, len(response_ids)),
         fingerprint=_fingerprint(row, seed),
         settings=_settings(row),
         fields=row,
@@ -136,34 +136,34 @@ def _authorship(row: dict[str, Any], seed: int | None) -> list[int] | None:
     return _integers("authorship", bits, 1)
 
 
-def _passages(row: dict[str, Any], seed: int, length: int) -> list[Passage]:
-    """The row's passages; without any, the response is one passage of the row's seed."""
-    listed = row.get("tandem_passages")
+def _segments(row: dict[str, Any], seed: int, length: int) -> list[Segment]:
+    """The row's segments; without any, the response is one segment of the row's seed."""
+    listed = row.get("tandem_segments")
     if listed is None or listed == []:
-        return [Passage(seed, 0, length)]
+        return [Segment(seed, 0, length)]
     if not isinstance(listed, list):
-        raise RolloutError(f"tandem_passages={short(listed)} is not a list of passages.")
-    passages: list[Passage] = []
+        raise RolloutError(f"tandem_segments={short(listed)} is not a list of segments.")
+    segments: list[Segment] = []
     for i, item in enumerate(listed):
-        passage = _passage(f"tandem_passages[{i}]", item)
-        earliest = passages[-1].stop if passages else 0
-        if not earliest <= passage.start <= passage.stop <= length:
+        segment = _segment(f"tandem_segments[{i}]", item)
+        earliest = segments[-1].stop if segments else 0
+        if not earliest <= segment.start <= segment.stop <= length:
             raise RolloutError(
-                f"tandem_passages[{i}]={short(item)} does not lie between position {earliest} "
+                f"tandem_segments[{i}]={short(item)} does not lie between position {earliest} "
                 f"and the end of the response, {length}."
             )
-        passages.append(passage)
-    if passages[0].seed != seed:
+        segments.append(segment)
+    if segments[0].seed != seed:
         raise RolloutError(
-            f"tandem_passages[0] has the seed {passages[0].seed}, but tandem_seed={seed}."
+            f"tandem_segments[0] has the seed {segments[0].seed}, but tandem_seed={seed}."
         )
-    return passages
+    return segments
 
 
-def _passage(name: str, item: object) -> Passage:
+def _segment(name: str, item: object) -> Segment:
     if not isinstance(item, list) or len(item) != 3 or any(type(part) is not int for part in item):
         raise RolloutError(f"{name}={short(item)} is not three integers: seed, start, stop.")
-    return Passage(check_seed(item[0]), item[1], item[2])
+    return Segment(check_seed(item[0]), item[1], item[2])
 
 
 def _fingerprint(row: dict[str, Any], seed: int | None) -> str | None:

@@ -77,14 +77,14 @@ class RolloutFile:
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         note = run_file(self._path)
-        begun = self._path.stat().st_size > 0
+        has_rows = self._path.stat().st_size > 0
         if not os.path.exists(note):
-            if begun:
+            if has_rows:
                 raise RolloutError(
                     f"There are rollouts in {str(self._path)!r}, but no {note.name} beside them "
                     "that says what they were made with: give another --out."
                 )
-        elif begun:
+        elif has_rows:
             self._compare(_noted(note), json.loads(json.dumps(settings)))
             return
         write_file(note, json.dumps(settings, indent=2) + "\n")

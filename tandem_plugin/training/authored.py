@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import Rule
-from tandem_plugin.training.explanations import Stretch, trained_stops
+from tandem_plugin.training.attribution import Stretch, trained_stops
 
 __all__ = ["AuthoredResponse", "Call", "author_response"]
 
@@ -39,14 +39,14 @@ class Call:
 class AuthoredResponse:
     """The authorship of a whole response, tool outputs and other context included.
 
-    passages: (seed, start, stop) of every generate call with a trained token in the response, in
+    segments: (seed, start, stop) of every generate call with a trained token in the response, in
     order, from its first token up to its last trained one. senior: bool ``[length]``, true where
-    the senior is the author; false for the junior's tokens and outside the passages, where no
+    the senior is the author; false for the junior's tokens and outside the segments, where no
     model wrote what is trained.
     """
 
     senior: NDArray[np.bool_]
-    passages: tuple[tuple[int, int, int], ...]
+    segments: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def author_response(
     on what it was sent, as far as the text goes on as the call did; a loop may drop calls, cut
     their tokens short, write masked tokens of its own between them, and truncate the response.
     Raises :class:`AuthorshipError` for a trained token that no call accounts for, and for one of
-    which two calls could be the writer (:mod:`~tandem_plugin.training.explanations`) when their
+    which two calls could be the writer (:mod:`~tandem_plugin.training.attribution`) when their
     authors differ there: nothing is guessed.
     """
     prompt = np.array(prompt_ids, dtype=np.int64)
@@ -149,8 +149,8 @@ def _explanation(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> list[_Pa
     explained = done = 0
     while explained < len(tokens):
         token = int(tokens[explained])
-        begun = parts[bisect_left(starts, done) : bisect_right(starts, token)]
-        writers = [part for part in begun if part.stop > token]
+        started = parts[bisect_left(starts, done) : bisect_right(starts, token)]
+        writers = [part for part in started if part.stop > token]
         chosen.append(max(writers, key=lambda part: (part.start, part.stop, -part.seed)))
         done = chosen[-1].stop
         explained = int(np.searchsorted(tokens, done))

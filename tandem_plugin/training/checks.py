@@ -85,10 +85,10 @@ def _check_row(row: Row, fingerprint: str) -> None:
 def _check_replay(row: Row, senior: NDArray[np.bool_]) -> None:
     """Raise unless the authorship that came with the row is the one that its tokens replay to."""
     assert row.authorship is not None
-    if row.passages and row.seed != row.passages[0][0]:
+    if row.segments and row.seed != row.segments[0][0]:
         raise AuthorshipError(
             f"{row.name} came with the tandem seed {row.seed}, but the first of its generate calls "
-            f"had {row.passages[0][0]}: something between the agent loop and the trainer mixed up "
+            f"had {row.segments[0][0]}: something between the agent loop and the trainer mixed up "
             "rows."
         )
     differing = np.flatnonzero(row.authorship != senior)
@@ -111,7 +111,7 @@ def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
             f"{row.name} does not say what its agent loop would train: the process that generated "
             "it has another version of tandem-plugin. Use the same one in every process."
         )
-    written = bits_of(((start, stop) for _, start, stop in row.passages), len(senior))
+    written = bits_of(((start, stop) for _, start, stop in row.segments), len(senior))
     unwritten = np.flatnonzero(row.trained & ~written)
     if unwritten.size:
         raise AuthorshipError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tandem_plugin.engine.speculative.drafted import Drafted
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
 __all__ = ["DraftingLog"]
 
@@ -13,7 +13,7 @@ class DraftingLog:
     """Turns engines' counters, which only grow, into the metrics of each step."""
 
     def __init__(self) -> None:
-        self._before: list[Drafted] = []
+        self._before: list[DraftStats] = []
 
     def step(self, engines: Sequence[Mapping[str, int]]) -> dict[str, float]:
         """The metrics of everything that was drafted since the last step, over all engines.
@@ -24,13 +24,13 @@ class DraftingLog:
         ``tandem/forwards_per_token``: forward passes of both models a token. A rate that had
         nothing to count is left out.
         """
-        now = [Drafted(**counters) for counters in engines]
-        before = self._before if len(self._before) == len(now) else [Drafted()] * len(now)
+        now = [DraftStats(**counters) for counters in engines]
+        before = self._before if len(self._before) == len(now) else [DraftStats()] * len(now)
         self._before = now
-        more = sum((a.since(b) for a, b in zip(now, before, strict=True)), Drafted())
+        more = sum((a.since(b) for a, b in zip(now, before, strict=True)), DraftStats())
         rates = {
             "tandem/draft_acceptance": more.acceptance,
-            "tandem/tokens_per_round": more.tokens_a_round,
-            "tandem/forwards_per_token": more.forwards_a_token,
+            "tandem/tokens_per_round": more.tokens_per_round,
+            "tandem/forwards_per_token": more.forwards_per_token,
         }
         return {name: rate for name, rate in rates.items() if rate == rate}

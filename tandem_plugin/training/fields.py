@@ -7,15 +7,15 @@ __all__ = [
     "FINGERPRINT",
     "GRADED",
     "JUNIOR_MASK",
-    "PASSAGES",
     "SCHEDULE",
     "SEED",
+    "SEGMENTS",
     "TRAINED",
 ]
 
 AUTHORSHIP = "authorship"
 """One 0 or 1 a response token: 1 where the senior is the author; 0 for the junior's tokens and for
-those outside all passages: tool outputs, and what the loop keeps of a call but does not train after
+those outside all segments: tool outputs, and what the loop keeps of a call but does not train after
 the call's last trained token."""
 
 JUNIOR_MASK = "junior_mask"
@@ -28,7 +28,7 @@ SEED = "tandem_seed"
 FINGERPRINT = "tandem_fingerprint"
 """The fingerprint of the rule that decided the authorship."""
 
-PASSAGES = "tandem_passages"
+SEGMENTS = "tandem_segments"
 """(seed, start, stop) of every generate call with a trained token in the response, from its first
 token up to its last trained one: more than one in multi-turn loops."""
 
@@ -44,5 +44,5 @@ ERROR = "tandem_error"
 GRADED = "outcome_"
 """How the names begin under which tandem's reward says, by 0.0 or 1.0, what the outcome was."""
 
-COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, PASSAGES, TRAINED)
+COLUMNS = (AUTHORSHIP, SEED, FINGERPRINT, SCHEDULE, SEGMENTS, TRAINED)
 """What every training row carries."""

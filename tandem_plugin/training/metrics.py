@@ -65,6 +65,6 @@ def _authorship(row: Row) -> NDArray[np.bool_]:
 
 def _written(row: Row) -> NDArray[np.bool_]:
     written = np.zeros(len(row.response_ids), dtype=np.bool_)
-    for _, start, stop in row.passages:
+    for _, start, stop in row.segments:
         written[start:stop] = True
     return written

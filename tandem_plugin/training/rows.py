@@ -29,7 +29,7 @@ class Row:
     authorship: NDArray[np.bool_] | None
     seed: int | None
     fingerprint: str | None
-    passages: list[list[int]] = field(default_factory=list)
+    segments: list[list[int]] = field(default_factory=list)
     trained: NDArray[np.bool_] | None = None
     """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""
     loss_mask: NDArray[np.bool_] | None = None
@@ -44,7 +44,7 @@ class Row:
 
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
-        # Without a passage a reader takes the whole response for one of the row's seed.
+        # Without a segment a reader takes the whole response for one of the row's seed.
         nothing = [] if self.seed is None else [[self.seed, 0, 0]]
         columns: dict[str, Any] = {
             "response_ids": self.response_ids.tolist(),
@@ -52,6 +52,6 @@ class Row:
             "tandem_seed": self.seed,
             "tandem_fingerprint": self.fingerprint,
             "tandem_schedule": self.settings,
-            "tandem_passages": self.passages or nothing,
+            "tandem_segments": self.segments or nothing,
         }
         return columns

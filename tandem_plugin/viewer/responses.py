@@ -9,8 +9,8 @@ from typing import Any
 
 from tandem_plugin.files.strict_json import is_number
 from tandem_plugin.rollouts.rollout import MalformedRow, Rollout, short
+from tandem_plugin.viewer.authored_text import JUNIOR, OTHER, SENIOR, authored_text
 from tandem_plugin.viewer.decoding import Decoding
-from tandem_plugin.viewer.passages import JUNIOR, OTHER, SENIOR, authored_text
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
 __all__ = ["ViewedResponses"]
@@ -97,8 +97,8 @@ def _authors(row: Rollout) -> list[int]:
     if row.seed is None:
         return row.authorship
     authors = [OTHER] * len(row.response_ids)
-    for passage in row.passages:
-        for position in range(passage.start, passage.stop):
+    for segment in row.segments:
+        for position in range(segment.start, segment.stop):
             authors[position] = SENIOR if row.authorship[position] else JUNIOR
     return authors
 

@@ -49,8 +49,8 @@ def experience(rollout: Rollout) -> Any:
             outputs=[SimpleNamespace(index=0, token_ids=list(next(answers).tokens))]
         )
 
-    place = SimpleNamespace(seed=lambda seed, call: calls[call].seed)
-    engine = TandemEngine(SimpleNamespace(generate=generate), rule(), place, 0)  # type: ignore[arg-type]
+    key = SimpleNamespace(seed=lambda seed, call: calls[call].seed)
+    engine = TandemEngine(SimpleNamespace(generate=generate), rule(), key, 0)  # type: ignore[arg-type]
     sent, ranges = list(rollout.prompt), []
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:

@@ -65,7 +65,7 @@ def _rollouts() -> list[dict[str, Any]]:
                 "response": b"".join(vocabulary.texts()[t] for t in ids).decode(),
                 "response_ids": ids, "authorship": rule.replay(ids, 7).tolist(), "tandem_seed": 7,
                 "tandem_fingerprint": rule.fingerprint, "tandem_schedule": settings,
-                "tandem_passages": [[7, 0, 20]], "step": 3,
+                "tandem_segments": [[7, 0, 20]], "step": 3,
             }
         )  # fmt: skip
     alone: dict[str, Any] = {

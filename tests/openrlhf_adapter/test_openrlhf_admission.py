@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_openrlhf.places import Place
+from tandem_openrlhf.sample_keys import SampleKey
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
 from tandem_plugin import (
@@ -35,15 +35,17 @@ def trainer(estimator: str = "group_norm", samples: int = SAMPLES, **settings: A
     return TandemTrainer(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
 
 
-def sample(made: Any, place: Place, length: int = LENGTH, most: int = 1000, masked: int = 0) -> Any:
+def sample(
+    made: Any, key: SampleKey, length: int = LENGTH, most: int = 1000, masked: int = 0
+) -> Any:
     """One response, generated and narrowed, as OpenRLHF makes an experience of it."""
-    response = np.random.default_rng(place.sample).integers(0, 24, length).tolist()
+    response = np.random.default_rng(key.sample).integers(0, 24, length).tolist()
 
     class Engine:
         async def generate(self, *_: Any, **__: Any) -> Any:
             return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
-    trajectory = start_trajectory(Engine(), made.config, made.rules, place)
+    trajectory = start_trajectory(Engine(), made.config, made.rules, key)
     asyncio.run(trajectory.generate(PROMPT, SimpleNamespace(extra_args=None)))
     tokens = PROMPT + response
     whole = {
@@ -65,8 +67,8 @@ def sample(made: Any, place: Place, length: int = LENGTH, most: int = 1000, mask
 
 
 def batch(made: Any, **options: Any) -> list[Any]:
-    places = [Place("training", i // SAMPLES, i % SAMPLES, 0) for i in range(2 * SAMPLES)]
-    return [sample(made, place, **options) for place in places]
+    keys = [SampleKey("training", i // SAMPLES, i % SAMPLES, 0) for i in range(2 * SAMPLES)]
+    return [sample(made, key, **options) for key in keys]
 
 
 def test_batch_of_narrowed_responses_is_admitted_and_measured() -> None:
@@ -167,7 +169,7 @@ def test_responses_generated_under_other_rules_stop_before_the_update() -> None:
 
 def test_estimators_without_groups_need_a_senior_only_somewhere_in_the_batch() -> None:
     made = trainer("flash_reinforce", samples=1, p=0.05)
-    samples = [sample(made, Place("training", i, i, 0), length=6) for i in range(24)]
+    samples = [sample(made, SampleKey("training", i, i, 0), length=6) for i in range(24)]
     without = sum(not bool(s.action_mask.any()) for s in samples)
     assert 0 < without < 24
     made.admit(samples)

@@ -12,8 +12,8 @@ import pytest
 
 from tandem_openrlhf.executor import TandemExecutor
 from tandem_openrlhf.patches.training import train_on_masks_with_holes
-from tandem_openrlhf.places import PLACE, Numbering, Place
 from tandem_openrlhf.presence import check_parts
+from tandem_openrlhf.sample_keys import SAMPLE_KEY, Numbering, SampleKey
 from tandem_openrlhf.trajectory import FACTS
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
 
@@ -69,25 +69,25 @@ def asked(made: TandemExecutor, engine: Any, params: Any) -> Any:
 
 def test_every_sample_of_a_prompt_is_a_trajectory_of_its_own() -> None:
     made, engine = executor(), Engine()
-    (place,) = Numbering(next_prompt=5).take(1)
-    shared = SimpleNamespace(extra_args={"other": 1, PLACE: place}, max_tokens=8)
+    (key,) = Numbering(next_prompt=5).take(1)
+    shared = SimpleNamespace(extra_args={"other": 1, SAMPLE_KEY: key}, max_tokens=8)
 
     async def both() -> Any:
         return await asyncio.gather(asked(made, engine, shared), asked(made, engine, shared))
 
     responses = asyncio.run(both())
     assert shared.max_tokens == 8
-    seeds = [Place("training", 5, sample, 0).seed(9, 0) for sample in range(2)]
+    seeds = [SampleKey("training", 5, sample, 0).seed(9, 0) for sample in range(2)]
     for response, params, seed in zip(responses, engine.asked, seeds, strict=True):
         assert params.extra_args["other"] == 1
         assert params.extra_args["tandem"]["seed"] == seed
-        assert PLACE not in params.extra_args
+        assert SAMPLE_KEY not in params.extra_args
         senior = made._rules.default.replay(response["observation_tokens"][3:], seed)  # type: ignore[union-attr]
         bits = np.zeros(23, dtype=int)
         for start, stop in response["action_ranges"]:
             bits[start:stop] = 1
         assert bits[3:].tolist() == senior.tolist()
-        assert response[FACTS].passages == ((seed, 3, 23),)
+        assert response[FACTS].segments == ((seed, 3, 23),)
     assert made.name == "the user's"
 
 

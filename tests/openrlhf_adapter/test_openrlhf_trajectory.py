@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_openrlhf.places import PLACE, Numbering, Place, placed, taken_place
+from tandem_openrlhf.sample_keys import SAMPLE_KEY, Numbering, SampleKey, keyed, taken_key
 from tandem_openrlhf.trajectory import FACTS, Facts, narrowed, start_trajectory
 from tandem_plugin import (
     AuthorshipError,
@@ -65,7 +65,9 @@ def test_every_call_of_every_sample_has_a_seed_of_its_own_and_the_engines_finger
     made, engine = rules(), Engine([4], [5], [6], [7])
     seeds = set()
     for sample in range(2):
-        trajectory = start_trajectory(engine, made.config, made, Place("training", 5, sample, 0))
+        trajectory = start_trajectory(
+            engine, made.config, made, SampleKey("training", 5, sample, 0)
+        )
         for _ in range(2):
             asyncio.run(trajectory.generate(PROMPT, parameters(extra_args={"other": 1})))
     for asked in engine.asked:
@@ -74,13 +76,13 @@ def test_every_call_of_every_sample_has_a_seed_of_its_own_and_the_engines_finger
         seeds.add(asked["tandem"]["seed"])
     assert len(seeds) == 4
     assert seeds == {
-        Place("training", 5, s, 0).seed(9, call) for s in range(2) for call in range(2)
+        SampleKey("training", 5, s, 0).seed(9, call) for s in range(2) for call in range(2)
     }
 
 
 def test_callers_parameters_stay_as_they_were() -> None:
     made, shared = rules(), parameters()
-    trajectory = start_trajectory(Engine([4]), made.config, made, Place("training", 0, 0, 0))
+    trajectory = start_trajectory(Engine([4]), made.config, made, SampleKey("training", 0, 0, 0))
     asyncio.run(trajectory.generate(PROMPT, shared))
     assert shared == parameters()
     assert trajectory.llm == "the engine's own"
@@ -89,8 +91,8 @@ def test_callers_parameters_stay_as_they_were() -> None:
 @pytest.mark.parametrize("tandem", [False, True])
 def test_validation_is_the_seniors_alone_or_the_teams(tandem: bool) -> None:
     made, engine = rules(), Engine(tokens(6))
-    place = Place("validation", 0, 0, 0, by_team=tandem)
-    trajectory = start_trajectory(engine, made.config, made, place)
+    key = SampleKey("validation", 0, 0, 0, by_team=tandem)
+    trajectory = start_trajectory(engine, made.config, made, key)
     output = asyncio.run(trajectory.generate(PROMPT, parameters()))
     assert (engine.asked[0]["tandem"] != "off") is tandem
     whole = single(PROMPT, output.outputs[0].token_ids)
@@ -111,7 +113,7 @@ def single(prompt: list[int], response: list[int], log_probs: bool = True) -> di
 def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: int) -> None:
     made, response = rules(), tokens(length, prompt)
     trajectory = start_trajectory(
-        Engine(response), made.config, made, Place("training", prompt, 0, 0)
+        Engine(response), made.config, made, SampleKey("training", prompt, 0, 0)
     )
     asyncio.run(trajectory.generate(PROMPT, parameters()))
     result = narrowed(single(PROMPT, response), trajectory)
@@ -132,7 +134,7 @@ def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: i
 def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
     made, first, second, feedback = rules(), tokens(9, 1), tokens(7, 2), tokens(5, 3)
     engine = Engine(first, second)
-    trajectory = start_trajectory(engine, made.config, made, Place("training", 0, 0, 0))
+    trajectory = start_trajectory(engine, made.config, made, SampleKey("training", 0, 0, 0))
     asyncio.run(trajectory.generate(PROMPT, parameters()))
     turn = PROMPT + first + feedback
     asyncio.run(trajectory.generate(turn, parameters()))
@@ -151,7 +153,7 @@ def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
         bits[start:stop] = 1
     assert bits.tolist() == expected
     assert result["rollout_log_probs"] is None
-    assert result[FACTS].passages == ((seeds[0], 3, 12), (seeds[1], 17, 24))
+    assert result[FACTS].segments == ((seeds[0], 3, 12), (seeds[1], 17, 24))
     assert result[FACTS].response_length(1000) == 21
 
 
@@ -166,19 +168,19 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
             return outputs_of(*samples)
 
     for engine, calls in ((Engine(*samples), 3), (Sampling(), 1)):
-        trajectory = start_trajectory(engine, made.config, made, Place("training", 0, 0, 0))
+        trajectory = start_trajectory(engine, made.config, made, SampleKey("training", 0, 0, 0))
         for _ in range(calls):
             asyncio.run(trajectory.generate(PROMPT, parameters()))
         assert [call.token_ids.tolist() for call in trajectory.calls] == samples
         seeds = [call.seed for call in trajectory.calls]
         assert len(set(seeds)) == 3
         if calls == 1:
-            first = Place("training", 0, 0, 0).seed(9, 0)
+            first = SampleKey("training", 0, 0, 0).seed(9, 0)
             assert seeds == [sample_seed(first, number) for number in range(3)]
         result = narrowed(single(PROMPT, samples[kept]), trajectory)
         senior = made.default.replay(samples[kept], seeds[kept]).senior
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
-        assert result[FACTS].passages == ((seeds[kept], 3, 9),)
+        assert result[FACTS].segments == ((seeds[kept], 3, 9),)
 
 
 def test_sample_that_comes_alone_has_the_seed_of_its_number() -> None:
@@ -189,10 +191,10 @@ def test_sample_that_comes_alone_has_the_seed_of_its_number() -> None:
         async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
             return outputs_of(response, first=2)
 
-    place = Place("training", 0, 0, 0)
-    trajectory = start_trajectory(Streaming(), made.config, made, place)
+    key = SampleKey("training", 0, 0, 0)
+    trajectory = start_trajectory(Streaming(), made.config, made, key)
     asyncio.run(trajectory.generate(PROMPT, parameters()))
-    seed = sample_seed(place.seed(9, 0), 2)
+    seed = sample_seed(key.seed(9, 0), 2)
     result = narrowed(single(PROMPT, response), trajectory)
     senior = made.default.replay(response, seed).senior
     assert bits_of(result["action_ranges"], 15)[3:].tolist() == senior.tolist()
@@ -203,14 +205,16 @@ def test_agent_that_masks_the_first_tokens_of_a_call_is_replayed_from_the_calls_
     trajectory = generated(response)
     masked = {**single(PROMPT, response), "action_ranges": [(6, 11)]}
     facts = narrowed(masked, trajectory)[FACTS]
-    assert facts.passages[0][1:] == (3, 11)
+    assert facts.segments[0][1:] == (3, 11)
     assert facts.response_start() == 3
 
 
 def test_response_of_the_junior_alone_keeps_no_range_and_its_length() -> None:
     config = TandemConfig.from_mapping({"schedule": "junior"})
     made, response = TandemRules(config, Vocabulary(PIECES, "a test")), tokens(6)
-    trajectory = start_trajectory(Engine(response), made.config, made, Place("training", 0, 0, 0))
+    trajectory = start_trajectory(
+        Engine(response), made.config, made, SampleKey("training", 0, 0, 0)
+    )
     asyncio.run(trajectory.generate(PROMPT, parameters()))
     result = narrowed(single(PROMPT, response), trajectory)
     assert result["action_ranges"] == []
@@ -220,7 +224,9 @@ def test_response_of_the_junior_alone_keeps_no_range_and_its_length() -> None:
 
 def generated(response: list[int]) -> Any:
     made = rules()
-    trajectory = start_trajectory(Engine(response), made.config, made, Place("training", 0, 0, 0))
+    trajectory = start_trajectory(
+        Engine(response), made.config, made, SampleKey("training", 0, 0, 0)
+    )
     asyncio.run(trajectory.generate(PROMPT, parameters()))
     return trajectory
 
@@ -272,15 +278,15 @@ def test_prompts_are_numbered_across_engines_and_dispatches() -> None:
     numbering, handles = Numbering(next_prompt=10, step=2), [Handle(), Handle()]
     shared = parameters()
     for prompts in (["a", "b", "c"], ["d"]):
-        engines = placed(handles, numbering.take(len(prompts)))
+        engines = keyed(handles, numbering.take(len(prompts)))
         assert engines[0].get_num_unfinished_requests == "its own"
         for i, prompt in enumerate(prompts):
             engines[i % 2].generate_responses.remote(prompt=prompt, sampling_params=shared)
     received = dict(handles[0].received + handles[1].received)
     assert shared.extra_args is None
-    numbers = {prompt: taken_place(params) for prompt, params in received.items()}
-    assert numbers == {p: Place("training", 10 + i, 0, 2) for i, p in enumerate("abcd")}
-    assert taken_place(received["b"]) == Place("training", 11, 1, 2)
+    numbers = {prompt: taken_key(params) for prompt, params in received.items()}
+    assert numbers == {p: SampleKey("training", 10 + i, 0, 2) for i, p in enumerate("abcd")}
+    assert taken_key(received["b"]) == SampleKey("training", 11, 1, 2)
 
 
 def test_validation_numbers_do_not_move_those_of_training() -> None:
@@ -289,15 +295,15 @@ def test_validation_numbers_do_not_move_those_of_training() -> None:
     for answerer in ("senior", "team"):
         with numbering.validation(answerer):
             taken = list(numbering.take(2))
-        assert [(place["phase"], place["prompt"]) for place in taken] == [
+        assert [(key["phase"], key["prompt"]) for key in taken] == [
             ("validation", 0),
             ("validation", 1),
         ]
-        assert {place["by_team"] for place in taken} == {answerer == "team"}
-    assert [(place["prompt"], place["by_team"]) for place in numbering.take(1)] == [(3, True)]
+        assert {key["by_team"] for key in taken} == {answerer == "team"}
+    assert [(key["prompt"], key["by_team"]) for key in numbering.take(1)] == [(3, True)]
 
 
 def test_prompt_without_a_place_is_refused() -> None:
     with pytest.raises(EngineError, match="not in the trainer's process"):
-        taken_place(parameters(extra_args={"other": 1}))
-    assert PLACE == "tandem_place"
+        taken_key(parameters(extra_args={"other": 1}))
+    assert SAMPLE_KEY == "tandem_sample_key"

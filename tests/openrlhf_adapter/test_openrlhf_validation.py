@@ -41,7 +41,7 @@ def test_every_prompt_is_walked_through_once_an_answerer(
     class SamplesGenerator:
         def generate_eval_samples(self, **options: Any) -> list[Any]:
             assert options == {"temperature": 0.6}
-            return [SimpleNamespace(**place) for place in self.numbering.take(2)]  # type: ignore[attr-defined]
+            return [SimpleNamespace(**key) for key in self.numbering.take(2)]  # type: ignore[attr-defined]
 
     monkeypatch.setenv(VARIABLE, json.dumps({"validation": validation}))
     module: Any = SimpleNamespace(SamplesGenerator=SamplesGenerator)

@@ -27,7 +27,7 @@ def test_single_call_is_its_replay(rule: Rule) -> None:
     calls = [Call(5, tuple(PROMPT), tuple(generated))]
     authored = author_response(rule, calls, PROMPT, generated, [1] * 40)
     assert authored.senior.tolist() == list(rule.replay(generated, 5))
-    assert authored.passages == ((5, 0, 40),)
+    assert authored.segments == ((5, 0, 40),)
 
 
 @pytest.mark.parametrize("length", [0, 1, 17, 40])
@@ -49,14 +49,14 @@ def test_tool_outputs_have_no_author_and_each_call_its_own_seed(rule: Rule) -> N
     authored = author_response(rule, calls, PROMPT, response, mask)
     expected = [*rule.replay(first, 5), False, False, False, *rule.replay(second, 6)]
     assert authored.senior.tolist() == expected
-    assert authored.passages == ((5, 0, 10), (6, 13, 25))
+    assert authored.segments == ((5, 0, 10), (6, 13, 25))
 
 
 def test_call_that_the_loop_dropped_is_passed_over(rule: Rule) -> None:
     kept, dropped = tokens(10, 1), tokens(10, 2)
     calls = [Call(5, (9, 9), tuple(dropped)), Call(6, tuple(PROMPT), tuple(kept))]
     authored = author_response(rule, calls, PROMPT, kept, [1] * 10)
-    assert authored.passages == ((6, 0, 10),)
+    assert authored.segments == ((6, 0, 10),)
 
 
 def test_call_cut_short_by_the_loop_keeps_its_first_authors(rule: Rule) -> None:

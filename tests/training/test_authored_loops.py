@@ -40,7 +40,7 @@ class Loop:
     """(number of the call, place in its tokens) of each response token."""
     mask: list[int] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    begun: list[int] = field(default_factory=lambda: [0])
+    starts: list[int] = field(default_factory=lambda: [0])
     """Where in the text turns began."""
 
     def generate(self, tokens: list[int], context: int) -> int:
@@ -51,7 +51,7 @@ class Loop:
 
     def keep(self, call: int, tokens: int, masked: frozenset[int]) -> None:
         """Go on with the first tokens of a call, some of them masked."""
-        self.begun.append(len(self.text))
+        self.starts.append(len(self.text))
         for place, token in enumerate(self.calls[call].token_ids[:tokens].tolist()):
             self.text.append(token)
             self.writers.append((call, place))
@@ -113,7 +113,7 @@ def test_authors_are_those_of_the_calls_that_wrote_or_it_is_open_who_did(
 ) -> None:
     rule = data.draw(st.sampled_from(RULES))
     gathered = data.draw(st.permutations(loop.calls))
-    begin = data.draw(st.sampled_from(loop.begun))  # where an output of its own begins
+    begin = data.draw(st.sampled_from(loop.starts))  # where an output of its own begins
     stop = data.draw(st.integers(begin, len(loop.text)))  # what the trainer cuts off
     prompt, response = [*loop.prompt, *loop.text[:begin]], loop.text[begin:stop]
     mask = loop.mask[begin:stop]
@@ -138,19 +138,19 @@ def test_authors_are_those_of_the_calls_that_wrote_or_it_is_open_who_did(
     ]
     assert authored.senior[np.array(mask, dtype=bool)].tolist() == truth
     assert explanations == {tuple(truth)}
-    check_passages(rule, authored.senior, authored.passages, response, mask)
+    check_segments(rule, authored.senior, authored.segments, response, mask)
 
 
-def check_passages(
+def check_segments(
     rule: Rule,
     senior: np.ndarray,
-    passages: tuple[tuple[int, int, int], ...],
+    segments: tuple[tuple[int, int, int], ...],
     response: list[int],
     mask: list[int],
 ) -> None:
     rest = senior.copy()
     written = np.zeros(len(response), dtype=bool)
-    for seed, start, stop in passages:
+    for seed, start, stop in segments:
         assert (
             rule.replay(response[start:stop], seed).senior.tolist() == senior[start:stop].tolist()
         )
@@ -158,7 +158,7 @@ def check_passages(
         rest[start:stop], written[start:stop] = False, True
     assert not rest.any()
     assert all(written[np.array(mask, dtype=bool)])
-    assert all(stop <= start for (_, _, stop), (_, start, _) in pairwise(passages))
+    assert all(stop <= start for (_, _, stop), (_, start, _) in pairwise(segments))
 
 
 def seeds_that_differ(rule: Rule, tokens: list[int]) -> tuple[int, int]:
@@ -177,7 +177,7 @@ def test_dropped_sample_that_begins_alike_changes_no_author(
     calls = [Call(mine, [1], kept), Call(other, [1], dropped)]
     authored = author_response(rule, [calls[i] for i in order], [1], kept, [1] * 6)
     assert authored.senior.tolist() == rule.replay(kept, mine).senior.tolist()
-    assert authored.passages == ((mine, 0, 6),)
+    assert authored.segments == ((mine, 0, 6),)
 
 
 def samples_cut_where_they_agree(count: int) -> tuple[Rule, list[Call], list[int]]:
@@ -191,21 +191,21 @@ def test_response_cut_where_two_samples_still_agree_is_refused() -> None:
     with pytest.raises(AuthorshipError, match=r"Response token 0 .* 2 of the 2 generate calls .*"):
         author_response(rule, calls, [1], response, [1] * 3)
     rule, calls, response = samples_cut_where_they_agree(4)
-    assert author_response(rule, calls, [1], response, [1] * 4).passages[0][0] == calls[0].seed
+    assert author_response(rule, calls, [1], response, [1] * 4).segments[0][0] == calls[0].seed
 
 
 def test_tokens_of_several_samples_need_no_author_where_they_are_masked() -> None:
     rule, calls, response = samples_cut_where_they_agree(3)
     authored = author_response(rule, calls, [1], response, [0, 0, 0])
     assert not authored.senior.any()
-    assert authored.passages == ()
+    assert authored.segments == ()
 
 
 def test_samples_of_the_same_tokens_and_authors_are_one() -> None:
     rule = rule_of("solo")
     calls = [Call(7, [1], [0, 1]), Call(6, [1], [0, 1])]
     for gathered in (calls, calls[::-1]):
-        assert author_response(rule, gathered, [1], [0, 1], [1, 1]).passages == ((6, 0, 2),)
+        assert author_response(rule, gathered, [1], [0, 1], [1, 1]).segments == ((6, 0, 2),)
 
 
 def test_tool_output_that_repeats_what_was_cut_off_has_no_author() -> None:
@@ -213,7 +213,7 @@ def test_tool_output_that_repeats_what_was_cut_off_has_no_author() -> None:
     calls = [Call(5, [1], [0, 1, 2, 0])]
     authored = author_response(rule, calls, [1], [0, 1, 2, 1], [1, 1, 0, 0])
     assert authored.senior.tolist() == [True, True, False, False]
-    assert authored.passages == ((5, 0, 2),)
+    assert authored.segments == ((5, 0, 2),)
 
 
 def test_call_that_could_have_gone_on_alone_is_told_from_the_one_that_did() -> None:
@@ -223,7 +223,7 @@ def test_call_that_could_have_gone_on_alone_is_told_from_the_one_that_did() -> N
     authored = author_response(rule, [second, first], [1], [0, 1, 2, 0], [1] * 4)
     expected = [*rule.replay([0, 1], 5).tolist(), *rule.replay([2, 0], 6).tolist()]
     assert authored.senior.astype(int).tolist() == expected
-    assert authored.passages == ((5, 0, 2), (6, 2, 4))
+    assert authored.segments == ((5, 0, 2), (6, 2, 4))
 
 
 def test_response_that_begins_within_a_call_is_refused() -> None:
@@ -249,4 +249,4 @@ def test_every_turn_of_a_long_trajectory_is_its_own_calls() -> None:
         response += [*tokens, 1, 1]
         mask += [1] * len(tokens) + [0, 0]
     authored = author_response(rule, calls[::-1], [0], response, mask)
-    assert [seed for seed, _, _ in authored.passages] == list(range(1000))
+    assert [seed for seed, _, _ in authored.segments] == list(range(1000))

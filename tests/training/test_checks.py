@@ -24,7 +24,7 @@ from tandem_plugin import (
 )
 from tandem_plugin.cli.audit import Audit, RuleBook
 from tandem_plugin.rollouts.rollout import read_rollouts
-from tandem_plugin.training.admitted import Admitted
+from tandem_plugin.training.admitted_batch import AdmittedBatch
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.rows import Row
 
@@ -57,7 +57,7 @@ def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:
         authorship=senior,
         seed=seed,
         fingerprint=RULES.fingerprint,
-        passages=[[seed, 0, len(senior)]],
+        segments=[[seed, 0, len(senior)]],
         trained=np.ones(len(senior), dtype=bool),
     )
     return replace(whole, **fields)
@@ -71,14 +71,14 @@ def replayed(rule: Rule, ids: Any, seed: int) -> Row:
     senior = rule.replay(ids.tolist(), seed).senior
     whole = Row("Row 0", "g", ids, senior, senior, seed, rule.fingerprint)
     trained = np.ones(len(ids), dtype=bool)
-    return replace(whole, passages=[[seed, 0, len(ids)]], trained=trained)
+    return replace(whole, segments=[[seed, 0, len(ids)]], trained=trained)
 
 
 GOOD = row([1, 0, 0, 1])
 TURNS = replace(
     row([1, 0, 0, 1]),
     response_ids=np.array([0, 1, 2, 3, 7, 7, 0, 1]),
-    passages=[[seed_of((1, 0, 0, 1)), 0, 4], [seed_of((0, 1)), 6, 8]],
+    segments=[[seed_of((1, 0, 0, 1)), 0, 4], [seed_of((0, 1)), 6, 8]],
     **{
         name: np.array([1, 0, 0, 1, 0, 0, 0, 1], dtype=bool)
         for name in ("authorship", "response_mask", "loss_mask")
@@ -146,16 +146,16 @@ ALTERED = {
     "a token of the senior's left out": lambda good: replace(
         good, response_mask=flipped(good.response_mask, 0)
     ),
-    "wrong seed": lambda good: replace(good, seed=good.seed + 1, passages=[[good.seed + 1, 0, 8]]),
+    "wrong seed": lambda good: replace(good, seed=good.seed + 1, segments=[[good.seed + 1, 0, 8]]),
     "seed of another row": lambda good: replace(good, seed=good.seed + 1),
-    "other tokens": lambda good: replace(good, passages=[[good.seed, 0, 7]]),
-    "passages missing": lambda good: replace(good, passages=[]),
-    "passages missing, nothing trained": lambda good: with_masks(
-        replace(good, passages=[]), np.zeros_like
+    "other tokens": lambda good: replace(good, segments=[[good.seed, 0, 7]]),
+    "segments missing": lambda good: replace(good, segments=[]),
+    "segments missing, nothing trained": lambda good: with_masks(
+        replace(good, segments=[]), np.zeros_like
     ),
-    "passage behind the end": lambda good: replace(good, passages=[[good.seed, 0, 9]]),
-    "passages over each other": lambda good: replace(
-        good, passages=[[good.seed, 0, 5], [good.seed, 4, 8]]
+    "segment behind the end": lambda good: replace(good, segments=[[good.seed, 0, 9]]),
+    "segments over each other": lambda good: replace(
+        good, segments=[[good.seed, 0, 5], [good.seed, 4, 8]]
     ),
     "trained ranges missing": lambda good: replace(good, trained=None),
     "trained ranges of fewer tokens": lambda good: replace(good, trained=flipped(good.trained, 0)),
@@ -171,7 +171,7 @@ def test_row_that_does_not_replay_bit_for_bit_stops_training(alter: Any) -> None
 
 @pytest.mark.parametrize(
     "columns",
-    [("authorship",), ("response_mask", "loss_mask"), ("seed", "passages"), ("response_ids",)],
+    [("authorship",), ("response_mask", "loss_mask"), ("seed", "segments"), ("response_ids",)],
 )
 def test_rows_whose_columns_were_swapped_stop_training(columns: tuple[str, ...]) -> None:
     rules = TandemRules(TandemConfig.from_mapping({"schedule": "word"}), WORDS)
@@ -192,7 +192,7 @@ def test_every_bit_of_every_mask_counts(place: int) -> None:
 
 
 def test_update_uses_the_masks_that_were_admitted() -> None:
-    admitted = Admitted([GOOD, replace(TURNS, name="Row 1")])
+    admitted = AdmittedBatch([GOOD, replace(TURNS, name="Row 1")])
     padding = row([0], name="Row of padding", response_mask=np.zeros(1, dtype=bool))
     padding = replace(padding, loss_mask=padding.response_mask)
     rows = [replace(TURNS, name="Row 1"), padding, GOOD]
@@ -209,7 +209,7 @@ def test_update_uses_the_masks_that_were_admitted() -> None:
 
 
 def test_update_may_leave_out_what_rejection_sampling_rejects_and_add_nothing() -> None:
-    admitted = Admitted([GOOD])
+    admitted = AdmittedBatch([GOOD])
     rejected = replace(GOOD, response_mask=np.zeros(4, dtype=bool))
     admitted.check([rejected], True)
     with pytest.raises(AuthorshipError, match="at 2 tokens"):
@@ -255,7 +255,7 @@ def test_validation_stops_on_errors_only() -> None:
 
 
 def test_validation_rows_are_whose_they_should_be() -> None:
-    alone = replace(GOOD, authorship=None, seed=None, fingerprint=None, passages=[])
+    alone = replace(GOOD, authorship=None, seed=None, fingerprint=None, segments=[])
     check_validation_rows([GOOD, row([0, 0], "h")], True, RULES)
     check_validation_rows([alone], False, RULES)
     with pytest.raises(AuthorshipError, match="has no authorship"):
@@ -270,11 +270,11 @@ def test_validation_rows_are_whose_they_should_be() -> None:
 
 
 def test_dump_of_a_response_without_a_trained_token_replays(tmp_path: Path) -> None:
-    """Its loop masked all of it: no passage, and no author."""
+    """Its loop masked all of it: no segment, and no author."""
     masked = replace(
         replayed(RULES.default, np.arange(8), 5),
         authorship=np.zeros(8, dtype=bool),
-        passages=[],
+        segments=[],
         settings=RULES.default.settings(),
     )
     file = tmp_path / "dump.jsonl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandem_plugin.engine.speculative.drafted import Drafted
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.training.drafting import DraftingLog
 
 FIRST = {
@@ -46,6 +46,6 @@ def test_an_engine_that_was_started_anew_counts_from_nothing() -> None:
     log = DraftingLog()
     log.step([FIRST])
     assert log.step([OTHER])["tandem/draft_acceptance"] == pytest.approx(0.5)
-    assert Drafted(**OTHER).since(Drafted(**FIRST)) == Drafted(**OTHER)
-    assert Drafted(**FIRST).since(Drafted(**FIRST)) == Drafted()
-    assert Drafted(**FIRST) + Drafted(**OTHER) == Drafted(15, 50, 50, 30, 24, 19)
+    assert DraftStats(**OTHER).since(DraftStats(**FIRST)) == DraftStats(**OTHER)
+    assert DraftStats(**FIRST).since(DraftStats(**FIRST)) == DraftStats()
+    assert DraftStats(**FIRST) + DraftStats(**OTHER) == DraftStats(15, 50, 50, 30, 24, 19)

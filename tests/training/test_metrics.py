@@ -17,17 +17,17 @@ from tandem_verl.rows import graded
 BITS = st.lists(st.booleans(), min_size=1, max_size=12)
 
 
-def row(authorship: list[bool], passages: list[list[int]]) -> Row:
+def row(authorship: list[bool], segments: list[list[int]]) -> Row:
     senior = np.array(authorship, dtype=bool)
     ids = np.zeros(len(senior), dtype=np.int64)
-    return Row("row", "g", ids, senior, senior, 0, "f", passages)
+    return Row("row", "g", ids, senior, senior, 0, "f", segments)
 
 
 def by_hand(rows: list[tuple[list[bool], list[list[int]]]]) -> dict[str, float]:
     senior = tokens = spans = handoffs = without = 0
-    for authorship, passages in rows:
+    for authorship, segments in rows:
         seniors = 0
-        for _, start, stop in passages:
+        for _, start, stop in segments:
             previous = None
             for author in authorship[start:stop]:
                 tokens += 1
@@ -59,8 +59,8 @@ def test_tool_output_ends_a_span_and_is_no_handoff(
 ) -> None:
     start = len(first) + tool
     bits = [*first, *[False] * tool, *second]
-    passages = [[0, 0, len(first)], [1, start, len(bits)]]
-    ours, theirs = tandem_metrics([row(bits, passages)]), by_hand([(bits, passages)])
+    segments = [[0, 0, len(first)], [1, start, len(bits)]]
+    ours, theirs = tandem_metrics([row(bits, segments)]), by_hand([(bits, segments)])
     assert all(math.isclose(ours[name], theirs[name]) for name in theirs)
 
 

@@ -132,7 +132,7 @@ def test_mask_keeps_the_seniors_tokens_and_the_whole_authorship_travels() -> Non
         "tandem_seed": ran.trajectory.seed_of_call(0),
         "tandem_fingerprint": rule(settings).fingerprint,
         "tandem_schedule": {"schedule": "word", "p": 0.5, "cap": 4, "boundaries": "word"},
-        "tandem_passages": [[ran.trajectory.seed_of_call(0), 0, 10]],
+        "tandem_segments": [[ran.trajectory.seed_of_call(0), 0, 10]],
         "tandem_trained": [[0, 10]],
     }
 
@@ -181,7 +181,7 @@ def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[
         trajectory.narrow(output, client.calls)
         seed = trajectory.seed_of_call(kept)
         assert output.response_mask == rule(settings).replay(ids, seed).tolist()
-        assert output.extra_fields["tandem_passages"] == [[seed, 0, 6]]
+        assert output.extra_fields["tandem_segments"] == [[seed, 0, 6]]
 
 
 @pytest.mark.parametrize("n", [None, 1, 2])

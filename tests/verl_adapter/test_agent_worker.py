@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed")
 
 from verl_stand_ins import (
-    ASKING,
+    IN_TANDEM,
     PLAIN,
     TOKENIZER,
     OmegaConf,
@@ -71,7 +71,7 @@ def run_one(config: Any, client: Client, **sample: Any) -> Any:
 
 def test_tandem_run_sends_requests_and_narrows_the_mask() -> None:
     client = Client()
-    output = run_one(ASKING, client, session_id=0, tandem_row=3)
+    output = run_one(IN_TANDEM, client, session_id=0, tandem_row=3)
     assert TandemRequest.parse(client.sent[0]["extra_args"]["tandem"]) is not None
     fields = output.extra_fields
     assert output.response_mask == fields["authorship"]
@@ -79,19 +79,19 @@ def test_tandem_run_sends_requests_and_narrows_the_mask() -> None:
 
 
 def test_error_reaches_the_trainer_through_v1_which_only_logs_errors() -> None:
-    output = run_one(ASKING, Client(RequestError("the engine says no")), session_id=0, uid="u")
+    output = run_one(IN_TANDEM, Client(RequestError("the engine says no")), session_id=0, uid="u")
     assert output.extra_fields["tandem_error"] == "RequestError: the engine says no"
     assert not any(output.response_mask)
 
 
 def test_error_is_raised_in_v0_which_passes_it_on() -> None:
     with pytest.raises(RequestError, match="the engine says no"):
-        run_one(ASKING, Client(RequestError("the engine says no")), priority=0)
+        run_one(IN_TANDEM, Client(RequestError("the engine says no")), priority=0)
 
 
 def test_error_is_not_dropped_with_prompts_whose_scores_are_all_equal() -> None:
     scores = [
-        run_one(ASKING, Client(RequestError("no")), session_id=i, uid="u").reward_score
+        run_one(IN_TANDEM, Client(RequestError("no")), session_id=i, uid="u").reward_score
         for i in range(2)
     ]
     assert np.std(scores) != 0  # verl's own condition
@@ -104,7 +104,7 @@ def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
 ) -> None:
     """verl's own buffer keeps the prompt, so that the trainer is given the error."""
     buffers = pytest.importorskip("verl.trainer.ppo.v1.replay_buffer", reason="verl is missing")
-    filtering = OmegaConf.merge(ASKING, {"algorithm": {"filter_groups": {"metric": metric}}})
+    filtering = OmegaConf.merge(IN_TANDEM, {"algorithm": {"filter_groups": {"metric": metric}}})
     fails = Client(RequestError("the engine says no"))
     outputs = [run_one(filtering, fails, session_id=i, uid="u") for i in range(failed)]
     outputs += [
@@ -115,7 +115,7 @@ def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
         "rm_scores": [torch.tensor([output.reward_score]) for output in outputs],
         "extra_fields": [output.extra_fields for output in outputs],
     }
-    monkeypatch.setattr(buffers.tq, "kv_batch_get", lambda **asked: rows)
+    monkeypatch.setattr(buffers.tq, "kv_batch_get", lambda **selected: rows)
     buffer = object.__new__(buffers.ReplayBuffer)
     buffer.filter_groups_metric = metric
     buffer.finished_keys = {"train": {"u"}}
@@ -142,13 +142,13 @@ class InterruptedClient(Client):
     async def generate(
         self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, **more: Any
     ) -> Any:
-        tandem, token_ids = tandem_of(ASKING), list(range(20))
+        tandem, token_ids = tandem_of(IN_TANDEM), list(range(20))
         for start, stop in itertools.pairwise([0, *self.cuts, 20]):
             self.sent.append(sampling_params)
-            asked = tandem.rules.for_request(sampling_params["extra_args"]["tandem"])
-            begun = asked.begun(prompt_ids + token_ids[:start])
-            assert begun == token_ids[:start]
-            part = asked.rule.replay_rest(begun, token_ids[start:stop], asked.seed)
+            resolved = tandem.rules.for_request(sampling_params["extra_args"]["tandem"])
+            prefix = resolved.prefix(prompt_ids + token_ids[:start])
+            assert prefix == token_ids[:start]
+            part = resolved.rule.replay_rest(prefix, token_ids[start:stop], resolved.seed)
             self.authors += part.tolist()
         return SimpleNamespace(token_ids=token_ids)
 
@@ -156,22 +156,22 @@ class InterruptedClient(Client):
 @pytest.mark.parametrize("cuts", [[], [7], [0, 1, 2], [5, 5, 19], [20]])
 def test_authorship_of_an_interrupted_response_is_that_of_its_parts(cuts: list[int]) -> None:
     client = InterruptedClient(cuts)
-    output = run_one(ASKING, client, session_id=0, tandem_row=3)
+    output = run_one(IN_TANDEM, client, session_id=0, tandem_row=3)
     fields = output.extra_fields
     assert len(client.sent) == len(cuts) + 1
     assert fields["authorship"] == client.authors
     assert 0 < sum(fields["authorship"]) < 20
-    assert fields["tandem_passages"] == [[fields["tandem_seed"], 0, 20]]
+    assert fields["tandem_segments"] == [[fields["tandem_seed"], 0, 20]]
 
 
 def test_other_errors_are_verls_business() -> None:
     with pytest.raises(ValueError, match="too long"):
-        run_one(ASKING, Client(ValueError("too long")), session_id=0)
+        run_one(IN_TANDEM, Client(ValueError("too long")), session_id=0)
 
 
 def test_worker_says_that_it_is_in_place_and_what_is_wrong_before_anything_is_generated() -> None:
     ours = in_tandem(Worker, WorkerInTandem)
-    assert ours(ASKING, Client()).tandem_in_place() is True
+    assert ours(IN_TANDEM, Client()).tandem_in_place() is True
     with pytest.raises(EngineError, match="does not ask for tandem"):
         ours(PLAIN, Client()).tandem_in_place()
 
@@ -191,7 +191,7 @@ def test_users_own_way_through_a_trajectory_is_narrowed_as_well() -> None:
             output.extra_fields = {}
             return await self._agent_loop_postprocess([output], trajectory["validate"], **sample)
 
-    worker = in_tandem(Own, WorkerInTandem)(ASKING, Client())
+    worker = in_tandem(Own, WorkerInTandem)(IN_TANDEM, Client())
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
     run = worker._run_agent_loop({"n": 1}, trajectory, session_id=0, tandem_row=3)
     (output,) = asyncio.run(run)

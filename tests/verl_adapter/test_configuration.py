@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_stand_ins import ASKING, PLAIN, OmegaConf, configuration
+from verl_stand_ins import IN_TANDEM, PLAIN, OmegaConf, configuration
 
 from tandem_plugin import ConfigError
 from tandem_verl import entry
@@ -33,7 +33,7 @@ def test_configuration_that_does_not_ask_is_left_as_it_is() -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
 def test_trainer_and_manager_of_ours_are_named(mode: str) -> None:
-    config = copy(ASKING, v1={"trainer_mode": mode})
+    config = copy(IN_TANDEM, v1={"trainer_mode": mode})
     prepare(config)
     assert config.trainer.v1.trainer_mode == f"tandem_{mode}"
     assert config.actor_rollout_ref.rollout.agent.agent_loop_manager_class == MANAGER
@@ -46,9 +46,9 @@ def test_trainer_and_manager_of_ours_are_named(mode: str) -> None:
 def test_legacy_trainers_module_is_loaded_for_a_run_that_asks_for_it() -> None:
     loaded = sys.modules.pop("tandem_verl.trainer_v0", None)
     try:
-        prepare(copy(ASKING))
+        prepare(copy(IN_TANDEM))
         assert "tandem_verl.trainer_v0" not in sys.modules
-        config = copy(ASKING, use_v1=False)
+        config = copy(IN_TANDEM, use_v1=False)
         prepare(config)
         assert "tandem_verl.trainer_v0" in sys.modules
     finally:
@@ -63,7 +63,7 @@ def test_refused_setting_stops_the_driver_before_verl_goes_on() -> None:
     for _ in range(2):  # repeatable
         entry.prepare_the_run(driver)  # type: ignore[arg-type]
     assert driver.validate_config(config=copy(PLAIN), use_critic=False) == "validated"
-    assert driver.validate_config(config=copy(ASKING), use_critic=False) == "validated"
+    assert driver.validate_config(config=copy(IN_TANDEM), use_critic=False) == "validated"
     with pytest.raises(ConfigError, match="schedule='words' does not exist"):
         driver.validate_config(config=copy(configuration({"schedule": "words"})))
 

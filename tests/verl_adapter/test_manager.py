@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_stand_ins import ASKING, OmegaConf, torch
+from verl_stand_ins import IN_TANDEM, OmegaConf, torch
 
 from tandem_plugin import ConfigError, EngineError
 from tandem_verl import manager
@@ -66,7 +66,7 @@ class Prompts(dict[str, Any]):
 
 
 def test_prompts_are_numbered_through_each_step() -> None:
-    made: Any = in_tandem(Manager, NumberingManager)(ASKING)
+    made: Any = in_tandem(Manager, NumberingManager)(IN_TANDEM)
 
     def numbers(**fields: Any) -> list[int]:
         return made.generate_sequences(Prompts(fields))["tandem_row"].tolist()
@@ -85,7 +85,7 @@ def test_workers_are_of_ours_whatever_class_the_users_manager_chose() -> None:
     class UsersManager(Manager):
         workers = UsersWorker
 
-    made: Any = in_tandem(UsersManager, ManagerInTandem)(ASKING)
+    made: Any = in_tandem(UsersManager, ManagerInTandem)(IN_TANDEM)
     asyncio.run(made._init_agent_loop_workers())
     assert len(made.agent_loop_workers) == 2
     for handle in made.agent_loop_workers:
@@ -98,7 +98,7 @@ def test_manager_that_makes_workers_in_its_own_way_is_refused() -> None:
         async def _init_agent_loop_workers(self) -> None:
             self.agent_loop_workers = [Handle(Worker)]
 
-    made: Any = in_tandem(UsersManager, ManagerInTandem)(ASKING)
+    made: Any = in_tandem(UsersManager, ManagerInTandem)(IN_TANDEM)
     with pytest.raises(EngineError, match="made agent-loop workers that are not in tandem"):
         asyncio.run(made._init_agent_loop_workers())
 
@@ -108,14 +108,14 @@ def test_worker_that_is_no_agent_loop_worker_is_refused() -> None:
         workers = SimpleNamespace
 
     with pytest.raises(EngineError, match="SimpleNamespace has no method _run_agent_loop"):
-        in_tandem(UsersManager, ManagerInTandem)(ASKING)
+        in_tandem(UsersManager, ManagerInTandem)(IN_TANDEM)
 
 
 def users(monkeypatch: pytest.MonkeyPatch, cls: type, use_v1: bool) -> Any:
     """A configuration that names a manager of the user's, as the driver prepares it."""
     monkeypatch.setitem(sys.modules, "users", ModuleType("users"))
     monkeypatch.setattr(sys.modules["users"], "Manager", cls, raising=False)
-    config = OmegaConf.create(OmegaConf.to_container(ASKING))
+    config = OmegaConf.create(OmegaConf.to_container(IN_TANDEM))
     config.actor_rollout_ref.rollout.agent = {"agent_loop_manager_class": "users.Manager"}
     config.trainer.use_v1 = use_v1
     OmegaConf.set_struct(config, True)

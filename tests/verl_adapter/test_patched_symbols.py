@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from verl_stand_ins import ASKING, IMITATING, OmegaConf
+from verl_stand_ins import IMITATING, IN_TANDEM, OmegaConf
 
 from tandem_verl import entry, trainer_v0
 
@@ -76,7 +76,7 @@ def test_one_symbol_is_patched_and_eight_more_for_the_legacy_trainer() -> None:
         "verl.workers.engine.fsdp.transformer_impl",
         "verl.workers.rollout.llm_server",
     ]
-    legacy = OmegaConf.merge(ASKING, {"trainer": {"use_v1": False}})
+    legacy = OmegaConf.merge(IN_TANDEM, {"trainer": {"use_v1": False}})
     given = [modules, *(OmegaConf.to_container(one) for one in (IMITATING, legacy))]
     environment = {
         "VERL_USE_EXTERNAL_PLUGINS": "none",

@@ -15,7 +15,7 @@ from tandem_plugin.patching.after_import import _finder, after_import
 from tandem_verl.switch import FLAG, tandem_node
 
 
-def asking(settings: Any = None) -> Any:
+def tandem_run(settings: Any = None) -> Any:
     node = {"tandem": settings or {}}
     rollout = {"engine_kwargs": {"vllm": {"additional_config": node}}}
     return {"actor_rollout_ref": {"rollout": rollout}}
@@ -25,11 +25,11 @@ PLAIN = {"actor_rollout_ref": {"rollout": {"engine_kwargs": {"vllm": {}}}}}
 
 
 def test_flag_is_found_in_whole_configurations_and_in_rollout_nodes() -> None:
-    assert tandem_node(asking({"p": 0.5})) == {"p": 0.5}
-    assert tandem_node(asking()["actor_rollout_ref"]["rollout"]) == {}
+    assert tandem_node(tandem_run({"p": 0.5})) == {"p": 0.5}
+    assert tandem_node(tandem_run()["actor_rollout_ref"]["rollout"]) == {}
     text = {"engine_kwargs": {"vllm": {"additional_config": '{"tandem": {"p": 0.5}}'}}}
     assert tandem_node(text) == {"p": 0.5}
-    as_attributes = SimpleNamespace(engine_kwargs=asking()["actor_rollout_ref"]["rollout"])
+    as_attributes = SimpleNamespace(engine_kwargs=tandem_run()["actor_rollout_ref"]["rollout"])
     assert tandem_node(as_attributes) is None
     nested = {"engine_kwargs": {"vllm": {"additional_config": "[" * 100_000}}}
     for nothing in (PLAIN, None, "text", SimpleNamespace(), {"engine_kwargs": None}, nested):
@@ -38,7 +38,7 @@ def test_flag_is_found_in_whole_configurations_and_in_rollout_nodes() -> None:
 
 def test_flag_is_found_in_verls_own_kind_of_configuration() -> None:
     omegaconf = pytest.importorskip("omegaconf", reason="verl's configuration library")
-    for config, expected in ((asking({"p": 0.5}), {"p": 0.5}), (PLAIN, None)):
+    for config, expected in ((tandem_run({"p": 0.5}), {"p": 0.5}), (PLAIN, None)):
         node = omegaconf.OmegaConf.create(config)
         omegaconf.OmegaConf.set_struct(node, True)
         assert tandem_node(node) == expected
@@ -86,7 +86,7 @@ print(validate_config(config={PLAIN!r}))
 
 
 def test_adapter_that_cannot_be_imported_leaves_a_refusal(tmp_path: Path) -> None:
-    log = in_a_new_process(f"{BROKEN}validate_config(config={asking()!r})", tmp_path)
+    log = in_a_new_process(f"{BROKEN}validate_config(config={tandem_run()!r})", tmp_path)
     assert "validated" in log
     assert "EngineError: The configuration asks for tandem" in log
     assert FLAG in log
@@ -95,7 +95,7 @@ def test_adapter_that_cannot_be_imported_leaves_a_refusal(tmp_path: Path) -> Non
 
 def test_broken_core_leaves_a_refusal_as_well(tmp_path: Path) -> None:
     broken = BROKEN.replace("tandem_verl.agent_loop'] ", "tandem_plugin'] ")
-    log = in_a_new_process(f"{broken}validate_config(config={asking()!r})", tmp_path)
+    log = in_a_new_process(f"{broken}validate_config(config={tandem_run()!r})", tmp_path)
     assert "validated" in log
     assert "RuntimeError: The configuration asks for tandem" in log
 
@@ -108,7 +108,7 @@ verl.__version__ = "0.12.3"
 import tandem_verl.plugin
 from verl.utils.config import validate_config
 print(validate_config(config={PLAIN!r}))
-validate_config(config={asking()!r})
+validate_config(config={tandem_run()!r})
 """
     log = in_a_new_process(code, tmp_path)
     assert "validated" in log
@@ -169,7 +169,7 @@ get_trainer_cls("tandem_sync")(None)
 def test_module_that_was_renamed_stops_tandem_runs_and_no_others(tmp_path: Path) -> None:
     pytest.importorskip("omegaconf", reason="verl's configuration library")
     in_a_new_process("", tmp_path)
-    whole = asking()
+    whole = tandem_run()
     whole["actor_rollout_ref"]["rollout"]["name"] = "vllm"
     whole["actor_rollout_ref"]["model"] = {"path": str(tmp_path)}
     whole["actor_rollout_ref"]["actor"] = {"strategy": "fsdp", "policy_loss": {}}

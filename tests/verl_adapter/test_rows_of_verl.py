@@ -105,7 +105,7 @@ def test_rows_are_admitted_and_their_update_is_with_padding_and_in_another_order
     batch: Any,
 ) -> None:
     rows = rows_of_keys(batch.keys, batch.queue)
-    assert [len(row.passages) for row in rows] == [2, 2]
+    assert [len(row.segments) for row in rows] == [2, 2]
     assert any(row.response_mask.any() for row in rows)
     batch.tandem.admit(rows)
     batch.tandem.check_update(rows_of_keys(batch.filled, batch.queue))

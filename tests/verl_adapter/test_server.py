@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_stand_ins import ASKING, PLAIN
+from verl_stand_ins import IN_TANDEM, PLAIN
 
 from tandem_plugin import EngineError, RequestError
 from tandem_plugin.patching import in_place
@@ -35,15 +35,15 @@ def test_server_whose_engine_is_not_tandems_is_shut_down(monkeypatch: pytest.Mon
             raise EngineError("not in tandem")
 
     monkeypatch.setattr("tandem_plugin.engine.status.check_engine", check_engine)
-    asyncio.run(in_tandem(Server, ServerInTandem)(ASKING).run_server("tandem"))
-    server = in_tandem(Server, ServerInTandem)(ASKING)
+    asyncio.run(in_tandem(Server, ServerInTandem)(IN_TANDEM).run_server("tandem"))
+    server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
     with pytest.raises(EngineError, match="not in tandem"):
         asyncio.run(server.run_server("plain"))
     assert server.off
 
 
 def test_engines_refusal_leaves_the_server_with_its_sentence() -> None:
-    server = in_tandem(Server, ServerInTandem)(ASKING)
+    server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
     with pytest.raises(RequestError, match="no seed"):
         asyncio.run(server.generate(RuntimeError(), RequestError("no seed")))
     with pytest.raises(RuntimeError, match="of vLLM's own"):
@@ -53,9 +53,9 @@ def test_engines_refusal_leaves_the_server_with_its_sentence() -> None:
 def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of verl's own, of a run whose classes were not put in place, starts no engine."""
     monkeypatch.setattr(in_place, "_PLACED", {})
-    Server(ASKING)
+    Server(IN_TANDEM)
     assert not in_place.is_in_place("verl")
-    in_tandem(Server, ServerInTandem)(ASKING)
+    in_tandem(Server, ServerInTandem)(IN_TANDEM)
     assert in_place.is_in_place("verl")
 
 
@@ -63,9 +63,9 @@ def test_what_became_of_drafts_is_the_first_workers_answer() -> None:
     async def collective_rpc(method: Any) -> list[dict[str, int]]:
         return [{"drafted": 3}, {"drafted": 3}]
 
-    server = in_tandem(Server, ServerInTandem)(ASKING)
+    server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
     server.engine = SimpleNamespace(collective_rpc=collective_rpc)
-    assert asyncio.run(server.tandem_drafted()) == {"drafted": 3}
+    assert asyncio.run(server.tandem_draft_stats()) == {"drafted": 3}
 
 
 class Replica:
@@ -78,10 +78,10 @@ class Replica:
 
 def test_replica_has_servers_of_ours_where_tandem_is_asked_for() -> None:
     replica = in_tandem(Replica, ReplicaInTandem)
-    asking, plain = (replica(one.actor_rollout_ref.rollout) for one in (ASKING, PLAIN))
-    assert issubclass(asking.server_class.__ray_actor_class__, ServerInTandem)
-    assert asking.server_class._default_options["num_cpus"] == 3
+    tandem_run, plain = (replica(one.actor_rollout_ref.rollout) for one in (IN_TANDEM, PLAIN))
+    assert issubclass(tandem_run.server_class.__ray_actor_class__, ServerInTandem)
+    assert tandem_run.server_class._default_options["num_cpus"] == 3
     assert plain.server_class.__ray_actor_class__ is Server
-    check_replicas([asking])
+    check_replicas([tandem_run])
     with pytest.raises(EngineError, match="runs in a Replica, which is not tandem's"):
-        check_replicas([asking, Replica(ASKING.actor_rollout_ref.rollout)])
+        check_replicas([tandem_run, Replica(IN_TANDEM.actor_rollout_ref.rollout)])

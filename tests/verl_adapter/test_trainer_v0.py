@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from verl_stand_ins import (
-    ASKING,
     IMITATING,
+    IN_TANDEM,
     MASKS,
-    PASSAGES,
     PLAIN,
     SEEDS,
+    SEGMENTS,
     TOKENIZER,
     TOKENS,
     TRAINED,
@@ -66,7 +66,7 @@ def batch_v0(fingerprint: str) -> Any:
             "authorship": column(MASKS),
             "tandem_seed": column(SEEDS),
             "tandem_fingerprint": column([fingerprint] * 2),
-            "tandem_passages": column(PASSAGES),
+            "tandem_segments": column(SEGMENTS),
             "tandem_trained": column(TRAINED),
         },
     )
@@ -91,7 +91,7 @@ class V0:
 
 
 def test_v0_checks_measures_and_dumps_the_same() -> None:
-    v0 = V0(ASKING)
+    v0 = V0(IN_TANDEM)
     metrics = v0.step()
     assert metrics["tandem/senior_share"] == 3 / 5
     assert metrics["tandem/handoffs_per_response"] == 3 / 2
@@ -117,18 +117,18 @@ def test_v0_pads_what_is_to_be_imitated_like_its_own_masks() -> None:
 
 
 def test_v0_stops_on_a_truncated_authorship_and_on_a_mask_that_trains_padding() -> None:
-    v0 = V0(ASKING)
+    v0 = V0(IN_TANDEM)
     v0.batch.non_tensor_batch["authorship"][0] = [1, 0]
     with pytest.raises(AuthorshipError, match="2 entries of authorship"):
         v0.step()
-    v0 = V0(ASKING)
+    v0 = V0(IN_TANDEM)
     v0.batch.batch["response_mask"][1, 3] = 1
     with pytest.raises(AuthorshipError, match="4 entries of response_mask"):
         v0.step()
 
 
 def test_v0_stops_on_the_complement_of_the_replay() -> None:
-    v0 = V0(ASKING)
+    v0 = V0(IN_TANDEM)
     for row, mask in enumerate(complement(MASKS)):
         v0.batch.non_tensor_batch["authorship"][row] = mask
         v0.batch.batch["response_mask"][row, : len(mask)] = torch.tensor(mask)
@@ -138,8 +138,8 @@ def test_v0_stops_on_the_complement_of_the_replay() -> None:
 
 def test_v0_stops_on_an_update_that_was_not_checked() -> None:
     with pytest.raises(AuthorshipError, match="was not among the rows that the trainer checked"):
-        V0(ASKING).update()
-    v0 = V0(ASKING)
+        V0(IN_TANDEM).update()
+    v0 = V0(IN_TANDEM)
     v0.step()
     v0.batch.batch["response_mask"][0, 1] = 1
     with pytest.raises(AuthorshipError, match="changed between the trainer's check and the update"):
@@ -164,7 +164,7 @@ def unchecked(config: Any) -> Any:
 
 def test_trainer_that_did_not_begin_with_the_checks_updates_only_without_tandem() -> None:
     with pytest.raises(EngineError, match="did not start as verl's own trainers do"):
-        unchecked(ASKING)._update_actor(None)
+        unchecked(IN_TANDEM)._update_actor(None)
     assert unchecked(PLAIN)._update_actor(None).meta_info == {"metrics": {"actor/loss": 1}}
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from verl_stand_ins import (
-    ASKING,
     IMITATING,
+    IN_TANDEM,
     MASKS,
-    PASSAGES,
     PLAIN,
     SEEDS,
+    SEGMENTS,
     TOKENIZER,
     TOKENS,
     TRAINED,
@@ -51,7 +51,7 @@ class Queue:
                     "authorship": MASKS[row],
                     "tandem_seed": SEEDS[row],
                     "tandem_fingerprint": fingerprint,
-                    "tandem_passages": PASSAGES[row],
+                    "tandem_segments": SEGMENTS[row],
                     "tandem_trained": TRAINED[row],
                     "tandem_schedule": {"schedule": "word"},
                 }
@@ -148,7 +148,7 @@ def test_v1_says_that_tandem_is_on_and_measures_every_batch(
     start: Any,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    trainer, _ = start(ASKING)
+    trainer, _ = start(IN_TANDEM)
     said = capsys.readouterr().out
     assert "tandem is on: schedule=word p=0.5 cap=4 boundaries=word" in said
     assert f"fingerprint={trainer._tandem.rule.fingerprint}" in said
@@ -174,22 +174,22 @@ def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> 
         "tandem_seed": SEEDS[::-1],
         "tandem_fingerprint": [trainer._tandem.rule.fingerprint] * 2,
         "tandem_schedule": [{"schedule": "word"}] * 2,
-        "tandem_passages": PASSAGES[::-1],
+        "tandem_segments": SEGMENTS[::-1],
     }
 
 
 def test_v1_trainer_has_the_mode_that_verl_compares(start: Any) -> None:
-    assert start(ASKING)[0].config.trainer.v1.trainer_mode == "sync"
+    assert start(IN_TANDEM)[0].config.trainer.v1.trainer_mode == "sync"
 
 
-@pytest.mark.parametrize("config", [ASKING, prepared(PLAIN)], ids=["not prepared", "plain"])
+@pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
 def test_v1_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
     with pytest.raises(ConfigError, match="is what tandem makes of a mode"):
         in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(config)
 
 
 def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
-    trainer, _ = start(ASKING)
+    trainer, _ = start(IN_TANDEM)
     ours = object.__new__(ManagerInTandem)
     assert trainer.fit(ours) is ours
     with pytest.raises(EngineError, match="agent-loop manager SimpleNamespace, which is not"):
@@ -201,7 +201,7 @@ def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
     [([1, 0], "3 response tokens but 2 entries of authorship"), (None, "has no authorship")],
 )
 def test_v1_stops_on_a_row_that_is_not_tandems(start: Any, authorship: Any, sentence: str) -> None:
-    trainer, queue = start(ASKING)
+    trainer, queue = start(IN_TANDEM)
     queue.told[0]["authorship"] = authorship
     with pytest.raises(AuthorshipError, match=f"Row u_0_0 .*{sentence}"):
         trainer.replay_buffer.sample()
@@ -211,14 +211,14 @@ def test_v1_stops_on_a_row_that_is_not_tandems(start: Any, authorship: Any, sent
 
 
 def test_v1_stops_on_a_loss_mask_that_is_not_narrowed(start: Any) -> None:
-    trainer, queue = start(ASKING)
+    trainer, queue = start(IN_TANDEM)
     queue.columns["loss_mask"] = nested([[1, 1, 1], [0, 1]])
     with pytest.raises(AuthorshipError, match="loss_mask of Row u_0_0 is not what"):
         trainer.replay_buffer.sample()
 
 
 def test_v1_stops_on_the_complement_of_the_replay(start: Any) -> None:
-    trainer, queue = start(ASKING)
+    trainer, queue = start(IN_TANDEM)
     for column in ("response_mask", "loss_mask"):
         queue.columns[column] = nested(complement(MASKS))
     for told, authorship in zip(queue.told, complement(MASKS), strict=True):
@@ -229,7 +229,7 @@ def test_v1_stops_on_the_complement_of_the_replay(start: Any) -> None:
 
 @pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
 def test_v1_stops_on_a_mask_that_changes_before_the_update(start: Any, column: str) -> None:
-    trainer, queue = start(ASKING)
+    trainer, queue = start(IN_TANDEM)
     trainer.replay_buffer.sample()
     trainer._update_actor(whole_batch(), {})
     queue.columns[column] = nested(complement(MASKS))
@@ -253,14 +253,14 @@ def test_v1_update_may_leave_out_what_rejection_sampling_rejects(start: Any) -> 
 
 def test_v1_stops_on_a_trajectory_that_the_engine_refused(start: Any) -> None:
     for partition in ("train", "val"):
-        trainer, queue = start(ASKING, partition)
+        trainer, queue = start(IN_TANDEM, partition)
         queue.told[1]["tandem_error"] = "RequestError: no"
         with pytest.raises(EngineError, match="RequestError: no"):
             trainer.replay_buffer.sample()
 
 
 def test_v1_validation_is_not_measured(start: Any) -> None:
-    trainer, queue = start(ASKING, "val")
+    trainer, queue = start(IN_TANDEM, "val")
     queue.columns["extra_fields"] = Listed([{}, {}])
     assert trainer.replay_buffer.sample()[1] == {"other": 1}
 
@@ -289,7 +289,7 @@ def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not(start: Any) 
     trainer.workers_have_the_adapter = False
     with pytest.raises(EngineError, match="left the junior-imitation term out"):
         trainer._update_actor(whole_batch(), {})
-    plain, queue = start(ASKING)
+    plain, queue = start(IN_TANDEM)
     plain.replay_buffer.sample()
     assert plain._update_actor(whole_batch(), {}).extra_info == {"epochs": 1}
     assert queue.put == {}

@@ -76,9 +76,9 @@ def row(step: int, seed: int = 3, **fields: Any) -> Row:
     ids = np.arange(20)
     senior = rule.replay(ids.tolist(), seed).senior
     whole = Row(f"Row of step {step}", "g", ids, senior.copy(), senior, seed, rule.fingerprint)
-    passages = [[seed, 0, len(ids)]]
+    segments = [[seed, 0, len(ids)]]
     trained = np.ones(len(ids), dtype=bool)
-    return replace(whole, settings=rule.settings(), passages=passages, trained=trained, **fields)
+    return replace(whole, settings=rule.settings(), segments=segments, trained=trained, **fields)
 
 
 def test_rule_at_a_step_has_the_step_in_its_parameters_and_fingerprint() -> None:
@@ -174,7 +174,7 @@ def test_rows_of_v0_bring_their_settings() -> None:
             "tandem_seed": column(one.seed),
             "tandem_fingerprint": column(one.fingerprint),
             "tandem_schedule": column(one.settings),
-            "tandem_passages": column(one.passages),
+            "tandem_segments": column(one.segments),
             "tandem_trained": column([[0, 20]]),
         },
     )

@@ -34,7 +34,7 @@ def configuration(tandem: dict[str, Any] | None, **trainer: Any) -> Any:
     )
 
 
-ASKING, PLAIN = configuration({"schedule": "word", "cap": 4}), configuration(None)
+IN_TANDEM, PLAIN = configuration({"schedule": "word", "cap": 4}), configuration(None)
 IMITATING = configuration({"schedule": "word", "cap": 4, "lambda_jun": 0.2})
 
 
@@ -48,12 +48,12 @@ TOKENS, MASKS = [[3, 6, 9], [12, 15]], [[1, 0, 1], [0, 1]]
 
 def seed_of(tokens: list[int], senior: list[int]) -> int:
     """A seed under which these tokens have these authors."""
-    rule = tandem_of(ASKING).rule
+    rule = tandem_of(IN_TANDEM).rule
     return next(seed for seed in range(1000) if rule.replay(tokens, seed).tolist() == senior)
 
 
 SEEDS = [seed_of(tokens, mask) for tokens, mask in zip(TOKENS, MASKS, strict=True)]
-PASSAGES = [[[seed, 0, len(tokens)]] for seed, tokens in zip(SEEDS, TOKENS, strict=True)]
+SEGMENTS = [[[seed, 0, len(tokens)]] for seed, tokens in zip(SEEDS, TOKENS, strict=True)]
 TRAINED = [[[0, len(tokens)]] for tokens in TOKENS]
 
 

@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 from tandem_openrlhf.executor import TandemExecutor
-from tandem_openrlhf.places import Numbering, placed
 from tandem_openrlhf.presence import check_parts, confirm_at_start
+from tandem_openrlhf.sample_keys import Numbering, keyed
 from tandem_openrlhf.trajectory import FACTS
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
@@ -43,7 +43,7 @@ def run_engines_in_tandem(original: Any) -> type:
             await super().__init__(*args, additional_config=additional, **arguments)
             self.executor = TandemExecutor(self.executor, config)
 
-        async def tandem_drafted(self) -> dict[str, int]:
+        async def tandem_draft_stats(self) -> dict[str, int]:
             """What became of the engine's drafts, in the speculative mode."""
             from tandem_plugin.engine.names import TELL_OF_DRAFTS
 
@@ -74,7 +74,7 @@ def place_prompts(original: Any) -> type:
 
         def _dispatch_prompts_to_vllm(self, prompts: Any, *rest: Any, **more: Any) -> Any:
             engines = self.vllm_engines
-            self.vllm_engines = placed(engines, self.numbering.take(len(prompts)))
+            self.vllm_engines = keyed(engines, self.numbering.take(len(prompts)))
             try:
                 return super()._dispatch_prompts_to_vllm(prompts, *rest, **more)
             finally:

@@ -41,11 +41,11 @@ def draft_as_many_as_asked() -> None:
     from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneARSpeculator
 
     def wrapper(propose: Callable[..., Any], speculator: Any, *args: Any, **options: Any) -> Any:
-        most, asked = speculator.num_speculative_steps, options.get("num_speculative_tokens")
-        if not asked or asked >= most or not hasattr(speculator.model, "draft_only"):
+        most, wanted = speculator.num_speculative_steps, options.get("num_speculative_tokens")
+        if not wanted or wanted >= most or not hasattr(speculator.model, "draft_only"):
             return propose(speculator, *args, **options)
-        speculator.model.draft_only(asked)
-        speculator.num_speculative_steps = asked
+        speculator.model.draft_only(wanted)
+        speculator.num_speculative_steps = wanted
         try:
             requests = len(propose(speculator, *args, **options))
         finally:
@@ -56,7 +56,7 @@ def draft_as_many_as_asked() -> None:
 
 
 def let_workers_tell_of_drafts() -> None:
-    """Let ``collective_rpc("tandem_drafted")`` return each worker's counters of drafting.
+    """Let ``collective_rpc("tandem_draft_stats")`` return each worker's counters of drafting.
 
     Touches: ``WorkerBase``, which gets one method more. Versions: 0.32. Why: a worker's numbers
     reach the front end by ``collective_rpc`` alone, which takes functions only where
@@ -66,6 +66,6 @@ def let_workers_tell_of_drafts() -> None:
     """
     from vllm.v1.worker.worker_base import WorkerBase
 
-    from tandem_plugin.engine.speculative.rounds import drafted_by
+    from tandem_plugin.engine.speculative.rounds import worker_draft_stats
 
-    setattr(WorkerBase, TELL_OF_DRAFTS, drafted_by)
+    setattr(WorkerBase, TELL_OF_DRAFTS, worker_draft_stats)

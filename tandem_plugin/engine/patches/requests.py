@@ -33,17 +33,17 @@ def wrap_request_admission() -> None:
     ) -> Any:
         if asks_for_tandem(processor.vllm_config.additional_config):
             from tandem_plugin.engine.admission import (
-                check_begun,
                 check_input,
+                check_prefix,
                 check_prompt,
                 check_request,
             )
 
-            asked = check_request(processor.vllm_config, params)
-            check_input(asked, grows=bool(options.get("resumable")))
+            resolved = check_request(processor.vllm_config, params)
+            check_input(resolved, grows=bool(options.get("resumable")))
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
-            check_begun(asked, getattr(params, "n", 1), request.prompt_token_ids)
+            check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
             return request
         if "TANDEM_CONFIG" in os.environ:
             from tandem_plugin.engine.admission import check_nobody_asked

@@ -23,7 +23,7 @@ class Resumed:
     seed: int
     output: Sequence[int]
     """What it has written so far."""
-    begun: Sequence[int] = ()
+    prefix: Sequence[int] = ()
     """How its response began, in an earlier request under the same seed: not among ``output``."""
 
 
@@ -33,13 +33,13 @@ def fill_draws(rows: Sequence[NDArray[np.float64]], requests: Sequence[Resumed])
     rows: float64, contiguous, each as long as the request may need.
     """
     whole = [
-        np.empty(len(request.begun) + len(row)) if request.begun else row
+        np.empty(len(request.prefix) + len(row)) if request.prefix else row
         for row, request in zip(rows, requests, strict=True)
     ]
     draw_into(whole, [request.seed for request in requests])
     for row, drawn, request in zip(rows, whole, requests, strict=True):
-        if request.begun:
-            row[:] = drawn[len(request.begun) :]
+        if request.prefix:
+            row[:] = drawn[len(request.prefix) :]
 
 
 def walk_all(requests: Sequence[Resumed]) -> list[Walk]:
@@ -56,4 +56,4 @@ def walk_all(requests: Sequence[Resumed]) -> list[Walk]:
 
 
 def _response(request: Resumed) -> Sequence[int]:
-    return [*request.begun, *request.output] if request.begun else request.output
+    return [*request.prefix, *request.output] if request.prefix else request.output

@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
-from tandem_plugin.engine.speculative.drafted import Drafted
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
-__all__ = ["Rounds", "drafted_by"]
+__all__ = ["Rounds", "worker_draft_stats"]
 
 
 class Rounds:
     """Counters of each of ``size`` slots and of the engine, written without waiting."""
 
     def __init__(self, size: int, device: torch.device) -> None:
-        counters = len(Drafted.__dataclass_fields__)
+        counters = len(DraftStats.__dataclass_fields__)
         self._slots = torch.zeros((size, counters), dtype=torch.int64, device=device)
         self._engine = torch.zeros(counters, dtype=torch.int64, device=device)
 
@@ -59,16 +59,16 @@ class Rounds:
         self._slots.index_add_(0, slots, rows)
         self._engine += rows.sum(0)
 
-    def of_slot(self, slot: int) -> Drafted:
+    def of_slot(self, slot: int) -> DraftStats:
         """The counters of the request in a slot; waits for the device."""
-        return Drafted(*self._slots[slot].tolist())
+        return DraftStats(*self._slots[slot].tolist())
 
-    def of_engine(self) -> Drafted:
+    def of_engine(self) -> DraftStats:
         """The counters of all requests since the engine's start; waits for the device."""
-        return Drafted(*self._engine.tolist())
+        return DraftStats(*self._engine.tolist())
 
 
-def drafted_by(worker: Any) -> dict[str, int]:
+def worker_draft_stats(worker: Any) -> dict[str, int]:
     """A worker's counters since the engine's start; those of all workers are the same."""
-    found: Drafted = worker.model_runner.model_state.rounds.of_engine()
+    found: DraftStats = worker.model_runner.model_state.rounds.of_engine()
     return found.to_row()

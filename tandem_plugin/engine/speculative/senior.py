@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from tandem_plugin.engine.board import author_board
 from tandem_plugin.engine.heads import without_foreign_ids
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
 from tandem_plugin.engine.patches.drafts import draft_as_many_as_asked, let_workers_tell_of_drafts
+from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.vocabularies import shared_vocabulary
 
 __all__ = ["members", "state_class"]
@@ -33,7 +33,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     draft_as_many_as_asked()
     let_workers_tell_of_drafts()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
-    object.__setattr__(self, "tandem_board", author_board(vllm_config))
+    object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
     self.tandem_shared_ids = shared_vocabulary(vllm_config)
 
 

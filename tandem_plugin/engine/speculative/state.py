@@ -19,7 +19,7 @@ from vllm.forward_context import BatchDescriptor, set_forward_context
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
 
-from tandem_plugin.engine.runners.v2.authors import Residence
+from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.runners.v2.state import AuthorsState
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.engine.speculative.draft_model import junior_of
@@ -58,7 +58,7 @@ class SpeculativeState(AuthorsState):
         self._said = time.monotonic()
         self._in_tandem = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
-        self._entered: list[Residence] = []
+        self._entered: list[SlotRequest] = []
         self._sampler: Any = None
         self._drafting: Drafting | None = None
         self._attention: _Attention | None = None
@@ -94,24 +94,24 @@ class SpeculativeState(AuthorsState):
 
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)
-        residence = self._residences.get(new_req_data.req_id)
+        slot_request = self._slot_requests.get(new_req_data.req_id)
         self.rounds.begin(req_index)
-        self._in_tandem[req_index] = residence is not None
+        self._in_tandem[req_index] = slot_request is not None
         self._begins_with_senior[req_index] = True
-        if residence is not None:
-            self._entered.append(residence)
+        if slot_request is not None:
+            self._entered.append(slot_request)
 
     def apply_staged_writes(self) -> None:
         super().apply_staged_writes()
-        for residence in self._entered:
-            self._begins_with_senior[residence.slot] = residence.author
+        for slot_request in self._entered:
+            self._begins_with_senior[slot_request.slot] = slot_request.author
         self._entered.clear()
 
     def remove_request(self, req_id: str) -> None:
-        residence = self._residences.get(req_id)
+        slot_request = self._slot_requests.get(req_id)
         super().remove_request(req_id)
-        if residence is not None:
-            self._in_tandem[residence.slot] = False
+        if slot_request is not None:
+            self._in_tandem[slot_request.slot] = False
             self._say_how_it_goes()
 
     def prepare_attn(
@@ -157,7 +157,7 @@ class SpeculativeState(AuthorsState):
 
         Once a step, by the sampler that vLLM chose for it.
         """
-        authors: torch.Tensor | None = self.model.tandem_board.take(input_batch.num_reqs)
+        authors: torch.Tensor | None = self.model.tandem_step_authors.take(input_batch.num_reqs)
         return authors
 
     @property
@@ -230,8 +230,8 @@ class SpeculativeState(AuthorsState):
         counted = self._authors.in_tandem(slots)
         self.rounds.add(slots, authors, held, accepted, written, counted)
 
-    def _further(self, residence: Residence) -> dict[str, Any]:
-        return {"tandem_drafted": self.rounds.of_slot(residence.slot).to_row()}
+    def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
+        return {"tandem_draft_stats": self.rounds.of_slot(slot_request.slot).to_row()}
 
     def _say_how_it_goes(self) -> None:
         """Log the engine's counters now and then; the host waits for the device then."""
@@ -242,8 +242,8 @@ class SpeculativeState(AuthorsState):
         logger.info(
             "tandem drafts: %.2f tokens a round, %.3f forward passes a token, %.1f%% of %d drafts "
             "accepted where the senior writes",
-            drafted.tokens_a_round,
-            drafted.forwards_a_token,
+            drafted.tokens_per_round,
+            drafted.forwards_per_token,
             100 * drafted.acceptance,
             drafted.senior_drafts,
         )

@@ -11,7 +11,7 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.results import Summary
 from tandem_plugin.files import open_file
 from tandem_plugin.rollouts.rollout_file import placed_row
-from tandem_plugin.viewer.passages import JUNIOR, SENIOR, AuthoredText, authored_text
+from tandem_plugin.viewer.authored_text import JUNIOR, SENIOR, AuthoredText, authored_text
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
 __all__ = ["SampleResponse", "sample_responses"]

@@ -8,7 +8,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.record import Passage
+from tandem_plugin.engine.record import AuthoredRequest
 from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.rules import Rule
@@ -60,7 +60,7 @@ class BatchAuthors:
         self._author = np.ones(size, dtype=np.bool_)
         self._run = np.zeros(size, dtype=np.int64)
         self._position = np.zeros(size, dtype=np.int64)
-        self._passages: list[Passage | None] = [None] * size
+        self._requests: list[AuthoredRequest | None] = [None] * size
         self._slot_of_row: dict[int, int] = {}
         self._free = list(range(size - 1, -1, -1))
         self._row = np.zeros(size, dtype=np.int64)
@@ -68,7 +68,7 @@ class BatchAuthors:
         self._entered: list[int] = []
         """Slots whose requests entered since the last step: they have neither draws nor state."""
 
-    def add(self, row: int, passage: Passage, positions: int) -> None:
+    def add(self, row: int, request: AuthoredRequest, positions: int) -> None:
         """Begin or resume a request in a row: its state is replayed from the tokens it has.
 
         That is done for all that enter at once, when the next authors are asked for.
@@ -79,37 +79,37 @@ class BatchAuthors:
         self.remove(row)
         slot = self._free.pop()
         self._place(slot, row)
-        self._passages[slot] = passage
-        group = self._groups.setdefault(passage.rule, _Group())
+        self._requests[slot] = request
+        group = self._groups.setdefault(request.rule, _Group())
         self._scatter(group)
         group.slots.append(slot)
-        group.outputs.append(passage.output)
+        group.outputs.append(request.output)
         self._limit[slot] = min(positions + 1, self._draws.shape[1])
         self._entered.append(slot)
 
-    def remove(self, row: int) -> Passage | None:
+    def remove(self, row: int) -> AuthoredRequest | None:
         """End the request in a row; returns it with its whole record, None for a row without."""
         slot = self._slot_of_row.pop(row, None)
         if slot is None:
             return None
         if slot in self._entered:
             self._enter()
-        passage = self._passage(slot)
-        group = self._groups[passage.rule]
+        request = self._request(slot)
+        group = self._groups[request.rule]
         self._scatter(group)
-        self._passages[slot] = None
+        self._requests[slot] = None
         self._free.append(slot)
         place = group.slots.index(slot)
         del group.slots[place], group.outputs[place]
         if not group.slots:
-            del self._groups[passage.rule]
-        missing = len(passage.output) - int(self._position[slot])
+            del self._groups[request.rule]
+        missing = len(request.output) - int(self._position[slot])
         if missing > 1:
             raise EngineError(
                 f"A request in tandem ended with {missing} tokens whose author was never decided."
             )
-        passage.authors = self._written[slot, : len(passage.output)].tolist()
-        return passage
+        request.authors = self._written[slot, : len(request.output)].tolist()
+        return request
 
     def move(self, source: int, target: int) -> None:
         """Move a request to another row; what was there is gone."""
@@ -148,9 +148,9 @@ class BatchAuthors:
     def _place(self, slot: int, row: int) -> None:
         self._slot_of_row[row] = slot
         self._row[slot] = row
-        passage = self._passages[slot]
-        if passage is not None:
-            self._groups[passage.rule].rows = None
+        request = self._requests[slot]
+        if request is not None:
+            self._groups[request.rule].rows = None
 
     def _gather(self, group: _Group) -> None:
         """Let a group's state stand in its own arrays."""
@@ -240,13 +240,13 @@ class BatchAuthors:
             length = len(request.output)
             self._author[slot], self._run[slot] = walk.author, walk.run
             self._position[slot] = length
-            self._written[slot, : length + 1] = walk.authors[len(request.begun) :]
+            self._written[slot, : length + 1] = walk.authors[len(request.prefix) :]
 
     def _resumed(self, slot: int) -> Resumed:
-        passage = self._passage(slot)
-        return Resumed(passage.rule, passage.seed, passage.output, passage.begun)
+        request = self._request(slot)
+        return Resumed(request.rule, request.seed, request.output, request.prefix)
 
-    def _passage(self, slot: int) -> Passage:
-        passage = self._passages[slot]
-        assert passage is not None
-        return passage
+    def _request(self, slot: int) -> AuthoredRequest:
+        request = self._requests[slot]
+        assert request is not None
+        return request

@@ -13,9 +13,9 @@ import torch
 from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirectionality
 
 from tandem_plugin.engine.admission import tandem_argument
-from tandem_plugin.engine.board import author_board
-from tandem_plugin.engine.record import AuthorshipRecord, Passage
+from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
+from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.vocabularies import engine_rules
 
 __all__ = ["AuthorsLogitsProcessor"]
@@ -32,8 +32,8 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         record = self._rules.config.record
         self._record = AuthorshipRecord(record) if record else None
         self._rows = 0
-        self._board = author_board(vllm_config)
-        self._board.bind()
+        self._step_authors = step_authors_of(vllm_config)
+        self._step_authors.bind()
 
     def is_argmax_invariant(self) -> bool:
         return True  # apply() changes nothing
@@ -44,7 +44,7 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
     def update_state(self, batch_update: Any) -> None:
         """Follow the batch, then post the authors of the coming step. Called once a step."""
         if self._rows:
-            self._board.settle()  # the step before this one
+            self._step_authors.settle()  # the step before this one
         if batch_update is not None:
             self._rows = batch_update.batch_size
             for row in batch_update.removed:
@@ -57,20 +57,22 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
                 else:
                     self._end(target)
                     self._authors.move(source, target)
-        self._board.post(self._authors.next_authors(self._rows) if self._rows else None)
+        self._step_authors.post(self._authors.next_authors(self._rows) if self._rows else None)
 
     def _begin(self, row: int, params: Any, prompt: list[int] | None, output: list[int]) -> None:
         self._end(row)
-        asked = self._rules.for_request(tandem_argument(params))
-        if asked is None:
+        resolved = self._rules.for_request(tandem_argument(params))
+        if resolved is None:
             return
         positions = self._max_model_len - len(prompt or [])
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
-        passage = Passage(asked.rule, asked.seed, output, begun=asked.begun(prompt or []))
-        self._authors.add(row, passage, positions)
+        request = AuthoredRequest(
+            resolved.rule, resolved.seed, output, prefix=resolved.prefix(prompt or [])
+        )
+        self._authors.add(row, request, positions)
 
     def _end(self, row: int) -> None:
-        passage = self._authors.remove(row)
-        if passage is not None and self._record is not None and passage.output:
-            self._record.write(passage)
+        request = self._authors.remove(row)
+        if request is not None and self._record is not None and request.output:
+            self._record.write(request)

@@ -19,27 +19,27 @@ from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule
 
-__all__ = ["DeviceAuthors", "Residence"]
+__all__ = ["DeviceAuthors", "SlotRequest"]
 
 
 @dataclass(slots=True)
-class Residence:
-    """A request in tandem and the slot it lives in."""
+class SlotRequest:
+    """A request in tandem and the slot it is in."""
 
     rule: Rule
     seed: int
     slot: int
-    begun: Sequence[int] = ()
+    prefix: Sequence[int] = ()
     """How the response began, in an earlier request under the same seed."""
     author: bool = True
-    """Who writes the first token of its stay, once its state is written; true = senior."""
+    """Who writes its first token in this slot, once its state is written; true = senior."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entered:
     """A request that entered a slot and has no state there yet."""
 
-    residence: Residence
+    slot_request: SlotRequest
     request: Resumed
     limit: int
     """How many draws it may need."""
@@ -102,14 +102,14 @@ class DeviceAuthors:
         seed: int,
         output: list[int],
         positions: int,
-        begun: Sequence[int] = (),
-    ) -> Residence:
+        prefix: Sequence[int] = (),
+    ) -> SlotRequest:
         """Let a request enter a slot, new or resumed: its state is replayed from its tokens.
 
         That is done for all that enter at once, in :meth:`write_staged`.
 
         output: what the request has written so far. positions: how many tokens of output it can
-        have. begun: how the response began, in an earlier request under the same seed. Draws and
+        have. prefix: how the response began, in an earlier request under the same seed. Draws and
         record of the slot begin where the output does.
         """
         limit = min(positions, self._positions - 1) + 1
@@ -122,20 +122,20 @@ class DeviceAuthors:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
         group.members.add(slot)
         group.mask = None
-        residence = Residence(rule, seed, slot, begun)
-        self._entered[slot] = _Entered(residence, Resumed(rule, seed, output, begun), limit)
-        return residence
+        slot_request = SlotRequest(rule, seed, slot, prefix)
+        self._entered[slot] = _Entered(slot_request, Resumed(rule, seed, output, prefix), limit)
+        return slot_request
 
-    def remove(self, residence: Residence) -> None:
+    def remove(self, slot_request: SlotRequest) -> None:
         """Let a request leave its slot."""
-        self._entered.pop(residence.slot, None)
+        self._entered.pop(slot_request.slot, None)
         # The senior's, unless another one enters.
-        self._staged[residence.slot] = (True, 0, residence.slot * self._positions)
-        group = self._groups[residence.rule]
-        group.members.discard(residence.slot)
+        self._staged[slot_request.slot] = (True, 0, slot_request.slot * self._positions)
+        group = self._groups[slot_request.rule]
+        group.members.discard(slot_request.slot)
         group.mask = None
         if not group.members:
-            del self._groups[residence.rule]
+            del self._groups[slot_request.rule]
 
     def write_staged(self) -> None:
         """Write the state of the requests that entered since the last call to the device."""
@@ -156,18 +156,18 @@ class DeviceAuthors:
         if not entered:
             return
         requests = [one.request for one in entered]
-        slots = [one.residence.slot for one in entered]
+        slots = [one.slot_request.slot for one in entered]
         limits = [one.limit for one in entered]
         rows = [self._draws_host[slot, :limit] for slot, limit in zip(slots, limits, strict=True)]
         fill_draws(rows, requests)
         walks = walk_all(requests)
         for one, walk in zip(entered, walks, strict=True):
-            slot, length = one.residence.slot, len(one.request.output)
-            one.residence.author = walk.author
+            slot, length = one.slot_request.slot, len(one.request.output)
+            one.slot_request.author = walk.author
             self._staged[slot] = (walk.author, walk.run, slot * self._positions + length)
         if self._record is not None:
-            begun = [len(request.begun) for request in requests]
-            written = [walk.authors[n:-1] for n, walk in zip(begun, walks, strict=True)]
+            lengths = [len(request.prefix) for request in requests]
+            written = [walk.authors[n:-1] for n, walk in zip(lengths, walks, strict=True)]
             self._write_record(self._record, slots, written)
 
     def _write_record(
@@ -233,13 +233,13 @@ class DeviceAuthors:
             chosen_run = torch.where(ours, next_run, chosen_run)
         return chosen_author, chosen_run
 
-    def recorded(self, residence: Residence, length: int) -> list[bool]:
+    def recorded(self, slot_request: SlotRequest, length: int) -> list[bool]:
         """Who wrote the first ``length`` tokens of a request, from the engine's own state.
 
         Waits for the device. Only where ``record`` was asked for.
         """
         assert self._record is not None
-        first = residence.slot * self._positions
+        first = slot_request.slot * self._positions
         return [bool(author) for author in self._record[first : first + length].tolist()]
 
     def _mask_of(self, group: _Group) -> torch.Tensor:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import torch
 
 from tandem_plugin.engine.admission import tandem_argument
-from tandem_plugin.engine.record import AuthorshipRecord, Passage
-from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, Residence
+from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
 from tandem_plugin.engine.vocabularies import engine_rules
 
 __all__ = ["AuthorsState"]
@@ -40,10 +40,10 @@ class AuthorsState:
         # Rounds of several tokens write behind a response's end, the one that reaches it and, with
         # asynchronous scheduling, the next; these tokens are dropped, but recorded.
         self._ahead = 2 * (drafts + 1) if drafts else 0
-        self._residences: dict[str, Residence] = {}
+        self._slot_requests: dict[str, SlotRequest] = {}
         self._prompt_lengths: dict[str, int] = {}
         self._req_states: Any = None
-        model.tandem_board.bind()
+        model.tandem_step_authors.bind()
 
     @cached_property
     def _authors(self) -> DeviceAuthors:
@@ -64,33 +64,33 @@ class AuthorsState:
         params = new_req_data.sampling_params
         argument = tandem_argument(params) if params else None
         # Requests that must say something were refused at the door; vLLM's own warm-up has none.
-        asked = None if argument is None else self._rules.for_request(argument)
-        if asked is None:
+        resolved = None if argument is None else self._rules.for_request(argument)
+        if resolved is None:
             return
         prompt = new_req_data.prompt_token_ids  # NewRequestData.prompt_len: from 0.29
         output = list(new_req_data.prefill_token_ids[len(prompt) :])
         positions = self.max_model_len - len(prompt)
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
-        self._residences[new_req_data.req_id] = self._authors.add(
+        self._slot_requests[new_req_data.req_id] = self._authors.add(
             req_index,
-            asked.rule,
-            asked.seed,
+            resolved.rule,
+            resolved.seed,
             output,
             positions + self._ahead,
-            asked.begun(prompt),
+            resolved.prefix(prompt),
         )
         self._prompt_lengths[new_req_data.req_id] = len(prompt)
 
     def remove_request(self, req_id: str) -> None:
         super().remove_request(req_id)  # type: ignore[misc]
-        residence = self._residences.pop(req_id, None)
-        if residence is None:
+        slot_request = self._slot_requests.pop(req_id, None)
+        if slot_request is None:
             return
         prompt_length = self._prompt_lengths.pop(req_id)
         if self._record is not None:
-            self._write_record(residence, prompt_length)
-        self._authors.remove(residence)
+            self._write_record(slot_request, prompt_length)
+        self._authors.remove(slot_request)
 
     def apply_staged_writes(self) -> None:
         super().apply_staged_writes()  # type: ignore[misc]
@@ -101,30 +101,30 @@ class AuthorsState:
         self._req_states = req_states
         slots = input_batch.idx_mapping
         in_tandem = self._authors.any_in_tandem
-        self.model.tandem_board.post(self._authors.of(slots) if in_tandem else None)
+        self.model.tandem_step_authors.post(self._authors.of(slots) if in_tandem else None)
         return super().prepare_inputs(input_batch, req_states)  # type: ignore[misc]
 
     def postprocess_state(
         self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, *rest: Any, **options: Any
     ) -> None:
-        self.model.tandem_board.settle()
+        self.model.tandem_step_authors.settle()
         super().postprocess_state(idx_mapping, num_sampled, *rest, **options)  # type: ignore[misc]
         last_tokens = self._req_states.last_sampled_tokens[:, 0]
         self._authors.advance(idx_mapping, num_sampled, last_tokens)
 
-    def _write_record(self, residence: Residence, prompt_length: int) -> None:
-        slot, states = residence.slot, self._req_states
+    def _write_record(self, slot_request: SlotRequest, prompt_length: int) -> None:
+        slot, states = slot_request.slot, self._req_states
         if states is None:  # it left before any step
             return
         total = int(states.total_len.gpu[slot])
         output = states.all_token_ids.gpu[slot, prompt_length:total].tolist()
         if output:
-            authors = self._authors.recorded(residence, len(output))
-            begun = list(residence.begun)
-            passage = Passage(residence.rule, residence.seed, output, authors, begun)
-            self._record.write(passage, self._further(residence))  # type: ignore[union-attr]
+            authors = self._authors.recorded(slot_request, len(output))
+            prefix = list(slot_request.prefix)
+            request = AuthoredRequest(slot_request.rule, slot_request.seed, output, authors, prefix)
+            self._record.write(request, self._further(slot_request))  # type: ignore[union-attr]
 
-    def _further(self, residence: Residence) -> dict[str, Any]:
+    def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
         """Further fields of a request's record."""
         return {}
 

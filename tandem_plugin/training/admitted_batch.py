@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.training.rows import Row
 
-__all__ = ["Admitted"]
+__all__ = ["AdmittedBatch"]
 
 
-class Admitted:
+class AdmittedBatch:
     """The masks of the batch that was checked last, by its rows' names."""
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:

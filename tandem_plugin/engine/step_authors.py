@@ -1,4 +1,4 @@
-"""The author board: where a runner's binding leaves the authors of a step for the model to take."""
+"""The authors of a step: where a runner's binding leaves them for the model to take."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import EngineError
 
-__all__ = ["AuthorBoard", "Authors", "author_board"]
+__all__ = ["Authors", "StepAuthors", "step_authors_of"]
 
 Authors: TypeAlias = "NDArray[np.bool_] | torch.Tensor"
 """bool ``[rows]``, true = senior: on the host (NumPy), or on the device where the host cannot know.
 """
 
 
-class AuthorBoard:
+class StepAuthors:
     """The authors of the rows of the next step that samples.
 
     The runner's binding posts once a step, before the forward pass; the first ``compute_logits``
@@ -32,7 +32,7 @@ class AuthorBoard:
         self._authors: Authors | None = None
 
     def bind(self) -> None:
-        """Say that a runner's binding will post to this board."""
+        """Say that a runner's binding will post authors here."""
         self.bound = True
 
     def post(self, authors: Authors | None) -> None:
@@ -78,10 +78,10 @@ class AuthorBoard:
         return authors
 
 
-_boards: WeakValueDictionary[str, AuthorBoard] = WeakValueDictionary()
-"""Weakly: a board lives as long as the model and the runner's binding that share it."""
+_step_authors: WeakValueDictionary[str, StepAuthors] = WeakValueDictionary()
+"""Weakly: each lives as long as the model and the runner's binding that share it."""
 
 
-def author_board(vllm_config: Any) -> AuthorBoard:
-    """The board of one engine in this process: runner and model find each other through it."""
-    return _boards.setdefault(vllm_config.instance_id, AuthorBoard())
+def step_authors_of(vllm_config: Any) -> StepAuthors:
+    """Those of one engine in this process: runner and model find each other through them."""
+    return _step_authors.setdefault(vllm_config.instance_id, StepAuthors())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-__all__ = ["Drafted"]
+__all__ = ["DraftStats"]
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class DraftStats:
     """What became of the drafts of a request or of an engine, in tandem alone."""
 
     rounds: int = 0
@@ -30,25 +30,25 @@ class Drafted:
         return self.senior_accepted / self.senior_drafts if self.senior_drafts else float("nan")
 
     @property
-    def tokens_a_round(self) -> float:
+    def tokens_per_round(self) -> float:
         """Tokens a forward pass of the senior; not a number without rounds."""
         return self.tokens / self.rounds if self.rounds else float("nan")
 
     @property
-    def forwards_a_token(self) -> float:
+    def forwards_per_token(self) -> float:
         """Forward passes of both models a token; not a number without tokens.
 
         Prompts, and rounds that write a token without drafts, are left out.
         """
         return (self.rounds + self.drafts) / self.tokens if self.tokens else float("nan")
 
-    def since(self, earlier: Drafted) -> Drafted:
+    def since(self, earlier: DraftStats) -> DraftStats:
         """What came on top of an engine's earlier counters: all, where it was started anew."""
         more = {name: count - getattr(earlier, name) for name, count in self.to_row().items()}
-        return self if min(more.values()) < 0 else Drafted(**more)
+        return self if min(more.values()) < 0 else DraftStats(**more)
 
-    def __add__(self, other: Drafted) -> Drafted:
-        return Drafted(**{name: n + getattr(other, name) for name, n in self.to_row().items()})
+    def __add__(self, other: DraftStats) -> DraftStats:
+        return DraftStats(**{name: n + getattr(other, name) for name, n in self.to_row().items()})
 
     def to_row(self) -> dict[str, int]:
         """The counters, for JSON."""

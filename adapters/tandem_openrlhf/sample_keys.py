@@ -12,17 +12,25 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.validation import Answerer
 
-__all__ = ["PLACE", "Numbering", "Place", "PlacingEngine", "placed", "taken_place", "without_place"]
+__all__ = [
+    "SAMPLE_KEY",
+    "KeyedEngine",
+    "Numbering",
+    "SampleKey",
+    "keyed",
+    "taken_key",
+    "without_key",
+]
 
-PLACE = "tandem_place"
-"""The key of ``SamplingParams.extra_args`` under which a prompt's place travels to the engine."""
+SAMPLE_KEY = "tandem_sample_key"
+"""The name in ``SamplingParams.extra_args`` under which a prompt's key travels to the engine."""
 
 Phase = Literal["training", "validation"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One response's place: the phase, the prompt's number in it, and the sample's in the prompt.
+class SampleKey:
+    """A sample's key: the phase, the prompt's number in it, and the sample's in the prompt.
 
     step: the trainer's step for schedules that depend on it. by_team: whether senior and junior
     write it together, as in training always; otherwise the senior answers alone.
@@ -61,7 +69,7 @@ class Numbering:
             self.validates = None
 
     def take(self, count: int) -> Iterator[dict[str, Any]]:
-        """The places of the next ``count`` prompts, as they travel."""
+        """The keys of the next ``count`` prompts, as they travel."""
         if self.validates is not None:
             phase, first = "validation", self.next_validation
             self.next_validation += count
@@ -78,44 +86,44 @@ class Numbering:
             }
 
 
-class PlacingEngine:
-    """Stands before an OpenRLHF rollout actor's handle: adds the next place to every prompt's call.
+class KeyedEngine:
+    """Stands before an OpenRLHF rollout actor's handle: adds the next key to every prompt's call.
 
-    places: shared by the engines of one dispatch, which calls them in the order of its prompts.
+    keys: shared by the engines of one dispatch, which calls them in the order of its prompts.
     """
 
-    def __init__(self, engine: Any, places: Iterator[dict[str, Any]]) -> None:
+    def __init__(self, engine: Any, keys: Iterator[dict[str, Any]]) -> None:
         self._engine = engine
-        self._places = places
+        self._keys = keys
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     @property
     def generate_responses(self) -> Any:
-        """The method's handle, whose ``remote`` takes a place on its way."""
-        return _Placing(self._engine.generate_responses, self._places)
+        """The method's handle, whose ``remote`` takes a key on its way."""
+        return _Keyed(self._engine.generate_responses, self._keys)
 
 
 @dataclass(frozen=True, slots=True)
-class _Placing:
+class _Keyed:
     method: Any
-    places: Iterator[dict[str, Any]]
+    keys: Iterator[dict[str, Any]]
 
     def remote(self, *, sampling_params: Any, **arguments: Any) -> Any:
         own = copy.copy(sampling_params)  # one object serves all prompts of a dispatch
-        own.extra_args = {**(sampling_params.extra_args or {}), PLACE: next(self.places)}
+        own.extra_args = {**(sampling_params.extra_args or {}), SAMPLE_KEY: next(self.keys)}
         return self.method.remote(sampling_params=own, **arguments)
 
 
-def taken_place(sampling_params: Any) -> Place:
-    """The place of the next response to the prompt that these sampling parameters came with.
+def taken_key(sampling_params: Any) -> SampleKey:
+    """The key of the next response to the prompt that these sampling parameters came with.
 
     Every call takes another sample of the prompt. Raises :class:`EngineError` where the prompt came
-    without a place: the process that sent it had no active adapter.
+    without a key: the process that sent it had no active adapter.
     """
     extra: Mapping[str, Any] = sampling_params.extra_args or {}
-    travelled = extra.get(PLACE)
+    travelled = extra.get(SAMPLE_KEY)
     if travelled is None:
         raise EngineError(
             "A prompt arrived that says nothing about tandem: the adapter is active in the process "
@@ -125,14 +133,14 @@ def taken_place(sampling_params: Any) -> Place:
     sample = travelled["taken"]
     travelled["taken"] = sample + 1
     names = ("phase", "prompt", "step", "by_team")
-    return Place(sample=sample, **{name: travelled[name] for name in names})
+    return SampleKey(sample=sample, **{name: travelled[name] for name in names})
 
 
-def without_place(extra_args: Mapping[str, Any] | None) -> dict[str, Any]:
+def without_key(extra_args: Mapping[str, Any] | None) -> dict[str, Any]:
     """The extra arguments that are left for the engine."""
-    return {name: value for name, value in (extra_args or {}).items() if name != PLACE}
+    return {name: value for name, value in (extra_args or {}).items() if name != SAMPLE_KEY}
 
 
-def placed(engines: Sequence[Any], places: Iterator[dict[str, Any]]) -> list[PlacingEngine]:
-    """The engines of a dispatch, sharing its places."""
-    return [PlacingEngine(engine, places) for engine in engines]
+def keyed(engines: Sequence[Any], keys: Iterator[dict[str, Any]]) -> list[KeyedEngine]:
+    """The engines of a dispatch, sharing its keys."""
+    return [KeyedEngine(engine, keys) for engine in engines]

@@ -69,25 +69,25 @@ def authored_text(
 
 
 def _units(tokens: Iterable[bytes]) -> Iterator[_Unit]:
-    pending, begun, last = b"", 0, -1
+    pending, start, last = b"", 0, -1
     for i, token in enumerate(tokens):
         last = i
         if not token:
             continue
         if pending and not _goes_on(pending, token):
-            yield _Unit(pending.decode("utf-8", "replace"), begun, i - 1)
+            yield _Unit(pending.decode("utf-8", "replace"), start, i - 1)
             pending = b""
         text, read = codecs.utf_8_decode(pending + token, "replace", False)
         if pending and text:
-            yield _Unit(text[0], begun, i)
+            yield _Unit(text[0], start, i)
             text = text[1:]
         if text:
             yield _Unit(text, i, i)
         if read or not pending:
-            begun = i
+            start = i
         pending = (pending + token)[read:]
     if pending:
-        yield _Unit(pending.decode("utf-8", "replace"), begun, last)
+        yield _Unit(pending.decode("utf-8", "replace"), start, last)
 
 
 def _goes_on(pending: bytes, token: bytes) -> bool:

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandem_plugin import RequestError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.engine.tandem_params import SeedSource, resolve_requests
+from tandem_plugin.seeds import derive_seed
+
+
+@pytest.fixture
+def rules(byte_level: Vocabulary) -> TandemRules:
+    return TandemRules(TandemConfig.from_mapping({"p": 0.4}), byte_level)
+
+
+def seeds_of(resolved: list[Any]) -> list[int | None]:
+    return [None if one is None else one.seed for one in resolved]
+
+
+def test_requests_without_a_seed_get_fresh_ones(rules: TandemRules):
+    resolved = resolve_requests(rules, None, 50, SeedSource(None)) + resolve_requests(
+        rules, {"p": 1}, 50, SeedSource(None)
+    )
+    assert len(set(seeds_of(resolved))) == 100
+
+
+def test_seeded_settings_give_the_same_seeds_in_every_run(rules: TandemRules):
+    def run() -> list[int | None]:
+        seeds = SeedSource(3)
+        return seeds_of(
+            resolve_requests(rules, None, 2, seeds)
+            + resolve_requests(rules, [None, 9, {}], 3, seeds)
+        )
+
+    assert run() == [*(derive_seed(3, "request", i) for i in (0, 1, 2)), 9, run()[4]]
+    assert run() == run()
+
+
+def test_one_seed_is_the_first_prompts_and_gives_the_others_theirs(rules: TandemRules):
+    expected = [7, derive_seed(7, "prompt", 1), derive_seed(7, "prompt", 2)]
+    assert seeds_of(resolve_requests(rules, 7, 3, SeedSource(None))) == expected
+    assert seeds_of(resolve_requests(rules, {"seed": 7}, 3, SeedSource(None))) == expected
+    assert seeds_of(resolve_requests(rules, [7, 7, 7], 3, SeedSource(None))) == [7, 7, 7]
+
+
+def test_each_may_ask_for_its_own_rule(rules: TandemRules):
+    resolved = resolve_requests(
+        rules, [{"p": 0.9}, None, "off", {"schedule": "off"}], 4, SeedSource(1)
+    )
+    assert resolved[0] is not None
+    assert resolved[1] is not None
+    assert (resolved[0].rule.settings()["p"], resolved[1].rule.settings()["p"]) == (0.9, 0.4)
+    assert resolved[2:] == [None, None]
+
+
+def test_prompts_of_one_request_share_the_length_of_the_prompt(rules: TandemRules):
+    resolved = resolve_requests(rules, {"seed": 7, "prompt_length": 2}, 2, SeedSource(None))
+    assert seeds_of(resolved) == [7, derive_seed(7, "prompt", 1)]
+    assert [one.prefix([4, 5, 6]) for one in resolved if one is not None] == [[6], [6]]
+
+
+@pytest.mark.parametrize(
+    ("tandem_params", "said"),
+    [
+        ([1], "1 tandem requests came with 2 prompts"),
+        (-1, "out of range"),
+        ({"p": 3}, "p=3 is not a probability"),
+        ("maybe", "is not an integer"),
+    ],
+)
+def test_wrong_parameters_are_refused(rules: TandemRules, tandem_params: Any, said: str):
+    with pytest.raises(RequestError, match=said):
+        resolve_requests(rules, tandem_params, 2, SeedSource(None))
