@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,19 +122,23 @@ def trainer() -> Any:
     return module.ActorPPOTrainer
 
 
+@pytest.fixture
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a stand-in for Ray was asked to wait for."""
+    waited: list[Any] = []
+    ray = SimpleNamespace(get=lambda references: waited.extend(references))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return waited
+
+
 def stepped(mask: list[int], tokens: float, rows: float) -> Any:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    info = {
-        "dp_size": 2,
-        "batch_num_tokens": torch.tensor(tokens),
-        "global_batch_size": torch.tensor(rows),
-    }
-    experience = SimpleNamespace(action_mask=torch.tensor([mask]))
+    info = {"dp_size": 2, "batch_num_tokens": tokens, "global_batch_size": rows}
+    experience = SimpleNamespace(action_mask=np.array([mask]))
     return trainer()("strategy").training_step(experience, 0.0, 0, info)
 
 
+@pytest.mark.usefixtures("asked_for")
 def test_step_without_a_trained_token_loses_nothing_and_divides_by_nothing() -> None:
-    pytest.importorskip("ray", reason="Ray is not installed")
     status = stepped([0, 0], 0.0, 0.0)
     assert status["metrics"]["policy_loss"] == 0
     assert 0 < status["num_action_tokens"] < 1e-20
@@ -142,9 +147,16 @@ def test_step_without_a_trained_token_loses_nothing_and_divides_by_nothing() -> 
     assert status["num_action_tokens"] == 2
 
 
-def test_part_of_a_trainer_that_is_not_tandems_stops_it() -> None:
-    pytest.importorskip("ray", reason="Ray is not installed")
+def test_trainer_meets_its_engines_before_it_opens_the_group_for_weights(
+    asked_for: list[Any],
+) -> None:
+    engine = SimpleNamespace(get_num_unfinished_requests=SimpleNamespace(remote=lambda: "alive"))
+    assert trainer()("strategy", vllm_engines=[engine]).vllm_engines == [engine]
+    assert asked_for == ["alive"]
 
+
+@pytest.mark.usefixtures("asked_for")
+def test_part_of_a_trainer_that_is_not_tandems_stops_it() -> None:
     class Derived(trainer()):  # type: ignore[misc]
         """What a user derives from the class that is in place."""
 
