@@ -189,7 +189,7 @@ def _unwrapped(text: str) -> str:
     for _ in range(8):
         text = text.strip()
         if not text.endswith(("a.m.", "p.m.", "\\ldots")):
-            text = text.rstrip(".,;:").strip()
+            text = text.rstrip(".,;:\\").strip()
         match = _WRAPPER.match(text)
         inner = _braced(text, match.end() if match else 0)
         if inner is None:
