@@ -77,9 +77,9 @@ def _solved(sides: list[Node], signs: list[str]) -> Node | None:
     name, low, high, brackets = sides[place], Node("neg", (INFINITY,)), INFINITY, "()"
     if signs == ["\\ne"]:
         return Node("solved", (name, Node("minus", (Node("reals"), Node("set", (sides[1],))))))
-    for sign, bound in zip(signs, sides[:1] + sides[2:] if place else sides[1:], strict=True):
-        is_upper = (sign in ("<", "\\le")) is (place == 0 or bound is sides[-1])
-        if is_upper:
+    bounds = [side for n, side in enumerate(sides) if n != place]
+    for n, (sign, bound) in enumerate(zip(signs, bounds, strict=True)):
+        if (sign in ("<", "\\le")) is (place == 0 or n == 1):
             high, brackets = bound, brackets[0] + ("]" if "e" in sign else ")")
         else:
             low, brackets = bound, ("[" if "e" in sign else "(") + brackets[1]
