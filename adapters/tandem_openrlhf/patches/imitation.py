@@ -132,11 +132,16 @@ def _summed(strategy: Any) -> Callable[[list[float]], list[float]]:
 @contextmanager
 def _replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
     """Let an object's own method be ``wrapper(method, ...)`` within."""
-    setattr(owner, name, functools.partial(wrapper, getattr(owner, name)))
+    is_own = name in vars(owner)  # not its class's
+    method = getattr(owner, name)
+    setattr(owner, name, functools.partial(wrapper, method))
     try:
         yield
     finally:
-        delattr(owner, name)
+        if is_own:
+            setattr(owner, name, method)
+        else:
+            delattr(owner, name)
 
 
 PATCHES: tuple[tuple[str, Patch], ...] = (
