@@ -65,7 +65,7 @@ class ToyTrainer:
         losses = [self.losses(one, a) for one, a in zip(samples, advantages(samples), strict=True)]
         loss = torch.cat(losses).mean()
         loss.backward()
-        return {"loss": float(loss)}
+        return {"loss": float(loss.detach())}
 
     def losses(self, sample: Sample, advantage: float) -> torch.Tensor:
         ids = torch.tensor([[*sample.prompt_ids, *sample.response_ids]])
