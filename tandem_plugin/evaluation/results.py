@@ -118,6 +118,8 @@ def read_summary(path: Path) -> Summary:
     """A run's summary; raises :class:`EvaluationError` for a file that is none."""
     try:
         content = parse_json(read_file(path))
+        # An escaped half of a surrogate pair is legal JSON, and text that no table can hold.
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (OSError, ValueError) as error:
         raise EvaluationError(f"The result {str(path)!r} cannot be read: {error}.") from error
     if not isinstance(content, dict) or content.get("kind") not in KINDS:

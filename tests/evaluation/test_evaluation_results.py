@@ -111,6 +111,13 @@ def test_summary_is_read_as_written(tmp_path: Path):
     assert found.content["versions"] == versions()
 
 
+def test_summary_with_half_a_surrogate_pair_is_refused(tmp_path: Path):
+    path = tmp_path / "summary.json"
+    path.write_text('{"kind": "solo", "senior": {"name": "\\ud800"}}')
+    with pytest.raises(EvaluationError, match="surrogates not allowed"):
+        read_summary(path)
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ".hidden", "", "a\nb"])
 def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str):
     content = {
