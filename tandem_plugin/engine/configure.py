@@ -37,7 +37,8 @@ _TRAINER_OF = {
 
 _MEND = {
     "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it, and that the run was started by "
-    "python -m verl.trainer.main_ppo",
+    "python -m verl.trainer.main_ppo (verl's experimental fully_async_policy does not go with "
+    "tandem)",
     "OpenRLHF": "that the run was started by python -m tandem_openrlhf.train_ppo_ray",
 }
 
