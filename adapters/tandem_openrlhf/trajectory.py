@@ -102,10 +102,11 @@ class TandemEngine:
         output = await self._engine.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
-        self.calls += [
-            Call(sample_seed(seed, sample.index), sent, sample.token_ids)
-            for sample in output.outputs
-        ]
+        if self._rule is not None:
+            self.calls += [
+                Call(self._rule, sample_seed(seed, sample.index), sent, sample.token_ids)
+                for sample in output.outputs
+            ]
         return output
 
 
@@ -135,7 +136,7 @@ def narrowed(response: Mapping[str, Any], engine: TandemEngine) -> dict[str, Any
                 f"{len(tokens)} tokens. Ranges lie within it and do not run backwards."
             )
         trained[start:stop] = True
-    authored = author_response(engine.rule, engine.calls, (), tokens, trained)
+    authored = author_response(engine.calls, (), tokens, trained)
     senior = trained & authored.senior
     log_probs = response.get("rollout_log_probs")
     if log_probs is not None:

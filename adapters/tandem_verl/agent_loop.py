@@ -56,7 +56,7 @@ class Trajectory:
         if self.rule is None:
             return
         authored = author_response(
-            self.rule, calls, output.prompt_ids, output.response_ids, output.response_mask
+            calls, output.prompt_ids, output.response_ids, output.response_mask
         )
         trained = np.array(output.response_mask).astype(np.bool_)
         if self.imitates:
@@ -114,8 +114,9 @@ class TandemClient:
             sampling_params={**sampling_params, "extra_args": extra},
             **options,
         )
-        seed = self._trajectory.seed_of_call(call)
-        self.calls.append(Call(seed, sent, output.token_ids))
+        if (rule := self._trajectory.rule) is not None:
+            seed = self._trajectory.seed_of_call(call)
+            self.calls.append(Call(rule, seed, sent, output.token_ids))
         return output
 
 

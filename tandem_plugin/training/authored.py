@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import Rule
 from tandem_plugin.training.attribution import Stretch, trained_stops
+from tandem_plugin.training.replaying import replay_each
 
 __all__ = ["AuthoredResponse", "Call", "author_response"]
 
@@ -20,16 +21,18 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Call:
-    """One generate call of a trajectory: its tandem seed, what was sent and what came back.
+    """One generate call of a trajectory: its rule and tandem seed, what was sent, what came back.
 
     prompt_ids, token_ids: int64 ``[length]``, copied from any sequence of integers.
     """
 
+    rule: Rule
     seed: int
     prompt_ids: Ids
     token_ids: Ids
 
-    def __init__(self, seed: int, prompt_ids: ArrayLike, token_ids: ArrayLike) -> None:
+    def __init__(self, rule: Rule, seed: int, prompt_ids: ArrayLike, token_ids: ArrayLike) -> None:
+        object.__setattr__(self, "rule", rule)
         object.__setattr__(self, "seed", seed)
         object.__setattr__(self, "prompt_ids", np.array(prompt_ids, dtype=np.int64))
         object.__setattr__(self, "token_ids", np.array(token_ids, dtype=np.int64))
@@ -60,7 +63,6 @@ class _Part:
 
 
 def author_response(
-    rule: Rule,
     calls: Sequence[Call],
     prompt_ids: ArrayLike,
     response_ids: ArrayLike,
@@ -87,7 +89,7 @@ def author_response(
     trained = np.concatenate([np.zeros(len(prompt), dtype=np.bool_), trained])
     candidates = [(call, stretch) for call in calls if (stretch := _stretch(call, text))]
     _check_explained(trained, candidates, len(calls), len(prompt))
-    parts = _parts(rule, candidates, trained)
+    parts = _parts(candidates, trained)
     _check_unambiguous(trained, parts, len(calls), len(prompt))
     chosen = _explanation(trained, parts)
     if chosen and chosen[0].start < len(prompt):
@@ -116,9 +118,7 @@ def _stretch(call: Call, text: Ids) -> Stretch | None:
     return Stretch(start, start + agreeing) if agreeing else None
 
 
-def _parts(
-    rule: Rule, candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_]
-) -> list[_Part]:
+def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_]) -> list[_Part]:
     """What each call may have written, of those that may have written anything trained."""
     stops = trained_stops([stretch for _, stretch in candidates], trained)
     found = [
@@ -126,13 +126,12 @@ def _parts(
         for (call, stretch), stop in zip(candidates, stops, strict=True)
         if stop > stretch.start
     ]
-    replayed = rule.replay_batch(
-        [call.token_ids[: stop - start] for call, start, stop in found],
-        [call.seed for call, _, _ in found],
+    replayed = replay_each(
+        [(call.rule, call.token_ids[: stop - start], call.seed) for call, start, stop in found]
     )
     return [
-        _Part(call.seed, start, stop, authorship.senior)
-        for (call, start, stop), authorship in zip(found, replayed, strict=True)
+        _Part(call.seed, start, stop, senior)
+        for (call, start, stop), senior in zip(found, replayed, strict=True)
     ]
 
 

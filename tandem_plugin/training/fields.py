@@ -4,6 +4,7 @@ __all__ = [
     "AUTHORSHIP",
     "COLUMNS",
     "ERROR",
+    "FACTS",
     "FINGERPRINT",
     "GRADED",
     "JUNIOR_MASK",
@@ -17,6 +18,9 @@ AUTHORSHIP = "authorship"
 """One 0 or 1 a response token: 1 where the senior is the author; 0 for the junior's tokens and for
 those outside all segments: tool outputs, and what the loop keeps of a call but does not train after
 the call's last trained token."""
+
+FACTS = "tandem"
+"""What a response says of its authorship: :class:`tandem_plugin.training.facts.Facts`."""
 
 JUNIOR_MASK = "junior_mask"
 """One 0 or 1 a response token: 1 where the loop would train on a token that is the junior's. Only

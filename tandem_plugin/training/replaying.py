@@ -1,4 +1,4 @@
-"""Replay of the rows of a trainer's batch."""
+"""Replay of calls, whatever their rules, and of the rows of a trainer's batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.rows import Row
 
-__all__ = ["replay_rows"]
+__all__ = ["replay_each", "replay_rows"]
+
+
+def replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.bool_]]:
+    """The authorship of each call's tokens, by its own rule and seed; those of a rule at once."""
+    found: dict[int, NDArray[np.bool_]] = {}
+    of_rule: dict[str, list[int]] = {}
+    for number, (rule, _, _) in enumerate(calls):
+        of_rule.setdefault(rule.fingerprint, []).append(number)
+    for numbers in of_rule.values():
+        rule = calls[numbers[0]][0]
+        replayed = rule.replay_batch(
+            [calls[number][1] for number in numbers], [calls[number][2] for number in numbers]
+        )
+        found |= zip(numbers, (authorship.senior for authorship in replayed), strict=True)
+    return [found[number] for number in range(len(calls))]
 
 
 def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool_]]:
@@ -22,12 +38,10 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
     segments. Raises :class:`AuthorshipError` for segments that do not lie in the response, one
     after the other.
     """
-    found = [np.zeros(len(row.response_ids), dtype=np.bool_) for row in rows]
-    by_rule: dict[str, tuple[Rule, list[tuple[int, int, int, int]]]] = {}
+    segments: list[tuple[int, int, int]] = []
+    calls: list[tuple[Rule, TokenIds, int]] = []
     for number, row in enumerate(rows):
-        rule = rules.of(row.settings)
-        segments = by_rule.setdefault(rule.fingerprint, (rule, []))[1]
-        done = 0
+        rule, done = rules.of(row.settings), 0
         for seed, start, stop in row.segments:
             if not done <= start < stop <= len(row.response_ids):
                 raise AuthorshipError(
@@ -35,13 +49,10 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
                     f"whose tokens are from {start} to {stop}, where those before end at {done}: "
                     "something between the agent loop and the trainer changed them."
                 )
-            segments.append((number, seed, start, stop))
+            segments.append((number, start, stop))
+            calls.append((rule, row.response_ids[start:stop], seed))
             done = stop
-    for rule, segments in by_rule.values():
-        replayed = rule.replay_batch(
-            [rows[number].response_ids[start:stop] for number, _, start, stop in segments],
-            [seed for _, seed, _, _ in segments],
-        )
-        for (number, _, start, stop), authorship in zip(segments, replayed, strict=True):
-            found[number][start:stop] = authorship.senior
+    found = [np.zeros(len(row.response_ids), dtype=np.bool_) for row in rows]
+    for (number, start, stop), senior in zip(segments, replay_each(calls), strict=True):
+        found[number][start:stop] = senior
     return found

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Row"]
+from tandem_plugin.training.facts import Facts
+
+__all__ = ["Row", "row_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One response of a batch. Arrays have the length of the response, unless something is wrong.
 
-    Fields that verl delivered without are None: it is for the checks to say so.
+    Fields that a trainer delivered without are None: it is for the checks to say so.
     """
 
     name: str
@@ -26,18 +28,18 @@ class Row:
     response_ids: NDArray[np.int64]
     response_mask: NDArray[np.bool_]
     """The tokens that are trained on."""
-    authorship: NDArray[np.bool_] | None
-    seed: int | None
-    fingerprint: str | None
-    segments: list[list[int]] = field(default_factory=list)
+    authorship: NDArray[np.bool_] | None = None
+    seed: int | None = None
+    fingerprint: str | None = None
+    segments: Sequence[Sequence[int]] = ()
     trained: NDArray[np.bool_] | None = None
     """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""
     loss_mask: NDArray[np.bool_] | None = None
-    """The mask that the loss takes its denominator from, where verl keeps one of its own."""
+    """The mask that the loss takes its denominator from, where a trainer has one for that."""
     junior_mask: NDArray[np.bool_] | None = None
-    """The junior's tokens that the senior is to imitate, in a run with ``lambda_jun`` above 0."""
+    """The junior's tokens, which the senior imitates in a run with ``lambda_jun`` above 0."""
     error: str | None = None
-    settings: dict[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""
     graded: Mapping[str, float] = field(default_factory=dict)
     """The outcome of grading, where tandem's own reward gave it: see :data:`GRADED`."""
@@ -51,7 +53,27 @@ class Row:
             "authorship": None if self.authorship is None else self.authorship.astype(int).tolist(),
             "tandem_seed": self.seed,
             "tandem_fingerprint": self.fingerprint,
-            "tandem_schedule": self.settings,
-            "tandem_segments": self.segments or nothing,
+            "tandem_schedule": None if self.settings is None else dict(self.settings),
+            "tandem_segments": [list(segment) for segment in self.segments] or nothing,
         }
         return columns
+
+
+def row_of(facts: Facts | None, **known: Any) -> Row:
+    """A response as its trainer has it, with what it said of itself; without facts, no authorship.
+
+    known: the row's fields that the trainer knows: name, group, response_ids, response_mask and
+    what else it has of them.
+    """
+    if facts is None:
+        return Row(**known)
+    told = {
+        "authorship": facts.authorship,
+        "seed": facts.seed,
+        "fingerprint": facts.fingerprint,
+        "settings": facts.settings,
+        "segments": facts.segments,
+        "trained": facts.trained_mask,
+        "junior_mask": facts.junior_mask,
+    }
+    return Row(**{**told, **known})

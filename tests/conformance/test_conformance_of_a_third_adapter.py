@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from toy_trainer import Client, Sample  # noqa: E402
 
 from tandem_plugin import AuthorshipError, ConfigError, FingerprintError, Vocabulary  # noqa: E402
 from tandem_plugin.schedules import schedule_parameters  # noqa: E402
+from tandem_plugin.training.facts import Facts  # noqa: E402
+from tandem_plugin.training.ranges import ranges_of  # noqa: E402
 
 page = adapter_of_the_page()
 VOCABULARY = Vocabulary(PIECES, "the conformance suite")
@@ -78,8 +81,8 @@ def loop_of(rollout: Rollout, number: int) -> Callable[[Client], Sample]:
 class TestThirdAdapter(HeldToTheRollouts):
     def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
         (sample,) = Trainer([rollout]).samples()
-        facts = sample.extra["tandem"]
-        return sample.mask, (facts["trained"] & ~facts["authorship"]).astype(int).tolist()
+        facts = Facts.from_wire(sample.extra["tandem"])
+        return sample.mask, facts.junior_mask.astype(int).tolist()
 
     def gradient(self, mode: str) -> Any:
         trainer = Trainer(rollouts())
@@ -125,9 +128,10 @@ def _without_facts(sample: Sample) -> None:
 
 
 def _complement(sample: Sample) -> None:
-    facts = sample.extra["tandem"]
-    facts["authorship"] = ~facts["authorship"]
-    sample.mask = (facts["trained"] & facts["authorship"]).astype(int).tolist()
+    facts = Facts.from_wire(sample.extra["tandem"])
+    facts = replace(facts, senior=tuple(ranges_of(~facts.authorship)))
+    sample.mask = facts.mask.astype(int).tolist()
+    sample.extra["tandem"] = facts.to_wire()
 
 
 def _other_tokens(sample: Sample) -> None:

@@ -40,13 +40,14 @@ class Loop:
     """(number of the call, place in its tokens) of each response token."""
     mask: list[int] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    """Under the first of the rules; :func:`under` has them under another one."""
     starts: list[int] = field(default_factory=lambda: [0])
     """Where in the text turns began."""
 
     def generate(self, tokens: list[int], context: int) -> int:
         """A call on the first tokens of the text; its number."""
         sent = [*self.prompt, *self.text[:context]]
-        self.calls.append(Call(1000 + len(self.calls), sent, tokens))
+        self.calls.append(Call(RULES[0], 1000 + len(self.calls), sent, tokens))
         return len(self.calls) - 1
 
     def keep(self, call: int, tokens: int, masked: frozenset[int]) -> None:
@@ -62,6 +63,10 @@ class Loop:
         self.text += tokens
         self.writers += [None] * len(tokens)
         self.mask += [0] * len(tokens)
+
+
+def under(rule: Rule, calls: list[Call]) -> list[Call]:
+    return [Call(rule, call.seed, call.prompt_ids, call.token_ids) for call in calls]
 
 
 @st.composite
@@ -112,7 +117,7 @@ def test_authors_are_those_of_the_calls_that_wrote_or_it_is_open_who_did(
     loop: Loop, data: st.DataObject
 ) -> None:
     rule = data.draw(st.sampled_from(RULES))
-    gathered = data.draw(st.permutations(loop.calls))
+    gathered = data.draw(st.permutations(under(rule, loop.calls)))
     begin = data.draw(st.sampled_from(loop.starts))  # where an output of its own begins
     stop = data.draw(st.integers(begin, len(loop.text)))  # what the trainer cuts off
     prompt, response = [*loop.prompt, *loop.text[:begin]], loop.text[begin:stop]
@@ -122,7 +127,7 @@ def test_authors_are_those_of_the_calls_that_wrote_or_it_is_open_who_did(
     explanations = explained((*prompt, *response), trained, gathered, replayed)
     authored: AuthoredResponse | str
     try:
-        authored = author_response(rule, gathered, prompt, response, mask)
+        authored = author_response(gathered, prompt, response, mask)
     except AuthorshipError as refusal:
         authored = str(refusal)
     if isinstance(authored, str):
@@ -174,44 +179,45 @@ def test_dropped_sample_that_begins_alike_changes_no_author(
 ) -> None:
     kept, dropped = [0, 1, 2, 1, 0, 2], [0, 1, 2, 2, 2, 2]
     mine, other = seeds_that_differ(rule, kept)
-    calls = [Call(mine, [1], kept), Call(other, [1], dropped)]
-    authored = author_response(rule, [calls[i] for i in order], [1], kept, [1] * 6)
+    calls = [Call(rule, mine, [1], kept), Call(rule, other, [1], dropped)]
+    authored = author_response([calls[i] for i in order], [1], kept, [1] * 6)
     assert authored.senior.tolist() == rule.replay(kept, mine).senior.tolist()
     assert authored.segments == ((mine, 0, 6),)
 
 
-def samples_cut_where_they_agree(count: int) -> tuple[Rule, list[Call], list[int]]:
+def samples_cut_where_they_agree(count: int) -> tuple[list[Call], list[int]]:
     kept, dropped = [0, 1, 2, 1, 0, 2], [0, 1, 2, 2, 2, 2]
-    mine, other = seeds_that_differ(RULES[1], kept)
-    return RULES[1], [Call(mine, [1], kept), Call(other, [1], dropped)], kept[:count]
+    rule = RULES[1]
+    mine, other = seeds_that_differ(rule, kept)
+    return [Call(rule, mine, [1], kept), Call(rule, other, [1], dropped)], kept[:count]
 
 
 def test_response_cut_where_two_samples_still_agree_is_refused() -> None:
-    rule, calls, response = samples_cut_where_they_agree(3)
+    calls, response = samples_cut_where_they_agree(3)
     with pytest.raises(AuthorshipError, match=r"Response token 0 .* 2 of the 2 generate calls .*"):
-        author_response(rule, calls, [1], response, [1] * 3)
-    rule, calls, response = samples_cut_where_they_agree(4)
-    assert author_response(rule, calls, [1], response, [1] * 4).segments[0][0] == calls[0].seed
+        author_response(calls, [1], response, [1] * 3)
+    calls, response = samples_cut_where_they_agree(4)
+    assert author_response(calls, [1], response, [1] * 4).segments[0][0] == calls[0].seed
 
 
 def test_tokens_of_several_samples_need_no_author_where_they_are_masked() -> None:
-    rule, calls, response = samples_cut_where_they_agree(3)
-    authored = author_response(rule, calls, [1], response, [0, 0, 0])
+    calls, response = samples_cut_where_they_agree(3)
+    authored = author_response(calls, [1], response, [0, 0, 0])
     assert not authored.senior.any()
     assert authored.segments == ()
 
 
 def test_samples_of_the_same_tokens_and_authors_are_one() -> None:
     rule = rule_of("solo")
-    calls = [Call(7, [1], [0, 1]), Call(6, [1], [0, 1])]
+    calls = [Call(rule, 7, [1], [0, 1]), Call(rule, 6, [1], [0, 1])]
     for gathered in (calls, calls[::-1]):
-        assert author_response(rule, gathered, [1], [0, 1], [1, 1]).segments == ((6, 0, 2),)
+        assert author_response(gathered, [1], [0, 1], [1, 1]).segments == ((6, 0, 2),)
 
 
 def test_tool_output_that_repeats_what_was_cut_off_has_no_author() -> None:
     rule = rule_of("solo")
-    calls = [Call(5, [1], [0, 1, 2, 0])]
-    authored = author_response(rule, calls, [1], [0, 1, 2, 1], [1, 1, 0, 0])
+    calls = [Call(rule, 5, [1], [0, 1, 2, 0])]
+    authored = author_response(calls, [1], [0, 1, 2, 1], [1, 1, 0, 0])
     assert authored.senior.tolist() == [True, True, False, False]
     assert authored.segments == ((5, 0, 2),)
 
@@ -219,8 +225,9 @@ def test_tool_output_that_repeats_what_was_cut_off_has_no_author() -> None:
 def test_call_that_could_have_gone_on_alone_is_told_from_the_one_that_did() -> None:
     """The second call goes on as the first one would have, until it does not."""
     rule = RULES[1]
-    first, second = Call(5, [1], [0, 1, 2, 2]), Call(6, [1, 0, 1], [2, 0])
-    authored = author_response(rule, [second, first], [1], [0, 1, 2, 0], [1] * 4)
+    first = Call(rule, 5, [1], [0, 1, 2, 2])
+    second = Call(rule, 6, [1, 0, 1], [2, 0])
+    authored = author_response([second, first], [1], [0, 1, 2, 0], [1] * 4)
     expected = [*rule.replay([0, 1], 5).tolist(), *rule.replay([2, 0], 6).tolist()]
     assert authored.senior.astype(int).tolist() == expected
     assert authored.segments == ((5, 0, 2), (6, 2, 4))
@@ -228,7 +235,22 @@ def test_call_that_could_have_gone_on_alone_is_told_from_the_one_that_did() -> N
 
 def test_response_that_begins_within_a_call_is_refused() -> None:
     with pytest.raises(AuthorshipError, match="begins 1 tokens after the first token"):
-        author_response(RULES[0], [Call(5, [1], [0, 1, 2])], [1, 0], [1, 2], [1, 1])
+        author_response([Call(RULES[0], 5, [1], [0, 1, 2])], [1, 0], [1, 2], [1, 1])
+
+
+def test_calls_of_one_response_are_replayed_each_by_its_own_rule() -> None:
+    seed, tokens = 7, [0, 1, 2, 2, 1, 0]
+    senior = [rule_of("solo"), rule_of("junior"), RULES[1]]
+    calls, text = [], [1]
+    for rule in senior:
+        calls.append(Call(rule, seed, text, tokens))
+        text = [*text, *tokens]
+    authored = author_response(calls, [1], text[1:], [1] * 18)
+    assert authored.senior.tolist() == [
+        *([True] * 6),
+        *([False] * 6),
+        *RULES[1].replay(tokens, seed).senior.tolist(),
+    ]
 
 
 def turns(count: int, length: int) -> Iterator[tuple[Call, list[int]]]:
@@ -237,16 +259,17 @@ def turns(count: int, length: int) -> Iterator[tuple[Call, list[int]]]:
     text = [0]
     for turn in range(count):
         tokens = rng.integers(0, 3, length).tolist()
-        yield Call(turn, text, tokens), tokens
+        yield Call(RULES[0], turn, text, tokens), tokens
         text = [*text, *tokens, 1, 1]
 
 
 def test_every_turn_of_a_long_trajectory_is_its_own_calls() -> None:
     """A thousand turns with a dropped sample each, 30,000 tokens."""
-    rule, calls, response, mask = RULES[0], [], [], []
+    calls, response, mask = [], [], []
     for call, tokens in turns(1000, 28):
-        calls += [call, Call(call.seed + 5000, call.prompt_ids, [*tokens[:9], 2 - tokens[9]])]
+        other = [*tokens[:9], 2 - tokens[9]]
+        calls += [call, Call(call.rule, call.seed + 5000, call.prompt_ids, other)]
         response += [*tokens, 1, 1]
         mask += [1] * len(tokens) + [0, 0]
-    authored = author_response(rule, calls[::-1], [0], response, mask)
+    authored = author_response(calls[::-1], [0], response, mask)
     assert [seed for seed, _, _ in authored.segments] == list(range(1000))

@@ -200,7 +200,8 @@ def test_several_samples_in_one_call_are_refused(n: int | None) -> None:
 def test_ambiguous_response_is_refused_and_what_is_masked_of_it_is_not() -> None:
     settings = TandemConfig.from_mapping({"schedule": "token", "seed": 11})
     trajectory = make_trajectory(settings, rules(settings), *v1(3, 1))
-    calls = [Call(trajectory.seed_of_call(n), [1, 2], [4, 5, 6, 7, n]) for n in range(2)]
+    rule = trajectory.rule
+    calls = [Call(rule, trajectory.seed_of_call(n), [1, 2], [4, 5, 6, 7, n]) for n in range(2)]
     output = SimpleNamespace(
         prompt_ids=[1, 2], response_ids=[4, 5, 6, 7], response_mask=[1] * 4, extra_fields={}
     )

@@ -1,0 +1,108 @@
+"""What a response says of its authorship on its way from the process that generated it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.training.ranges import bits_of
+
+__all__ = ["Facts"]
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Who wrote a response, and by which rule: all that a trainer's process replays and compares.
+
+    Positions are those of the tokens that the facts were made of. They travel as :meth:`to_wire`
+    has them, mappings and lists of plain values, whatever a trainer sends its batches with.
+    """
+
+    fingerprint: str
+    """Of the rule that decided the authorship."""
+    settings: Mapping[str, Any]
+    """Of that rule: schedule, parameters (the training step among them), resolver."""
+    seed: int
+    """The tandem seed of the first segment; of the first call where there is none."""
+    length: int
+    """How many tokens there are."""
+    segments: tuple[tuple[int, int, int], ...]
+    """(seed, start, stop) of every generate call with a trained token, from its first token up to
+    its last trained one: more than one in multi-turn loops."""
+    senior: tuple[Range, ...]
+    """(start, stop) of the senior's tokens. What lies outside all segments (tool outputs, and what
+    a loop keeps of a call behind the last trained token) has no author."""
+    trained: tuple[Range, ...]
+    """(start, stop) of what the agent loop would train."""
+
+    @property
+    def authorship(self) -> NDArray[np.bool_]:
+        """Bool ``[length]``: true where the senior is the author."""
+        return bits_of(self.senior, self.length)
+
+    @property
+    def trained_mask(self) -> NDArray[np.bool_]:
+        """Bool ``[length]``: what the agent loop would train."""
+        return bits_of(self.trained, self.length)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """Bool ``[length]``: the narrowed mask, the senior's tokens of those to train."""
+        return self.trained_mask & self.authorship
+
+    @property
+    def junior_mask(self) -> NDArray[np.bool_]:
+        """Bool ``[length]``: the junior's tokens of those to train, which can be imitated."""
+        return self.trained_mask & ~self.authorship
+
+    def part(self, start: int, stop: int) -> Facts:
+        """The facts of the tokens from ``start`` up to ``stop`` alone, counted from ``start``.
+
+        No segment may begin before ``start``; what lies behind ``stop`` was cut off.
+        """
+
+        def within(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+            cut = ((max(first - start, 0), min(last, stop) - start) for first, last in ranges)
+            return tuple((first, last) for first, last in cut if first < last)
+
+        return Facts(
+            self.fingerprint,
+            self.settings,
+            self.seed,
+            max(min(self.length, stop) - start, 0),
+            tuple(
+                (seed, first - start, min(last, stop) - start)
+                for seed, first, last in self.segments
+                if first < stop
+            ),
+            within(self.senior),
+            within(self.trained),
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        """The mapping that :meth:`from_wire` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any] | None) -> Facts | None:
+        """The facts that came with a response; None where none did.
+
+        Raises :class:`AuthorshipError` for those of another version of this package.
+        """
+        if wire is None:
+            return None
+        if not isinstance(wire, Mapping) or wire.keys() != {one.name for one in fields(cls)}:
+            raise AuthorshipError(
+                "A response's facts about its authorship are not of the form that the trainer's "
+                "process knows: the process that generated it has another version of "
+                "tandem-plugin. Use the same one in every process."
+            )
+        ranged = ("segments", "senior", "trained")
+        return cls(**{**wire, **{name: tuple(map(tuple, wire[name])) for name in ranged}})

@@ -1,0 +1,81 @@
+"""A run in its trainer's process: what was asked for, and whether every batch is it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.admitted_batch import AdmittedBatch
+from tandem_plugin.training.announcement import announcement
+from tandem_plugin.training.checks import check_rows
+from tandem_plugin.training.drafting import DraftingLog
+from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
+from tandem_plugin.training.rows import Row
+
+__all__ = ["TandemRun"]
+
+
+class TandemRun:
+    """A run's settings and rules, the batch that was admitted last, and its metrics."""
+
+    rejects = False
+    """Whether the trainer may leave tokens out before an update, as rejection sampling does."""
+
+    def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
+        self.config = config
+        self.rules = rules
+        self.metrics: dict[str, float] = {}
+        """Those of the batch that was admitted last."""
+        self._admitted = AdmittedBatch()
+        self._drafting = DraftingLog()
+
+    @classmethod
+    def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:
+        """A run with the rules of its tokenizer, said to be on in its log.
+
+        more: what a subclass is made of besides. Raises :class:`ConfigError` or
+        :class:`TokenizerError` for a schedule that does not go with the vocabulary.
+        """
+        run = cls(config, TandemRules(config, vocabulary), *more)
+        # Not logging: a trainer's level hides it, and this line is the user's proof.
+        print(announcement(config, run.rules.default), flush=True)
+        return run
+
+    def admit(self, rows: Sequence[Row]) -> dict[str, float]:
+        """Check a training batch and return its metrics; raise when it must not be trained on."""
+        self._admitted, self.metrics = AdmittedBatch(), {}
+        check_rows(rows, self.rules)
+        self._admitted = AdmittedBatch(rows)
+        self.metrics = {**tandem_metrics(rows), **grading_metrics(rows)}
+        return self.metrics
+
+    def check_update(self, rows: Sequence[Row]) -> None:
+        """Raise :class:`AuthorshipError` unless an update's masks are those that were admitted.
+
+        rows: those of the update, padding among them, with the masks that the loss will use.
+        """
+        self._admitted.check(rows, self.rejects)
+
+    def drafting(self, engines: Sequence[Any]) -> dict[str, float]:
+        """What became of the drafts since the last step; nothing in a run that does not draft.
+
+        engines: the handles of the Ray actors that hold them, with a method ``tandem_draft_stats``.
+        """
+        if not self.config.drafts:
+            return {}
+        import ray
+
+        return self._drafting.step(ray.get([one.tandem_draft_stats.remote() for one in engines]))
+
+    def check_imitation(self, metrics: Mapping[str, Any], name: str) -> None:
+        """Raise :class:`EngineError` when an update's metrics do not have the term's, ``name``."""
+        if name not in metrics:
+            raise EngineError(
+                f"lambda_jun={self.config.lambda_jun}, but the workers that train left the "
+                "junior-imitation term out: they have no active tandem adapter. Check that "
+                "tandem-plugin is installed on every node; nothing was saved of this step."
+            )

@@ -1,0 +1,115 @@
+"""A run in its trainer's process, whichever trainer it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_plugin import AuthorshipError, ConfigError, EngineError, TandemConfig, Vocabulary
+from tandem_plugin.training.refusals import Refusal, check_refusals, given
+from tandem_plugin.training.rows import Row
+from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.unproven import Unproven
+
+VOCABULARY = Vocabulary(tuple("abcdefgh"), "a test")
+
+
+def started(**settings: Any) -> TandemRun:
+    config = TandemConfig.from_mapping({"schedule": "solo", "seed": 3, **settings})
+    return TandemRun.start(config, VOCABULARY)
+
+
+def row(run: TandemRun, length: int) -> Row:
+    every = np.ones(length, dtype=bool)
+    ids = np.arange(length)
+    whole = Row("Row 0", "a prompt", ids, every, every, 7, run.rules.fingerprint)
+    return replace(whole, segments=[(7, 0, length)], trained=every)
+
+
+def test_start_says_in_the_log_what_is_on(capsys: pytest.CaptureFixture[str]) -> None:
+    run = started()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("tandem is on: schedule=solo")
+    assert f"fingerprint={run.rules.fingerprint}" in line
+
+
+def test_batch_is_admitted_before_an_update_may_train_on_it() -> None:
+    run = started()
+    batch = [row(run, 5)]
+    with pytest.raises(AuthorshipError, match="was not among the rows"):
+        run.check_update(batch)
+    metrics = run.admit(batch)
+    assert metrics == run.metrics
+    assert metrics["tandem/senior_share"] == 1
+    run.check_update(batch)
+    changed = replace(batch[0], response_mask=~batch[0].response_mask)
+    with pytest.raises(AuthorshipError, match="changed between the trainer's check and the update"):
+        run.check_update([changed])
+
+
+def test_batch_that_is_refused_leaves_nothing_to_train_on() -> None:
+    run = started()
+    batch = [row(run, 5)]
+    run.admit(batch)
+    with pytest.raises(AuthorshipError, match="no authorship"):
+        run.admit([replace(batch[0], authorship=None)])
+    assert run.metrics == {}
+    with pytest.raises(AuthorshipError, match="was not among the rows"):
+        run.check_update(batch)
+
+
+def test_run_that_rejects_may_leave_tokens_out() -> None:
+    run = started()
+    batch = [row(run, 5)]
+    fewer = [replace(batch[0], response_mask=np.zeros(5, dtype=bool))]
+    for run.rejects in (True, False):
+        run.admit(batch)
+        if run.rejects:
+            run.check_update(fewer)
+        else:
+            with pytest.raises(AuthorshipError, match="at 5 tokens"):
+                run.check_update(fewer)
+
+
+def test_update_that_left_the_imitation_term_out_stops() -> None:
+    run = started(lambda_jun=0.1)
+    run.check_imitation({"actor/term": 0.0}, "actor/term")
+    with pytest.raises(EngineError, match=r"lambda_jun=0\.1, but the workers that train"):
+        run.check_imitation({"actor/loss": 0.0}, "actor/term")
+
+
+def test_engines_of_a_run_that_does_not_draft_are_not_asked() -> None:
+    assert started().drafting([SimpleNamespace()]) == {}
+
+
+TABLE = (
+    Refusal("a.b", given, "{key}={value!r} is wrong."),
+    Refusal("c", lambda value, of: value > of("most"), "{key}={value} is too much.", "much"),
+)
+
+
+def checked(allowed: tuple[str, ...] = (), **settings: Any) -> list[str]:
+    tandem = TandemConfig.from_mapping({"unproven": list(allowed)})
+    unproven = Unproven(tandem, {"much": "more than most"})
+    found = {"c": 1, "most": 2, **settings}
+    check_refusals(TABLE, found.get, unproven)
+    return unproven.warnings
+
+
+def test_first_setting_that_is_refused_is_named_with_its_value() -> None:
+    assert checked() == []
+    with pytest.raises(ConfigError, match=r"^a\.b='x' is wrong\.$"):
+        checked(**{"a.b": "x", "c": 3})
+    with pytest.raises(ConfigError, match=r"^c=3 is too much\. .* add much to tandem\.unproven"):
+        checked(c=3)
+
+
+def test_what_is_only_unproven_may_be_allowed_by_name_and_is_said() -> None:
+    (warning,) = checked(("much",), c=3)
+    assert warning.startswith("c=3 is too much. tandem.unproven allows much")
+    with pytest.raises(ConfigError, match="is wrong"):
+        checked(("much",), **{"a.b": "x"})

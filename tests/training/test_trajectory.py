@@ -1,0 +1,170 @@
+"""What the calls of a trajectory say, and what its responses say of their authorship."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem_plugin import (
+    AuthorshipError,
+    Rule,
+    TandemConfig,
+    TandemRequest,
+    TandemRules,
+    Vocabulary,
+)
+from tandem_plugin.seeds import sample_seed
+from tandem_plugin.training.checks import check_rows
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.rows import row_of
+from tandem_plugin.training.trajectory import Trajectory
+
+VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
+RULES = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
+PROMPT, FIRST, FEEDBACK, SECOND = [1, 2], [3, 4, 6, 7, 9, 10, 12], [20, 21], [15, 16, 18, 1, 5]
+
+
+def rule() -> Rule:
+    return RULES.default
+
+
+def two_turns(seed: int = 100) -> Trajectory:
+    trajectory = Trajectory(rule(), lambda call: seed + call)
+    trajectory.call(PROMPT).returned(FIRST)
+    trajectory.call([*PROMPT, *FIRST, *FEEDBACK]).returned(SECOND)
+    return trajectory
+
+
+RESPONSE = [*FIRST, *FEEDBACK, *SECOND]
+MASK = [1] * 7 + [0] * 2 + [1] * 5
+
+
+def facts_of_two_turns(seed: int = 100) -> Facts:
+    facts = two_turns(seed).facts(PROMPT, RESPONSE, MASK)
+    assert facts is not None
+    return facts
+
+
+def test_each_call_says_its_own_seed_and_how_long_its_prompt_is() -> None:
+    trajectory = Trajectory(rule(), lambda call: 100 + call)
+    prompt = [1, 2, 3]
+    calls = [trajectory.call(prompt) for _ in range(3)]
+    prompt.append(4)  # the loop goes on with its list
+    for number, call in enumerate(calls):
+        request = TandemRequest.parse(call.request)
+        assert request is not None
+        assert (request.seed, request.prompt_length) == (100 + number, 3)
+        assert request.fingerprint == rule().fingerprint
+        call.returned([5])
+    assert [one.prompt_ids.tolist() for one in trajectory.calls] == [[1, 2, 3]] * 3
+    assert [one.seed for one in trajectory.calls] == [100, 101, 102]
+
+
+def test_samples_of_one_call_have_seeds_of_their_own() -> None:
+    trajectory = Trajectory(rule(), lambda call: 100)
+    call = trajectory.call(PROMPT)
+    for index in (1, 0):
+        call.returned([5], index)
+    assert [one.seed for one in trajectory.calls] == [sample_seed(100, 1), 100]
+
+
+def test_senior_that_answers_alone_leaves_no_facts() -> None:
+    trajectory = Trajectory(None, lambda call: 100)
+    call = trajectory.call(PROMPT)
+    assert call.request == "off"
+    call.returned([5])
+    assert trajectory.facts(PROMPT, [5], [1]) is None
+
+
+def test_facts_are_those_of_the_calls_and_masks_follow_from_them() -> None:
+    facts = facts_of_two_turns()
+    senior = [
+        *rule().replay(FIRST, 100).tolist(),
+        *([0] * 2),
+        *rule().replay(SECOND, 101).tolist(),
+    ]
+    assert 0 < sum(senior) < 12
+    assert facts.authorship.astype(int).tolist() == senior
+    assert facts.trained_mask.astype(int).tolist() == MASK
+    assert facts.mask.astype(int).tolist() == senior
+    assert facts.junior_mask.astype(int).tolist() == [
+        mask - author for mask, author in zip(MASK, senior, strict=True)
+    ]
+    assert facts.segments == ((100, 0, 7), (101, 9, 14))
+    assert (facts.seed, facts.length, facts.fingerprint) == (100, 14, rule().fingerprint)
+    assert facts.settings == rule().settings()
+
+
+def test_response_of_which_nothing_is_trained_has_the_first_calls_seed() -> None:
+    facts = two_turns(200).facts(PROMPT, RESPONSE, [0] * 14)
+    assert facts is not None
+    assert (facts.seed, facts.segments, facts.mask.any()) == (200, (), False)
+
+
+def test_facts_travel_as_plain_data() -> None:
+    facts = facts_of_two_turns()
+    for wire in (
+        json.loads(json.dumps(facts.to_wire())),
+        pickle.loads(pickle.dumps(facts.to_wire())),
+    ):
+        assert Facts.from_wire(wire) == facts
+    assert Facts.from_wire(None) is None
+
+
+@pytest.mark.parametrize("spoil", [lambda wire: wire.pop("senior"), lambda wire: wire.update(x=1)])
+def test_facts_of_another_form_are_refused(spoil: object) -> None:
+    wire = facts_of_two_turns().to_wire()
+    spoil(wire)  # type: ignore[operator]
+    with pytest.raises(AuthorshipError, match="another version of tandem-plugin"):
+        Facts.from_wire(wire)
+    with pytest.raises(AuthorshipError, match="another version of tandem-plugin"):
+        Facts.from_wire([wire])  # type: ignore[arg-type]
+
+
+@given(start=st.integers(0, 4), stop=st.integers(0, 30))
+def test_facts_of_a_part_are_those_of_a_response_that_was_cut(start: int, stop: int) -> None:
+    """The prompt among the tokens, as a trainer may have them; no segment begins in it."""
+    trajectory = Trajectory(rule(), lambda call: 100 + call)
+    prompt = [*PROMPT, 1, 1]
+    trajectory.call(prompt).returned(FIRST)
+    trajectory.call([*prompt, *FIRST, *FEEDBACK]).returned(SECOND)
+    whole = trajectory.facts((), [*prompt, *RESPONSE], [0] * 4 + MASK)
+    assert whole is not None
+    part = whole.part(start, stop)
+    length = max(min(stop, 18) - start, 0)
+    assert part.length == length
+    assert part.authorship.tolist() == whole.authorship[start : start + length].tolist()
+    assert part.trained_mask.tolist() == whole.trained_mask[start : start + length].tolist()
+    expected = trajectory.facts(
+        prompt[:start], [*prompt, *RESPONSE][start : start + length], whole.trained_mask[start:stop]
+    )
+    assert expected is not None
+    assert [one for one in part.segments if one[0] == 100] == [
+        one for one in expected.segments if one[0] == 100
+    ]
+
+
+def seed_with_a_senior() -> int:
+    return next(seed for seed in count() if facts_of_two_turns(seed).mask.any())
+
+
+def test_row_of_a_narrowed_response_is_admitted_and_one_without_facts_is_not() -> None:
+    facts = facts_of_two_turns(seed_with_a_senior())
+    known = {
+        "name": "Row 0",
+        "group": "a prompt",
+        "response_ids": np.array(RESPONSE),
+        "response_mask": facts.mask,
+    }
+    check_rows([row_of(facts, **known)], RULES)
+    with pytest.raises(AuthorshipError, match="Row 0 has no authorship"):
+        check_rows([row_of(None, **known)], RULES)
+    given = row_of(facts, **known, junior_mask=~facts.mask)
+    assert given.junior_mask is not None
+    assert given.junior_mask.tolist() == (~facts.mask).tolist()
