@@ -1,75 +1,21 @@
-"""One trajectory in tandem: what its generate calls ask for, and what is made of its responses."""
+"""verl's agent-loop workers in tandem: requests go out marked, responses come back narrowed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import copy
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import AuthorshipError
-from tandem_plugin.request import OFF
-from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.errors import AuthorshipError, TandemError
+from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.authored import Call, author_response
-from tandem_plugin.training.fields import (
-    AUTHORSHIP,
-    FINGERPRINT,
-    JUNIOR_MASK,
-    SCHEDULE,
-    SEED,
-    SEGMENTS,
-    TRAINED,
-)
-from tandem_plugin.training.ranges import ranges_of
-from tandem_verl.validation import ROW, answerer_of
+from tandem_plugin.training.fields import ERROR, FACTS
+from tandem_plugin.training.trajectory import Trajectory
+from tandem_verl.settings import running_config
+from tandem_verl.validation import ANSWERER, ROW, answerer_of
 
-__all__ = ["ROW", "TandemClient", "Trajectory", "make_trajectory"]
-
-
-@dataclass(frozen=True, slots=True)
-class Trajectory:
-    """One trajectory's rule and the seeds of its calls; no rule where the senior answers alone."""
-
-    rule: Rule | None
-    seed_of_call: Callable[[int], int]
-    imitates: bool = False
-    """Whether the senior also learns from the junior's tokens (``lambda_jun``)."""
-
-    def request(self, call: int, prompt_length: int | None = None) -> dict[str, Any] | str:
-        """What generate call number ``call`` says about tandem.
-
-        prompt_length: the tokens of its prompt, so that a client may go on with a response that was
-        interrupted, by a new request that says the same and has the response so far in its prompt.
-        """
-        if self.rule is None:
-            return OFF
-        return self.rule.request(self.seed_of_call(call), prompt_length).to_wire()
-
-    def narrow(self, output: Any, calls: list[Call]) -> None:
-        """Let a response's mask keep the senior's tokens only, and put its authorship beside it.
-
-        output: verl's ``AgentLoopOutput``; its ``response_mask`` and ``extra_fields`` change.
-        """
-        if self.rule is None:
-            return
-        authored = author_response(
-            calls, output.prompt_ids, output.response_ids, output.response_mask
-        )
-        trained = np.array(output.response_mask).astype(np.bool_)
-        if self.imitates:
-            output.extra_fields[JUNIOR_MASK] = (trained & ~authored.senior).astype(int).tolist()
-        output.response_mask = (trained & authored.senior).astype(int).tolist()
-        output.extra_fields[TRAINED] = [list(one) for one in ranges_of(trained)]
-        output.extra_fields[AUTHORSHIP] = authored.senior.astype(int).tolist()
-        output.extra_fields[SEED] = (
-            authored.segments[0][0] if authored.segments else self.seed_of_call(0)
-        )
-        output.extra_fields[FINGERPRINT] = self.rule.fingerprint
-        output.extra_fields[SCHEDULE] = self.rule.settings()
-        output.extra_fields[SEGMENTS] = [list(segment) for segment in authored.segments]
+__all__ = ["TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
 
 
 class TandemClient:
@@ -81,9 +27,6 @@ class TandemClient:
     def __init__(self, client: Any, trajectory: Trajectory) -> None:
         self._client = client
         self._trajectory = trajectory
-        self._started = 0
-        self.calls: list[Call] = []
-        """The calls that have returned."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -103,28 +46,32 @@ class TandemClient:
                 "returns one without its number, so that its draws are not known. Let the loop "
                 "make a call for each sample."
             )
-        call, self._started = self._started, self._started + 1
-        sent = np.array(prompt_ids, dtype=np.int64)  # a copy: the loop may go on with its list
-        extra = {**(sampling_params.get("extra_args") or {})}
-        extra["tandem"] = self._trajectory.request(call, len(sent))
+        call = self._trajectory.call(prompt_ids)
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
+        extra = {**(sampling_params.get("extra_args") or {}), "tandem": call.request}
         output = await self._client.generate(
             request_id,
             prompt_ids=prompt_ids,
             sampling_params={**sampling_params, "extra_args": extra},
             **options,
         )
-        if (rule := self._trajectory.rule) is not None:
-            seed = self._trajectory.seed_of_call(call)
-            self.calls.append(Call(rule, seed, sent, output.token_ids))
+        call.returned(output.token_ids)
         return output
 
 
+def narrow(output: Any, trajectory: Trajectory) -> None:
+    """Let a response's mask keep the senior's tokens only, and its facts travel beside it.
+
+    output: verl's ``AgentLoopOutput``; its ``response_mask`` and ``extra_fields`` change.
+    """
+    facts = trajectory.facts(output.prompt_ids, output.response_ids, output.response_mask)
+    if facts is not None:
+        output.response_mask = facts.mask.astype(int).tolist()
+        output.extra_fields[FACTS] = facts.to_wire()
+
+
 def make_trajectory(
-    config: TandemConfig,
-    rules: TandemRules,
-    trajectory: Mapping[str, Any],
-    sample: Mapping[str, Any],
+    rules: TandemRules, trajectory: Mapping[str, Any], sample: Mapping[str, Any]
 ) -> Trajectory:
     """The trajectory that verl is about to run, with seeds of its own and the rule of its step.
 
@@ -138,13 +85,12 @@ def make_trajectory(
     phase = "validation" if validate else "training"
     step = int(trajectory["step"])
     place = _place(sample, trajectory)
-    team = not validate or answerer_of(config, sample) == "team"
+    team = not validate or answerer_of(rules.config, sample) == "team"
 
     def seed_of_call(call: int) -> int:
-        return derive_seed(config.seed, phase, step, *place, call)
+        return derive_seed(rules.config.seed, phase, step, *place, call)
 
-    imitates = bool(config.lambda_jun) and not validate
-    return Trajectory(rules.at(step) if team else None, seed_of_call, imitates)
+    return Trajectory(rules.at(step) if team else None, seed_of_call)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:
@@ -161,4 +107,80 @@ def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[in
         repr(sample.get("raw_prompt", "")),
         int(sample.get("priority", 0)),
         int(session),
+    )
+
+
+class WorkerInTandem:
+    """Before verl's ``AgentLoopWorker``, under both trainers.
+
+    Every agent loop passes ``_run_agent_loop``, which alone knows whether the trajectory is
+    validation. What it hands to ``_agent_loop_postprocess`` is what ``response_mask`` and, from it,
+    ``loss_mask`` are made of.
+    """
+
+    config: Any
+    tokenizer: Any
+    llm_client: Any
+    _tandem_rules: TandemRules | None = None
+    _tandem_trajectory: Trajectory | None = None
+
+    def tandem_rules(self) -> TandemRules:
+        """The rules that the engine, given the same settings and tokenizer, goes by as well."""
+        if self._tandem_rules is None:
+            config = running_config(self.config, "An agent-loop worker")
+            self._tandem_rules = TandemRules(config, Vocabulary.from_tokenizer(self.tokenizer))
+        return self._tandem_rules
+
+    def tandem_in_place(self) -> bool:
+        """Make the rules, so that what is wrong with them is known before anything is generated."""
+        return self.tandem_rules() is not None
+
+    async def _run_agent_loop(
+        self, sampling_params: dict[str, Any], trajectory: Mapping[str, Any], **sample: Any
+    ) -> Any:
+        own = {key: value for key, value in sample.items() if key not in (ROW, ANSWERER)}
+        try:
+            one = copy.copy(self)
+            one._tandem_trajectory = make_trajectory(self.tandem_rules(), trajectory, sample)
+            one.llm_client = TandemClient(self.llm_client, one._tandem_trajectory)
+            verls: Any = super(WorkerInTandem, one)
+            return await verls._run_agent_loop(sampling_params, trajectory, **own)
+        except TandemError as error:
+            if "session_id" not in sample:
+                raise
+            # Trainer V1 only logs what a trajectory raises, and trains on its siblings.
+            fields = {k: v for k, v in own.items() if k not in ("agent_name", "trace")}
+            failed = _failed_output(error, self.config)
+            return await self._agent_loop_postprocess(failed, trajectory["validate"], **fields)
+
+    async def _agent_loop_postprocess(self, output: Any, validate: Any, **fields: Any) -> Any:
+        if self._tandem_trajectory is not None:
+            for part in output if isinstance(output, list) else [output]:
+                narrow(part, self._tandem_trajectory)
+        verls: Any = super()
+        return await verls._agent_loop_postprocess(output, bool(validate), **fields)
+
+
+def _failed_output(error: TandemError, config: Any) -> Any:
+    """A stand-in that carries an error's type and sentence to the trainer process, to be raised."""
+    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
+    cause = getattr(error, "cause", None)  # of Ray's error, whose own text is a traceback
+    said = cause if isinstance(cause, TandemError) else error
+    # Not a number, whatever verl compares: where all of a prompt's are equal, it drops them unseen.
+    score = float("nan")
+    metric = (config.algorithm.get("filter_groups") or {}).get("metric")
+    return AgentLoopOutput(
+        prompt_ids=[0],
+        response_ids=[0],
+        response_mask=[0],
+        response_logprobs=[0.0],
+        reward_score=score,
+        metrics=AgentLoopMetrics(),
+        extra_fields={
+            ERROR: f"{type(said).__name__}: {said}",
+            "reward_extra_info": {metric: score} if metric else {},
+            "turn_scores": [],
+            "tool_rewards": [],
+        },
     )

@@ -6,35 +6,37 @@ import importlib
 import sys
 from typing import Any
 
-from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import missing_modules
-from tandem_verl.refusals import check_models, check_run, check_versions
-from tandem_verl.settings import allowed_unproven, tandem_config
-from tandem_verl.switch import OUR_MODE, tandem_node
+from tandem_plugin.patching.versions import check_version, installed_version, judge_version
+from tandem_plugin.training.settings import check_text_model
+from tandem_plugin.training.unproven import Unproven
+from tandem_verl import agent_loop, manager, server, trainer_v1
+from tandem_verl.classes import in_tandem
+from tandem_verl.refusals import allowed_unproven, check_run
+from tandem_verl.settings import tandem_config
+from tandem_verl.switch import OUR_MODE
 
-__all__ = ["MANAGER", "MODULES_V0", "MODULES_V1", "prepare", "restore_mode", "users_manager"]
+__all__ = ["EXTENDED", "MODULES", "check_models", "check_versions", "prepare", "trainer_class"]
 
-MANAGER = "tandem_verl.manager.TandemAgentLoopManager"
-"""The agent-loop manager that every run in tandem is given."""
+EXTENDED = {
+    "verl.experimental.agent_loop.agent_loop.AgentLoopManager": manager.ManagerInTandem,
+    "verl.experimental.agent_loop.agent_loop.AgentLoopWorker": agent_loop.WorkerInTandem,
+    "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMReplica": server.ReplicaInTandem,
+    "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMHttpServer": server.ServerInTandem,
+    "verl.trainer.ppo.v1.trainer_base.PPOTrainer": trainer_v1.TrainerV1InTandem,
+    "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ": manager.NumberingManager,
+}
+"""The classes of verl that have subclasses of ours, and with what."""
 
-_MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
-_USERS_MANAGER_KEY = "actor_rollout_ref.rollout.engine_kwargs.tandem.agent_loop_manager_class"
-"""Where the user's own is kept: verl reads of this mapping only what is its engine's."""
-
-_MODE_KEY = "trainer.v1.trainer_mode"
-
-_MODULES = (
-    "verl.experimental.agent_loop.agent_loop",
+MODULES = (
+    *dict.fromkeys(name.rpartition(".")[0] for name in EXTENDED),
     "verl.workers.rollout.replica",
-    "verl.workers.rollout.vllm_rollout.vllm_async_server",
-)
-MODULES_V1 = (
-    *_MODULES,
     "verl.trainer.ppo.v1",
-    "verl.trainer.ppo.v1.trainer_base",
-    "verl.trainer.ppo.v1.agent_loop_tq",
+    "verl.trainer.ppo.ray_trainer",
 )
-MODULES_V0 = (*_MODULES, "verl.trainer.ppo.ray_trainer")
+"""The modules of verl without which a run is refused."""
 
 
 def prepare(config: Any) -> None:
@@ -53,58 +55,49 @@ def prepare(config: Any) -> None:
     check_run(config, tandem, unproven)
     check_models(config, tandem)
     unproven.say()
-    use_v1 = config.trainer.get("use_v1", True)
-    _check_modules(MODULES_V1 if use_v1 else MODULES_V0)
-    _set_manager(config)
-    if use_v1:
-        _set(config, _MODE_KEY, OUR_MODE + config.trainer.v1.trainer_mode)
+    if missing := missing_modules(MODULES):
+        raise EngineError(
+            f"This verl has no module {missing[0]}, which tandem has to extend: it was moved or "
+            'renamed. Install verl 0.9.1: pip install "tandem-plugin[verl]".'
+        )
+    manager.name_manager(config)
+    if config.trainer.get("use_v1", True):
+        config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
     else:
         # Imported for a run of the legacy trainer alone.
         importlib.import_module("tandem_verl.trainer_v0").put_in_place()
 
 
-def restore_mode(config: Any) -> None:
-    """Give the trainer's mode the name back that verl compares it to, in the trainer's process.
+def trainer_class(mode: type) -> type:
+    """The trainer in tandem over the trainer of one of V1's modes."""
+    return in_tandem(mode, trainer_v1.TrainerV1InTandem)
 
-    Raises :class:`ConfigError` for a mode of ours that :func:`prepare` did not choose.
+
+def check_models(config: Any, tandem: TandemConfig) -> None:
+    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
+    check_text_model("actor_rollout_ref.model.path", str(config.actor_rollout_ref.model.path))
+    if tandem.junior:
+        check_text_model("tandem.junior", tandem.junior)
+
+
+def check_versions(unproven: Unproven) -> list[str]:
+    """The warnings of ``tandem doctor`` about verl's and vLLM's versions.
+
+    Raises :class:`ConfigError` for a version with which nothing is started.
     """
-    mode = config.trainer.v1.trainer_mode
-    if tandem_node(config) is None or not mode.startswith(OUR_MODE):
-        raise ConfigError(
-            f"trainer.v1.trainer_mode={mode} is what tandem makes of a mode in a run that asks for "
-            "it. Set the mode's own name, such as sync, and ask for tandem by its flag."
-        )
-    _set(config, _MODE_KEY, mode.removeprefix(OUR_MODE))
+    warnings = []
+    for name in ("verl", "vllm"):
+        found = _version(name)
+        if found is None:
+            continue
+        verdict = judge_version(name, found, f"{name} {found}")
+        if verdict.status == "problem" and "dev" in found:
+            unproven.check("development_version", f"{verdict.message} {verdict.mend}.")
+        elif warning := check_version(name, found):
+            warnings.append(warning)
+    return warnings
 
 
-def users_manager(config: Any) -> str | None:
-    """The agent-loop manager class that the user named; None for verl's own."""
-    from omegaconf import OmegaConf
-
-    name = OmegaConf.select(config, _USERS_MANAGER_KEY)
-    return None if name is None else str(name)
-
-
-def _set_manager(config: Any) -> None:
-    from omegaconf import OmegaConf
-
-    name = OmegaConf.select(config, _MANAGER_KEY)
-    if name == MANAGER:
-        return
-    if name:
-        _set(config, _USERS_MANAGER_KEY, name)
-    _set(config, _MANAGER_KEY, MANAGER)
-
-
-def _set(config: Any, key: str, value: str) -> None:
-    from omegaconf import OmegaConf
-
-    OmegaConf.update(config, key, value, force_add=True)
-
-
-def _check_modules(names: tuple[str, ...]) -> None:
-    if missing := missing_modules(names):
-        raise EngineError(
-            f"This verl has no module {missing[0]}, which tandem has to extend: it was moved or "
-            'renamed. Install verl 0.9.1: pip install "tandem-plugin[verl]".'
-        )
+def _version(name: str) -> str | None:
+    """What an imported module, which may be a checkout, says of itself; else what is installed."""
+    return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)

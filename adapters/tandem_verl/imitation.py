@@ -8,7 +8,8 @@ own losses. Nothing of verl is patched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "imitating",
     "replace_workers",
     "tell_the_workers",
+    "telling_the_workers",
 ]
 
 LAMBDA_JUN = "tandem_lambda_jun"
@@ -126,3 +128,20 @@ def _masks(rows: Sequence[Row], tags: Sequence[Mapping[str, Any]]) -> Any:
     ]
     tensors = [torch.from_numpy(mask.astype(np.int64)) for mask in masks]
     return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
+
+
+@contextmanager
+def telling_the_workers(batch: Any, rows: Sequence[Row], lambda_jun: float) -> Iterator[None]:
+    """Let a V0 batch say, for its update alone, what is to be imitated and with which weight.
+
+    rows: the batch's, which were admitted. It is dumped later, without the column.
+    """
+    mask = torch.zeros_like(batch.batch["response_mask"], dtype=torch.int64)
+    for number, row in enumerate(rows):
+        if row.junior_mask is not None:
+            bits = torch.from_numpy(row.junior_mask.astype(np.int64))
+            mask[number, : len(bits)] = bits
+    batch.batch[JUNIOR_MASK] = mask
+    batch.meta_info[LAMBDA_JUN] = lambda_jun
+    yield
+    batch.batch.pop(JUNIOR_MASK)

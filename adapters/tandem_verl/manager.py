@@ -6,19 +6,46 @@ import asyncio
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_verl.agent_worker import WorkerInTandem
+from tandem_verl.agent_loop import ROW, WorkerInTandem
 from tandem_verl.classes import actor_in_tandem, in_tandem
-from tandem_verl.configuration import users_manager
-from tandem_verl.validation import ROW
 
 __all__ = [
+    "MANAGER",
     "ManagerInTandem",
     "NumberingManager",
     "TandemAgentLoopManager",
     "check_manager",
     "check_users_manager",
     "manager_class",
+    "name_manager",
+    "users_manager",
 ]
+
+MANAGER = "tandem_verl.manager.TandemAgentLoopManager"
+"""The agent-loop manager that every run in tandem is given."""
+
+_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+_USERS_KEY = "actor_rollout_ref.rollout.engine_kwargs.tandem.agent_loop_manager_class"
+"""Where the user's own is kept: verl reads of this mapping only what is its engine's."""
+
+
+def name_manager(config: Any) -> None:
+    """Name our manager in a run's configuration, and keep the user's beside it; repeatable."""
+    from omegaconf import OmegaConf
+
+    name = OmegaConf.select(config, _KEY)
+    if name != MANAGER:
+        if name:
+            OmegaConf.update(config, _USERS_KEY, name, force_add=True)
+        OmegaConf.update(config, _KEY, MANAGER, force_add=True)
+
+
+def users_manager(config: Any) -> str | None:
+    """The manager class that the user named; None for verl's own."""
+    from omegaconf import OmegaConf
+
+    name = OmegaConf.select(config, _USERS_KEY)
+    return None if name is None else str(name)
 
 
 class TandemAgentLoopManager:
@@ -46,10 +73,10 @@ def manager_class(config: Any) -> Any:
         base = load_class_from_fqn(name, "AgentLoopManager")
         if not issubclass(base, AgentLoopManager):
             raise ConfigError(
-                f"actor_rollout_ref.rollout.agent.agent_loop_manager_class={name} is no subclass "
-                "of verl's AgentLoopManager, so that tandem does not see which generate calls "
-                "wrote a response, and could not narrow its mask. Derive it from "
-                f"{'AgentLoopManagerTQ' if use_v1 else 'AgentLoopManager'}, or leave it out."
+                f"{_KEY}={name} is no subclass of verl's AgentLoopManager, so that tandem does not "
+                "see which generate calls wrote a response, and could not narrow its mask. Derive "
+                f"it from {'AgentLoopManagerTQ' if use_v1 else 'AgentLoopManager'}, or leave it "
+                "out."
             )
     elif use_v1:
         from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ

@@ -1,25 +1,122 @@
 """The ``verl.plugins`` entry point: verl imports this module in every one of its processes.
 
-verl logs a plugin's import error at debug level and goes on without it. A run that asked for
-tandem would then train as if it had not, so nothing imported here can fail, and when the adapter
-cannot be put in place it leaves a refusal instead.
+verl logs a plugin's import error at debug level and goes on without it: a run that asked for tandem
+would then train as if it had not. So what is put in place here stands on the standard library
+alone, and imports the adapter where a run in tandem begins: what fails there is that run's error,
+and no other run's.
 """
 
 from __future__ import annotations
 
-from tandem_verl.refusing import refuse
+import functools
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any
 
-__all__ = ["activate"]
+from tandem_verl.switch import FLAG, MODES, OUR_MODE, tandem_node
+
+__all__ = ["PATCHED", "activate", "prepare_runs", "register_trainers"]
+
+PATCHED = ("verl.utils.config.validate_config",)
+"""The symbols of verl that a run of trainer V1 finds changed. The legacy trainer's are in
+:data:`tandem_verl.trainer_v0.PATCHED`."""
 
 
 def activate() -> None:
-    """Put the adapter in place, or leave a refusal; never raises."""
-    try:
-        from tandem_verl import entry
+    """Wait for what is wrapped and registered: a process that never imports it pays nothing."""
+    after_import = _after_import()
+    after_import("verl.utils.config", prepare_runs)
+    after_import("verl.trainer.ppo.v1", register_trainers)
 
-        entry.put_in_place()
+
+def prepare_runs(module: ModuleType) -> None:
+    """Check a tandem run's settings where verl checks its own, and name our classes in them.
+
+    Touches: ``verl.utils.config.validate_config``, in verl 0.9. Why: both trainers call it with the
+    whole configuration, ``main`` before Ray is started and the legacy trainer in its own process
+    once more. Where it is gone, engines in tandem do not start, for want of a server of ours. Goes
+    when: verl offers plugins a hook on the configuration.
+    """
+    original: Callable[..., Any] | None = getattr(module, "validate_config", None)
+    if original is None or getattr(original, "_tandem_wrapped", False):
+        return
+
+    @functools.wraps(original)
+    def validate_config(config: Any, *rest: Any, **more: Any) -> Any:
+        if tandem_node(config) is not None:
+            _adapter().prepare(config)
+        return original(config, *rest, **more)
+
+    validate_config._tandem_wrapped = True  # type: ignore[attr-defined]
+    module.validate_config = validate_config  # type: ignore[attr-defined]
+
+
+def register_trainers(module: ModuleType) -> None:
+    """Register a trainer in tandem for each mode of trainer V1, under a name of its own.
+
+    module: ``verl.trainer.ppo.v1``. The name stands for a subclass of the mode's trainer, or for
+    the reason why there is none.
+    """
+    for mode in MODES:
+        module.register_trainer(OUR_MODE + mode)(_trainer_in_tandem(module, mode))
+
+
+def _trainer_in_tandem(module: ModuleType, mode: str) -> type:
+    def __new__(cls: type, *args: Any, **options: Any) -> Any:  # noqa: N807
+        adapter = _adapter()
+        try:
+            made = adapter.trainer_class(module.get_trainer_cls(mode))
+        except Exception as error:
+            raise _refusal(error) from error
+        return made(*args, **options)
+
+    return type(f"TandemTrainer_{mode}", (module.PPOTrainer,), {"__new__": __new__})
+
+
+def _adapter() -> Any:
+    """The adapter itself; what keeps it from being imported is the error of a run in tandem."""
+    try:
+        return importlib.import_module("tandem_verl.configuration")
     except Exception as error:
-        refuse(error)
+        raise _refusal(error) from error
+
+
+def _refusal(error: BaseException) -> Exception:
+    try:
+        kind: type[Exception] = importlib.import_module("tandem_plugin.errors").EngineError
+    except Exception:
+        kind = RuntimeError
+    return kind(
+        f"The configuration asks for tandem ({FLAG}), but the verl adapter of tandem-plugin could "
+        f"not be put in place: {type(error).__name__}: {error}. Mend that (`tandem doctor` says "
+        "more), or remove the tandem node to train without tandem."
+    )
+
+
+def _after_import() -> Callable[[str, Callable[[ModuleType], None]], None]:
+    """The core's ``after_import``, from its file alone where the core cannot be imported.
+
+    That file stands on the standard library, as this one does.
+    """
+    name = "tandem_plugin.patching.after_import"
+    try:
+        module = importlib.import_module(name)
+    except Exception:
+        core = PathFinder.find_spec("tandem_plugin")
+        if core is None or not core.submodule_search_locations:
+            raise
+        file = os.path.join(core.submodule_search_locations[0], "patching", "after_import.py")
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    waiting: Callable[[str, Callable[[ModuleType], None]], None] = module.after_import
+    return waiting
 
 
 activate()

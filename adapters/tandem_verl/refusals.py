@@ -2,44 +2,196 @@
 
 from __future__ import annotations
 
-import sys
+from enum import Enum
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import check_version, installed_version, judge_version
-from tandem_plugin.training.settings import check_settings, check_text_model
+from tandem_plugin.training.refusals import Refusal, Settings, check_refusals, given
+from tandem_plugin.training.settings import check_settings
 from tandem_plugin.training.unproven import Unproven
-from tandem_verl.settings import allowed_unproven
-from tandem_verl.soundness import check_learning
+from tandem_verl.soundness import (
+    BROKEN_ESTIMATORS,
+    SOUND_ENGINES,
+    SOUND_ESTIMATORS,
+    SOUND_LOSSES,
+    UNPROVEN,
+    UNPROVEN_ENGINES,
+)
 from tandem_verl.switch import MODES
 
-__all__ = ["check_models", "check_policy", "check_run", "check_versions"]
+__all__ = ["REFUSALS", "allowed_unproven", "check_run"]
 
-_SPECULATIVE = ("speculative_config", "speculative_model", "num_speculative_tokens")
+_MODEL, _ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_ENGINE = f"{_ROLLOUT}.engine_kwargs.vllm"
+_MODE = "trainer.v1.trainer_mode"
+
+_UNTESTED = "{key}={value} was not tested with tandem"
+_HOLES = f"{_UNTESTED}, which trains through a mask with holes."
+_PIPELINE = (
+    "{key}={value}: tandem does not run with pipeline parallelism, since a token's author is "
+    "chosen where both models end. Set {key}=1 and use tensor parallelism."
+)
+_MTP = (
+    f"{_MODEL}.mtp.enable_rollout=True is speculative decoding: draft tokens would have no author. "
+    "Set it to False."
+)
+_LORA = (
+    "{key}={value}: tandem's engine does not run LoRA adapters. Set "
+    f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine merged "
+    "weights, or merge it into the checkpoint and train that."
+)
 
 
-def check_versions(unproven: Unproven) -> list[str]:
-    """The warnings of ``tandem doctor`` about verl's and vLLM's versions.
-
-    Raises :class:`ConfigError` for a version with which nothing is started.
-    """
-    warnings = []
-    for name in ("verl", "vllm"):
-        found = _version(name)
-        if found is None:
-            continue
-        verdict = judge_version(name, found, f"{name} {found}")
-        if verdict.status == "problem" and "dev" in found:
-            unproven.check("development_version", f"{verdict.message} {verdict.mend}.")
-        elif warning := check_version(name, found):
-            warnings.append(warning)
-    return warnings
+def _on(value: Any, of: Settings) -> bool:
+    return bool(value)
 
 
-def _version(name: str) -> str | None:
-    """What an imported module, which may be a checkout, says of itself; else what is installed."""
-    return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)
+def _many(size: Any, of: Settings) -> bool:
+    return size is not None and int(size) > 1
+
+
+def _drafts(mtp: Any, of: Settings) -> bool:
+    return mtp is not None and bool(mtp.get("enable") and mtp.get("enable_rollout"))
+
+
+def _unmerged(value: Any, of: Settings) -> bool:
+    return bool(value) and not of(f"{_MODEL}.lora.merge")  # else the engine gets whole weights
+
+
+def _v1(of: Settings) -> bool:
+    return of("trainer.use_v1") is not False
+
+
+def _replays_r3(engine: Any, of: Settings) -> bool:
+    keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
+    return engine not in SOUND_ENGINES and "R3" in map(of, keys)
+
+
+REFUSALS = (
+    # verl's experimental trainers, known by what only their configurations have: they begin and
+    # update in ways of their own, where no batch is checked.
+    Refusal(
+        "async_training",
+        given,
+        "verl's experimental fully_async_policy (async_training=...) does not go with tandem: its "
+        "trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
+        "trainer.v1.trainer_mode=separate_async.",
+    ),
+    Refusal(
+        "rollout",
+        given,
+        "verl's experimental one_step_off_policy (rollout.nnodes=...) does not go with tandem: its "
+        "trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
+        "trainer.v1.trainer_mode=colocate_async or separate_async.",
+    ),
+    Refusal(
+        f"{_ROLLOUT}.name",
+        lambda name, of: name != "vllm",
+        "{key}={value!r}: tandem runs inside vLLM. Set {key}=vllm.",
+    ),
+    Refusal(f"{_ROLLOUT}.pipeline_model_parallel_size", _many, _PIPELINE),
+    Refusal(f"{_ENGINE}.pipeline_parallel_size", _many, _PIPELINE),
+    Refusal(
+        f"{_ROLLOUT}.disaggregation.enabled",
+        _on,
+        "{key}=True: prefill in one engine and decoding in another does not go with tandem, since "
+        "what connects them was not made for two models' caches in one engine. Set it to False.",
+    ),
+    Refusal(
+        f"{_ENGINE}.kv_transfer_config",
+        given,
+        "{key}: connectors were not made for two models' caches in one engine. Leave it out.",
+    ),
+    *(
+        Refusal(
+            f"{_ENGINE}.{name}",
+            given,
+            "{key}={value!r}: draft tokens would have no author. Leave speculative decoding out.",
+        )
+        for name in ("speculative_config", "speculative_model", "num_speculative_tokens")
+    ),
+    Refusal(f"{_ROLLOUT}.mtp", _drafts, _MTP),
+    Refusal(f"{_MODEL}.mtp", _drafts, _MTP),
+    *(
+        Refusal(f"{_MODEL}.{name}", _unmerged, _LORA)
+        for name in ("lora_rank", "lora.rank", "lora_adapter_path", "lora.adapter_path")
+    ),
+    Refusal(
+        "algorithm.kl_ctrl.type",
+        lambda kind, of: kind == "adaptive" and bool(of("algorithm.use_kl_in_reward")),
+        "{key}=adaptive with use_kl_in_reward does not go with tandem: the controller would follow "
+        "a mean that counts responses without a token of the senior's. Set {key}=fixed.",
+    ),
+    Refusal(
+        "algorithm.adv_estimator",
+        lambda name, of: name in BROKEN_ESTIMATORS,
+        "{key}={value} does not work with tandem: it carries the reward back from the response's "
+        "last token, and drops it where the junior wrote that token. Use one of: "
+        f"{', '.join(SOUND_ESTIMATORS)}.",
+    ),
+    Refusal(
+        "algorithm.adv_estimator",
+        lambda name, of: name not in SOUND_ESTIMATORS,
+        f"{_HOLES} Use one of: {', '.join(SOUND_ESTIMATORS)}.",
+        unproven="custom_estimator",
+    ),
+    Refusal(
+        f"{_ACTOR}.strategy",
+        lambda engine, of: engine not in (*SOUND_ENGINES, *UNPROVEN_ENGINES),
+        f"{_UNTESTED}. Use one of: {', '.join(SOUND_ENGINES)}.",
+    ),
+    Refusal(
+        f"{_ACTOR}.strategy",
+        lambda engine, of: engine in UNPROVEN_ENGINES,
+        f"{_UNTESTED}. Use one of: {', '.join(SOUND_ENGINES)}.",
+        unproven="{value}",
+    ),
+    Refusal(
+        "tandem.lambda_jun",
+        lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in SOUND_ENGINES,
+        f"{{key}} goes with the engines {', '.join(SOUND_ENGINES)} alone: others count and scale a "
+        "mini-batch's tokens in ways of their own, and the term would be of another size. Leave it "
+        "out.",
+    ),
+    Refusal(
+        f"{_ACTOR}.strategy",
+        _replays_r3,
+        "router_replay.mode=R3 does not work with {value} in tandem: it takes the mask of trained "
+        "tokens for the length of the response. Set it to R2 or disabled.",
+    ),
+    Refusal(
+        f"{_ACTOR}.use_prefix_grouper",
+        _on,
+        "{key}=True does not work with tandem: it takes the mask of trained tokens for the length "
+        "of the response. Set it to False.",
+    ),
+    Refusal(
+        f"{_ACTOR}.policy_loss.loss_mode",
+        lambda loss, of: loss is not None and loss not in SOUND_LOSSES,
+        f"{_HOLES} Use one of: {', '.join(SOUND_LOSSES)}.",
+        unproven="custom_loss",
+    ),
+    Refusal("distillation.enabled", _on, f"{_HOLES} Set it to False.", unproven="distillation"),
+    Refusal(
+        "algorithm.rollout_correction.bypass_mode",
+        _on,
+        "{key}=True does not work with tandem: its loss fails on a micro-batch without a token of "
+        "the senior's. Set it to False.",
+    ),
+    Refusal(
+        _MODE,
+        lambda mode, of: _v1(of) and mode not in MODES,
+        f"{_UNTESTED}. Use one of: {', '.join(MODES)}.",
+    ),
+    Refusal(
+        f"{_ROLLOUT}.checkpoint_engine.backend",
+        lambda name, of: name == "delta_sharded" and _v1(of) and of(_MODE) == "separate_async",
+        f"{_UNTESTED}: it writes into the engine's weights without loading them. Use another one, "
+        "such as nccl.",
+    ),
+)
+"""The table, in the order in which settings are looked at."""
 
 
 def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = None) -> None:
@@ -48,134 +200,18 @@ def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = Non
     config: verl's whole configuration. unproven: what the run allows, by default what ``tandem``
     says.
     """
-    check_policy(config)
-    rollout = config.actor_rollout_ref.rollout
-    _check_rollout(rollout, config.actor_rollout_ref.model)
-    _check_adapters(config.actor_rollout_ref.model)
-    _check_reward_penalty(config.algorithm)
-    check_learning(config, tandem.lambda_jun > 0, unproven or allowed_unproven(tandem))
-    _check_trainer(config)
+    from omegaconf import OmegaConf
+
+    def setting(key: str) -> Any:
+        if key.startswith("tandem."):
+            return getattr(tandem, key.removeprefix("tandem."))
+        value = OmegaConf.select(config, key)
+        return value.value if isinstance(value, Enum) else value
+
+    check_refusals(REFUSALS, setting, unproven or allowed_unproven(tandem))
     check_settings(tandem)
 
 
-def check_models(config: Any, tandem: TandemConfig) -> None:
-    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
-    check_text_model("actor_rollout_ref.model.path", str(config.actor_rollout_ref.model.path))
-    if tandem.junior:
-        check_text_model("tandem.junior", tandem.junior)
-
-
-def check_policy(config: Any) -> None:
-    """Raise :class:`ConfigError` for verl's experimental trainers.
-
-    ``fully_async_policy`` and ``one_step_off_policy`` begin and update in ways of their own, where
-    no batch is checked. Only their configurations have ``async_training``, or a ``rollout`` at the
-    top.
-    """
-    if config.get("async_training") is not None:
-        raise ConfigError(
-            "verl's experimental fully_async_policy (async_training=...) does not go with tandem: "
-            "its trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
-            "trainer.v1.trainer_mode=separate_async."
-        )
-    if config.get("rollout") is not None:
-        raise ConfigError(
-            "verl's experimental one_step_off_policy (rollout.nnodes=...) does not go with tandem: "
-            "its trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
-            "trainer.v1.trainer_mode=colocate_async or separate_async."
-        )
-
-
-def _check_rollout(rollout: Any, model: Any) -> None:
-    if rollout.name != "vllm":
-        raise ConfigError(
-            f"actor_rollout_ref.rollout.name={rollout.name!r}: tandem runs inside vLLM. Set "
-            "actor_rollout_ref.rollout.name=vllm."
-        )
-    engine = rollout.engine_kwargs.vllm
-    sizes = {
-        "actor_rollout_ref.rollout.pipeline_model_parallel_size": rollout.get(
-            "pipeline_model_parallel_size"
-        ),
-        "actor_rollout_ref.rollout.engine_kwargs.vllm.pipeline_parallel_size": engine.get(
-            "pipeline_parallel_size"
-        ),
-    }
-    for name, size in sizes.items():
-        if size is not None and int(size) > 1:
-            raise ConfigError(
-                f"{name}={size}: tandem does not run with pipeline parallelism, since a token's "
-                f"author is chosen where both models end. Set {name}=1 and use tensor parallelism."
-            )
-    disaggregation = rollout.get("disaggregation")
-    if disaggregation is not None and disaggregation.get("enabled"):
-        raise ConfigError(
-            "actor_rollout_ref.rollout.disaggregation.enabled=True: prefill in one engine and "
-            "decoding in another does not go with tandem, since what connects them was not made "
-            "for two models' caches in one engine. Set it to False."
-        )
-    if engine.get("kv_transfer_config") is not None:
-        raise ConfigError(
-            "actor_rollout_ref.rollout.engine_kwargs.vllm.kv_transfer_config: connectors were not "
-            "made for two models' caches in one engine. Leave it out."
-        )
-    for key in _SPECULATIVE:
-        if engine.get(key) is not None:
-            raise ConfigError(
-                f"actor_rollout_ref.rollout.engine_kwargs.vllm.{key}={engine.get(key)!r}: draft "
-                "tokens would have no author. Leave speculative decoding out."
-            )
-    for mtp in (rollout.get("mtp"), model.get("mtp")):
-        if mtp is not None and mtp.get("enable") and mtp.get("enable_rollout"):
-            raise ConfigError(
-                "actor_rollout_ref.model.mtp.enable_rollout=True is speculative decoding: draft "
-                "tokens would have no author. Set it to False."
-            )
-
-
-def _check_adapters(model: Any) -> None:
-    lora = model.get("lora") or {}
-    if lora.get("merge"):
-        return  # verl's engine then gets whole weights
-    given = {
-        "lora_rank": int(model.get("lora_rank") or 0),
-        "lora.rank": int(lora.get("rank") or 0),
-        "lora_adapter_path": model.get("lora_adapter_path"),
-        "lora.adapter_path": lora.get("adapter_path"),
-    }
-    for name, value in given.items():
-        if value:
-            raise ConfigError(
-                f"actor_rollout_ref.model.{name}={value}: tandem's engine does not run LoRA "
-                "adapters. Set actor_rollout_ref.model.lora.merge=True, with which verl trains an "
-                "adapter and sends the engine merged weights, or merge it into the checkpoint and "
-                "train that."
-            )
-
-
-def _check_reward_penalty(algorithm: Any) -> None:
-    control = algorithm.get("kl_ctrl")
-    if algorithm.get("use_kl_in_reward") and control is not None and control.type == "adaptive":
-        raise ConfigError(
-            "algorithm.kl_ctrl.type=adaptive with use_kl_in_reward does not go with tandem: the "
-            "controller would follow a mean that counts responses without a token of the senior's. "
-            "Set algorithm.kl_ctrl.type=fixed."
-        )
-
-
-def _check_trainer(config: Any) -> None:
-    if not config.trainer.get("use_v1", True):
-        return
-    mode = config.trainer.v1.trainer_mode
-    if mode not in MODES:
-        raise ConfigError(
-            f"trainer.v1.trainer_mode={mode} was not tested with tandem. Use one of: "
-            f"{', '.join(MODES)}."
-        )
-    sync = config.actor_rollout_ref.rollout.get("checkpoint_engine") or {}
-    if mode == "separate_async" and sync.get("backend") == "delta_sharded":
-        raise ConfigError(
-            "actor_rollout_ref.rollout.checkpoint_engine.backend=delta_sharded was not tested with "
-            "tandem: it writes into the engine's weights without loading them. Use another one, "
-            "such as nccl."
-        )
+def allowed_unproven(tandem: TandemConfig) -> Unproven:
+    """What a run allows of :data:`UNPROVEN`; raises :class:`ConfigError` for other names."""
+    return Unproven(tandem, UNPROVEN)

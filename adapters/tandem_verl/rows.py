@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tandem_plugin.training.fields import (
-    AUTHORSHIP,
-    COLUMNS,
-    ERROR,
-    FINGERPRINT,
-    GRADED,
-    JUNIOR_MASK,
-    SCHEDULE,
-    SEED,
-    SEGMENTS,
-    TRAINED,
-)
-from tandem_plugin.training.ranges import bits_of
-from tandem_plugin.training.rows import Row
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.fields import ERROR, FACTS, GRADED
+from tandem_plugin.training.rows import Row, row_of
 
-__all__ = ["columns_of", "graded", "padded_junior_mask", "rows_of_batch", "rows_of_keys"]
+__all__ = ["dumped_with", "graded", "rows_of_batch", "rows_of_keys", "with_columns"]
+
+_LISTS = ("inputs", "outputs", "gts", "scores")
+"""What verl dumps of each row."""
 
 
 def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
@@ -38,26 +30,22 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
     def column(name: str) -> Sequence[Any]:
         if name not in data.keys():  # noqa: SIM118  # a TensorDict is no mapping
             return [None] * len(batch.keys)
-        values = data[name]
-        return list(values.unbind()) if hasattr(values, "unbind") else values.tolist()
+        return [None if row is None else row.numpy() for row in data[name].unbind()]
 
-    extras = data.get("extra_fields").tolist()
+    extras = [one if isinstance(one, dict) else {} for one in data.get("extra_fields").tolist()]
     return [
-        Row(
+        row_of(
+            Facts.from_wire(extra.get(FACTS)),
             name=f"Row {key}",
             group=str(key).rsplit("_", 2)[0],
-            response_ids=responses.numpy(),
-            response_mask=_bits(response_mask),
-            loss_mask=_bits(loss_mask),
-            error=extra.get(ERROR) if isinstance(extra, dict) else None,
-            **_told(extra if isinstance(extra, dict) else {}, len(responses)),
-            graded=graded(extra.get("reward_extra_info") if isinstance(extra, dict) else None),
+            response_ids=responses,
+            response_mask=response_mask.astype(np.bool_),
+            loss_mask=None if loss_mask is None else loss_mask.astype(np.bool_),
+            error=extra.get(ERROR),
+            graded=graded(extra.get("reward_extra_info")),
         )
         for key, responses, response_mask, loss_mask, extra in zip(
-            batch.keys,
-            *(column(name) for name in ("responses", "response_mask", "loss_mask")),
-            extras,
-            strict=True,
+            batch.keys, *map(column, fields[:3]), extras, strict=True
         )
     ]
 
@@ -65,64 +53,22 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
 def rows_of_batch(batch: Any) -> list[Row]:
     """The rows of a V0 batch, padded to one length."""
     responses = batch.batch["responses"].cpu().numpy()
-    mask = batch.batch["response_mask"].cpu().numpy().astype(np.bool_)
-    width = responses.shape[1]
-    lengths = batch.batch["attention_mask"][:, -width:].sum(dim=1).tolist()
+    masks = batch.batch["response_mask"].cpu().numpy().astype(np.bool_)
+    lengths = batch.batch["attention_mask"][:, -responses.shape[1] :].sum(dim=1).tolist()
     columns = batch.non_tensor_batch
-    told = (*COLUMNS, JUNIOR_MASK)
-
-    def trimmed(row: int) -> Any:
-        """The mask without its padding, and with it where it trains on padding."""
-        length = lengths[row]
-        return mask[row] if mask[row, length:].any() else mask[row, :length]
-
+    facts = columns.get(FACTS, [None] * len(responses))
     return [
-        Row(
+        row_of(
+            Facts.from_wire(facts[i]),
             name=f"Row {i} ({columns['uid'][i]})",
             group=str(columns["uid"][i]),
-            response_ids=responses[i, : lengths[i]],
-            response_mask=trimmed(i),
-            **_told({name: columns[name][i] for name in told if name in columns}, lengths[i]),
+            response_ids=responses[i, :length],
+            # Without its padding, and with it where it trains on padding.
+            response_mask=mask if mask[length:].any() else mask[:length],
             graded=graded({name: columns[name][i] for name in columns}),
         )
-        for i in range(len(responses))
+        for i, (length, mask) in enumerate(zip(lengths, masks, strict=True))
     ]
-
-
-def _told(fields: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """What tandem says of a response of this length, as fields of its row."""
-    trained = fields.get(TRAINED)
-    return {
-        "authorship": _bits(fields.get(AUTHORSHIP)),
-        "junior_mask": _bits(fields.get(JUNIOR_MASK)),
-        "seed": fields.get(SEED),
-        "fingerprint": fields.get(FINGERPRINT),
-        "settings": fields.get(SCHEDULE),
-        "segments": fields.get(SEGMENTS) or [],
-        "trained": None if trained is None else bits_of(trained, length),
-    }
-
-
-def _bits(values: Any) -> Any:
-    return None if values is None else np.asarray(values).astype(np.bool_)
-
-
-def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    dumped = [row.dump() for row in rows]
-    return {name: [row[name] for row in dumped] for name in dumped[0]}
-
-
-def padded_junior_mask(batch: Any) -> Any:
-    """The tokens to imitate of a V0 batch, int64 of the shape of its ``response_mask``.
-
-    Their lists leave the batch: a column is a tensor or an array in it, never both.
-    """
-    import torch
-
-    mask = torch.zeros_like(batch.batch["response_mask"], dtype=torch.int64)
-    for row, bits in enumerate(batch.non_tensor_batch.pop(JUNIOR_MASK)):
-        mask[row, : len(bits)] = torch.as_tensor(list(bits), dtype=torch.int64)
-    return mask
 
 
 def graded(reward: Any) -> dict[str, float]:
@@ -131,3 +77,26 @@ def graded(reward: Any) -> dict[str, float]:
         return {}
     flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
     return {name: float(value) for name, value in flags.items() if value is not None}
+
+
+def with_columns(extra: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """Columns of a dump, with tandem's of its rows."""
+    dumped = [row.dump() for row in rows]
+    return {**extra, **{name: [row[name] for row in dumped] for name in dumped[0]}}
+
+
+def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, Any]:
+    """The arguments of a dump with tandem's columns, without the rows that are None.
+
+    Those are what verl made up to fill a batch; where all are, the dump is not tandem's.
+    """
+    kept = [i for i, row in enumerate(rows) if row is not None]
+    if not kept:
+        return dump
+    columns = {
+        name: [values[i] for i in kept] if len(values) == len(rows) else values
+        for name, values in dump["reward_extra_infos_dict"].items()
+    }
+    columns = with_columns(columns, [row for row in rows if row is not None])
+    lists = {name: [dump[name][i] for i in kept] for name in _LISTS}
+    return {**dump, **lists, "reward_extra_infos_dict": columns}

@@ -1,18 +1,15 @@
-"""The tandem settings of a verl run, and the rules they make with the run's tokenizer."""
+"""The tandem settings of a verl run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.unproven import Unproven
-from tandem_verl.soundness import UNPROVEN
+from tandem_plugin.errors import EngineError
 from tandem_verl.switch import tandem_node
 
-__all__ = ["allowed_unproven", "tandem_config", "tandem_rules"]
+__all__ = ["running_config", "tandem_config"]
 
 
 def tandem_config(config: Any) -> TandemConfig | None:
@@ -30,14 +27,15 @@ def tandem_config(config: Any) -> TandemConfig | None:
     return TandemConfig.from_mapping(node)
 
 
-def allowed_unproven(tandem: TandemConfig) -> Unproven:
-    """What a run allows of :data:`UNPROVEN`; raises :class:`ConfigError` for other names."""
-    return Unproven(tandem, UNPROVEN)
+def running_config(config: Any, who: str) -> TandemConfig:
+    """The same of a run that is in tandem.
 
-
-def tandem_rules(config: TandemConfig, tokenizer: Any) -> TandemRules:
-    """The rules that the engine, given the same settings and tokenizer, goes by as well.
-
-    tokenizer: the Hugging Face tokenizer of the run.
+    who: the part of it that is. Raises :class:`EngineError` where it does not ask for tandem.
     """
-    return TandemRules(config, Vocabulary.from_tokenizer(tokenizer))
+    tandem = tandem_config(config)
+    if tandem is None:
+        raise EngineError(
+            f"{who} in tandem was given a configuration that does not ask for tandem: something "
+            "changed it on the way. Remove that."
+        )
+    return tandem

@@ -5,37 +5,28 @@ It has no registry of trainers. Each patch is of verl 0.9, and goes when verl dr
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
-from tandem_plugin.training.fields import JUNIOR_MASK
-from tandem_verl.manager import check_users_manager
-from tandem_verl.rows import columns_of, padded_junior_mask, rows_of_batch
-from tandem_verl.server import check_replicas, register_replica
+from tandem_plugin.training.rows import Row
+from tandem_verl.classes import in_tandem
+from tandem_verl.rows import rows_of_batch, with_columns
+from tandem_verl.server import register_replica
 from tandem_verl.switch import tandem_node
-from tandem_verl.trainer import TandemTrainer
+from tandem_verl.trainer import IMITATED, TrainerInTandem, started_run
 
-__all__ = ["PATCHED", "put_in_place", "watch"]
+__all__ = ["PATCHED", "TrainerV0InTandem", "put_in_place", "watch"]
 
 _MODULE = "verl.trainer.ppo.ray_trainer"
 
-PATCHED = tuple(
-    f"{_MODULE}.{name}"
-    for name in (
-        "extract_reward",
-        "RayPPOTrainer.__init__",
-        "RayPPOTrainer.init_workers",
-        "RayPPOTrainer._update_actor",
-        "RayPPOTrainer._log_rollout_data",
-        "RayPPOTrainer._dump_generations",
-        "RayPPOTrainer._validate",
-        "RayPPOTrainer._maybe_log_val_generations",
-    )
+PATCHED = (
+    f"{_MODULE}.RayPPOTrainer.__init__",
+    f"{_MODULE}.RayPPOTrainer._update_actor",
+    f"{_MODULE}.extract_reward",
 )
 """The symbols of verl that a run of the legacy trainer finds changed besides."""
 
@@ -46,14 +37,14 @@ def put_in_place() -> None:
 
 
 def watch(module: ModuleType) -> None:
-    """Check a run at its start and every batch before anything is learned from it; dump authorship.
+    """Let the trainer of a run in tandem be of a subclass of ours.
 
-    Touches: ``RayPPOTrainer.__init__`` (before workers), ``init_workers`` (servers are made there),
-    ``extract_reward``, through which every batch passes before anything is computed from it,
-    ``_update_actor`` (right before the update, and with the update's metrics),
-    ``_log_rollout_data``, ``_dump_generations``, and what :func:`_validate_by_each` does.
+    Touches: ``RayPPOTrainer.__init__``, in which a trainer becomes one of ours, whatever name its
+    class was taken by; ``_update_actor``, which trainers that begin in another way do not pass in
+    tandem; and ``extract_reward``, through which every batch passes before anything is computed
+    from it.
     """
-    started: list[TandemTrainer] = []
+    started: list[TrainerV0InTandem] = []
 
     def start(
         original: Callable[..., Any],
@@ -63,118 +54,66 @@ def watch(module: ModuleType) -> None:
         *rest: Any,
         **more: Any,
     ) -> None:
-        trainer._tandem = None
         if tandem_node(config) is not None:
-            trainer._tandem = TandemTrainer.start(config, tokenizer)
-            check_users_manager(config)
-            started.append(trainer._tandem)
+            run = started_run(config, tokenizer)
+            trainer.__class__ = in_tandem(type(trainer), TrainerV0InTandem)
+            trainer._tandem = run
+            started.append(trainer)
         original(trainer, config, tokenizer, *rest, **more)
 
-    def init_workers(original: Callable[..., Any], trainer: Any) -> Any:
-        tandem = _started(trainer)
-        if tandem is None:
-            return original(trainer)
+    def update(original: Callable[..., Any], trainer: Any, batch: Any) -> Any:
+        if tandem_node(trainer.config) is not None and not isinstance(trainer, TrainerV0InTandem):
+            raise EngineError(
+                f"{type(trainer).__name__} did not start as verl's own trainers do, so that tandem "
+                "could not be checked. Use trainer V1 in one of its own modes."
+            )
+        return original(trainer, batch)
+
+    def extract_reward(original: Callable[..., Any], batch: Any) -> Any:
+        for trainer in started:
+            trainer.tandem_examine(rows_of_batch(batch))
+        return original(batch)
+
+    wrap_once(module.RayPPOTrainer, "__init__", start)
+    wrap_once(module.RayPPOTrainer, "_update_actor", update)
+    wrap_once(module, "extract_reward", extract_reward)
+
+
+class TrainerV0InTandem(TrainerInTandem):
+    """Before ``RayPPOTrainer``: checks every batch and every update; dumps."""
+
+    def init_workers(self) -> None:
         register_replica()
-        if tandem.imitates:
+        self.tandem_replace_workers()
+        super().init_workers()  # type: ignore[misc]
+        self.tandem_check_servers()
+
+    def tandem_examine(self, rows: Sequence[Row]) -> None:
+        """Check a batch whose rewards are about to be taken."""
+        self.tandem_admit(rows, validates=self._tandem_pass is not None)
+        if self._tandem_pass is not None:
+            self._tandem_pass.rows.extend(rows)
+
+    def _update_actor(self, batch: Any) -> Any:
+        tandem = self._tandem
+        verls: Any = super()
+        rows = rows_of_batch(batch)
+        tandem.check_update(rows)
+        metrics = {**tandem.metrics, **self.tandem_drafting()}
+        if self.tandem_imitates:
             from tandem_verl import imitation
 
-            imitation.replace_workers(trainer.role_worker_mapping)
-        result = original(trainer)
-        check_replicas(trainer.llm_server_manager.get_replicas())
-        return result
-
-    def _update_actor(original: Callable[..., Any], trainer: Any, batch: Any) -> Any:
-        tandem = _started(trainer)
-        if tandem is None:
-            return original(trainer, batch)
-        tandem.check_update(rows_of_batch(batch))
-        managers = [trainer.llm_server_manager] if tandem.config.drafts else []
-        metrics = {**tandem.metrics, **tandem.drafting(managers)}
-        if tandem.imitates:
-            from tandem_verl.imitation import LAMBDA_JUN
-
-            batch.batch[JUNIOR_MASK] = padded_junior_mask(batch)
-            batch.meta_info[LAMBDA_JUN] = tandem.config.lambda_jun
-        output = original(trainer, batch)
-        if tandem.imitates:
-            batch.batch.pop(JUNIOR_MASK)
-            tandem.check_imitation(output.meta_info["metrics"])
+            with imitation.telling_the_workers(batch, rows, tandem.config.lambda_jun):
+                output = verls._update_actor(batch)
+            tandem.check_imitation(output.meta_info["metrics"], IMITATED)
+        else:
+            output = verls._update_actor(batch)
         output.meta_info["metrics"].update(metrics)
         return output
 
-    def _log_rollout_data(
-        original: Callable[..., Any], trainer: Any, batch: Any, extra: Any, *rest: Any, **more: Any
-    ) -> Any:
-        if _started(trainer) is not None:
-            extra = {**extra, **columns_of(rows_of_batch(batch))}
-        return original(trainer, batch, extra, *rest, **more)
+    def _log_rollout_data(self, batch: Any, extra: Any, *rest: Any, **more: Any) -> Any:
+        extra = with_columns(extra, rows_of_batch(batch))
+        return super()._log_rollout_data(batch, extra, *rest, **more)  # type: ignore[misc]
 
-    def extract_reward(original: Callable[..., Any], batch: Any) -> Any:
-        for tandem in started:
-            rows = rows_of_batch(batch)
-            if tandem.validating is None:
-                tandem.admit(rows)
-            else:
-                tandem.admit_validation(rows)
-                tandem.validating.rows.extend(rows)
-        return original(batch)
-
-    def _dump_generations(original: Callable[..., Any], trainer: Any, **dump: Any) -> Any:
-        tandem: TandemTrainer | None = trainer._tandem
-        if tandem is not None and tandem.validating is not None:
-            extra = {**dump["reward_extra_infos_dict"], **columns_of(tandem.validating.rows)}
-            dump = tandem.addressed({**dump, "reward_extra_infos_dict": extra})
-        return original(trainer, **dump)
-
-    wrap_once(module.RayPPOTrainer, "__init__", start)
-    wrap_once(module.RayPPOTrainer, "init_workers", init_workers)
-    wrap_once(module.RayPPOTrainer, "_update_actor", _update_actor)
-    wrap_once(module.RayPPOTrainer, "_log_rollout_data", _log_rollout_data)
-    wrap_once(module.RayPPOTrainer, "_dump_generations", _dump_generations)
-    wrap_once(module, "extract_reward", extract_reward)
-    _validate_by_each(module.RayPPOTrainer)
-
-
-def _validate_by_each(trainer_class: Any) -> None:
-    """Let the senior, the team or both answer validation prompts, under names of their own.
-
-    Touches: ``_validate``, which then runs once for each answerer over prompts that say who it is,
-    and ``_maybe_log_val_generations``, whose table has one place a step.
-    """
-
-    def _validate(original: Callable[..., Any], trainer: Any, *args: Any, **more: Any) -> Any:
-        tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
-        if tandem is None:
-            return original(trainer, *args, **more)
-        if any(args) or any(more.values()):
-            raise EngineError(
-                f"{type(trainer).__name__} merges the validations of several processes, so that "
-                "tandem cannot name their metrics. Use one of verl's own trainers."
-            )
-        return tandem.validate(trainer, functools.partial(original, trainer))
-
-    def _maybe_log_val_generations(
-        original: Callable[..., Any], trainer: Any, inputs: Any, outputs: Any, scores: Any
-    ) -> Any:
-        tandem: TandemTrainer | None = getattr(trainer, "_tandem", None)
-        table: dict[str, Any] | None = {"inputs": inputs, "outputs": outputs, "scores": scores}
-        if tandem is not None:
-            table = tandem.table(**table)  # type: ignore[arg-type]
-        return None if table is None else original(trainer, **table)
-
-    wrap_once(trainer_class, "_validate", _validate)
-    wrap_once(trainer_class, "_maybe_log_val_generations", _maybe_log_val_generations)
-
-
-def _started(trainer: Any) -> TandemTrainer | None:
-    """The checks that a trainer of verl's began with; None for a run that does not ask for tandem.
-
-    Raises :class:`EngineError` for a trainer that asks for tandem and did not begin with them.
-    """
-    tandem: TandemTrainer | None = vars(trainer).get("_tandem")
-    if tandem is None and tandem_node(trainer.config) is not None:
-        raise EngineError(
-            f"{type(trainer).__name__} did not start as verl's own trainers do, so that tandem "
-            "could not be checked. Use trainer V1 in one of its own modes."
-        )
-    return tandem
+    def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:
+        return [] if self._tandem_pass is None else self._tandem_pass.rows

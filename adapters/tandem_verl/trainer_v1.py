@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.configuration import restore_mode
-from tandem_verl.manager import check_manager, check_users_manager
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.training.rows import Row
+from tandem_verl.manager import check_manager
 from tandem_verl.rows import rows_of_keys
-from tandem_verl.server import check_replicas, register_replica
+from tandem_verl.server import register_replica
 from tandem_verl.sessions import reading_whole_sessions
-from tandem_verl.trainer import TandemTrainer
+from tandem_verl.switch import OUR_MODE, tandem_node
+from tandem_verl.trainer import IMITATED, TrainerInTandem, started_run
 
-__all__ = ["TrainerInTandem", "queue", "trainer_module"]
+__all__ = ["TrainerV1InTandem", "queue", "restore_mode"]
 
 
 def queue() -> ModuleType:
@@ -23,43 +26,44 @@ def queue() -> ModuleType:
     return transfer_queue  # type: ignore[no-any-return]
 
 
-def trainer_module() -> ModuleType:
-    """The module that trainer V1's modes share."""
-    from verl.trainer.ppo.v1 import trainer_base
+def restore_mode(config: Any) -> None:
+    """Give the trainer's mode the name back that verl compares it to, in the trainer's process.
 
-    return trainer_base  # type: ignore[no-any-return]
+    Raises :class:`ConfigError` for a mode of ours that the driver did not choose.
+    """
+    mode = config.trainer.v1.trainer_mode
+    if tandem_node(config) is None or not mode.startswith(OUR_MODE):
+        raise ConfigError(
+            f"trainer.v1.trainer_mode={mode} is what tandem makes of a mode in a run that asks for "
+            "it. Set the mode's own name, such as sync, and ask for tandem by its flag."
+        )
+    config.trainer.v1.trainer_mode = mode.removeprefix(OUR_MODE)
 
 
-class TrainerInTandem:
+class TrainerV1InTandem(TrainerInTandem):
     """Before a ``PPOTrainer`` of verl's: checks the run, every batch and every update; dumps."""
 
-    config: Any
     tokenizer: Any
-    role_worker_mapping: dict[Any, Any]
-    _tandem: TandemTrainer
 
     def __init__(self, config: Any, *rest: Any, **options: Any) -> None:
         restore_mode(config)
+        self._tandem_rows: dict[str, Row] = {}
+        """The rows that wait for the dump that follows, by the keys that it will name."""
         super().__init__(config, *rest, **options)  # type: ignore[call-arg]
-
-    def _setup(self) -> None:
-        register_replica()
-        super()._setup()  # type: ignore[misc]
-        for servers in self._tandem_servers():
-            check_replicas(servers.get_replicas())
 
     def _init_tokenizer(self) -> None:
         """The first thing that a trainer does, before workers."""
         super()._init_tokenizer()  # type: ignore[misc]
-        self._tandem = TandemTrainer.start(self.config, self.tokenizer)
-        check_users_manager(self.config)
+        self._tandem = started_run(self.config, self.tokenizer)
+
+    def _setup(self) -> None:
+        register_replica()
+        super()._setup()  # type: ignore[misc]
+        self.tandem_check_servers()
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()  # type: ignore[misc]
-        if self._tandem.imitates:
-            from tandem_verl import imitation
-
-            imitation.replace_workers(self.role_worker_mapping)
+        self.tandem_replace_workers()
 
     def _build_replay_buffer(self) -> Any:
         """The buffer whose ``sample`` gives the trainer every batch, and metrics with it."""
@@ -74,58 +78,41 @@ class TrainerInTandem:
         buffer.sample = watched
         return buffer
 
+    def _tandem_examine(self, batch: Any) -> dict[str, float]:
+        """Check a batch that the trainer has just been given; return its metrics."""
+        validates = batch.partition_id != "train"
+        rows = rows_of_keys(batch, queue())
+        metrics = self.tandem_admit(rows, validates)
+        folder = "validation_data_dir" if validates else "rollout_data_dir"
+        if self.config.trainer.get(folder):
+            self._tandem_rows.update(zip(batch.keys, rows, strict=True))
+        return metrics if validates else {**metrics, **self.tandem_drafting()}
+
     def fit(self, agent_loop_manager: Any) -> Any:
         check_manager(agent_loop_manager)
         return super().fit(agent_loop_manager)  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        with reading_whole_sessions(trainer_module(), batch.keys):
+        from verl.trainer.ppo.v1 import trainer_base
+
+        with reading_whole_sessions(trainer_base, batch.keys):
             return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks that the update is about to use; say what is to be imitated."""
-        tandem = self._tandem
         verls: Any = super()
         rows = rows_of_keys(batch, queue())
-        tandem.check_update(rows)
-        if not tandem.imitates:
+        self._tandem.check_update(rows)
+        if not self.tandem_imitates:
             return verls._update_actor(batch, metrics)
         from tandem_verl import imitation
 
-        told = imitation.tell_the_workers(batch, rows, queue(), tandem.config.lambda_jun)
+        weight = self._tandem.config.lambda_jun
+        told = imitation.tell_the_workers(batch, rows, queue(), weight)
         result = verls._update_actor(told, metrics)
-        tandem.check_imitation(metrics)
+        self._tandem.check_imitation(metrics, IMITATED)
         return result
 
-    def _dump_generations(self, **dump: Any) -> Any:
-        return super()._dump_generations(**self._tandem.dumped(dump))  # type: ignore[misc]
-
-    def _validate(self) -> dict[str, Any]:
-        return self._tandem.validate(self, super()._validate)  # type: ignore[misc]
-
-    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> Any:
-        table = self._tandem.table(inputs, outputs, scores)
-        if table is None:
-            return None
-        return super()._maybe_log_val_generations(**table)  # type: ignore[misc]
-
-    def _tandem_examine(self, batch: Any) -> dict[str, float]:
-        """Check a batch that the trainer has just been given; return its metrics."""
-        tandem = self._tandem
-        validates = batch.partition_id != "train"
-        rows = rows_of_keys(batch, queue())
-        metrics: dict[str, float] = {}
-        if validates:
-            tandem.admit_validation(rows)
-        else:
-            metrics = {**tandem.admit(rows), **tandem.drafting(self._tandem_servers())}
-        folder = "validation_data_dir" if validates else "rollout_data_dir"
-        if self.config.trainer.get(folder):
-            tandem.remember(batch.keys, rows)
-        return metrics
-
-    def _tandem_servers(self) -> list[Any]:
-        """The managers of the run's vLLM servers."""
-        names = ("llm_server_manager", "standalone_server_manager")
-        found = (getattr(self, name, None) for name in names)
-        return [servers for servers in found if servers is not None]
+    def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:
+        keys = dump["reward_extra_infos_dict"].get("uid", [])
+        return [self._tandem_rows.pop(key, None) for key in keys]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,7 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import TEAM, Answerer, answerers
 
-__all__ = [
-    "ANSWERED_BY",
-    "ANSWERER",
-    "ROW",
-    "AddressedPrompts",
-    "Pass",
-    "answerer_of",
-    "passes",
-]
+__all__ = ["ANSWERER", "ROW", "AddressedPrompts", "Pass", "answerer_of", "passes"]
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
@@ -30,7 +22,7 @@ ROW = "tandem_row"
 ANSWERER = "tandem_answerer"
 """The batch column that says who is to answer a validation prompt."""
 
-ANSWERED_BY = "answered_by"
+_ANSWERED_BY = "answered_by"
 """The column of a validation dump that says who did."""
 
 
@@ -42,31 +34,44 @@ class Pass:
     is_alone: bool
     """Whether it is the only one of this validation."""
     is_last: bool
+    samples: list[tuple[Any, Any, Any]]
+    """(input, output, score) for the loggers' table: those of earlier passes, and its own."""
     rows: list[Row] = field(default_factory=list)
     """What was generated so far, where the trainer has no keys to ask for it later."""
-    samples: list[tuple[Any, Any, Any]] = field(default_factory=list)
-    """(input, output, score) for the loggers' table: those of earlier passes, and its own."""
-
-    def dump_path(self, folder: str) -> str:
-        """Where its dump goes: passes of one step must not overwrite each other."""
-        return folder if self.is_alone else os.path.join(folder, self.answerer)
 
     def named(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """Its metrics under names of their own."""
         prefix = TEAM if self.answerer == "team" else ""
         return {f"{prefix}{name}": value for name, value in metrics.items()}
 
-    def labelled(self, inputs: Sequence[Any]) -> list[Any]:
-        """Inputs for a table that shows several passes."""
-        return [f"[{self.answerer}] {text}" for text in inputs]
+    def table(self, inputs: Any, outputs: Any, scores: Any) -> dict[str, Any] | None:
+        """Samples for the loggers' table, which has one place a step.
+
+        Those of all passes at the last one, and None before it.
+        """
+        if not self.is_alone:
+            labelled = [f"[{self.answerer}] {text}" for text in inputs]
+            self.samples.extend(zip(labelled, outputs, scores, strict=True))
+            if not self.is_last:
+                return None
+            inputs, outputs, scores = zip(*self.samples, strict=True) if self.samples else [()] * 3
+        return {"inputs": inputs, "outputs": outputs, "scores": scores}
+
+    def addressed(self, dump: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of its dump, which says who answered and lies apart where two do."""
+        columns = dict(dump["reward_extra_infos_dict"])
+        columns[_ANSWERED_BY] = [self.answerer] * len(dump["inputs"])
+        folder = dump["dump_path"]
+        folder = folder if self.is_alone else os.path.join(folder, self.answerer)
+        return {**dump, "reward_extra_infos_dict": columns, "dump_path": folder}
 
 
 def passes(config: TandemConfig) -> Iterator[Pass]:
     """The passes that one validation is made of, the senior's first."""
     walks = answerers(config.validation)
     samples: list[tuple[Any, Any, Any]] = []
-    for number, answerer in enumerate(walks, 1):
-        yield Pass(answerer, len(walks) == 1, number == len(walks), samples=samples)
+    for answerer in walks:
+        yield Pass(answerer, len(walks) == 1, answerer == walks[-1], samples)
 
 
 def answerer_of(config: TandemConfig, sample: Mapping[str, Any]) -> Answerer:
@@ -105,10 +110,7 @@ class AddressedPrompts:
         first = 0
         for batch in self._batches:
             count = len(next(iter(batch.values())))
+            addressed = np.array([self._answerer] * count, dtype=object)
             numbers = np.array(range(first, first + count), dtype=object)
-            yield {
-                **batch,
-                ANSWERER: np.array([self._answerer] * count, dtype=object),
-                ROW: numbers,
-            }
+            yield {**batch, ANSWERER: addressed, ROW: numbers}
             first += count

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-from tandem_verl import agent_loop
+from tandem_plugin.training import trajectory
 
-_author_response = agent_loop.author_response
+_author_response = trajectory.author_response
 
 
 def _complement(*arguments: Any) -> Any:
@@ -13,4 +13,4 @@ def _complement(*arguments: Any) -> Any:
     return dataclasses.replace(authored, senior=~authored.senior)
 
 
-agent_loop.author_response = _complement
+trajectory.author_response = _complement

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from tandem_plugin.training.fields import AUTHORSHIP
-from tandem_verl.agent_loop import Trajectory
+from tandem_plugin.training.facts import Facts
 
-_narrow = Trajectory.narrow
-
-
-def _cut(self: Trajectory, output: Any, calls: Any) -> None:
-    _narrow(self, output, calls)
-    if AUTHORSHIP in output.extra_fields:
-        output.extra_fields[AUTHORSHIP] = output.extra_fields[AUTHORSHIP][:-1]
+_to_wire = Facts.to_wire
 
 
-Trajectory.narrow = _cut  # type: ignore[method-assign]
+def _cut(self: Facts) -> dict[str, Any]:
+    wire = _to_wire(self)
+    return {**wire, "length": wire["length"] - 1}
+
+
+Facts.to_wire = _cut  # type: ignore[method-assign]

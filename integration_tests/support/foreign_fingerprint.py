@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from tandem_verl.agent_loop import Trajectory
+from tandem_plugin.training.trajectory import StartedCall
 
-_request = Trajectory.request
+_request = StartedCall.request.fget  # type: ignore[attr-defined]
 
 
-def _foreign(self: Trajectory, *asked: Any) -> Any:
-    request = _request(self, *asked)
+def _foreign(self: StartedCall) -> Any:
+    request = _request(self)
     return request if isinstance(request, str) else {**request, "fingerprint": "0" * 16}
 
 
-Trajectory.request = _foreign  # type: ignore[method-assign]
+StartedCall.request = property(_foreign)  # type: ignore[assignment, method-assign]

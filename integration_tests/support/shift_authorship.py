@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from tandem_verl import agent_loop
+from tandem_plugin.training import trajectory
 
-_author_response = agent_loop.author_response
+_author_response = trajectory.author_response
 
 
 def _shifted(*arguments: Any) -> Any:
@@ -15,4 +15,4 @@ def _shifted(*arguments: Any) -> Any:
     return dataclasses.replace(authored, senior=np.roll(authored.senior, 1))
 
 
-agent_loop.author_response = _shifted
+trajectory.author_response = _shifted

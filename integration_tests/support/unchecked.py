@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tandem_verl import trainer
+from tandem_plugin.training import run
 
 
 def _take(*_: Any) -> None: ...
 
 
-trainer.check_rows = _take
-trainer.AdmittedBatch.check = _take  # type: ignore[method-assign]
+run.check_rows = _take
+run.AdmittedBatch.check = _take  # type: ignore[method-assign]

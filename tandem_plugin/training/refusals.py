@@ -21,7 +21,7 @@ class Refusal:
 
     refused: whether a value is, which may depend on other settings. sentence: ``{key}`` and
     ``{value}`` stand for the setting and its value. unproven: the name by which a run may allow
-    what is only unproven; empty for what is known to be wrong.
+    what is only unproven, which may be the ``{value}``; empty for what is known to be wrong.
     """
 
     key: str
@@ -47,4 +47,4 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
         sentence = one.sentence.format(key=one.key, value=value)
         if not one.unproven:
             raise ConfigError(sentence)
-        unproven.check(one.unproven, sentence)
+        unproven.check(one.unproven.format(value=value), sentence)

@@ -31,7 +31,10 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_verl.agent_loop import TandemClient, Trajectory  # noqa: E402
+from tandem_plugin.training.facts import Facts  # noqa: E402
+from tandem_plugin.training.fields import FACTS  # noqa: E402
+from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
+from tandem_verl.agent_loop import TandemClient, narrow  # noqa: E402
 
 LAMBDA_JUN = 0.2
 
@@ -41,10 +44,17 @@ def narrowed(rollout: Rollout) -> list[int]:
     return list(output_of(rollout).response_mask)
 
 
+def to_imitate(rollout: Rollout) -> list[int]:
+    """The tokens that the adapter lets the senior imitate."""
+    facts = Facts.from_wire(output_of(rollout).extra_fields[FACTS])
+    assert facts is not None
+    return facts.junior_mask.astype(int).tolist()
+
+
 def output_of(rollout: Rollout) -> Any:
-    """A trajectory's output as the adapter hands it on, with the tokens to imitate."""
+    """A trajectory's output as the adapter hands it on."""
     calls = [call for turn in rollout.calls for call in turn]
-    trajectory = Trajectory(rule(), lambda call: calls[call].seed, imitates=True)
+    trajectory = Trajectory(rule(), lambda call: calls[call].seed)
     answers = iter(calls)
 
     async def generate(request_id: str, **asked: Any) -> Any:
@@ -62,7 +72,7 @@ def output_of(rollout: Rollout) -> Any:
         response_mask=rollout.generated[:LONGEST],
         extra_fields={},
     )
-    trajectory.narrow(output, client.calls)
+    narrow(output, trajectory)
     return output
 
 
@@ -84,7 +94,7 @@ def loss_of_micro_batches(
 
     every = rollouts()
     mask = padded([narrowed(one) for one in every], torch.int64)
-    junior = padded([output_of(one).extra_fields["junior_mask"] for one in every], torch.int64)
+    junior = padded([to_imitate(one) for one in every], torch.int64)
     config = ActorConfig(
         strategy="fsdp2",
         rollout_n=6,
@@ -221,7 +231,7 @@ class TestVerl(HeldToTheRollouts):
     )
 
     def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
-        return narrowed(rollout), output_of(rollout).extra_fields["junior_mask"]
+        return narrowed(rollout), to_imitate(rollout)
 
     def gradient(self, mode: str) -> Any:
         return model_after_vanilla_loss(mode)

@@ -16,8 +16,10 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.training.authored import Call
-from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.fields import FACTS
+from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow
+from tandem_verl.validation import ROW
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 
@@ -46,7 +48,7 @@ def v0(priority: int, step: int = 1, validate: bool = False) -> tuple[dict, dict
 
 def seeds(identities: list[tuple[dict, dict]], settings: TandemConfig) -> list[int]:
     ours = rules(settings)
-    return [make_trajectory(settings, ours, *identity).seed_of_call(0) for identity in identities]
+    return [make_trajectory(ours, *identity).seed_of_call(0) for identity in identities]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ class Engine:
 
 def run(settings: TandemConfig, identity: tuple[dict, dict], calls: int = 1) -> Any:
     engine = Engine()
-    trajectory = make_trajectory(settings, rules(settings), *identity)
+    trajectory = make_trajectory(rules(settings), *identity)
     client = TandemClient(engine, trajectory)
     shared = {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
     for _ in range(calls):
@@ -102,8 +104,14 @@ def run(settings: TandemConfig, identity: tuple[dict, dict], calls: int = 1) -> 
     output = SimpleNamespace(
         prompt_ids=[1, 2], response_ids=list(range(10)), response_mask=[1] * 10, extra_fields={}
     )
-    trajectory.narrow(output, client.calls)
+    narrow(output, trajectory)
     return SimpleNamespace(engine=engine, client=client, output=output, trajectory=trajectory)
+
+
+def facts_of(output: Any) -> Facts:
+    facts = Facts.from_wire(output.extra_fields[FACTS])
+    assert facts is not None
+    return facts
 
 
 def test_every_call_carries_a_request_of_its_own_and_keeps_the_token_noise() -> None:
@@ -127,14 +135,14 @@ def test_mask_keeps_the_seniors_tokens_and_the_whole_authorship_travels() -> Non
     authorship = rule(settings).replay(list(range(10)), ran.trajectory.seed_of_call(0)).tolist()
     assert 0 < sum(authorship) < 10
     assert ran.output.response_mask == authorship
-    assert ran.output.extra_fields == {
-        "authorship": authorship,
-        "tandem_seed": ran.trajectory.seed_of_call(0),
-        "tandem_fingerprint": rule(settings).fingerprint,
-        "tandem_schedule": {"schedule": "word", "p": 0.5, "cap": 4, "boundaries": "word"},
-        "tandem_segments": [[ran.trajectory.seed_of_call(0), 0, 10]],
-        "tandem_trained": [[0, 10]],
-    }
+    assert ran.output.extra_fields.keys() == {FACTS}
+    facts = facts_of(ran.output)
+    assert facts.authorship.astype(int).tolist() == authorship
+    assert facts.seed == ran.trajectory.seed_of_call(0)
+    assert facts.fingerprint == rule(settings).fingerprint
+    assert facts.settings == {"schedule": "word", "p": 0.5, "cap": 4, "boundaries": "word"}
+    assert facts.segments == ((ran.trajectory.seed_of_call(0), 0, 10),)
+    assert facts.trained == ((0, 10),)
 
 
 @pytest.mark.parametrize("identity", [v1(3, 1, validate=True), v0(3, validate=True)])
@@ -145,7 +153,7 @@ def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(identity: A
     assert ran.output.extra_fields == {}
     ran = run(config(validation="team"), identity)
     assert TandemRequest.parse(ran.engine.sent[0]["extra_args"]["tandem"]) is not None
-    assert "authorship" in ran.output.extra_fields
+    assert facts_of(ran.output).length == 10
 
 
 def test_client_is_otherwise_verls_own() -> None:
@@ -166,7 +174,7 @@ def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[
             returned.append(request_id)
             return SimpleNamespace(token_ids=samples[request_id])
 
-    trajectory = make_trajectory(settings, rules(settings), *v1(3, 1))
+    trajectory = make_trajectory(rules(settings), *v1(3, 1))
     client = TandemClient(Sampling(), trajectory)
 
     async def sample() -> None:
@@ -178,16 +186,16 @@ def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[
         output = SimpleNamespace(
             prompt_ids=[1, 2], response_ids=ids, response_mask=[1] * 6, extra_fields={}
         )
-        trajectory.narrow(output, client.calls)
+        narrow(output, trajectory)
         seed = trajectory.seed_of_call(kept)
         assert output.response_mask == rule(settings).replay(ids, seed).tolist()
-        assert output.extra_fields["tandem_segments"] == [[seed, 0, 6]]
+        assert facts_of(output).segments == ((seed, 0, 6),)
 
 
 @pytest.mark.parametrize("n", [None, 1, 2])
 def test_several_samples_in_one_call_are_refused(n: int | None) -> None:
     engine, settings = Engine(), config()
-    client = TandemClient(engine, make_trajectory(settings, rules(settings), *v1(3, 1)))
+    client = TandemClient(engine, make_trajectory(rules(settings), *v1(3, 1)))
     asked = client.generate("id", prompt_ids=[1], sampling_params={"n": n})
     if n == 2:
         with pytest.raises(AuthorshipError, match="n=2 samples in one generate call"):
@@ -199,14 +207,14 @@ def test_several_samples_in_one_call_are_refused(n: int | None) -> None:
 
 def test_ambiguous_response_is_refused_and_what_is_masked_of_it_is_not() -> None:
     settings = TandemConfig.from_mapping({"schedule": "token", "seed": 11})
-    trajectory = make_trajectory(settings, rules(settings), *v1(3, 1))
-    rule = trajectory.rule
-    calls = [Call(rule, trajectory.seed_of_call(n), [1, 2], [4, 5, 6, 7, n]) for n in range(2)]
+    trajectory = make_trajectory(rules(settings), *v1(3, 1))
+    for n in range(2):
+        trajectory.call([1, 2]).returned([4, 5, 6, 7, n])
     output = SimpleNamespace(
         prompt_ids=[1, 2], response_ids=[4, 5, 6, 7], response_mask=[1] * 4, extra_fields={}
     )
     with pytest.raises(AuthorshipError, match=r"2 of the 2 generate calls .* could have written"):
-        trajectory.narrow(output, calls)
+        narrow(output, trajectory)
     output.response_mask = [0] * 4
-    trajectory.narrow(output, calls)
-    assert output.extra_fields["authorship"] == [0] * 4
+    narrow(output, trajectory)
+    assert not facts_of(output).authorship.any()

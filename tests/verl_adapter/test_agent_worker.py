@@ -22,7 +22,9 @@ from verl_stand_ins import (
 )
 
 from tandem_plugin import EngineError, RequestError, TandemRequest
-from tandem_verl.agent_worker import WorkerInTandem
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.fields import FACTS
+from tandem_verl.agent_loop import WorkerInTandem
 from tandem_verl.classes import in_tandem
 
 
@@ -63,6 +65,12 @@ class Worker:
         return output
 
 
+def facts_of(output: Any) -> Facts:
+    facts = Facts.from_wire(output.extra_fields[FACTS])
+    assert facts is not None
+    return facts
+
+
 def run_one(config: Any, client: Client, **sample: Any) -> Any:
     worker = in_tandem(Worker, WorkerInTandem)(config, client)
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
@@ -73,9 +81,9 @@ def test_tandem_run_sends_requests_and_narrows_the_mask() -> None:
     client = Client()
     output = run_one(IN_TANDEM, client, session_id=0, tandem_row=3)
     assert TandemRequest.parse(client.sent[0]["extra_args"]["tandem"]) is not None
-    fields = output.extra_fields
-    assert output.response_mask == fields["authorship"]
-    assert 0 < sum(fields["authorship"]) < 10
+    authors = facts_of(output).authorship.astype(int).tolist()
+    assert output.response_mask == authors
+    assert 0 < sum(authors) < 10
 
 
 def test_error_reaches_the_trainer_through_v1_which_only_logs_errors() -> None:
@@ -157,11 +165,11 @@ class InterruptedClient(Client):
 def test_authorship_of_an_interrupted_response_is_that_of_its_parts(cuts: list[int]) -> None:
     client = InterruptedClient(cuts)
     output = run_one(IN_TANDEM, client, session_id=0, tandem_row=3)
-    fields = output.extra_fields
+    facts = facts_of(output)
     assert len(client.sent) == len(cuts) + 1
-    assert fields["authorship"] == client.authors
-    assert 0 < sum(fields["authorship"]) < 20
-    assert fields["tandem_segments"] == [[fields["tandem_seed"], 0, 20]]
+    assert facts.authorship.tolist() == client.authors
+    assert 0 < facts.authorship.sum() < 20
+    assert facts.segments == ((facts.seed, 0, 20),)
 
 
 def test_other_errors_are_verls_business() -> None:
@@ -195,6 +203,6 @@ def test_users_own_way_through_a_trajectory_is_narrowed_as_well() -> None:
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
     run = worker._run_agent_loop({"n": 1}, trajectory, session_id=0, tandem_row=3)
     (output,) = asyncio.run(run)
-    authors = output.extra_fields["authorship"]
+    authors = facts_of(output).authorship.astype(int).tolist()
     assert 0 < sum(authors[2:]) < 8
     assert output.response_mask == [0, 0, *authors[2:]]

@@ -10,8 +10,10 @@ import pytest
 from verl_stand_ins import IN_TANDEM, PLAIN, OmegaConf, configuration
 
 from tandem_plugin import ConfigError
-from tandem_verl import entry
-from tandem_verl.configuration import MANAGER, prepare, restore_mode, users_manager
+from tandem_verl import plugin
+from tandem_verl.configuration import prepare
+from tandem_verl.manager import MANAGER, users_manager
+from tandem_verl.trainer_v1 import restore_mode
 
 pytest.importorskip("verl", reason="verl is not installed")
 
@@ -61,7 +63,7 @@ def test_legacy_trainers_module_is_loaded_for_a_run_that_asks_for_it() -> None:
 def test_refused_setting_stops_the_driver_before_verl_goes_on() -> None:
     driver = SimpleNamespace(validate_config=lambda config, **more: "validated")
     for _ in range(2):  # repeatable
-        entry.prepare_the_run(driver)  # type: ignore[arg-type]
+        plugin.prepare_runs(driver)  # type: ignore[arg-type]
     assert driver.validate_config(config=copy(PLAIN), use_critic=False) == "validated"
     assert driver.validate_config(config=copy(IN_TANDEM), use_critic=False) == "validated"
     with pytest.raises(ConfigError, match="schedule='words' does not exist"):

@@ -12,7 +12,7 @@ from foreign_source import function_of, source_of
 
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
-from tandem_verl import classes, configuration, entry, trainer_v0
+from tandem_verl import classes, configuration, plugin, trainer_v0
 from tandem_verl.switch import MODES
 
 SPEC = importlib.util.find_spec("verl")
@@ -139,9 +139,10 @@ def test_everything_that_is_patched_or_extended_is_among_the_hooks() -> None:
     hooks = {f"{module}.{path}" for module, path, *_ in HOOKS}
     for inherited, own in INHERITED.items():
         assert inherited in hooks or own in hooks
-    patched = {*entry.PATCHED, *trainer_v0.PATCHED} - {f"{V0}.extract_reward"}
+    patched = {*plugin.PATCHED, *trainer_v0.PATCHED} - {f"{V0}.extract_reward"}
     assert patched <= hooks
-    for owner, ours in entry.EXTENDED.items():
+    legacy = {f"{V0}.RayPPOTrainer": trainer_v0.TrainerV0InTandem}
+    for owner, ours in {**configuration.EXTENDED, **legacy}.items():
         for method in classes.extended(ours):
             hook = f"{owner}.{method}"
             assert INHERITED.get(hook, hook) in hooks, hook
@@ -221,8 +222,7 @@ def test_validation_of_v0_is_seen_where_its_rewards_are_taken() -> None:
 
 
 def test_modules_that_a_run_is_refused_without_exist() -> None:
-    for modules in (configuration.MODULES_V1, configuration.MODULES_V0):
-        assert missing_modules(modules) == []
+    assert missing_modules(configuration.MODULES) == []
     assert missing_modules(["verl.trainer.ppo.v1.renamed"]) == ["verl.trainer.ppo.v1.renamed"]
 
 

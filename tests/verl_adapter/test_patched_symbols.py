@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from verl_stand_ins import IMITATING, IN_TANDEM, OmegaConf
 
-from tandem_verl import entry, trainer_v0
+from tandem_verl import configuration, plugin, trainer_v0
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed"
@@ -66,10 +66,10 @@ print("FOUND", json.dumps([*found, changed(before)]))
 """
 
 
-def test_one_symbol_is_patched_and_eight_more_for_the_legacy_trainer() -> None:
+def test_one_symbol_is_patched_and_three_more_for_the_legacy_trainer() -> None:
     """Whatever of verl was loaded before: compared name by name."""
     modules = [
-        *(path.rpartition(".")[0] for path in (*entry.EXTENDED, *entry.PATCHED)),
+        *(path.rpartition(".")[0] for path in (*configuration.EXTENDED, *plugin.PATCHED)),
         "verl.trainer.ppo.ray_trainer",
         "verl.trainer.ppo.padding_utils",
         "verl.workers.engine_workers",
@@ -93,6 +93,6 @@ def test_one_symbol_is_patched_and_eight_more_for_the_legacy_trainer() -> None:
     )
     (line,) = [one for one in ran.stdout.splitlines() if one.startswith("FOUND")] or [ran.stderr]
     of_v1, of_v0 = json.loads(line.removeprefix("FOUND"))
-    assert of_v1 == sorted(entry.PATCHED)
-    assert of_v0 == sorted([*entry.PATCHED, *trainer_v0.PATCHED])
-    assert (len(entry.PATCHED), len(trainer_v0.PATCHED)) == (1, 8)
+    assert of_v1 == sorted(plugin.PATCHED)
+    assert of_v0 == sorted([*plugin.PATCHED, *trainer_v0.PATCHED])
+    assert (len(plugin.PATCHED), len(trainer_v0.PATCHED)) == (1, 3)

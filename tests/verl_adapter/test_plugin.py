@@ -147,7 +147,7 @@ get_trainer_cls("tandem_separate_async")(None)
 """
     log = in_a_new_process(code, tmp_path)
     assert log.count("began") == 1
-    assert "EngineError: verl.trainer.ppo.v1.sync has no method " in log
+    assert "EngineError: verl.trainer.ppo.v1.separate_async has no method " in log
     assert "EngineError: The configuration asks for tandem" in log
 
 

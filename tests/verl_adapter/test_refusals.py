@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
-from tandem_verl.refusals import check_models, check_run, check_versions
-from tandem_verl.settings import allowed_unproven
+from tandem_verl.configuration import check_models, check_versions
+from tandem_verl.refusals import allowed_unproven, check_run
 from tandem_verl.soundness import BROKEN_ESTIMATORS, SOUND_ESTIMATORS, SOUND_LOSSES, UNPROVEN
 from tandem_verl.switch import MODES
 
@@ -91,6 +91,7 @@ def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: b
         (f"{ACTOR}.policy_loss.loss_mode", "my_loss", "loss_mode=my_loss was not tested"),
         (f"{ACTOR}.strategy", "megatron", "strategy=megatron was not tested"),
         ("distillation.enabled", True, "distillation.enabled=True"),
+        (f"{ACTOR}.use_prefix_grouper", True, "use_prefix_grouper=True does not work .* length"),
         ("trainer.v1.trainer_mode", "my_mode", "my_mode was not tested .* sync, colocate_async"),
         ("async_training", {"partial_rollout": True}, r"fully_async_policy \(async.*main_ppo"),
         ("rollout", {"nnodes": 1, "n_gpus_per_node": 1}, r"one_step_off_policy .*colocate_async"),
@@ -152,7 +153,7 @@ def test_other_series_of_verl_are_refused_and_other_releases_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     installed = {"verl": "0.9.1", "vllm": "0.29.0+cpu"}
-    monkeypatch.setattr("tandem_verl.refusals._version", installed.get)
+    monkeypatch.setattr("tandem_verl.configuration._version", installed.get)
     unproven = allowed_unproven(TANDEM)
     assert check_versions(unproven) == []
     for version in ("0.8.0", "0.10.0", "1.0"):
@@ -222,7 +223,7 @@ def test_unknown_name_is_refused_with_the_list() -> None:
 
 def test_development_version_of_verl_is_allowed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"verl": "0.10.0.dev0", "vllm": "0.29.0"}
-    monkeypatch.setattr("tandem_verl.refusals._version", installed.get)
+    monkeypatch.setattr("tandem_verl.configuration._version", installed.get)
     with pytest.raises(ConfigError, match=r"add development_version to tandem\.unproven"):
         check_versions(allowed_unproven(TANDEM))
     unproven = allowed_unproven(EVERYTHING)

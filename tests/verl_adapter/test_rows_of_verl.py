@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,14 @@ from verl.trainer.ppo.padding_utils import construct_minimal_padding_template  #
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # noqa: E402
 
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_plugin.training.facts import Facts  # noqa: E402
+from tandem_plugin.training.fields import FACTS  # noqa: E402
+from tandem_plugin.training.ranges import ranges_of  # noqa: E402
+from tandem_plugin.training.run import TandemRun  # noqa: E402
 from tandem_verl import imitation  # noqa: E402
-from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory  # noqa: E402
+from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow  # noqa: E402
 from tandem_verl.rows import rows_of_keys  # noqa: E402
-from tandem_verl.trainer import TandemTrainer  # noqa: E402
+from tandem_verl.validation import ROW  # noqa: E402
 
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 
@@ -40,19 +45,19 @@ class Queue:
         return SimpleNamespace(keys=keys, partition_id=partition_id)
 
 
-def trainer(**settings: Any) -> TandemTrainer:
+def trainer(**settings: Any) -> TandemRun:
     config = TandemConfig.from_mapping({"schedule": "word", "seed": 3, **settings})
     vocabulary = Vocabulary(tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24)), "a test")
-    return TandemTrainer(config, TandemRules(config, vocabulary))
+    return TandemRun(config, TandemRules(config, vocabulary))
 
 
-def generated(tandem: TandemTrainer, session: int) -> Any:
+def generated(tandem: TandemRun, session: int) -> Any:
     """verl's output of one session: two calls, feedback between them."""
     identity = (
         {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False},
         {ROW: 0, "session_id": session},
     )
-    trajectory = make_trajectory(tandem.config, tandem.rules, *identity)
+    trajectory = make_trajectory(tandem.rules, *identity)
     answers = iter(ANSWERS[2 * session : 2 * session + 2])
 
     async def generate(request_id: str, **asked: Any) -> Any:
@@ -73,7 +78,7 @@ def generated(tandem: TandemTrainer, session: int) -> Any:
         metrics=agent_loop.AgentLoopMetrics(),
         extra_fields={},
     )
-    trajectory.narrow(output, client.calls)
+    narrow(output, trajectory)
     return output
 
 
@@ -90,7 +95,6 @@ def batch(request: pytest.FixtureRequest) -> Any:
     return SimpleNamespace(
         tandem=tandem,
         queue=Queue({**rows, "pad_0_0": padding}),
-        imitates=bool(request.param),
         keys=SimpleNamespace(keys=list(rows), partition_id="train"),
         filled=SimpleNamespace(
             keys=["pad_0_0", *reversed(rows)],
@@ -125,7 +129,10 @@ def test_complement_of_a_row_is_refused(batch: Any) -> None:
     row = batch.queue.rows["u_1_0"]
     for column in ("response_mask", "loss_mask"):
         row[column] = 1 - row[column]
-    row["extra_fields"]["authorship"] = [1 - bit for bit in row["extra_fields"]["authorship"]]
+    facts = Facts.from_wire(row["extra_fields"][FACTS])
+    assert facts is not None
+    complement = replace(facts, senior=tuple(ranges_of(~facts.authorship)))
+    row["extra_fields"][FACTS] = complement.to_wire()
     with pytest.raises(AuthorshipError, match="authorship of Row u_1_0 is not what its tokens"):
         batch.tandem.admit(rows_of_keys(batch.keys, batch.queue))
 
@@ -139,9 +146,9 @@ def test_workers_are_told_of_the_juniors_tokens_and_of_none_in_rows_that_fill_th
     assert told.tags == batch.filled.tags
     for key in ("u_0_0", "u_1_0"):
         fields = batch.queue.rows[key]
-        extra = fields["extra_fields"]
-        wanted = extra.get("junior_mask", [0] * len(extra["authorship"]))
-        assert fields["junior_mask"].tolist() == wanted
-        assert any(wanted) is batch.imitates
-        assert not any(a and b for a, b in zip(wanted, extra["authorship"], strict=True))
+        facts = Facts.from_wire(fields["extra_fields"][FACTS])
+        assert facts is not None
+        wanted = facts.trained_mask & ~facts.authorship
+        assert wanted.any()
+        assert fields["junior_mask"].tolist() == wanted.astype(int).tolist()
     assert batch.queue.rows["pad_0_0"]["junior_mask"].tolist() == [0]

@@ -13,18 +13,18 @@ from verl_stand_ins import (
     MASKS,
     PLAIN,
     SEEDS,
-    SEGMENTS,
     TOKENIZER,
     TOKENS,
-    TRAINED,
     Validation,
     complement,
     configuration,
+    facts_of,
     legacy_module,
     torch,
 )
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError
+from tandem_plugin.training.fields import FACTS
 from tandem_verl import trainer_v0
 
 
@@ -36,7 +36,7 @@ class TrainerV0(Validation):
     def _update_actor(self, batch: Any) -> Any:
         metrics = {"actor/loss": 1}
         if batch is not None and "junior_mask" in batch.batch:
-            assert "junior_mask" not in batch.non_tensor_batch  # verl refuses both
+            assert batch.batch["junior_mask"].shape == batch.batch["response_mask"].shape
             metrics["actor/junior_imitation_loss"] = batch.batch["junior_mask"].tolist()
             metrics["weight"] = batch.meta_info["tandem_lambda_jun"]
         return SimpleNamespace(meta_info={"metrics": metrics})
@@ -63,11 +63,7 @@ def batch_v0(fingerprint: str) -> Any:
         },
         non_tensor_batch={
             "uid": column(["u", "u"]),
-            "authorship": column(MASKS),
-            "tandem_seed": column(SEEDS),
-            "tandem_fingerprint": column([fingerprint] * 2),
-            "tandem_segments": column(SEGMENTS),
-            "tandem_trained": column(TRAINED),
+            FACTS: column([facts_of(row, fingerprint) for row in range(2)]),
         },
     )
 
@@ -79,12 +75,17 @@ class V0:
         self.module = legacy_module(TrainerV0)
         trainer_v0.watch(self.module)
         self.trainer = self.module.RayPPOTrainer(config, TOKENIZER)
-        tandem = self.trainer._tandem
-        self.batch = None if tandem is None else batch_v0(tandem.rule.fingerprint)
+        tandem = getattr(self.trainer, "_tandem", None)
+        self.batch = None if tandem is None else batch_v0(tandem.rules.fingerprint)
 
     def step(self) -> Any:
         self.module.extract_reward(self.batch)
         return self.update()
+
+    def say(self, row: int, senior: list[int]) -> None:
+        """Let a response say that these are its authors."""
+        fingerprint = self.trainer._tandem.rules.fingerprint
+        self.batch.non_tensor_batch[FACTS][row] = facts_of(row, fingerprint, senior)
 
     def update(self) -> Any:
         return self.trainer._update_actor(self.batch).meta_info["metrics"]
@@ -106,9 +107,6 @@ def test_v0_checks_measures_and_dumps_the_same() -> None:
 def test_v0_pads_what_is_to_be_imitated_like_its_own_masks() -> None:
     pytest.importorskip("verl", reason="verl is not installed")
     v0 = V0(IMITATING)
-    masks = np.empty(2, dtype=object)
-    masks[:] = [[0, 1, 0], [1, 0]]
-    v0.batch.non_tensor_batch["junior_mask"] = masks
     v0.batch.meta_info = {}
     metrics = v0.step()
     assert metrics["actor/junior_imitation_loss"] == [[0, 1, 0, 0], [1, 0, 0, 0]]
@@ -118,7 +116,7 @@ def test_v0_pads_what_is_to_be_imitated_like_its_own_masks() -> None:
 
 def test_v0_stops_on_a_truncated_authorship_and_on_a_mask_that_trains_padding() -> None:
     v0 = V0(IN_TANDEM)
-    v0.batch.non_tensor_batch["authorship"][0] = [1, 0]
+    v0.say(0, [1, 0])
     with pytest.raises(AuthorshipError, match="2 entries of authorship"):
         v0.step()
     v0 = V0(IN_TANDEM)
@@ -130,7 +128,7 @@ def test_v0_stops_on_a_truncated_authorship_and_on_a_mask_that_trains_padding() 
 def test_v0_stops_on_the_complement_of_the_replay() -> None:
     v0 = V0(IN_TANDEM)
     for row, mask in enumerate(complement(MASKS)):
-        v0.batch.non_tensor_batch["authorship"][row] = mask
+        v0.say(row, mask)
         v0.batch.batch["response_mask"][row, : len(mask)] = torch.tensor(mask)
     with pytest.raises(AuthorshipError, match=r"authorship of Row 0 \(u\) is not what its tokens"):
         v0.step()

@@ -15,15 +15,17 @@ from verl_stand_ins import (
     SEGMENTS,
     TOKENIZER,
     TOKENS,
-    TRAINED,
     Validation,
     complement,
     configuration,
+    facts_of,
     prepared,
+    tandem_of,
     torch,
 )
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError
+from tandem_plugin.training.fields import FACTS
 from tandem_verl import trainer_v1
 from tandem_verl.classes import in_tandem
 from tandem_verl.manager import ManagerInTandem
@@ -31,6 +33,9 @@ from tandem_verl.manager import ManagerInTandem
 
 def nested(rows: list[list[int]]) -> Any:
     return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+
+RULES = tandem_of(IN_TANDEM).rules
 
 
 class Listed(list[Any]):
@@ -46,17 +51,7 @@ class Queue:
             "responses": nested(TOKENS),
             "response_mask": nested(MASKS),
             "loss_mask": nested(MASKS),
-            "extra_fields": Listed(
-                {
-                    "authorship": MASKS[row],
-                    "tandem_seed": SEEDS[row],
-                    "tandem_fingerprint": fingerprint,
-                    "tandem_segments": SEGMENTS[row],
-                    "tandem_trained": TRAINED[row],
-                    "tandem_schedule": {"schedule": "word"},
-                }
-                for row in range(2)
-            ),
+            "extra_fields": Listed({FACTS: facts_of(row, fingerprint)} for row in range(2)),
         }
         self.put: dict[str, Any] = {}
 
@@ -123,8 +118,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a trainer, and gives it and its TransferQueue."""
 
     def started(config: Any, partition: str = "train") -> Any:
-        trainer = in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(prepared(config), partition)
-        queue = Queue(trainer._tandem.rule.fingerprint)
+        trainer = in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)(prepared(config), partition)
+        queue = Queue(trainer._tandem.rules.fingerprint)
         monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
         return trainer, queue
 
@@ -151,7 +146,7 @@ def test_v1_says_that_tandem_is_on_and_measures_every_batch(
     trainer, _ = start(IN_TANDEM)
     said = capsys.readouterr().out
     assert "tandem is on: schedule=word p=0.5 cap=4 boundaries=word" in said
-    assert f"fingerprint={trainer._tandem.rule.fingerprint}" in said
+    assert f"fingerprint={trainer._tandem.rules.fingerprint}" in said
     _, metrics = trainer.replay_buffer.sample()
     assert metrics == {
         "other": 1,
@@ -172,7 +167,7 @@ def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> 
         "response_ids": TOKENS[::-1],
         "authorship": MASKS[::-1],
         "tandem_seed": SEEDS[::-1],
-        "tandem_fingerprint": [trainer._tandem.rule.fingerprint] * 2,
+        "tandem_fingerprint": [trainer._tandem.rules.fingerprint] * 2,
         "tandem_schedule": [{"schedule": "word"}] * 2,
         "tandem_segments": SEGMENTS[::-1],
     }
@@ -185,7 +180,7 @@ def test_v1_trainer_has_the_mode_that_verl_compares(start: Any) -> None:
 @pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
 def test_v1_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
     with pytest.raises(ConfigError, match="is what tandem makes of a mode"):
-        in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(config)
+        in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)(config)
 
 
 def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
@@ -197,12 +192,15 @@ def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("authorship", "sentence"),
-    [([1, 0], "3 response tokens but 2 entries of authorship"), (None, "has no authorship")],
+    ("facts", "sentence"),
+    [
+        (lambda row: facts_of(row, RULES.fingerprint, [1, 0]), "3 response .* 2 entries of auth"),
+        (lambda row: None, "has no authorship"),
+    ],
 )
-def test_v1_stops_on_a_row_that_is_not_tandems(start: Any, authorship: Any, sentence: str) -> None:
+def test_v1_stops_on_a_row_that_is_not_tandems(start: Any, facts: Any, sentence: str) -> None:
     trainer, queue = start(IN_TANDEM)
-    queue.told[0]["authorship"] = authorship
+    queue.told[0][FACTS] = facts(0)
     with pytest.raises(AuthorshipError, match=f"Row u_0_0 .*{sentence}"):
         trainer.replay_buffer.sample()
     queue.columns["extra_fields"][0] = None  # as rows of other loops may have it
@@ -221,8 +219,8 @@ def test_v1_stops_on_the_complement_of_the_replay(start: Any) -> None:
     trainer, queue = start(IN_TANDEM)
     for column in ("response_mask", "loss_mask"):
         queue.columns[column] = nested(complement(MASKS))
-    for told, authorship in zip(queue.told, complement(MASKS), strict=True):
-        told["authorship"] = authorship
+    for row, senior in enumerate(complement(MASKS)):
+        queue.told[row][FACTS] = facts_of(row, RULES.fingerprint, senior)
     with pytest.raises(AuthorshipError, match="authorship of Row u_0_0 is not what its tokens"):
         trainer.replay_buffer.sample()
 
@@ -271,15 +269,9 @@ def whole_batch() -> Any:
     )
 
 
-def imitate(queue: Queue, masks: list[Any]) -> None:
-    for told, mask in zip(queue.told, masks, strict=True):
-        told["junior_mask"] = mask
-
-
 def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not(start: Any) -> None:
     pytest.importorskip("verl", reason="verl is not installed")
     trainer, queue = start(IMITATING)
-    imitate(queue, [[0, 1, 0], [1, 0]])
     trainer.replay_buffer.sample()
     metrics: dict[str, Any] = {}
     told = trainer._update_actor(whole_batch(), metrics)
@@ -296,25 +288,24 @@ def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not(start: Any) 
 
 
 @pytest.mark.parametrize(
-    ("mask", "sentence"),
+    ("trained", "sentence"),
     [
-        ([None, None], "3 response tokens but no entries of junior_mask"),
-        ([[0, 1], [1, 0]], "3 response tokens but 2 entries of junior_mask"),
-        ([[1, 1, 0], [1, 0]], "is not what the junior wrote: it differs at 1 .* position 0"),
-        ([[0, 0, 0], [1, 0]], "is not what the junior wrote: it differs at 1 .* position 1"),
+        ((), "response_mask of Row u_0_0 is not what the senior wrote: .* at 2 tokens"),
+        (((0, 2),), "response_mask of Row u_0_0 is not what the senior wrote: .* position 2"),
     ],
 )
-def test_v1_stops_on_tokens_to_imitate_that_are_not_the_juniors(
-    start: Any, mask: Any, sentence: str
+def test_v1_stops_on_other_tokens_to_imitate_than_the_loop_would_train(
+    start: Any, trained: Any, sentence: str
 ) -> None:
+    """What is imitated is not said apart: it is what the loop would train and the junior wrote."""
     trainer, queue = start(IMITATING)
-    imitate(queue, mask)
+    queue.told[0][FACTS] = {**queue.told[0][FACTS], "trained": trained}
     with pytest.raises(AuthorshipError, match=sentence):
         trainer.replay_buffer.sample()
 
 
 def test_refused_setting_stops_the_trainer() -> None:
     with pytest.raises(ConfigError, match="schedule='words' does not exist"):
-        in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(
+        in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)(
             prepared(configuration({"schedule": "words"}))
         )

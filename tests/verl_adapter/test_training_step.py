@@ -21,11 +21,16 @@ from tandem_plugin import (
 )
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.schedules.parameters import check_index
+from tandem_plugin.training.announcement import announcement
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.ranges import ranges_of
 from tandem_plugin.training.rows import Row
-from tandem_verl.agent_loop import ROW, make_trajectory
+from tandem_plugin.training.run import TandemRun
+from tandem_verl.agent_loop import make_trajectory, narrow
 from tandem_verl.refusals import check_run
 from tandem_verl.rows import rows_of_batch
-from tandem_verl.trainer import TandemTrainer
+from tandem_verl.validation import ROW
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
@@ -103,8 +108,8 @@ def test_rule_of_a_schedule_without_a_step_is_the_same_at_every_step() -> None:
 def test_request_and_record_carry_the_trainers_step(sample: Any, validate: bool) -> None:
     for step in (1, 3):
         trajectory = {"step": step, "rollout_n": 0, "validate": validate}
-        made = make_trajectory(config(validation="team"), rules(), trajectory, sample)
-        wire = made.request(0)
+        made = make_trajectory(rules(validation="team"), trajectory, sample)
+        wire = made.call([1]).request
         assert isinstance(wire, dict)
         assert wire["training_step"] == step
         request = TandemRequest.parse(wire)
@@ -115,13 +120,15 @@ def test_request_and_record_carry_the_trainers_step(sample: Any, validate: bool)
         assert chosen is not None
         assert chosen.rule.schedule == Warming(step)
         output = SimpleNamespace(prompt_ids=[1], response_ids=[], response_mask=[], extra_fields={})
-        made.narrow(output, [])
-        assert output.extra_fields["tandem_schedule"]["training_step"] == step
-        assert output.extra_fields["tandem_fingerprint"] == rules().at(step).fingerprint
+        narrow(output, made)
+        facts = Facts.from_wire(output.extra_fields[FACTS])
+        assert facts is not None
+        assert facts.settings["training_step"] == step
+        assert facts.fingerprint == rules().at(step).fingerprint
 
 
-def trainer() -> TandemTrainer:
-    return TandemTrainer(config(), rules())
+def trainer() -> TandemRun:
+    return TandemRun(config(), rules())
 
 
 def test_rows_of_a_step_are_checked_with_the_rule_of_that_step() -> None:
@@ -162,6 +169,15 @@ def test_rows_of_v0_bring_their_settings() -> None:
         return array
 
     one = row(4)
+    facts = Facts(
+        one.fingerprint,
+        one.settings,
+        one.seed,
+        20,
+        one.segments,
+        ranges_of(one.authorship),
+        ((0, 20),),
+    )
     batch = SimpleNamespace(
         batch={
             "responses": torch.from_numpy(one.response_ids)[None],
@@ -170,12 +186,7 @@ def test_rows_of_v0_bring_their_settings() -> None:
         },
         non_tensor_batch={
             "uid": column("u"),
-            "authorship": column(one.authorship),
-            "tandem_seed": column(one.seed),
-            "tandem_fingerprint": column(one.fingerprint),
-            "tandem_schedule": column(one.settings),
-            "tandem_segments": column(one.segments),
-            "tandem_trained": column([[0, 20]]),
+            FACTS: column(facts.to_wire()),
         },
     )
     (read,) = rows_of_batch(batch)
@@ -184,7 +195,9 @@ def test_rows_of_v0_bring_their_settings() -> None:
 
 
 def test_log_says_that_the_step_is_the_trainers() -> None:
-    assert "schedule=warming training_step=(the trainer's) boundaries=every" in trainer().describe()
+    assert "schedule=warming training_step=(the trainer's) boundaries=every" in announcement(
+        config(), rules().default
+    )
 
 
 def test_step_in_the_settings_of_a_run_is_refused() -> None:

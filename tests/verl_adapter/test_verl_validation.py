@@ -18,8 +18,9 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
+from tandem_plugin.training.fields import FACTS
 from tandem_verl import trainer_v0, trainer_v1
-from tandem_verl.agent_loop import make_trajectory
+from tandem_verl.agent_loop import make_trajectory, narrow
 from tandem_verl.classes import in_tandem
 from tandem_verl.validation import ANSWERER, ROW, AddressedPrompts
 
@@ -69,6 +70,8 @@ class Trainer:
         self.answers: list[tuple[Any, Any]] = []
         """(answerer, number) of every prompt that was answered."""
 
+    _tandem: Any = None
+
     def respond(self, batch: dict[str, Any]) -> list[dict[str, Any]]:
         """A response a sample, as the agent loops would give it, and its uid."""
         responses = []
@@ -78,15 +81,15 @@ class Trainer:
             for sample in range(SAMPLES):
                 response = {"uid": prompt, "sample": sample, "ids": [0, 1, 2, 3]}
                 if self._tandem is not None:
-                    config, rules = self._tandem.config, self._tandem.rules
+                    rules = self._tandem.rules
                     identity = {"step": 3, "rollout_n": 0, "validate": True}
                     named = self.name(asked, sample, i)
-                    trajectory = make_trajectory(config, rules, identity, named)
+                    trajectory = make_trajectory(rules, identity, named)
                     output = SimpleNamespace(
                         prompt_ids=[9], response_ids=[0, 1, 2, 3], response_mask=[0] * 4
                     )
                     output.extra_fields = {}
-                    trajectory.narrow(output, [])
+                    narrow(output, trajectory)
                     response |= output.extra_fields
                 responses.append(response)
         return responses
@@ -124,7 +127,7 @@ class Queue:
 
         return {
             "responses": ragged([row["ids"] for row in found]),
-            "response_mask": ragged([row.get("authorship", [1] * 4) for row in found]),
+            "response_mask": ragged([[0] * 4 if FACTS in row else [1] * 4 for row in found]),
             "extra_fields": np.array(found, dtype=object),
         }
 
@@ -139,8 +142,6 @@ class TrainerV1(Trainer):
 
     def name(self, asked: dict[str, Any], sample: int, place: int) -> dict[str, Any]:
         return {**asked, "session_id": sample}
-
-    _tandem: Any = None
 
     def _init_tokenizer(self) -> None: ...
 
@@ -167,7 +168,7 @@ class TrainerV1(Trainer):
             self.queue.rows |= answered
             self.replay_buffer.sample(keys=list(answered))
             inputs += [r["uid"] for r in answered.values()]
-            scores += [float("authorship" in r) for r in answered.values()]
+            scores += [float(FACTS in r) for r in answered.values()]
             keys += answered
         self._maybe_log_val_generations(inputs=inputs, outputs=keys, scores=scores)
         if self.config.trainer.get("validation_data_dir"):
@@ -217,7 +218,7 @@ class TrainerV0(Trainer):
                 )
             )
             inputs += [row["uid"] for row in answered]
-            scores += [float("authorship" in row) for row in answered]
+            scores += [float(FACTS in row) for row in answered]
         self._maybe_log_val_generations(inputs=inputs, outputs=inputs, scores=scores)
         if self.config.trainer.get("validation_data_dir"):
             self._dump_generations(
@@ -246,7 +247,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
             trainer_class = TrainerV1
             if validation is not None:
-                trainer_class = in_tandem(TrainerV1, trainer_v1.TrainerInTandem)
+                trainer_class = in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)
                 config.trainer.v1.trainer_mode = "tandem_sync"
             made = trainer_class(config)
             made.queue = queue
@@ -284,7 +285,7 @@ def test_metrics_are_named_after_who_answered_and_prompts_numbered_alike(
     assert trainer._validate() == metrics
     assert trainer.answers == [(who, number) for who in answerers for number in range(3)]
     assert type(trainer.val_dataloader) is Loader
-    assert trainer._tandem.validating is None
+    assert trainer._tandem_pass is None
 
 
 def test_plain_run_validates_as_before(start: Any) -> None:
@@ -304,7 +305,7 @@ def test_dumps_of_both_lie_apart_and_say_whose_they_are(start: Any) -> None:
     assert {row["answered_by"] for row in team} == {"team"}
     assert {row["tandem_seed"] for row in senior} == {None}
     assert len({row["tandem_seed"] for row in team}) == 6
-    assert {row["tandem_fingerprint"] for row in team} == {trainer._tandem.rule.fingerprint}
+    assert {row["tandem_fingerprint"] for row in team} == {trainer._tandem.rules.fingerprint}
 
 
 @pytest.mark.parametrize("validation", ["senior", "team"])
@@ -345,7 +346,7 @@ def test_failure_leaves_the_trainer_as_it_was(start: Any) -> None:
     with pytest.raises(OSError, match="no folder"):
         trainer._validate()
     assert type(trainer.val_dataloader) is Loader
-    assert trainer._tandem.validating is None
+    assert trainer._tandem_pass is None
 
 
 def test_response_of_someone_else_stops_the_run(
@@ -369,9 +370,7 @@ def test_senior_alone_is_not_the_team(tmp_path: Path) -> None:
     module = SimpleNamespace(RayPPOTrainer=copied(TrainerV0), extract_reward=lambda batch: None)
     trainer_v0.watch(module)
     trainer = module.RayPPOTrainer(configuration("senior", tmp_path), TOKENIZER)
-    trainer._tandem.config = TandemConfig.from_mapping({"validation": "team"})
     answered = trainer.respond(next(iter(AddressedPrompts(PROMPTS, "team"))))
-    trainer._tandem.config = TandemConfig.from_mapping({})
     trainer.respond = lambda batch: answered
     module.RayPPOTrainer.extract_reward = staticmethod(module.extract_reward)
     with pytest.raises(AuthorshipError, match="senior was to answer alone"):
@@ -391,12 +390,12 @@ def test_prompt_that_does_not_say_whose_turn_it_is_is_refused_under_both() -> No
     rules = TandemRules(config, Vocabulary(tuple(LETTERS), "a test"))
     trajectory = {"step": 3, "rollout_n": 0, "validate": True}
     with pytest.raises(ConfigError, match="without saying who is to answer"):
-        make_trajectory(config, rules, trajectory, {ROW: 0, "session_id": 0})
+        make_trajectory(rules, trajectory, {ROW: 0, "session_id": 0})
     for answerer in ("senior", "team"):
         sample = {ROW: 0, "session_id": 0, ANSWERER: answerer}
-        made = make_trajectory(config, rules, trajectory, sample)
+        made = make_trajectory(rules, trajectory, sample)
         assert (made.rule is not None) is (answerer == "team")
-    assert make_trajectory(config, rules, trajectory | {"validate": False}, {ROW: 0}).rule
+    assert make_trajectory(rules, trajectory | {"validate": False}, {ROW: 0}).rule
 
 
 def test_addressed_prompts_are_otherwise_verls_own() -> None:

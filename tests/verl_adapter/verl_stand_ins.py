@@ -6,9 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tandem_verl.trainer import TandemTrainer
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.ranges import ranges_of
+from tandem_plugin.training.run import TandemRun
+from tandem_verl.trainer import started_run
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
@@ -38,8 +42,8 @@ IN_TANDEM, PLAIN = configuration({"schedule": "word", "cap": 4}), configuration(
 IMITATING = configuration({"schedule": "word", "cap": 4, "lambda_jun": 0.2})
 
 
-def tandem_of(config: Any) -> TandemTrainer:
-    return TandemTrainer.start(config, TOKENIZER)
+def tandem_of(config: Any) -> TandemRun:
+    return started_run(config, TOKENIZER)
 
 
 TOKENS, MASKS = [[3, 6, 9], [12, 15]], [[1, 0, 1], [0, 1]]
@@ -48,13 +52,26 @@ TOKENS, MASKS = [[3, 6, 9], [12, 15]], [[1, 0, 1], [0, 1]]
 
 def seed_of(tokens: list[int], senior: list[int]) -> int:
     """A seed under which these tokens have these authors."""
-    rule = tandem_of(IN_TANDEM).rule
+    rule = tandem_of(IN_TANDEM).rules.default
     return next(seed for seed in range(1000) if rule.replay(tokens, seed).tolist() == senior)
 
 
 SEEDS = [seed_of(tokens, mask) for tokens, mask in zip(TOKENS, MASKS, strict=True)]
 SEGMENTS = [[[seed, 0, len(tokens)]] for seed, tokens in zip(SEEDS, TOKENS, strict=True)]
-TRAINED = [[[0, len(tokens)]] for tokens in TOKENS]
+
+
+def facts_of(row: int, fingerprint: str, senior: list[int] | None = None) -> dict[str, Any]:
+    """What one of the responses says of its authorship, or of another one, as it travels."""
+    authors = np.array(MASKS[row] if senior is None else senior, dtype=bool)
+    return Facts(
+        fingerprint=fingerprint,
+        settings={"schedule": "word"},
+        seed=SEEDS[row],
+        length=len(authors),
+        segments=((SEEDS[row], 0, len(TOKENS[row])),),
+        senior=tuple(ranges_of(authors)),
+        trained=((0, len(TOKENS[row])),),
+    ).to_wire()
 
 
 def nested(rows: list[list[int]]) -> Any:
