@@ -15,8 +15,7 @@ from tandem_plugin.training.unproven import Unproven
 from tandem_verl import agent_loop, manager, server, trainer_v1
 from tandem_verl.classes import in_tandem
 from tandem_verl.refusals import allowed_unproven, check_run
-from tandem_verl.settings import tandem_config
-from tandem_verl.switch import OUR_MODE
+from tandem_verl.switch import OUR_MODE, tandem_config
 
 __all__ = ["EXTENDED", "MODULES", "check_models", "check_versions", "prepare", "trainer_class"]
 

@@ -8,7 +8,7 @@ own losses. Nothing of verl is patched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -107,41 +107,36 @@ def counting(run: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more
 def tell_the_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float) -> Any:
     """A V1 batch that carries what is to be imitated, and with which weight.
 
-    rows: the batch's, which were admitted. tq: TransferQueue, where the batch gets a column more.
+    rows: the batch's, which were admitted; those that fill it, which are copies, imitate nothing.
+    tq: TransferQueue, where the batch gets a column more.
     """
     from tensordict import TensorDict
 
-    column = TensorDict({JUNIOR_MASK: _masks(rows, batch.tags)}, batch_size=len(rows))
+    masks = _masks(rows, [bool(tag.get("is_padding")) for tag in batch.tags])
+    column = TensorDict({JUNIOR_MASK: masks}, batch_size=len(rows))
     told = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
     told.tags = batch.tags
     told.extra_info = {**batch.extra_info, LAMBDA_JUN: lambda_jun}
     return told
 
 
-def _masks(rows: Sequence[Row], tags: Sequence[Mapping[str, Any]]) -> Any:
-    """A column of ragged int64; rows that fill the batch, which are copies, imitate nothing."""
-    masks = [
-        np.zeros(len(row.response_ids), dtype=np.bool_)
-        if row.junior_mask is None or tag.get("is_padding")
-        else row.junior_mask
-        for row, tag in zip(rows, tags, strict=True)
-    ]
-    tensors = [torch.from_numpy(mask.astype(np.int64)) for mask in masks]
-    return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
-
-
 @contextmanager
 def telling_the_workers(batch: Any, rows: Sequence[Row], lambda_jun: float) -> Iterator[None]:
-    """Let a V0 batch say, for its update alone, what is to be imitated and with which weight.
-
-    rows: the batch's, which were admitted. It is dumped later, without the column.
-    """
-    mask = torch.zeros_like(batch.batch["response_mask"], dtype=torch.int64)
-    for number, row in enumerate(rows):
-        if row.junior_mask is not None:
-            bits = torch.from_numpy(row.junior_mask.astype(np.int64))
-            mask[number, : len(bits)] = bits
-    batch.batch[JUNIOR_MASK] = mask
+    """Let a V0 batch say the same for its update alone: it is dumped later, without the column."""
+    masks = _masks(rows, [False] * len(rows))
+    batch.batch[JUNIOR_MASK] = masks.to_padded_tensor(0, batch.batch["response_mask"].shape)
     batch.meta_info[LAMBDA_JUN] = lambda_jun
     yield
     batch.batch.pop(JUNIOR_MASK)
+
+
+def _masks(rows: Sequence[Row], is_padding: Sequence[bool]) -> Any:
+    """A column of ragged int64, zeros for rows of padding."""
+    masks = [
+        np.zeros(len(row.response_ids), dtype=np.bool_)
+        if padding or row.junior_mask is None
+        else row.junior_mask
+        for row, padding in zip(rows, is_padding, strict=True)
+    ]
+    tensors = [torch.from_numpy(mask.astype(np.int64)) for mask in masks]
+    return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)

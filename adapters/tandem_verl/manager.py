@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_verl.agent_loop import ROW, WorkerInTandem
+from tandem_verl.agent_loop import WorkerInTandem
 from tandem_verl.classes import actor_in_tandem, in_tandem
+from tandem_verl.validation import ROW
 
 __all__ = [
     "MANAGER",

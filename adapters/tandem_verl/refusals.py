@@ -28,6 +28,10 @@ _MODE = "trainer.v1.trainer_mode"
 
 _UNTESTED = "{key}={value} was not tested with tandem"
 _HOLES = f"{_UNTESTED}, which trains through a mask with holes."
+_EXPERIMENTAL = (
+    "does not go with tandem: its trainer does not pass where batches are checked. Use "
+    "verl.trainer.main_ppo with trainer.v1.trainer_mode="
+)
 _PIPELINE = (
     "{key}={value}: tandem does not run with pipeline parallelism, since a token's author is "
     "chosen where both models end. Set {key}=1 and use tensor parallelism."
@@ -74,16 +78,13 @@ REFUSALS = (
     Refusal(
         "async_training",
         given,
-        "verl's experimental fully_async_policy (async_training=...) does not go with tandem: its "
-        "trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
-        "trainer.v1.trainer_mode=separate_async.",
+        f"verl's experimental fully_async_policy ({{key}}=...) {_EXPERIMENTAL}separate_async.",
     ),
     Refusal(
         "rollout",
         given,
-        "verl's experimental one_step_off_policy (rollout.nnodes=...) does not go with tandem: its "
-        "trainer does not pass where batches are checked. Use verl.trainer.main_ppo with "
-        "trainer.v1.trainer_mode=colocate_async or separate_async.",
+        f"verl's experimental one_step_off_policy ({{key}}.nnodes=...) {_EXPERIMENTAL}"
+        "colocate_async or separate_async.",
     ),
     Refusal(
         f"{_ROLLOUT}.name",

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import ERROR, FACTS, GRADED
+from tandem_plugin.training.fields import ERROR, FACTS
+from tandem_plugin.training.metrics import graded
 from tandem_plugin.training.rows import Row, row_of
 
-__all__ = ["dumped_with", "graded", "rows_of_batch", "rows_of_keys", "with_columns"]
+__all__ = ["dumped_with", "rows_of_batch", "rows_of_keys", "with_columns"]
 
 _LISTS = ("inputs", "outputs", "gts", "scores")
 """What verl dumps of each row."""
@@ -69,14 +70,6 @@ def rows_of_batch(batch: Any) -> list[Row]:
         )
         for i, (length, mask) in enumerate(zip(lengths, masks, strict=True))
     ]
-
-
-def graded(reward: Any) -> dict[str, float]:
-    """The outcome flags among what a reward function returned."""
-    if not isinstance(reward, dict):
-        return {}
-    flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
-    return {name: float(value) for name, value in flags.items() if value is not None}
 
 
 def with_columns(extra: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:

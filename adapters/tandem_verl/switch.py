@@ -1,18 +1,21 @@
-"""The one flag: where a verl configuration asks for tandem.
+"""The one flag: where a verl configuration asks for tandem, and for what.
 
-Only the standard library is used here: the adapter's last resort stands on this module.
+Importing this imports the standard library alone: the adapter's last resort stands on it.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["FLAG", "MODES", "OUR_MODE", "tandem_node"]
+if TYPE_CHECKING:
+    from tandem_plugin.config import TandemConfig
+
+__all__ = ["FLAG", "MODES", "OUR_MODE", "running_config", "tandem_config", "tandem_node"]
 
 FLAG = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 """The configuration node whose presence turns tandem on."""
-
 
 MODES = ("sync", "colocate_async", "separate_async")
 """Modes of trainer V1: the last two interrupt responses to sync weights, and go on with them."""
@@ -49,3 +52,36 @@ def _parsed(text: str) -> Any | None:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def tandem_config(config: Any) -> TandemConfig | None:
+    """The checked settings of a run's configuration; None where it does not ask for tandem.
+
+    Raises :class:`ConfigError` for settings that are wrong.
+    """
+    node = tandem_node(config)
+    if node is None:
+        return None
+    if not isinstance(node, Mapping):
+        from omegaconf import OmegaConf
+
+        node = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    from tandem_plugin.config import TandemConfig
+
+    return TandemConfig.from_mapping(node)
+
+
+def running_config(config: Any, who: str) -> TandemConfig:
+    """The settings of a run that is in tandem; who: the part of it that asks.
+
+    Raises :class:`EngineError` where the configuration does not ask for tandem any more.
+    """
+    from tandem_plugin.errors import EngineError
+
+    tandem = tandem_config(config)
+    if tandem is None:
+        raise EngineError(
+            f"{who} in tandem was given a configuration that does not ask for tandem: something "
+            "changed it on the way. Remove that."
+        )
+    return tandem

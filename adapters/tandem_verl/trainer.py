@@ -15,7 +15,7 @@ from tandem_verl.manager import check_users_manager
 from tandem_verl.refusals import check_run
 from tandem_verl.rows import dumped_with
 from tandem_verl.server import check_replicas
-from tandem_verl.settings import running_config
+from tandem_verl.switch import running_config
 from tandem_verl.validation import AddressedPrompts, Pass, passes
 
 __all__ = ["IMITATED", "TrainerInTandem", "started_run"]
@@ -102,7 +102,8 @@ class TrainerInTandem:
                 "tandem cannot name their metrics. Use one of verl's own trainers."
             )
         verls: Any = super()
-        prompts, metrics = self.val_dataloader, {}
+        prompts = self.val_dataloader
+        metrics: dict[str, Any] = {}
         try:
             for one in passes(self._tandem.config):
                 self._tandem_pass = one

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from tandem_plugin.training.fields import GRADED
 from tandem_plugin.training.rows import Row
 
-__all__ = ["grading_metrics", "tandem_metrics"]
+__all__ = ["graded", "grading_metrics", "tandem_metrics"]
 
 
 def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -40,6 +41,14 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
         "tandem/handoffs_per_response": float(handoffs.sum() / len(rows)),
         "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
     }
+
+
+def graded(reward: Any) -> dict[str, float]:
+    """The outcome flags among what a reward function returned."""
+    if not isinstance(reward, Mapping):
+        return {}
+    flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
+    return {name: float(value) for name, value in flags.items() if value is not None}
 
 
 def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:

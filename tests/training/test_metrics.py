@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin.grading.rewards.verl_reward import compute_score
-from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
+from tandem_plugin.training.metrics import graded, grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
-from tandem_verl.rows import graded
 
 BITS = st.lists(st.booleans(), min_size=1, max_size=12)
 
