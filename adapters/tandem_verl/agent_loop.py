@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, TandemError
+from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import ERROR, FACTS
@@ -110,7 +111,7 @@ def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[in
     )
 
 
-class WorkerInTandem:
+class WorkerInTandem(Theirs):  # type: ignore[misc]
     """Before verl's ``AgentLoopWorker``, under both trainers.
 
     Every agent loop passes ``_run_agent_loop``, which alone knows whether the trajectory is
@@ -157,8 +158,7 @@ class WorkerInTandem:
         if self._tandem_trajectory is not None:
             for part in output if isinstance(output, list) else [output]:
                 narrow(part, self._tandem_trajectory)
-        verls: Any = super()
-        return await verls._agent_loop_postprocess(output, bool(validate), **fields)
+        return await super()._agent_loop_postprocess(output, bool(validate), **fields)
 
 
 def _failed_output(error: TandemError, config: Any) -> Any:

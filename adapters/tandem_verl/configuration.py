@@ -9,11 +9,11 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import missing_modules
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.versions import check_version, installed_version, judge_version
 from tandem_plugin.training.settings import check_text_model
 from tandem_plugin.training.unproven import Unproven
 from tandem_verl import agent_loop, manager, server, trainer_v1
-from tandem_verl.classes import in_tandem
 from tandem_verl.refusals import allowed_unproven, check_run
 from tandem_verl.switch import OUR_MODE, tandem_config
 
@@ -67,7 +67,7 @@ def prepare(config: Any) -> None:
         importlib.import_module("tandem_verl.trainer_v0").put_in_place()
 
 
-def trainer_class(mode: type) -> type:
+def trainer_class(mode: type) -> Any:
     """The trainer in tandem over the trainer of one of V1's modes."""
     return in_tandem(mode, trainer_v1.TrainerV1InTandem)
 

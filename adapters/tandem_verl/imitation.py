@@ -19,10 +19,10 @@ from verl.utils import tensordict_utils
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
+from tandem_plugin.patching.mixins import Theirs, actor_in_tandem
 from tandem_plugin.training.fields import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
-from tandem_verl.classes import actor_in_tandem
 
 __all__ = [
     "JUNIOR_TOKENS",
@@ -52,7 +52,7 @@ def replace_workers(roles: dict[Any, Any]) -> None:
             roles[role] = actor_in_tandem(worker, ImitatingWorker)
 
 
-class ImitatingWorker:
+class ImitatingWorker(Theirs):  # type: ignore[misc]
     """Before verl's ``ActorRolloutRefWorker``."""
 
     role: str
@@ -60,7 +60,7 @@ class ImitatingWorker:
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
     def init_model(self) -> None:
-        super().init_model()  # type: ignore[misc]
+        super().init_model()
         if "actor" in self.role:
             self.actor.set_loss_fn(functools.partial(imitating, self.actor.loss_fn))
             engine = self.actor.engine

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
 from tandem_verl.agent_loop import WorkerInTandem
-from tandem_verl.classes import actor_in_tandem, in_tandem
 from tandem_verl.validation import ROW
 
 __all__ = [
@@ -104,7 +104,7 @@ def check_manager(manager: Any) -> None:
         )
 
 
-class ManagerInTandem:
+class ManagerInTandem(Theirs):  # type: ignore[misc]
     """Before verl's ``AgentLoopManager``: its workers run every trajectory in tandem."""
 
     agent_loop_workers: list[Any]
@@ -116,7 +116,7 @@ class ManagerInTandem:
         self.agent_loop_workers_class = actor_in_tandem(workers, WorkerInTandem)
 
     async def _init_agent_loop_workers(self) -> None:
-        await super()._init_agent_loop_workers()  # type: ignore[misc]
+        await super()._init_agent_loop_workers()
         try:
             asked = [worker.tandem_in_place.remote() for worker in self.agent_loop_workers]
         except AttributeError as error:
@@ -152,4 +152,4 @@ class NumberingManager(ManagerInTandem):
             first = first if numbered == step else 0
             prompts[ROW] = torch.arange(first, first + len(prompts))
             self._tandem_numbered[validate] = step, first + len(prompts)
-        return super().generate_sequences(prompts)  # type: ignore[misc]
+        return super().generate_sequences(prompts)

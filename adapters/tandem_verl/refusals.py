@@ -15,7 +15,6 @@ from tandem_verl.soundness import (
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     UNPROVEN,
-    UNPROVEN_ENGINES,
 )
 from tandem_verl.switch import MODES
 
@@ -139,12 +138,7 @@ REFUSALS = (
     ),
     Refusal(
         f"{_ACTOR}.strategy",
-        lambda engine, of: engine not in (*SOUND_ENGINES, *UNPROVEN_ENGINES),
-        f"{_UNTESTED}. Use one of: {', '.join(SOUND_ENGINES)}.",
-    ),
-    Refusal(
-        f"{_ACTOR}.strategy",
-        lambda engine, of: engine in UNPROVEN_ENGINES,
+        lambda engine, of: engine not in SOUND_ENGINES,
         f"{_UNTESTED}. Use one of: {', '.join(SOUND_ENGINES)}.",
         unproven="{value}",
     ),

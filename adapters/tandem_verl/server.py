@@ -8,7 +8,7 @@ from typing import Any
 from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.errors import EngineError, TandemError
 from tandem_plugin.patching.in_place import put_in_place
-from tandem_verl.classes import actor_in_tandem, in_tandem
+from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
 from tandem_verl.switch import tandem_node
 
 __all__ = ["ReplicaInTandem", "ServerInTandem", "check_replicas", "register_replica"]
@@ -32,7 +32,7 @@ def check_replicas(replicas: Iterable[Any]) -> None:
             )
 
 
-class ReplicaInTandem:
+class ReplicaInTandem(Theirs):  # type: ignore[misc]
     """Before verl's ``vLLMReplica``: its servers are of ours where tandem is asked for.
 
     Replicas of reward models and teachers are made of it as well, and do not ask.
@@ -47,7 +47,7 @@ class ReplicaInTandem:
             self.server_class = actor_in_tandem(self.server_class, ServerInTandem)
 
 
-class ServerInTandem:
+class ServerInTandem(Theirs):  # type: ignore[misc]
     """Before verl's ``vLLMHttpServer``: its engine is checked, and its refusals are passed on."""
 
     config: Any
@@ -62,8 +62,7 @@ class ServerInTandem:
 
         vLLM drops a plugin that fails to load, and ignores configuration that nobody reads.
         """
-        verls: Any = super()
-        result = await verls.run_server(*args, **options)
+        result = await super().run_server(*args, **options)
         try:
             from tandem_plugin.engine.status import check_engine
 
@@ -80,8 +79,7 @@ class ServerInTandem:
         the way through Ray.
         """
         try:
-            verls: Any = super()
-            return await verls.generate(*args, **options)
+            return await super().generate(*args, **options)
         except Exception as error:
             refusal: BaseException | None = error
             while refusal is not None and not isinstance(refusal, TandemError):

@@ -13,7 +13,6 @@ __all__ = [
     "SOUND_ESTIMATORS",
     "SOUND_LOSSES",
     "UNPROVEN",
-    "UNPROVEN_ENGINES",
 ]
 
 BROKEN_ESTIMATORS = (
@@ -56,10 +55,10 @@ SOUND_LOSSES = (
 SOUND_ENGINES = ("fsdp", "fsdp2")
 """Training engines (``actor.strategy``) with which real runs were held against a reference."""
 
-UNPROVEN_ENGINES = ("megatron", "fsdp_turbo", "veomni", "torchtitan", "automodel")
+_UNPROVEN_ENGINES = ("megatron", "fsdp_turbo", "veomni", "torchtitan", "automodel")
 
 UNPROVEN = {
-    **{engine: f"actor_rollout_ref.actor.strategy={engine}" for engine in UNPROVEN_ENGINES},
+    **{engine: f"actor_rollout_ref.actor.strategy={engine}" for engine in _UNPROVEN_ENGINES},
     "custom_estimator": "an advantage estimator of your own",
     "custom_loss": "a policy loss of your own",
     "distillation": "distillation.enabled=True",

@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.training.checks import check_no_errors, check_validation_rows
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.rows import Row
@@ -38,7 +39,7 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     return run
 
 
-class TrainerInTandem:
+class TrainerInTandem(Theirs):  # type: ignore[misc]
     """Before a trainer of verl's, V1 or V0."""
 
     config: Any
@@ -101,14 +102,13 @@ class TrainerInTandem:
                 f"{type(self).__name__} merges the validations of several processes, so that "
                 "tandem cannot name their metrics. Use one of verl's own trainers."
             )
-        verls: Any = super()
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
         try:
             for one in passes(self._tandem.config):
                 self._tandem_pass = one
                 self.val_dataloader = AddressedPrompts(prompts, one.answerer)
-                metrics |= one.named(verls._validate())
+                metrics |= one.named(super()._validate())
         finally:
             self._tandem_pass, self.val_dataloader = None, prompts
         return metrics
@@ -118,10 +118,10 @@ class TrainerInTandem:
         if self._tandem_pass is not None:
             table = self._tandem_pass.table(inputs, outputs, scores)
         if table is not None:
-            super()._maybe_log_val_generations(**table)  # type: ignore[misc]
+            super()._maybe_log_val_generations(**table)
 
     def _dump_generations(self, **dump: Any) -> Any:
         dump = dumped_with(dump, self.tandem_dumped(dump))
         if self._tandem_pass is not None:
             dump = self._tandem_pass.addressed(dump)
-        return super()._dump_generations(**dump)  # type: ignore[misc]
+        return super()._dump_generations(**dump)

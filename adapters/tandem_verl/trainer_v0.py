@@ -11,9 +11,9 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import after_import
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.rows import Row
-from tandem_verl.classes import in_tandem
 from tandem_verl.rows import rows_of_batch, with_columns
 from tandem_verl.server import register_replica
 from tandem_verl.switch import tandem_node
@@ -85,7 +85,7 @@ class TrainerV0InTandem(TrainerInTandem):
     def init_workers(self) -> None:
         register_replica()
         self.tandem_replace_workers()
-        super().init_workers()  # type: ignore[misc]
+        super().init_workers()
         self.tandem_check_servers()
 
     def tandem_examine(self, rows: Sequence[Row]) -> None:
@@ -96,7 +96,6 @@ class TrainerV0InTandem(TrainerInTandem):
 
     def _update_actor(self, batch: Any) -> Any:
         tandem = self._tandem
-        verls: Any = super()
         rows = rows_of_batch(batch)
         tandem.check_update(rows)
         metrics = {**tandem.metrics, **self.tandem_drafting()}
@@ -104,16 +103,16 @@ class TrainerV0InTandem(TrainerInTandem):
             from tandem_verl import imitation
 
             with imitation.telling_the_workers(batch, rows, tandem.config.lambda_jun):
-                output = verls._update_actor(batch)
+                output = super()._update_actor(batch)
             tandem.check_imitation(output.meta_info["metrics"], IMITATED)
         else:
-            output = verls._update_actor(batch)
+            output = super()._update_actor(batch)
         output.meta_info["metrics"].update(metrics)
         return output
 
     def _log_rollout_data(self, batch: Any, extra: Any, *rest: Any, **more: Any) -> Any:
         extra = with_columns(extra, rows_of_batch(batch))
-        return super()._log_rollout_data(batch, extra, *rest, **more)  # type: ignore[misc]
+        return super()._log_rollout_data(batch, extra, *rest, **more)
 
     def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:
         return [] if self._tandem_pass is None else self._tandem_pass.rows

@@ -49,25 +49,25 @@ class TrainerV1InTandem(TrainerInTandem):
         restore_mode(config)
         self._tandem_rows: dict[str, Row] = {}
         """The rows that wait for the dump that follows, by the keys that it will name."""
-        super().__init__(config, *rest, **options)  # type: ignore[call-arg]
+        super().__init__(config, *rest, **options)
 
     def _init_tokenizer(self) -> None:
         """The first thing that a trainer does, before workers."""
-        super()._init_tokenizer()  # type: ignore[misc]
+        super()._init_tokenizer()
         self._tandem = started_run(self.config, self.tokenizer)
 
     def _setup(self) -> None:
         register_replica()
-        super()._setup()  # type: ignore[misc]
+        super()._setup()
         self.tandem_check_servers()
 
     def _init_resource_pool_mgr(self) -> None:
-        super()._init_resource_pool_mgr()  # type: ignore[misc]
+        super()._init_resource_pool_mgr()
         self.tandem_replace_workers()
 
     def _build_replay_buffer(self) -> Any:
         """The buffer whose ``sample`` gives the trainer every batch, and metrics with it."""
-        buffer = super()._build_replay_buffer()  # type: ignore[misc]
+        buffer = super()._build_replay_buffer()
         sample = buffer.sample
 
         @functools.wraps(sample)
@@ -90,26 +90,25 @@ class TrainerV1InTandem(TrainerInTandem):
 
     def fit(self, agent_loop_manager: Any) -> Any:
         check_manager(agent_loop_manager)
-        return super().fit(agent_loop_manager)  # type: ignore[misc]
+        return super().fit(agent_loop_manager)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         from verl.trainer.ppo.v1 import trainer_base
 
         with reading_whole_sessions(trainer_base, batch.keys):
-            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
+            return super()._compute_advantage(batch, metrics)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks that the update is about to use; say what is to be imitated."""
-        verls: Any = super()
         rows = rows_of_keys(batch, queue())
         self._tandem.check_update(rows)
         if not self.tandem_imitates:
-            return verls._update_actor(batch, metrics)
+            return super()._update_actor(batch, metrics)
         from tandem_verl import imitation
 
         weight = self._tandem.config.lambda_jun
         told = imitation.tell_the_workers(batch, rows, queue(), weight)
-        result = verls._update_actor(told, metrics)
+        result = super()._update_actor(told, metrics)
         self._tandem.check_imitation(metrics, IMITATED)
         return result
 

@@ -21,7 +21,7 @@ class Refusal:
 
     refused: whether a value is, which may depend on other settings. sentence: ``{key}`` and
     ``{value}`` stand for the setting and its value. unproven: the name by which a run may allow
-    what is only unproven, which may be the ``{value}``; empty for what is known to be wrong.
+    what is only unproven, which may be the ``{value}``; what has no name is known to be wrong.
     """
 
     key: str
@@ -45,6 +45,7 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
         if not one.refused(value, settings):
             continue
         sentence = one.sentence.format(key=one.key, value=value)
-        if not one.unproven:
+        name = one.unproven.format(value=value)
+        if name not in unproven.names:
             raise ConfigError(sentence)
-        unproven.check(one.unproven.format(value=value), sentence)
+        unproven.check(name, sentence)

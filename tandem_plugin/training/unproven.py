@@ -30,7 +30,8 @@ class Unproven:
                     f"allowed. What it could be: {listed or 'nothing'}."
                 )
         self._allowed = frozenset(tandem.unproven)
-        self._names = frozenset(names)
+        self.names = frozenset(names)
+        """All that can be allowed with this trainer."""
         self.warnings: list[str] = []
         """A sentence for each thing that the run makes use of and nobody has shown to work."""
 
@@ -40,7 +41,7 @@ class Unproven:
         sentence: what it is, that it was not tested, and what to choose in its place. Raises
         :class:`ConfigError` with it where the run does not allow it.
         """
-        if name not in self._names:
+        if name not in self.names:
             raise ValueError(f"{name!r} is none of the names that can be allowed.")
         if name not in self._allowed:
             raise ConfigError(

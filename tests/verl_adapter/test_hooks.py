@@ -10,9 +10,10 @@ import re
 import pytest
 from foreign_source import function_of, source_of
 
+from tandem_plugin.patching import mixins
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
-from tandem_verl import classes, configuration, plugin, trainer_v0
+from tandem_verl import configuration, plugin, trainer_v0
 from tandem_verl.switch import MODES
 
 SPEC = importlib.util.find_spec("verl")
@@ -143,7 +144,7 @@ def test_everything_that_is_patched_or_extended_is_among_the_hooks() -> None:
     assert patched <= hooks
     legacy = {f"{V0}.RayPPOTrainer": trainer_v0.TrainerV0InTandem}
     for owner, ours in {**configuration.EXTENDED, **legacy}.items():
-        for method in classes.extended(ours):
+        for method in mixins.extended(ours):
             hook = f"{owner}.{method}"
             assert INHERITED.get(hook, hook) in hooks, hook
 

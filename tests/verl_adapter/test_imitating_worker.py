@@ -12,8 +12,8 @@ pytest.importorskip("verl", reason="verl is not installed")
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch
 
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_verl import imitation
-from tandem_verl.classes import in_tandem
 
 
 class Worker:

@@ -11,9 +11,9 @@ import pytest
 from verl_stand_ins import IN_TANDEM, OmegaConf, torch
 
 from tandem_plugin import ConfigError, EngineError
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_verl import manager
 from tandem_verl.agent_loop import WorkerInTandem
-from tandem_verl.classes import in_tandem
 from tandem_verl.configuration import prepare
 from tandem_verl.manager import ManagerInTandem, NumberingManager
 

@@ -11,7 +11,7 @@ from verl_stand_ins import IN_TANDEM, PLAIN
 
 from tandem_plugin import EngineError, RequestError
 from tandem_plugin.patching import in_place
-from tandem_verl.classes import in_tandem
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_verl.server import ReplicaInTandem, ServerInTandem, check_replicas
 
 

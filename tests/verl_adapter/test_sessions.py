@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_verl import classes
+from tandem_plugin.patching import mixins
 from tandem_verl.sessions import advantages_of_sessions
 from tandem_verl.soundness import SOUND_ESTIMATORS
 from tandem_verl.trainer_v1 import TrainerV1InTandem
@@ -181,7 +181,7 @@ def test_trainer_v1_reads_whole_sessions_where_there_are_several_outputs(
         exchanged.append(trainer_base.compute_advantage_for_multi_trajectories is not verls)
 
     monkeypatch.setattr(queue, "kv_batch_put", put)
-    ours: Any = classes.in_tandem(trainer_base.PPOTrainer, TrainerV1InTandem)
+    ours: Any = mixins.in_tandem(trainer_base.PPOTrainer, TrainerV1InTandem)
     own: Any = type("Trainer", (ours,), {})
     own.__abstractmethods__ = frozenset()
     trainer = object.__new__(own)

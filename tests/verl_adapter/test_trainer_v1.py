@@ -25,9 +25,9 @@ from verl_stand_ins import (
 )
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.training.fields import FACTS
 from tandem_verl import trainer_v1
-from tandem_verl.classes import in_tandem
 from tandem_verl.manager import ManagerInTandem
 
 

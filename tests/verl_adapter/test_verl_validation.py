@@ -18,10 +18,10 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.training.fields import FACTS
 from tandem_verl import trainer_v0, trainer_v1
 from tandem_verl.agent_loop import make_trajectory, narrow
-from tandem_verl.classes import in_tandem
 from tandem_verl.validation import ANSWERER, ROW, AddressedPrompts
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tandem_plugin import EngineError
-from tandem_verl.classes import actor_in_tandem, extended, in_tandem
+from tandem_plugin.patching.mixins import actor_in_tandem, extended, in_tandem
 
 
 class Ours:

@@ -1,4 +1,4 @@
-"""Subclasses made over whichever class a run would use: verl's own, or a user's subclass of it.
+"""Subclasses made over whichever class a run would use: a framework's own, or a user's of it.
 
 A class of ours is a mixin: each of its methods calls ``super()``. Names that begin with ``tandem_``
 or ``_tandem`` are its own; every other one is a method of the class below, and must be there.
@@ -11,14 +11,18 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 
-__all__ = ["actor_in_tandem", "extended", "in_tandem"]
+__all__ = ["Theirs", "actor_in_tandem", "extended", "in_tandem"]
+
+Theirs: Any = object
+"""What a mixin derives from whose ``super()`` is the foreign class that it is put before."""
 
 
-def in_tandem(base: type, ours: type) -> type:
+def in_tandem(base: type, ours: type) -> Any:
     """The subclass of ``base`` in which the methods of ``ours`` come first; ``base`` if it is one.
 
-    Raises :class:`EngineError` where ``base`` lacks a method that ``ours`` extends, or where it has
-    become a coroutine function or is none any more: it would never be called, or never awaited.
+    ours: of the package ``tandem_<framework>``. Raises :class:`EngineError` where ``base`` lacks a
+    method that ``ours`` extends, or where it has become a coroutine function or is none any more:
+    it would never be called, or never awaited.
     """
     if issubclass(base, ours):
         return base
@@ -30,10 +34,11 @@ def in_tandem(base: type, ours: type) -> type:
             problem = f"has a method {name} that is awaited otherwise"
         else:
             continue
+        framework = ours.__module__.partition(".")[0].removeprefix("tandem_")
         raise EngineError(
             f"{base.__module__}.{base.__qualname__} {problem}, which tandem has to extend. Derive "
-            "a class of your own from verl's; if it is verl's, install a version that this release "
-            'is made for: pip install "tandem-plugin[verl]".'
+            f"a class of your own from {framework}'s; if it is {framework}'s, install a version "
+            f'that this release is made for: pip install "tandem-plugin[{framework}]".'
         )
     return type(f"Tandem{base.__name__}", (ours, base), {"__module__": ours.__module__})
 
