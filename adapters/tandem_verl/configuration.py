@@ -14,7 +14,8 @@ from tandem_plugin.patching.versions import check_version, installed_version, ju
 from tandem_plugin.training.settings import check_text_model
 from tandem_plugin.training.unproven import Unproven
 from tandem_verl import agent_loop, manager, server, trainer_v1
-from tandem_verl.refusals import allowed_unproven, check_run
+from tandem_verl.refusals import check_run
+from tandem_verl.soundness import allowed_unproven
 from tandem_verl.switch import OUR_MODE, tandem_config
 
 __all__ = ["EXTENDED", "MODULES", "check_models", "check_versions", "prepare", "trainer_class"]

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.training.refusals import Refusal, Settings, check_refusals, given
+from tandem_plugin.training.refusals import Refusal, Settings, check_refusals, given, is_on
 from tandem_plugin.training.settings import check_settings
 from tandem_plugin.training.unproven import Unproven
 from tandem_verl.soundness import (
@@ -14,11 +14,11 @@ from tandem_verl.soundness import (
     SOUND_ENGINES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
-    UNPROVEN,
+    allowed_unproven,
 )
 from tandem_verl.switch import MODES
 
-__all__ = ["REFUSALS", "allowed_unproven", "check_run"]
+__all__ = ["REFUSALS", "check_run"]
 
 _MODEL, _ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -31,35 +31,14 @@ _EXPERIMENTAL = (
     "does not go with tandem: its trainer does not pass where batches are checked. Use "
     "verl.trainer.main_ppo with trainer.v1.trainer_mode="
 )
-_PIPELINE = (
-    "{key}={value}: tandem does not run with pipeline parallelism, since a token's author is "
-    "chosen where both models end. Set {key}=1 and use tensor parallelism."
-)
 _MTP = (
     f"{_MODEL}.mtp.enable_rollout=True is speculative decoding: draft tokens would have no author. "
     "Set it to False."
 )
-_LORA = (
-    "{key}={value}: tandem's engine does not run LoRA adapters. Set "
-    f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine merged "
-    "weights, or merge it into the checkpoint and train that."
-)
-
-
-def _on(value: Any, of: Settings) -> bool:
-    return bool(value)
-
-
-def _many(size: Any, of: Settings) -> bool:
-    return size is not None and int(size) > 1
 
 
 def _drafts(mtp: Any, of: Settings) -> bool:
     return mtp is not None and bool(mtp.get("enable") and mtp.get("enable_rollout"))
-
-
-def _unmerged(value: Any, of: Settings) -> bool:
-    return bool(value) and not of(f"{_MODEL}.lora.merge")  # else the engine gets whole weights
 
 
 def _v1(of: Settings) -> bool:
@@ -90,11 +69,18 @@ REFUSALS = (
         lambda name, of: name != "vllm",
         "{key}={value!r}: tandem runs inside vLLM. Set {key}=vllm.",
     ),
-    Refusal(f"{_ROLLOUT}.pipeline_model_parallel_size", _many, _PIPELINE),
-    Refusal(f"{_ENGINE}.pipeline_parallel_size", _many, _PIPELINE),
+    *(
+        Refusal(
+            f"{_ROLLOUT}.{name}",
+            lambda size, of: int(size or 1) > 1,
+            "{key}={value}: tandem does not run with pipeline parallelism, since a token's author "
+            "is chosen where both models end. Set {key}=1 and use tensor parallelism.",
+        )
+        for name in ("pipeline_model_parallel_size", "engine_kwargs.vllm.pipeline_parallel_size")
+    ),
     Refusal(
         f"{_ROLLOUT}.disaggregation.enabled",
-        _on,
+        is_on,
         "{key}=True: prefill in one engine and decoding in another does not go with tandem, since "
         "what connects them was not made for two models' caches in one engine. Set it to False.",
     ),
@@ -114,7 +100,13 @@ REFUSALS = (
     Refusal(f"{_ROLLOUT}.mtp", _drafts, _MTP),
     Refusal(f"{_MODEL}.mtp", _drafts, _MTP),
     *(
-        Refusal(f"{_MODEL}.{name}", _unmerged, _LORA)
+        Refusal(
+            f"{_MODEL}.{name}",
+            lambda value, of: value and not of(f"{_MODEL}.lora.merge"),  # which sends whole weights
+            "{key}={value}: tandem's engine does not run LoRA adapters. Set "
+            f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine "
+            "merged weights, or merge it into the checkpoint and train that.",
+        )
         for name in ("lora_rank", "lora.rank", "lora_adapter_path", "lora.adapter_path")
     ),
     Refusal(
@@ -157,7 +149,7 @@ REFUSALS = (
     ),
     Refusal(
         f"{_ACTOR}.use_prefix_grouper",
-        _on,
+        is_on,
         "{key}=True does not work with tandem: it takes the mask of trained tokens for the length "
         "of the response. Set it to False.",
     ),
@@ -167,10 +159,10 @@ REFUSALS = (
         f"{_HOLES} Use one of: {', '.join(SOUND_LOSSES)}.",
         unproven="custom_loss",
     ),
-    Refusal("distillation.enabled", _on, f"{_HOLES} Set it to False.", unproven="distillation"),
+    Refusal("distillation.enabled", is_on, f"{_HOLES} Set it to False.", unproven="distillation"),
     Refusal(
         "algorithm.rollout_correction.bypass_mode",
-        _on,
+        is_on,
         "{key}=True does not work with tandem: its loss fails on a micro-batch without a token of "
         "the senior's. Set it to False.",
     ),
@@ -205,8 +197,3 @@ def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = Non
 
     check_refusals(REFUSALS, setting, unproven or allowed_unproven(tandem))
     check_settings(tandem)
-
-
-def allowed_unproven(tandem: TandemConfig) -> Unproven:
-    """What a run allows of :data:`UNPROVEN`; raises :class:`ConfigError` for other names."""
-    return Unproven(tandem, UNPROVEN)

@@ -7,12 +7,16 @@ response's last token; what is neither was not looked at, and is refused as unpr
 
 from __future__ import annotations
 
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.training.unproven import Unproven
+
 __all__ = [
     "BROKEN_ESTIMATORS",
     "SOUND_ENGINES",
     "SOUND_ESTIMATORS",
     "SOUND_LOSSES",
     "UNPROVEN",
+    "allowed_unproven",
 ]
 
 BROKEN_ESTIMATORS = (
@@ -65,3 +69,8 @@ UNPROVEN = {
     "development_version": "a development version of verl",
 }
 """What is refused only because nobody has shown that it works, by the name that allows it."""
+
+
+def allowed_unproven(tandem: TandemConfig) -> Unproven:
+    """What a run allows of :data:`UNPROVEN`; raises :class:`ConfigError` for other names."""
+    return Unproven(tandem, UNPROVEN)

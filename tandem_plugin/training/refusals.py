@@ -9,7 +9,7 @@ from typing import Any
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.unproven import Unproven
 
-__all__ = ["Refusal", "Settings", "check_refusals", "given"]
+__all__ = ["Refusal", "Settings", "check_refusals", "given", "is_on"]
 
 Settings = Callable[[str], Any]
 """The value of a trainer's setting by its name; None where it has none."""
@@ -33,6 +33,11 @@ class Refusal:
 def given(value: Any, settings: Settings) -> bool:
     """Refuses whatever a setting says."""
     return value is not None
+
+
+def is_on(value: Any, settings: Settings) -> bool:
+    """Refuses a setting that is true, or a number above 0."""
+    return bool(value)
 
 
 def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Unproven) -> None:

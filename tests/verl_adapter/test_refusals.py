@@ -10,8 +10,14 @@ import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
 from tandem_verl.configuration import check_models, check_versions
-from tandem_verl.refusals import allowed_unproven, check_run
-from tandem_verl.soundness import BROKEN_ESTIMATORS, SOUND_ESTIMATORS, SOUND_LOSSES, UNPROVEN
+from tandem_verl.refusals import check_run
+from tandem_verl.soundness import (
+    BROKEN_ESTIMATORS,
+    SOUND_ESTIMATORS,
+    SOUND_LOSSES,
+    UNPROVEN,
+    allowed_unproven,
+)
 from tandem_verl.switch import MODES
 
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
