@@ -242,6 +242,13 @@ def test_both_trainers_create_the_manager_that_the_configuration_names() -> None
         assert re.search(r"\w+\.create\(\n\s+config=self\.config,", said)
 
 
+def test_prefix_grouper_takes_the_mask_of_trained_tokens_for_the_response() -> None:
+    """It goes by the mask where it puts prompts and responses together: the flag is refused."""
+    body = source_of("verl.trainer.ppo.prefix_grouper_utils")
+    assert "suffix_mask=response_mask" in body
+    assert "concat_input(prefix_ids, prefix_mask, responses, response_mask)" in body
+
+
 def test_term_of_imitation_is_added_where_the_worker_has_its_loss() -> None:
     said = ast.unparse(
         function_of("verl.workers.engine_workers", "ActorRolloutRefWorker.init_model")

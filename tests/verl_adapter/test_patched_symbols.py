@@ -44,7 +44,10 @@ def changed(before):
 
 before = symbols()
 from tandem_verl import plugin, server
+from tandem_verl.configuration import trainer_class
 from tandem_verl.manager import manager_class
+from tandem_verl.switch import MODES
+from tandem_verl.trainer_v1 import TrainerV1InTandem
 from verl.utils.config import validate_config
 from verl.trainer.ppo.v1 import get_trainer_cls
 
@@ -56,12 +59,17 @@ def validated(config):
 
 config = OmegaConf.create(v1)
 validated(config)
-get_trainer_cls(config.trainer.v1.trainer_mode)
+assert get_trainer_cls(config.trainer.v1.trainer_mode).__name__ == "TandemTrainer_sync"
+for mode in MODES:
+    assert issubclass(trainer_class(get_trainer_cls(mode)), TrainerV1InTandem)
 manager_class(config)
 server.register_replica()
 from tandem_verl import imitation
 found = [changed(before)]
 validated(OmegaConf.create(v0))
+from tandem_plugin.patching.mixins import in_tandem
+from tandem_verl.trainer_v0 import TrainerV0InTandem
+in_tandem(sys.modules["verl.trainer.ppo.ray_trainer"].RayPPOTrainer, TrainerV0InTandem)
 print("FOUND", json.dumps([*found, changed(before)]))
 """
 

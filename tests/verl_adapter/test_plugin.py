@@ -93,6 +93,32 @@ def test_adapter_that_cannot_be_imported_leaves_a_refusal(tmp_path: Path) -> Non
     assert "could not be put in place: ModuleNotFoundError: import of tandem_verl.agent_loop" in log
 
 
+def test_plain_run_imports_nothing_of_the_adapter_but_the_entry_point(tmp_path: Path) -> None:
+    code = f"""
+import tandem_verl.plugin
+from verl.utils.config import validate_config
+print(validate_config(config={PLAIN!r}))
+print(sorted(name for name in sys.modules if name.startswith("tandem_verl.")))
+"""
+    log = in_a_new_process(code, tmp_path)
+    assert "validated" in log
+    assert "['tandem_verl.plugin', 'tandem_verl.switch']" in log
+
+
+def test_verl_without_the_function_that_is_wrapped_is_left_to_the_engine(tmp_path: Path) -> None:
+    """Which starts in a server of ours alone."""
+    in_a_new_process("", tmp_path)
+    (tmp_path / "verl/utils/config.py").write_text("def validate(config): return 'renamed'\n")
+    program = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+import tandem_verl.plugin
+from verl.utils.config import validate
+print(validate(None))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout == "renamed\n", ran.stderr
+
+
 def test_broken_core_leaves_a_refusal_as_well(tmp_path: Path) -> None:
     broken = BROKEN.replace("tandem_verl.agent_loop'] ", "tandem_plugin'] ")
     log = in_a_new_process(f"{broken}validate_config(config={tandem_run()!r})", tmp_path)
