@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,7 @@ class Facts:
 
     def to_wire(self) -> dict[str, Any]:
         """The mapping that :meth:`from_wire` reads back."""
-        return asdict(self)
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any] | None) -> Facts | None:
