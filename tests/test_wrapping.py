@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import types
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.patching.wrapping import replaced, wrap_once
 
 
 class Foreign:
@@ -99,3 +100,17 @@ def test_function_of_a_module_is_wrapped_as_well() -> None:
 def test_name_that_moved_is_an_error(foreign: Any) -> None:
     with pytest.raises(AttributeError, match="moved"):
         wrap_once(foreign, "moved", doubled)
+
+
+def test_objects_method_is_replaced_for_a_while_and_then_what_it_was(foreign: Any) -> None:
+    one, other = foreign(), foreign()
+    other.add = own = functools.partial(one.add, b=10)
+    for each, before in ((one, 3), (other, 11)):
+        with replaced(each, "add", doubled):
+            assert each.add(1) == 2 * before
+        assert each.add(1) == before
+        with contextlib.suppress(KeyError), replaced(each, "add", doubled):
+            raise KeyError
+        assert each.add(1) == before
+    assert vars(one) == {}
+    assert other.add is own

@@ -6,22 +6,23 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import check_in_place, is_in_place
-from tandem_plugin.patching.subclasses import is_ours
+from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
-from tandem_plugin.training.command import tandem_config
+from tandem_plugin.training.command import running_config, tandem_config
 
 __all__ = [
     "FAILURE",
     "FRAMEWORK",
     "MEND",
+    "actor_in_tandem",
     "check_driver",
-    "check_parts",
+    "check_part",
     "check_worker",
-    "confirm_at_start",
 ]
 
 FRAMEWORK = "OpenRLHF"
@@ -47,43 +48,46 @@ def check_driver() -> None:
         )
 
 
-def confirm_at_start(kind: Any) -> None:
-    """Let an actor of a run begin only in a worker process that was made ready for tandem.
+def actor_in_tandem(name: str, ours: type = object) -> Patch:
+    """Put ``ours`` before a Ray actor's class, and let the actor begin only where all is ready.
 
-    kind: the class behind a Ray actor class, with which the driver sends each actor the check of
-    its process. Why: what is taken out of a job's runtime environment, no worker misses, and one
-    without patches trains on the junior's tokens. Goes when: Ray tells a driver which of its
-    workers called their setup hook.
+    Touches: ``__init__`` of the class behind this name, with which the driver sends each actor the
+    check of its worker process. Why: what is taken out of a job's runtime environment, no worker
+    misses, and one without patches trains on the junior's tokens. Goes when: Ray tells a driver
+    which of its workers called their setup hook.
     """
-    name = kind.__name__
-    config = tandem_config()
-    settings = None if config is None else config.settings()
 
-    def init(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        check_worker(name, settings)
-        return original(*args, **more)
+    def patch(module: ModuleType) -> None:
+        in_place_of(name, ours)(module)
+        kind = getattr(module, name).__ray_metadata__.modified_class
+        settings = running_config().settings()
 
-    async def init_engine(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        check_worker(name, settings)
-        return await original(*args, **more)
+        def init(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+            check_worker(name, settings)
+            return original(*args, **more)
 
-    is_async = inspect.iscoroutinefunction(kind.__init__)
-    wrap_once(kind, "__init__", init_engine if is_async else init)
+        async def init_engine(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+            check_worker(name, settings)
+            return await original(*args, **more)
 
+        is_async = inspect.iscoroutinefunction(kind.__init__)
+        wrap_once(kind, "__init__", init_engine if is_async else init)
 
-def check_parts(*parts: Any) -> None:
-    """Raise :class:`EngineError` for a part of a trainer that is not of a subclass of tandem's."""
-    for part in parts:
-        if not is_ours(part):
-            kind = f"{type(part).__module__}.{type(part).__qualname__}"
-            raise EngineError(
-                f"The run asks for tandem, but {kind} is in the place of tandem's: something in "
-                f"the trainer's process put it there. Remove it, or derive it from the class that "
-                "it replaces. Nothing was trained."
-            )
+    return patch
 
 
-def check_worker(actor: str, settings: Mapping[str, Any] | None) -> None:
+def check_part(part: Any, ours: type) -> None:
+    """Raise :class:`EngineError` for a part of a trainer that was not made of ``ours``."""
+    if not isinstance(part, ours):
+        kind = f"{type(part).__module__}.{type(part).__qualname__}"
+        raise EngineError(
+            f"The run asks for tandem, but {kind} is in the place of tandem's: something in "
+            "the trainer's process put it there. Remove it, or derive it from the class that "
+            "it replaces. Nothing was trained."
+        )
+
+
+def check_worker(actor: str, settings: Mapping[str, Any]) -> None:
     """Raise :class:`EngineError` unless this worker process was made ready for the driver's run.
 
     actor: the name of the actor class that is about to begin here. settings: the driver's.

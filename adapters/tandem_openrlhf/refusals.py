@@ -1,36 +1,37 @@
 """What an OpenRLHF run may not combine with tandem: refused by name before any model is loaded.
 
 A tandem run trains through a mask with holes. What is listed as sound was read in OpenRLHF 0.11.2
-(``trainer/ppo_utils/experience_maker.py`` and ``models/loss.py``); what is broken is listed with
+(``trainer/ppo_utils/experience_maker.py`` and ``models/loss.py``); what is broken is refused with
 the reason, and cannot be allowed; what is neither was not looked at, and is refused as unproven
 unless the run allows it by name (:data:`UNPROVEN`).
 """
 
 from __future__ import annotations
 
+import argparse
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import check_version, installed_version, judge_version
+from tandem_plugin.patching.versions import installed_version, judge_version
 from tandem_plugin.schedules import takes_training_step
+from tandem_plugin.training.refusals import Refusal, Settings, check_refusals
 from tandem_plugin.training.settings import check_text_model
 from tandem_plugin.training.unproven import Unproven
 
 __all__ = [
-    "BROKEN_ESTIMATORS",
+    "ARGUMENTS",
     "GROUPLESS_ESTIMATORS",
     "SOUND_ESTIMATORS",
     "UNPROVEN",
     "check_models",
     "check_run",
     "check_versions",
+    "of_args",
+    "of_command",
 ]
-
-BROKEN_ESTIMATORS = {
-    "gae": "its values and deltas run along the response and break where the junior wrote",
-}
-"""Advantage estimators that a mask with holes breaks, and how."""
 
 SOUND_ESTIMATORS = (
     "group_norm",
@@ -54,6 +55,122 @@ UNPROVEN = {
 }
 """What a run may be allowed by ``tandem.unproven``, and what each name stands for."""
 
+ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "--actor.model_name_or_path": {"type": str, "default": None},
+    "--actor.policy_loss_type": {"type": str, "default": "ppo"},
+    "--algo.advantage.estimator": {"type": str, "default": "gae"},
+    "--algo.advantage.gamma": {"type": float, "default": 1},
+    "--algo.kl.target": {"type": float, "default": None},
+    "--data.max_images_per_prompt": {"type": int, "default": 0},
+    "--ds.lora.rank": {"type": int, "default": 0},
+    "--train.async_enable": {"action": "store_true", "default": False},
+    "--vllm.num_engines": {"type": int, "default": None},
+}
+"""The arguments that are checked, each with OpenRLHF's type and default; a test compares them."""
+
+_REFUSALS = (
+    Refusal(
+        "--algo.advantage.estimator",
+        lambda name, _: name == "gae",
+        "{key} {value} does not work with tandem: its values and deltas run along the response and "
+        f"break where the junior wrote. Use one of: {', '.join(SOUND_ESTIMATORS)}.",
+    ),
+    Refusal(
+        "--algo.advantage.estimator",
+        lambda name, _: name not in SOUND_ESTIMATORS,
+        "{key} {value} was not tested with tandem, which trains through a mask with holes. "
+        f"Use one of: {', '.join(SOUND_ESTIMATORS)}.",
+        unproven="estimator",
+    ),
+    Refusal(
+        "--algo.advantage.gamma",
+        lambda gamma, run: gamma != 1 and run("--algo.advantage.estimator") == "reinforce",
+        "--algo.advantage.estimator reinforce with {key} {value} does not work with tandem: the "
+        "discount would count the junior's tokens as well. Set {key} 1.",
+    ),
+    Refusal(
+        "--actor.policy_loss_type",
+        lambda name, _: name not in _SOUND_LOSSES,
+        f"{{key}} {{value}} was not tested with tandem. Use one of: {', '.join(_SOUND_LOSSES)}.",
+        unproven="loss",
+    ),
+    Refusal(
+        "--algo.kl.target",
+        lambda target, _: target,
+        "{key} {value} does not go with tandem: OpenRLHF's adaptive controller would follow a mean "
+        "that counts responses without a token of the senior's. Leave it out for a fixed "
+        "coefficient.",
+    ),
+    Refusal(
+        "--vllm.num_engines",
+        lambda number, _: not number,
+        "{key} is not set: tandem runs inside vLLM. Give at least 1.",
+    ),
+    Refusal(
+        "--data.max_images_per_prompt",
+        lambda number, _: number,
+        "{key} {value}: tandem runs text models only. Leave it out.",
+    ),
+    Refusal(
+        "--ds.lora.rank",
+        lambda rank, _: rank,
+        "{key} {value} does not go with tandem: OpenRLHF sends the engine the adapter's weights, "
+        "not the senior's. Merge the adapter into the checkpoint (python -m "
+        "openrlhf.cli.lora_combiner) and train that without {key}.",
+    ),
+    Refusal(
+        "--tandem",
+        lambda tandem, run: (
+            run("--train.async_enable") and takes_training_step(tandem.make_schedule())
+        ),
+        "The schedule {value.schedule!r} depends on the training step, which a generator of an "
+        "asynchronous run does not know. Leave --train.async_enable out.",
+    ),
+)
+
+
+def of_command(arguments: Sequence[str]) -> Settings:
+    """The checked arguments (and ``--help``) of a command line without tandem's own flags.
+
+    They are read before OpenRLHF's own parser does, which is inside its command and cannot be
+    asked. The trainer's process checks them once more as OpenRLHF has them (:func:`of_args`).
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    for flag, options in ARGUMENTS.items():
+        parser.add_argument(flag, **options)
+    read, _ = parser.parse_known_args(list(arguments))
+    return lambda flag: getattr(read, flag.removeprefix("--"))
+
+
+def of_args(args: Any) -> Settings:
+    """The same of the arguments in the form in which OpenRLHF's command hands them to the trainer.
+
+    There ``args.algo.advantage.estimator`` is what ``--algo.advantage.estimator`` was given.
+    """
+    return lambda flag: operator.attrgetter(flag.removeprefix("--"))(args)
+
+
+def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
+    """Raise :class:`ConfigError` for the first argument of a run that does not go with tandem.
+
+    Returns what the run makes use of that nobody has shown to work. What the driver alone can see,
+    settings and models, is not looked at here.
+    """
+    unproven = Unproven(tandem, UNPROVEN)
+    check_refusals(
+        _REFUSALS, lambda flag: tandem if flag == "--tandem" else arguments(flag), unproven
+    )
+    return unproven
+
+
+def check_models(arguments: Settings, tandem: TandemConfig) -> None:
+    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
+    senior = "--actor.model_name_or_path"
+    for flag, model in ((senior, arguments(senior)), ("--tandem.junior", tandem.junior)):
+        if model:
+            check_text_model(flag, model)
+
 
 def check_versions(tandem: TandemConfig) -> list[str]:
     """The warnings of ``tandem doctor`` about OpenRLHF's and vLLM's versions.
@@ -61,104 +178,20 @@ def check_versions(tandem: TandemConfig) -> list[str]:
     Raises :class:`ConfigError` where OpenRLHF is not installed, or of a version with which nothing
     is started unless the run allows it.
     """
-    openrlhf, vllm = installed_version("openrlhf"), installed_version("vllm")
-    if openrlhf is None:
+    found = {name: installed_version(name) for name in ("openrlhf", "vllm")}
+    if found["openrlhf"] is None:
         raise ConfigError(
             'OpenRLHF is not installed in this Python. Install it: pip install "openrlhf==0.11.2" '
             "(docs/openrlhf.md)."
         )
     unproven = Unproven(tandem, UNPROVEN)
-    verdict = judge_version("openrlhf", openrlhf, f"openrlhf {openrlhf}")
-    if verdict.status == "problem":
-        unproven.check("version", f"{verdict.message} Its insides may be others: {verdict.mend}.")
-        warnings = unproven.warnings
-    else:
-        warnings = [check_version("openrlhf", openrlhf)]
-    if vllm:
-        warnings.append(check_version("vllm", vllm))
-    return [warning for warning in warnings if warning]
-
-
-def check_run(args: Any, tandem: TandemConfig) -> Unproven:
-    """Raise :class:`ConfigError` for the first argument of a run that does not go with tandem.
-
-    args: OpenRLHF's arguments, in the form in which its command hands them to the trainer. Returns
-    what the run makes use of that nobody has shown to work. What the driver alone can see, settings
-    and models, is not looked at here.
-    """
-    unproven = Unproven(tandem, UNPROVEN)
-    _check_estimator(args.algo.advantage, unproven)
-    _check_losses(args, unproven)
-    _check_rollout(args)
-    _check_schedule(args, tandem)
-    return unproven
-
-
-def check_models(args: Any, tandem: TandemConfig) -> None:
-    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
-    if args.actor.model_name_or_path:
-        check_text_model("--actor.model_name_or_path", args.actor.model_name_or_path)
-    if tandem.junior:
-        check_text_model("--tandem.junior", tandem.junior)
-
-
-def _check_estimator(advantage: Any, unproven: Unproven) -> None:
-    flag, name = "--algo.advantage.estimator", advantage.estimator
-    if name in BROKEN_ESTIMATORS:
-        raise ConfigError(
-            f"{flag} {name} does not work with tandem: {BROKEN_ESTIMATORS[name]}. Use one of: "
-            f"{', '.join(SOUND_ESTIMATORS)}."
-        )
-    if name not in SOUND_ESTIMATORS:
-        unproven.check(
-            "estimator",
-            f"{flag} {name} was not tested with tandem, which trains through a mask with holes. "
-            f"Use one of: {', '.join(SOUND_ESTIMATORS)}.",
-        )
-    if name == "reinforce" and advantage.gamma != 1:
-        raise ConfigError(
-            f"{flag} reinforce with --algo.advantage.gamma {advantage.gamma} does not work with "
-            "tandem: the discount would count the junior's tokens as well. Set "
-            "--algo.advantage.gamma 1."
-        )
-
-
-def _check_losses(args: Any, unproven: Unproven) -> None:
-    if args.actor.policy_loss_type not in _SOUND_LOSSES:
-        unproven.check(
-            "loss",
-            f"--actor.policy_loss_type {args.actor.policy_loss_type} was not tested with tandem. "
-            f"Use one of: {', '.join(_SOUND_LOSSES)}.",
-        )
-    if args.algo.kl.target:
-        raise ConfigError(
-            f"--algo.kl.target {args.algo.kl.target} does not go with tandem: OpenRLHF's adaptive "
-            "controller would follow a mean that counts responses without a token of the senior's. "
-            "Leave it out for a fixed coefficient."
-        )
-
-
-def _check_rollout(args: Any) -> None:
-    if not args.vllm.num_engines:
-        raise ConfigError(
-            "--vllm.num_engines is not set: tandem runs inside vLLM. Give at least 1."
-        )
-    if getattr(args.data, "max_images_per_prompt", 0):
-        raise ConfigError(
-            f"--data.max_images_per_prompt {args.data.max_images_per_prompt}: tandem runs text "
-            "models only. Leave it out."
-        )
-    if args.ds.lora.rank:
-        raise ConfigError(
-            f"--ds.lora.rank {args.ds.lora.rank} does not go with tandem: OpenRLHF sends the "
-            "engine the adapter's weights, not the senior's. Merge the adapter into the checkpoint "
-            "(python -m openrlhf.cli.lora_combiner) and train that without --ds.lora.rank."
-        )
-
-
-def _check_schedule(args: Any, tandem: TandemConfig) -> None:
-    if args.train.async_enable and takes_training_step(tandem.make_schedule()):
-        raise ConfigError(
-            f"The schedule {tandem.schedule!r} depends on the training step, which a generator of "
-            "an asynchronous run does not know. Leave --train.async_enable out."
-        )
+    for name, version in found.items():
+        if version is None:
+            continue
+        verdict = judge_version(name, version, f"{name} {version}")
+        if verdict.status == "problem":
+            sentence = f"{verdict.message} Its insides may be others: {verdict.mend}."
+            unproven.check("version", sentence)
+        elif verdict.status == "warning":
+            unproven.warnings.append(f"{verdict.message} {verdict.mend}")
+    return unproven.warnings

@@ -18,9 +18,8 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from tandem_openrlhf.arguments import checked_arguments
 from tandem_openrlhf.ray_job import start_jobs_in_tandem
-from tandem_openrlhf.refusals import check_models, check_run, check_versions
+from tandem_openrlhf.refusals import check_models, check_run, check_versions, of_command
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.training.command import (
@@ -63,18 +62,14 @@ def main(arguments: Sequence[str]) -> None:
     """Run OpenRLHF's trainer in tandem."""
     try:
         others = prepare(arguments)
-        _check(others, running_config())
+        given, config = of_command(others), running_config()
+        if not given("--help"):
+            check_run(given, config).say()
+            check_models(given, config)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.argv = [_OPENRLHF, *others]
     runpy.run_module(_OPENRLHF, run_name="__main__", alter_sys=True)
-
-
-def _check(arguments: Sequence[str], config: TandemConfig) -> None:
-    args = checked_arguments(arguments)
-    if not args.help:
-        check_run(args, config).say()
-        check_models(args, config)
 
 
 if __name__ == "__main__":

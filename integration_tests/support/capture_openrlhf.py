@@ -47,37 +47,38 @@ def _capture_losses(module: ModuleType) -> None:
 def _capture_imitation(module: ModuleType) -> None:
     import torch
 
-    added_to = module.Imitation.added_to
+    backward = module.Imitation.backward
 
-    def captured(self: Any, loss: Any) -> Any:
+    def captured(self: Any, original: Any, loss: Any, *rest: Any, **more: Any) -> Any:
         log_probs = self._log_probs
         with torch.enable_grad():
             self._log_probs = log_probs.detach().requires_grad_()
-            term = added_to(self, torch.zeros(()))
+            term = backward(self, lambda loss: loss, torch.zeros(()))
             (gradient,) = torch.autograd.grad(term, self._log_probs)
         self._log_probs = log_probs
         content = {"mask": self.mask, "tokens": float(self._tokens), "gradient": gradient}
         torch.save({**content, "loss": float(self.loss)}, _next("imitation", "pt"))
-        return added_to(self, loss)
+        return backward(self, original, loss, *rest, **more)
 
-    module.Imitation.added_to = captured
+    module.Imitation.backward = captured
 
 
 def _capture_rows(module: ModuleType) -> None:
     admit = module.TandemTrainer.admit
 
-    def admitted(self: Any, samples: Any) -> None:
-        admit(self, samples)
+    def admitted(self: Any, samples: Any) -> Any:
+        metrics = admit(self, samples)
         rows = [
             {
                 "tokens": sample.sequences[0].tolist(),
-                "fingerprint": sample.tandem.fingerprint,
-                "segments": sample.tandem.segments,
+                "fingerprint": sample.tandem["fingerprint"],
+                "segments": sample.tandem["segments"],
                 "length": int(sample.response_length),
             }
             for sample in samples
         ]
         _next("rows", "json").write_text(json.dumps(rows))
+        return metrics
 
     module.TandemTrainer.admit = admitted
 
@@ -107,6 +108,6 @@ def _capture_advantages(module: ModuleType) -> None:
 
 
 after_import("openrlhf.models.loss", _capture_losses)
-after_import("tandem_openrlhf.imitation", _capture_imitation)
+after_import("tandem_openrlhf.patches.imitation", _capture_imitation)
 after_import("openrlhf.trainer.ppo_utils.experience_maker", _capture_advantages)
 after_import("tandem_openrlhf.trainer", _capture_rows)

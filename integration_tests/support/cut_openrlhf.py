@@ -8,9 +8,9 @@ from tandem_plugin.patching.after_import import after_import
 def _change(module: Any) -> None:
     admit = module.TandemTrainer.admit
 
-    def cut(self: Any, samples: Any) -> None:
+    def cut(self: Any, samples: Any) -> Any:
         samples[0].action_mask = samples[0].action_mask[:, :-1]
-        admit(self, samples)
+        return admit(self, samples)
 
     module.TandemTrainer.admit = cut
 

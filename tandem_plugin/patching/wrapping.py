@@ -1,13 +1,14 @@
-"""Wrapping a function of a foreign library, once, so that what reads its signature still does."""
+"""Wrapping functions of a foreign library: for good, or the methods of an object for a while."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["wrap_once"]
+__all__ = ["replaced", "wrap_once"]
 
 _MARK = "_tandem_wrapped"
 
@@ -42,3 +43,18 @@ def wrap_once(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
 
     setattr(wrapped, _MARK, True)
     setattr(owner, name, wrapped)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Let an object's own method be ``wrapper(method, ...)`` within; then it is what it was."""
+    is_own = name in vars(owner)  # not its class's
+    method = getattr(owner, name)
+    setattr(owner, name, functools.partial(wrapper, method))
+    try:
+        yield
+    finally:
+        if is_own:
+            setattr(owner, name, method)
+        else:
+            delattr(owner, name)

@@ -31,8 +31,11 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_openrlhf.imitation import Imitation, counted_windows  # noqa: E402
-from tandem_openrlhf.trajectory import FACTS, TandemEngine, narrowed  # noqa: E402
+from tandem_openrlhf.patches.imitation import Imitation, counted_windows  # noqa: E402
+from tandem_openrlhf.trainer import mask_of_the_junior, row_of_sample  # noqa: E402
+from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
+from tandem_plugin.training.fields import FACTS  # noqa: E402
+from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 
 LAMBDA_JUN = 0.2
 
@@ -49,8 +52,8 @@ def experience(rollout: Rollout) -> Any:
             outputs=[SimpleNamespace(index=0, token_ids=list(next(answers).tokens))]
         )
 
-    key = SimpleNamespace(seed=lambda seed, call: calls[call].seed)
-    engine = TandemEngine(SimpleNamespace(generate=generate), rule(), key, 0)  # type: ignore[arg-type]
+    trajectory = Trajectory(rule(), lambda call: calls[call].seed)
+    engine = TandemEngine(SimpleNamespace(generate=generate), trajectory)
     sent, ranges = list(rollout.prompt), []
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:
@@ -67,12 +70,17 @@ def experience(rollout: Rollout) -> Any:
         "scores": rollout.reward,
     }
     longest = len(rollout.prompt) + LONGEST
-    handed_on = narrowed(response, engine)
+    handed_on = narrowed(response, trajectory)
     made = SamplesGenerator._process_response_into_experience(
         SimpleNamespace(), handed_on, max_len=longest
     )
     setattr(made, FACTS, handed_on[FACTS])
     return made
+
+
+def junior_mask_of(made: Any) -> Any:
+    """What an admitted response is told to imitate."""
+    return mask_of_the_junior(made, row_of_sample(made, "", ""))
 
 
 def in_groups() -> tuple[list[tuple[int, Rollout]], list[Any]]:
@@ -145,7 +153,7 @@ class TestOpenRLHF(HeldToTheRollouts):
     def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
         made = experience(rollout)
         action_mask = made.action_mask[0].bool().numpy()
-        junior_mask = getattr(made, FACTS).junior_mask(action_mask)
+        junior_mask = junior_mask_of(made)[0].bool().numpy()
         prompt = len(rollout.prompt) - 1
         assert not action_mask[:prompt].any()
         assert not junior_mask[:prompt].any()
@@ -180,11 +188,9 @@ def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradi
 
     every, made = in_groups()
     for (_, one), response in zip(every, made, strict=True):
-        facts = getattr(response, FACTS)
-        junior = torch.from_numpy(facts.junior_mask(response.action_mask[0].bool().numpy())).long()
+        response.junior_mask = junior_mask_of(response)
         prompt = [0] * (len(one.prompt) - 1)
-        assert junior.tolist() == prompt + one.junior_mask(LONGEST)
-        response.junior_mask = junior.unsqueeze(0)
+        assert response.junior_mask.tolist() == [prompt + one.junior_mask(LONGEST)]
     model = tiny_model()
     loss, log_probs = policy_loss(model, every, made, "token-mean")
     windows = counted_windows(
@@ -196,12 +202,12 @@ def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradi
         tokens = response.tandem_junior_tokens * len(made)
         imitation = Imitation(LAMBDA_JUN, response.junior_mask, tokens, 1)
 
-        def forward(mask: Any, row: int = row, length: int = length) -> Any:
+        def forward(_: Any, mask: Any, row: int = row, length: int = length) -> Any:
             return log_probs[row : row + 1, :length] * mask.float(), None
 
-        kept, _ = imitation.widened(forward, response.action_mask)
+        kept, _ = imitation.forward(forward, None, response.action_mask)
         assert kept.equal(log_probs[row : row + 1, :length] * response.action_mask.float())
-        loss = imitation.added_to(loss)
+        loss = imitation.backward(lambda with_term: with_term, loss)
     loss.backward()
     reference = reference_gradients(rollouts(), "token-mean", 1e-9, LAMBDA_JUN)
     assert relative_error(model, reference) <= 1e-5

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_openrlhf.sample_keys import SampleKey
+from tandem_openrlhf.sample_keys import KeyedLabel
 from tandem_openrlhf.trainer import TandemTrainer
-from tandem_openrlhf.trajectory import FACTS, narrowed, start_trajectory
+from tandem_openrlhf.trajectory import TandemEngine, narrowed
 from tandem_plugin import (
     AuthorshipError,
     FingerprintError,
@@ -19,6 +19,8 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
+from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
+from tandem_plugin.training.trajectory import Trajectory
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -36,17 +38,19 @@ def trainer(estimator: str = "group_norm", samples: int = SAMPLES, **settings: A
 
 
 def sample(
-    made: Any, key: SampleKey, length: int = LENGTH, most: int = 1000, masked: int = 0
+    made: Any, prompt: int, number: int, length: int = LENGTH, most: int = 1000, masked: int = 0
 ) -> Any:
     """One response, generated and narrowed, as OpenRLHF makes an experience of it."""
-    response = np.random.default_rng(key.sample).integers(0, 24, length).tolist()
+    response = np.random.default_rng(number).integers(0, 24, length).tolist()
 
     class Engine:
         async def generate(self, *_: Any, **__: Any) -> Any:
             return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
-    trajectory = start_trajectory(Engine(), made.config, made.rules, key)
-    asyncio.run(trajectory.generate(PROMPT, SimpleNamespace(extra_args=None)))
+    seed_of_call = KeyedLabel("", "training", prompt, samples=number).next_sample(made.config.seed)
+    trajectory = Trajectory(made.rules.default, seed_of_call)
+    engine = TandemEngine(Engine(), trajectory)
+    asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None)))
     tokens = PROMPT + response
     whole = {
         "observation_tokens": tokens,
@@ -67,8 +71,7 @@ def sample(
 
 
 def batch(made: Any, **options: Any) -> list[Any]:
-    keys = [SampleKey("training", i // SAMPLES, i % SAMPLES, 0) for i in range(2 * SAMPLES)]
-    return [sample(made, key, **options) for key in keys]
+    return [sample(made, i // SAMPLES, i % SAMPLES, **options) for i in range(2 * SAMPLES)]
 
 
 def test_batch_of_narrowed_responses_is_admitted_and_measured() -> None:
@@ -96,6 +99,26 @@ def test_response_whose_first_tokens_the_agent_masks_is_replayed_from_its_first(
     samples = batch(made, masked=4)
     assert not any(bool(s.action_mask[0, : 2 + 4].any()) for s in samples)
     made.admit(samples)
+
+
+@pytest.mark.parametrize("most", [1000, 12])
+def test_samples_are_told_the_juniors_tokens_once_they_are_admitted(most: int) -> None:
+    made = trainer(schedule="word", cap=4, lambda_jun=0.1)
+    samples = batch(made, most=most, masked=4)
+    made.admit(samples)
+    for one in samples:
+        junior = getattr(one, JUNIOR_MASK)
+        assert junior.dtype == torch.int64
+        trained = torch.zeros_like(one.action_mask)
+        trained[:, 2 + 4 :] = 1
+        assert (junior + one.action_mask).equal(trained)
+    assert not any(hasattr(one, JUNIOR_MASK) for one in admitted(trainer()))
+
+
+def admitted(made: Any) -> list[Any]:
+    samples = batch(made)
+    made.admit(samples)
+    return samples
 
 
 def test_response_of_the_junior_alone_is_counted_beside_others() -> None:
@@ -169,7 +192,7 @@ def test_responses_generated_under_other_rules_stop_before_the_update() -> None:
 
 def test_estimators_without_groups_need_a_senior_only_somewhere_in_the_batch() -> None:
     made = trainer("flash_reinforce", samples=1, p=0.05)
-    samples = [sample(made, SampleKey("training", i, i, 0), length=6) for i in range(24)]
+    samples = [sample(made, i, i, length=6) for i in range(24)]
     without = sum(not bool(s.action_mask.any()) for s in samples)
     assert 0 < without < 24
     made.admit(samples)

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_openrlhf.executor import TandemExecutor
-from tandem_openrlhf.patches.training import train_on_masks_with_holes
-from tandem_openrlhf.presence import check_parts
-from tandem_openrlhf.sample_keys import SAMPLE_KEY, Numbering, SampleKey
-from tandem_openrlhf.trajectory import FACTS
+from tandem_openrlhf.patches.training import MaskedTrainer, Policy
+from tandem_openrlhf.presence import check_part
+from tandem_openrlhf.sample_keys import Numbering
+from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.patching.subclasses import in_place_of
+from tandem_plugin.seeds import derive_seed
+from tandem_plugin.training.fields import FACTS
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 PROMPT = [1, 2, 3]
@@ -28,8 +30,9 @@ class UsersExecutor:
     name = "the user's"
 
     async def execute(
-        self, prompt: Any, sampling_params: Any, hf_tokenizer: Any, llm_engine: Any, images: Any
+        self, prompt: Any, label: Any, sampling_params: Any, llm_engine: Any, **_: Any
     ) -> dict[str, Any]:
+        assert label == "the answer"
         sampling_params.max_tokens = 3
         assert llm_engine.llm == "the engine's own"
         output = await llm_engine.generate(PROMPT, sampling_params)
@@ -62,34 +65,44 @@ def executor() -> TandemExecutor:
     return made
 
 
-def asked(made: TandemExecutor, engine: Any, params: Any) -> Any:
+def asked(made: TandemExecutor, engine: Any, label: Any, params: Any) -> Any:
     return made.execute(
-        prompt="p", sampling_params=params, hf_tokenizer=None, llm_engine=engine, images=None
+        prompt="p",
+        label=label,
+        sampling_params=params,
+        hf_tokenizer=None,
+        llm_engine=engine,
+        images=None,
     )
 
 
 def test_every_sample_of_a_prompt_is_a_trajectory_of_its_own() -> None:
     made, engine = executor(), Engine()
-    (key,) = Numbering(next_prompt=5).take(1)
-    shared = SimpleNamespace(extra_args={"other": 1, SAMPLE_KEY: key}, max_tokens=8)
+    (label,) = Numbering(next_prompt=5).keyed(["the answer"])
+    shared = SimpleNamespace(extra_args={"other": 1}, max_tokens=8)
 
     async def both() -> Any:
-        return await asyncio.gather(asked(made, engine, shared), asked(made, engine, shared))
+        return await asyncio.gather(*(asked(made, engine, label, shared) for _ in range(2)))
 
     responses = asyncio.run(both())
-    assert shared.max_tokens == 8
-    seeds = [SampleKey("training", 5, sample, 0).seed(9, 0) for sample in range(2)]
+    assert shared == SimpleNamespace(extra_args={"other": 1}, max_tokens=8)
+    seeds = [derive_seed(9, "training", 5, sample, 0) for sample in range(2)]
     for response, params, seed in zip(responses, engine.asked, seeds, strict=True):
         assert params.extra_args["other"] == 1
         assert params.extra_args["tandem"]["seed"] == seed
-        assert SAMPLE_KEY not in params.extra_args
+        assert params.extra_args.keys() == {"other", "tandem"}
         senior = made._rules.default.replay(response["observation_tokens"][3:], seed)  # type: ignore[union-attr]
         bits = np.zeros(23, dtype=int)
         for start, stop in response["action_ranges"]:
             bits[start:stop] = 1
         assert bits[3:].tolist() == senior.tolist()
-        assert response[FACTS].segments == ((seed, 3, 23),)
+        assert response[FACTS]["segments"] == ((seed, 3, 23),)
     assert made.name == "the user's"
+
+
+def test_prompt_without_a_number_is_refused() -> None:
+    with pytest.raises(EngineError, match="not in the trainer's process"):
+        asyncio.run(asked(executor(), Engine(), "the answer", None))
 
 
 def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
@@ -98,7 +111,7 @@ def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
     plain = SimpleNamespace(model_config=SimpleNamespace(architectures=["Qwen3ForCausalLM"]))
     engine = SimpleNamespace(llm=SimpleNamespace(vllm_config=plain))
     with pytest.raises(EngineError, match="the vLLM engine does not run in tandem"):
-        asyncio.run(asked(TandemExecutor(UsersExecutor(), config), engine, None))
+        asyncio.run(asked(TandemExecutor(UsersExecutor(), config), engine, "", None))
 
 
 class TheirTrainer:
@@ -116,8 +129,8 @@ class TheirTrainer:
 def trainer() -> Any:
     module: Any = SimpleNamespace(ActorPPOTrainer=TheirTrainer)
     for _ in range(2):
-        train_on_masks_with_holes(module)
-    assert module.ActorPPOTrainer.__bases__ == (TheirTrainer,)  # put in place once
+        in_place_of("ActorPPOTrainer", MaskedTrainer)(module)
+    assert module.ActorPPOTrainer.__bases__ == (MaskedTrainer, TheirTrainer)  # put in place once
     assert module.ActorPPOTrainer.__qualname__ == "TheirTrainer"
     return module.ActorPPOTrainer
 
@@ -160,6 +173,19 @@ def test_part_of_a_trainer_that_is_not_tandems_stops_it() -> None:
     class Derived(trainer()):  # type: ignore[misc]
         """What a user derives from the class that is in place."""
 
-    check_parts(Derived("strategy"))
+    check_part(Derived("strategy"), MaskedTrainer)
     with pytest.raises(EngineError, match=r"TheirTrainer is in the place of tandem's"):
-        check_parts(Derived("strategy"), TheirTrainer("strategy"))
+        check_part(TheirTrainer("strategy"), MaskedTrainer)
+
+
+@pytest.mark.usefixtures("asked_for")
+def test_worker_that_trains_stops_where_its_trainer_is_not_tandems() -> None:
+    class TheirActor:
+        def init_model_from_pretrained(self, strategy: Any, kind: type) -> None:
+            self.trainer = kind(strategy)
+
+    module: Any = SimpleNamespace(PolicyModelActor=TheirActor)
+    in_place_of("PolicyModelActor", Policy)(module)
+    module.PolicyModelActor().init_model_from_pretrained("strategy", trainer())
+    with pytest.raises(EngineError, match=r"TheirTrainer is in the place of tandem's"):
+        module.PolicyModelActor().init_model_from_pretrained("strategy", TheirTrainer)

@@ -9,9 +9,9 @@ import importlib.util
 import pytest
 from foreign_source import function_of, source_of
 
-from tandem_openrlhf.arguments import CHECKED
 from tandem_openrlhf.patches import patches_of
 from tandem_openrlhf.presence import _DRIVERS
+from tandem_openrlhf.refusals import ARGUMENTS
 from tandem_plugin import TandemConfig
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
@@ -32,6 +32,12 @@ ASYNC = "openrlhf.trainer.ppo_trainer_async"
 HOOKS = [
     (ENGINE, "RolloutRayActor.__init__", ["self"], True),
     (ENGINE, "RolloutRayActor.generate", ["self", "prompt_token_ids", "sampling_params"], True),
+    (
+        ENGINE,
+        "RolloutRayActor.generate_responses",
+        ["self", "prompt", "label", "sampling_params"],
+        True,
+    ),
     (ENGINE, "RolloutRayActor.get_num_unfinished_requests", ["self"], False),
     (ENGINE, "RolloutRayActor.update_weight", ["self", "name"], True),
     (ENGINE, "create_vllm_engines", ["num_engines"], False),
@@ -56,6 +62,7 @@ HOOKS = [
         False,
     ),
     (ACTOR, "ActorPPOTrainer._init_vllm_sync_group", ["self", "backend"], False),
+    (ACTOR, "PolicyModelActor.init_model_from_pretrained", ["self", "strategy"], False),
     ("openrlhf.models.actor", "Actor.forward", ["self", "sequences", "action_mask"], False),
     (
         "openrlhf.utils.deepspeed.deepspeed",
@@ -99,6 +106,8 @@ def test_names_that_a_patch_replaces_in_a_module_are_looked_up_there() -> None:
     assert "RolloutRayActor.options(" in source_of(ENGINE)
     assert "await self.llm.is_sleeping()" in source_of(ENGINE)
     assert "self.executor.execute(" in source_of(ENGINE)
+    for sender in (SAMPLES, ENGINE):
+        assert "label=label," in source_of(sender)
     assert "class Experience:" in source_of(EXPERIENCE)
     assert "self.trainer = ActorPPOTrainer(" in source_of(ACTOR)
     assert "self.experience_maker = RemoteExperienceMaker(" in source_of(TRAINER)
@@ -121,9 +130,9 @@ def test_arguments_that_tandem_reads_first_have_openrlhfs_types_and_defaults() -
             name: value.__name__ if isinstance(value, type) else repr(value)
             for name, value in options.items()
         }
-        for flag, options in CHECKED.items()
+        for flag, options in ARGUMENTS.items()
     }
-    assert ours == {flag: theirs[flag] for flag in CHECKED}
+    assert ours == {flag: theirs[flag] for flag in ARGUMENTS}
 
 
 def test_patches_wait_for_modules_that_exist() -> None:

@@ -29,7 +29,7 @@ OF_EVERY_RUN = {
     "openrlhf.trainer.ppo_utils.experience_maker.RemoteExperienceMaker",
     "openrlhf.trainer.ppo_utils.samples_generator.SamplesGenerator",
     "openrlhf.trainer.ray.ppo_actor.ActorPPOTrainer",
-    "openrlhf.trainer.ray.ppo_actor.PolicyModelActor.__init__",
+    "openrlhf.trainer.ray.ppo_actor.PolicyModelActor",
     "openrlhf.trainer.ray.vllm_engine.RolloutRayActor",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,17 +10,18 @@ from typing import Any
 import pytest
 
 from tandem_openrlhf.refusals import (
-    BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
     UNPROVEN,
     check_models,
     check_run,
     check_versions,
+    of_args,
 )
 from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.training.refusals import Settings
 
 
-def arguments(**changes: Any) -> Any:
+def arguments(**changes: Any) -> Settings:
     """OpenRLHF's arguments, as far as they are looked at; dots in names are double underscores."""
     given = {
         "algo.advantage.estimator": "group_norm",
@@ -41,7 +43,7 @@ def arguments(**changes: Any) -> Any:
                 setattr(node, parent, SimpleNamespace())
             node = getattr(node, parent)
         setattr(node, last, value)
-    return root
+    return of_args(root)
 
 
 WORD = TandemConfig.from_mapping({"schedule": "word"})
@@ -75,15 +77,23 @@ def test_what_does_not_go_with_tandem_is_refused_by_name(
         check_run(arguments(**changes), WORD)
 
 
+def test_schedule_of_the_training_step_is_refused_in_an_asynchronous_run() -> None:
+    @dataclass
+    class Curriculum:
+        training_step: int = 0
+
+    tandem: Any = SimpleNamespace(schedule="curriculum", unproven=(), make_schedule=Curriculum)
+    check_run(arguments(), tandem)
+    with pytest.raises(ConfigError, match="The schedule 'curriculum' depends on the training step"):
+        check_run(arguments(train__async_enable=True), tandem)
+    check_run(arguments(train__async_enable=True), WORD)
+
+
 def test_multimodal_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"vision_config": {"depth": 2}}')
     multimodal = "is multimodal .*vision_config.* text models only"
     with pytest.raises(ConfigError, match=f"--actor.model_name_or_path='{tmp_path}' {multimodal}"):
         check_models(arguments(actor__model_name_or_path=str(tmp_path)), WORD)
-
-
-def test_no_estimator_is_both_sound_and_broken() -> None:
-    assert not set(SOUND_ESTIMATORS) & set(BROKEN_ESTIMATORS)
 
 
 @pytest.mark.parametrize("version", ["0.10.4", "0.12.0", "0.110.0"])

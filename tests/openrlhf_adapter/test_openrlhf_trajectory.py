@@ -11,17 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_openrlhf.sample_keys import SAMPLE_KEY, Numbering, SampleKey, keyed, taken_key
-from tandem_openrlhf.trajectory import FACTS, Facts, narrowed, start_trajectory
-from tandem_plugin import (
-    AuthorshipError,
-    EngineError,
-    TandemConfig,
-    TandemRules,
-    Vocabulary,
-)
-from tandem_plugin.seeds import sample_seed
+from tandem_openrlhf.sample_keys import KeyedLabel, Numbering
+from tandem_openrlhf.trainer import row_of_sample
+from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
+from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.seeds import derive_seed, sample_seed
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.fields import FACTS
 from tandem_plugin.training.ranges import bits_of
+from tandem_plugin.training.trajectory import Trajectory
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 PROMPT = [1, 2, 3]
@@ -57,43 +55,56 @@ class Engine:
         return outputs_of(self.answers.pop(0))
 
 
+def begun(made: TandemRules, label: KeyedLabel | None = None, by_team: bool = True) -> Trajectory:
+    """A trajectory of the run with these rules, as its executor begins one."""
+    label = label or KeyedLabel("", "training", 0)
+    return Trajectory(made.default if by_team else None, label.next_sample(made.config.seed))
+
+
+def call(trajectory: Trajectory, engine: Any, prompt: list[int] = PROMPT, **fields: Any) -> Any:
+    """What the engine answers to one generate call of the trajectory."""
+    return asyncio.run(TandemEngine(engine, trajectory).generate(prompt, parameters(**fields)))
+
+
+def facts_of(response: Any) -> Facts:
+    facts = Facts.from_wire(response[FACTS])
+    assert facts is not None
+    return facts
+
+
 def tokens(count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, 24, count).tolist()
 
 
 def test_every_call_of_every_sample_has_a_seed_of_its_own_and_the_engines_fingerprint() -> None:
     made, engine = rules(), Engine([4], [5], [6], [7])
-    seeds = set()
-    for sample in range(2):
-        trajectory = start_trajectory(
-            engine, made.config, made, SampleKey("training", 5, sample, 0)
-        )
+    label, seeds = KeyedLabel("", "training", 5), set()
+    for _ in range(2):
+        trajectory = begun(made, label)
         for _ in range(2):
-            asyncio.run(trajectory.generate(PROMPT, parameters(extra_args={"other": 1})))
+            call(trajectory, engine, extra_args={"other": 1})
     for asked in engine.asked:
         assert asked["other"] == 1
         assert asked["tandem"]["fingerprint"] == made.fingerprint
         seeds.add(asked["tandem"]["seed"])
     assert len(seeds) == 4
     assert seeds == {
-        SampleKey("training", 5, s, 0).seed(9, call) for s in range(2) for call in range(2)
+        derive_seed(9, "training", 5, sample, call) for sample in range(2) for call in range(2)
     }
 
 
 def test_callers_parameters_stay_as_they_were() -> None:
-    made, shared = rules(), parameters()
-    trajectory = start_trajectory(Engine([4]), made.config, made, SampleKey("training", 0, 0, 0))
-    asyncio.run(trajectory.generate(PROMPT, shared))
+    shared, engine = parameters(), TandemEngine(Engine([4]), begun(rules()))
+    asyncio.run(engine.generate(PROMPT, shared))
     assert shared == parameters()
-    assert trajectory.llm == "the engine's own"
+    assert engine.llm == "the engine's own"
 
 
 @pytest.mark.parametrize("tandem", [False, True])
 def test_validation_is_the_seniors_alone_or_the_teams(tandem: bool) -> None:
     made, engine = rules(), Engine(tokens(6))
-    key = SampleKey("validation", 0, 0, 0, by_team=tandem)
-    trajectory = start_trajectory(engine, made.config, made, key)
-    output = asyncio.run(trajectory.generate(PROMPT, parameters()))
+    trajectory = begun(made, KeyedLabel("", "validation", 0), by_team=tandem)
+    output = call(trajectory, engine)
     assert (engine.asked[0]["tandem"] != "off") is tandem
     whole = single(PROMPT, output.outputs[0].token_ids)
     assert (narrowed(whole, trajectory) == whole) is not tandem
@@ -112,10 +123,8 @@ def single(prompt: list[int], response: list[int], log_probs: bool = True) -> di
 @given(st.integers(0, 40), st.integers(0, 50))
 def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: int) -> None:
     made, response = rules(), tokens(length, prompt)
-    trajectory = start_trajectory(
-        Engine(response), made.config, made, SampleKey("training", prompt, 0, 0)
-    )
-    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    trajectory = begun(made, KeyedLabel("", "training", prompt))
+    call(trajectory, Engine(response))
     result = narrowed(single(PROMPT, response), trajectory)
     senior = made.default.replay(response, trajectory.calls[0].seed).senior
     bits = np.zeros(len(PROMPT) + length, dtype=bool)
@@ -125,19 +134,18 @@ def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: i
     assert bits.tolist() == [False] * 3 + senior.tolist()
     assert result["rollout_log_probs"] == np.where(bits, -1.0, 0.0).tolist()
     assert result["reward"] == 1.0
-    facts = result[FACTS]
+    facts = facts_of(result)
     assert facts.fingerprint == made.fingerprint
-    assert facts.response_length(1000) == length
-    assert facts.response_length(len(PROMPT) + 2) == min(length, 2)
+    assert response_length(facts, 1000) == length
+    assert response_length(facts, len(PROMPT) + 2) == min(length, 2)
 
 
 def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
     made, first, second, feedback = rules(), tokens(9, 1), tokens(7, 2), tokens(5, 3)
-    engine = Engine(first, second)
-    trajectory = start_trajectory(engine, made.config, made, SampleKey("training", 0, 0, 0))
-    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    engine, trajectory = Engine(first, second), begun(made)
+    call(trajectory, engine)
     turn = PROMPT + first + feedback
-    asyncio.run(trajectory.generate(turn, parameters()))
+    call(trajectory, engine, turn)
     response = {
         "observation_tokens": [*turn, *second, *feedback],
         "action_ranges": [(3, 12), (17, 24)],
@@ -153,8 +161,8 @@ def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
         bits[start:stop] = 1
     assert bits.tolist() == expected
     assert result["rollout_log_probs"] is None
-    assert result[FACTS].segments == ((seeds[0], 3, 12), (seeds[1], 17, 24))
-    assert result[FACTS].response_length(1000) == 21
+    assert facts_of(result).segments == ((seeds[0], 3, 12), (seeds[1], 17, 24))
+    assert response_length(facts_of(result), 1000) == 21
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -168,19 +176,19 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
             return outputs_of(*samples)
 
     for engine, calls in ((Engine(*samples), 3), (Sampling(), 1)):
-        trajectory = start_trajectory(engine, made.config, made, SampleKey("training", 0, 0, 0))
+        trajectory = begun(made)
         for _ in range(calls):
-            asyncio.run(trajectory.generate(PROMPT, parameters()))
+            call(trajectory, engine)
         assert [call.token_ids.tolist() for call in trajectory.calls] == samples
         seeds = [call.seed for call in trajectory.calls]
         assert len(set(seeds)) == 3
         if calls == 1:
-            first = SampleKey("training", 0, 0, 0).seed(9, 0)
+            first = derive_seed(9, "training", 0, 0, 0)
             assert seeds == [sample_seed(first, number) for number in range(3)]
         result = narrowed(single(PROMPT, samples[kept]), trajectory)
         senior = made.default.replay(samples[kept], seeds[kept]).senior
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
-        assert result[FACTS].segments == ((seeds[kept], 3, 9),)
+        assert facts_of(result).segments == ((seeds[kept], 3, 9),)
 
 
 def test_sample_that_comes_alone_has_the_seed_of_its_number() -> None:
@@ -191,10 +199,9 @@ def test_sample_that_comes_alone_has_the_seed_of_its_number() -> None:
         async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
             return outputs_of(response, first=2)
 
-    key = SampleKey("training", 0, 0, 0)
-    trajectory = start_trajectory(Streaming(), made.config, made, key)
-    asyncio.run(trajectory.generate(PROMPT, parameters()))
-    seed = sample_seed(key.seed(9, 0), 2)
+    trajectory = begun(made)
+    call(trajectory, Streaming())
+    seed = sample_seed(derive_seed(9, "training", 0, 0, 0), 2)
     result = narrowed(single(PROMPT, response), trajectory)
     senior = made.default.replay(response, seed).senior
     assert bits_of(result["action_ranges"], 15)[3:].tolist() == senior.tolist()
@@ -204,30 +211,30 @@ def test_agent_that_masks_the_first_tokens_of_a_call_is_replayed_from_the_calls_
     response = tokens(8, 3)
     trajectory = generated(response)
     masked = {**single(PROMPT, response), "action_ranges": [(6, 11)]}
-    facts = narrowed(masked, trajectory)[FACTS]
-    assert facts.segments[0][1:] == (3, 11)
-    assert facts.response_start() == 3
+    result = narrowed(masked, trajectory)
+    assert facts_of(result).segments[0][1:] == (3, 11)
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    sequences = torch.tensor([masked["observation_tokens"]])
+    sample = SimpleNamespace(
+        sequences=sequences, action_mask=sequences[:, 1:], tandem=result[FACTS]
+    )
+    assert row_of_sample(sample, "", "").response_ids.tolist() == response
 
 
 def test_response_of_the_junior_alone_keeps_no_range_and_its_length() -> None:
     config = TandemConfig.from_mapping({"schedule": "junior"})
     made, response = TandemRules(config, Vocabulary(PIECES, "a test")), tokens(6)
-    trajectory = start_trajectory(
-        Engine(response), made.config, made, SampleKey("training", 0, 0, 0)
-    )
-    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    trajectory = begun(made)
+    call(trajectory, Engine(response))
     result = narrowed(single(PROMPT, response), trajectory)
     assert result["action_ranges"] == []
     assert result["rollout_log_probs"] == [0.0] * 9
-    assert result[FACTS].response_length(1000) == 6
+    assert response_length(facts_of(result), 1000) == 6
 
 
 def generated(response: list[int]) -> Any:
-    made = rules()
-    trajectory = start_trajectory(
-        Engine(response), made.config, made, SampleKey("training", 0, 0, 0)
-    )
-    asyncio.run(trajectory.generate(PROMPT, parameters()))
+    trajectory = begun(rules())
+    call(trajectory, Engine(response))
     return trajectory
 
 
@@ -258,52 +265,18 @@ def test_length_is_openrlhfs_own_of_the_whole_mask() -> None:
                 mask[start:stop] = True
             ones = np.flatnonzero(mask[1:most])
             expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
-            assert Facts("", {}, (), trained).response_length(most) == expected
+            assert response_length(Facts("", {}, 0, 20, (), (), trained), most) == expected
 
 
-class Handle:
-    """A rollout actor's handle."""
-
-    def __init__(self) -> None:
-        self.received: list[Any] = []
-        self.generate_responses = SimpleNamespace(remote=self._remote)
-        self.get_num_unfinished_requests = "its own"
-
-    def _remote(self, *, sampling_params: Any, **arguments: Any) -> int:
-        self.received.append((arguments["prompt"], sampling_params))
-        return len(self.received)
-
-
-def test_prompts_are_numbered_across_engines_and_dispatches() -> None:
-    numbering, handles = Numbering(next_prompt=10, step=2), [Handle(), Handle()]
-    shared = parameters()
-    for prompts in (["a", "b", "c"], ["d"]):
-        engines = keyed(handles, numbering.take(len(prompts)))
-        assert engines[0].get_num_unfinished_requests == "its own"
-        for i, prompt in enumerate(prompts):
-            engines[i % 2].generate_responses.remote(prompt=prompt, sampling_params=shared)
-    received = dict(handles[0].received + handles[1].received)
-    assert shared.extra_args is None
-    numbers = {prompt: taken_key(params) for prompt, params in received.items()}
-    assert numbers == {p: SampleKey("training", 10 + i, 0, 2) for i, p in enumerate("abcd")}
-    assert taken_key(received["b"]) == SampleKey("training", 11, 1, 2)
-
-
-def test_validation_numbers_do_not_move_those_of_training() -> None:
-    numbering = Numbering()
-    list(numbering.take(3))
-    for answerer in ("senior", "team"):
-        with numbering.validation(answerer):
-            taken = list(numbering.take(2))
-        assert [(key["phase"], key["prompt"]) for key in taken] == [
-            ("validation", 0),
-            ("validation", 1),
+def test_prompts_are_numbered_across_dispatches() -> None:
+    numbering = Numbering(next_prompt=10, step=2)
+    labels = [*numbering.keyed(["a", "b", "c"]), *numbering.keyed(["d"])]
+    assert labels == [
+        KeyedLabel(label, "training", 10 + i, step=2, by_team=True)
+        for i, label in enumerate("abcd")
+    ]
+    for sample in range(2):
+        seed_of_call = labels[1].next_sample(9)
+        assert [seed_of_call(call) for call in range(2)] == [
+            derive_seed(9, "training", 11, sample, call) for call in range(2)
         ]
-        assert {key["by_team"] for key in taken} == {answerer == "team"}
-    assert [(key["prompt"], key["by_team"]) for key in numbering.take(1)] == [(3, True)]
-
-
-def test_prompt_without_a_place_is_refused() -> None:
-    with pytest.raises(EngineError, match="not in the trainer's process"):
-        taken_key(parameters(extra_args={"other": 1}))
-    assert SAMPLE_KEY == "tandem_sample_key"

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tandem_openrlhf.patches.generation import ANSWERER, named_metrics, place_prompts
+from tandem_openrlhf.patches.generation import ANSWERER, Generator, compute_eval_metrics
+from tandem_openrlhf.sample_keys import KeyedLabel
+from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.training.command import VARIABLE
 from tandem_plugin.training.validation import answerers
 
@@ -18,20 +20,25 @@ def evaluated(answerer: str, reward: float) -> Any:
     return SimpleNamespace(**{ANSWERER: answerer}, reward=reward)
 
 
-def mean(samples: Sequence[Any]) -> dict[str, float]:
+def mean(loader: str, samples: Sequence[Any], n_samples_per_prompt: int) -> dict[str, float]:
+    assert (loader, n_samples_per_prompt) == ("the loader", 1)
     return {"eval_default_pass1": sum(sample.reward for sample in samples) / len(samples)}
+
+
+def named_metrics(samples: Sequence[Any]) -> dict[str, float]:
+    return compute_eval_metrics(mean, "the loader", samples, 1)
 
 
 def test_each_answerers_metrics_have_names_of_their_own() -> None:
     senior = [evaluated("senior", reward) for reward in (0.0, 1.0)]
     team = [evaluated("team", 1.0)]
-    assert named_metrics(mean, senior) == {"eval_default_pass1": 0.5}
-    assert named_metrics(mean, team) == {"team/eval_default_pass1": 1.0}
-    assert named_metrics(mean, [*senior, *team]) == {
+    assert named_metrics(senior) == {"eval_default_pass1": 0.5}
+    assert named_metrics(team) == {"team/eval_default_pass1": 1.0}
+    assert named_metrics([*senior, *team]) == {
         "eval_default_pass1": 0.5,
         "team/eval_default_pass1": 1.0,
     }
-    assert named_metrics(mean, []) == {}
+    assert named_metrics([]) == {}
 
 
 @pytest.mark.parametrize("validation", ["senior", "team", "both"])
@@ -41,15 +48,27 @@ def test_every_prompt_is_walked_through_once_an_answerer(
     class SamplesGenerator:
         def generate_eval_samples(self, **options: Any) -> list[Any]:
             assert options == {"temperature": 0.6}
-            return [SimpleNamespace(**key) for key in self.numbering.take(2)]  # type: ignore[attr-defined]
+            return self._dispatch_prompts_to_vllm(["p", "q"], ["a", "b"], images=None)
+
+        def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any, **more: Any) -> list[Any]:
+            assert (prompts, more) == (["p", "q"], {"images": None})
+            return [SimpleNamespace(key=label) for label in labels]
 
     monkeypatch.setenv(VARIABLE, json.dumps({"validation": validation}))
     module: Any = SimpleNamespace(SamplesGenerator=SamplesGenerator)
     for _ in range(2):
-        place_prompts(module)
-    assert module.SamplesGenerator.__mro__[1] is SamplesGenerator  # put in place once
-    samples = module.SamplesGenerator().generate_eval_samples(temperature=0.6)
+        in_place_of("SamplesGenerator", Generator)(module)
+    assert module.SamplesGenerator.__bases__ == (Generator, SamplesGenerator)  # put in place once
+    generator = module.SamplesGenerator()
+    generator.numbering.next_prompt, generator.numbering.step = 3, 1
+    samples = generator.generate_eval_samples(temperature=0.6)
     walks = answerers(validation)
     assert [getattr(sample, ANSWERER) for sample in samples] == [w for w in walks for _ in "ab"]
-    assert [sample.prompt for sample in samples] == [0, 1] * len(walks)
-    assert [sample.by_team for sample in samples] == [w == "team" for w in walks for _ in "ab"]
+    assert [sample.key for sample in samples] == [
+        KeyedLabel(label, "validation", i, step=1, by_team=walk == "team")
+        for walk in walks
+        for i, label in enumerate("ab")
+    ]
+    # The numbers of training go on where they were.
+    (next_one,) = generator.numbering.keyed(["c"])
+    assert next_one == KeyedLabel("c", "training", 3, step=1, by_team=True)

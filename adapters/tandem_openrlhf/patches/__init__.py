@@ -9,18 +9,53 @@ loaded only where it is above 0. A test holds the patched symbols against what i
 
 from __future__ import annotations
 
-from tandem_openrlhf.patches import generation, training
-from tandem_openrlhf.presence import FRAMEWORK, MEND
+from tandem_openrlhf.patches.generation import (
+    Engine,
+    Generator,
+    ResumedGenerator,
+    compute_eval_metrics,
+)
+from tandem_openrlhf.patches.training import (
+    Maker,
+    MaskedTrainer,
+    Policy,
+    SynchronousTrainer,
+    Trainer,
+    masked_mean,
+)
+from tandem_openrlhf.presence import FRAMEWORK, MEND, actor_in_tandem
 from tandem_openrlhf.refusals import check_versions
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.in_place import put_in_place
-from tandem_plugin.patching.subclasses import Patch
+from tandem_plugin.patching.subclasses import Patch, in_place_of
+from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
 
 __all__ = ["PATCHES", "apply", "patches_of"]
 
-PATCHES: tuple[tuple[str, Patch], ...] = generation.PATCHES + training.PATCHES
-"""(module of OpenRLHF, patch that is applied once it is imported), of every run."""
+_ENGINE = "openrlhf.trainer.ray.vllm_engine"
+_SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
+_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
+_TRAINER = "openrlhf.trainer.ppo_trainer"
+_ASYNC = "openrlhf.trainer.ppo_trainer_async"
+_POLICY = "openrlhf.trainer.ray.ppo_actor"
+_MODELS = "openrlhf.models.utils"
+
+PATCHES: tuple[tuple[str, Patch], ...] = (
+    (_ENGINE, actor_in_tandem("RolloutRayActor", Engine)),
+    (_SAMPLES, in_place_of("SamplesGenerator", Generator)),
+    (_MAKER, in_place_of("RemoteExperienceMaker", Maker)),
+    (_TRAINER, actor_in_tandem("PPOTrainer", SynchronousTrainer)),
+    (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", compute_eval_metrics)),
+    (_ASYNC, actor_in_tandem("GenerateSamplesActor", ResumedGenerator)),
+    (_ASYNC, actor_in_tandem("TrainingActor", Trainer)),
+    (_ASYNC, actor_in_tandem("PPOTrainerAsync")),
+    (_ASYNC, actor_in_tandem("VLLMLock")),
+    (_POLICY, in_place_of("ActorPPOTrainer", MaskedTrainer)),
+    (_POLICY, actor_in_tandem("PolicyModelActor", Policy)),
+    (_MODELS, lambda its: wrap_once(its, "masked_mean", masked_mean)),
+)
+"""(module of OpenRLHF, patch that is applied once it is imported), of every run: twelve symbols."""
 
 
 def apply() -> None:

@@ -1,152 +1,160 @@
 """The junior-imitation term, in OpenRLHF's loss: loaded only where ``lambda_jun`` is above 0.
 
-None of these goes before OpenRLHF lets plugins add fields to experiences and a loss of their own.
+None of these patches goes before OpenRLHF lets plugins add fields to experiences and a loss of
+their own.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import make_dataclass
-from types import ModuleType
+from itertools import tee
 from typing import Any
 
-from tandem_openrlhf.imitation import TOKENS, Imitation, counted_windows, dynamic_counts
-from tandem_openrlhf.trajectory import FACTS
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.subclasses import Patch, in_place_of
-from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.patching.subclasses import Patch, Theirs, in_place_of
+from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.fields import JUNIOR_MASK
-from tandem_plugin.training.imitation import IMITATION_METRIC
+from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 
-__all__ = ["PATCHES"]
+__all__ = ["PATCHES", "TOKENS", "ImitatingTrainer", "Imitation", "counted_windows"]
+
+_POLICY = "openrlhf.trainer.ray.ppo_actor"
+
+TOKENS = "tandem_junior_tokens"
+"""The attribute of a micro-batch for the number of tokens to imitate in its optimizer step."""
 
 
-@in_place_of("Experience")
-def give_experiences_a_junior_mask(original: Any) -> type:
+def give_experiences_a_junior_mask(module: Any) -> None:
     """Let experiences carry the tokens to imitate.
 
     Touches: ``Experience``, before other modules take it from here: a subclass with one field more,
     which OpenRLHF splits, pads and batches like its own masks.
     """
-    import torch
-    from openrlhf.trainer.ppo_utils.experience import tensor_field
+    if not hasattr(module.Experience, JUNIOR_MASK):
+        field = (JUNIOR_MASK, Any, module.tensor_field("step", default=None))
+        module.Experience = make_dataclass(
+            "Experience",
+            [field],
+            bases=(module.Experience,),
+            namespace={"__module__": module.__name__, "__doc__": module.Experience.__doc__},
+        )
 
-    field = tensor_field("step", default=None)
-    return make_dataclass("Experience", [(JUNIOR_MASK, torch.Tensor, field)], bases=(original,))
+
+def counted_windows(
+    windows: Callable[..., Iterable[Any]],
+    micro_batches: Iterable[Any],
+    strategy: Any,
+    size: int,
+    mask_of: Callable[[Any], Any],
+) -> Iterator[Any]:
+    """OpenRLHF's micro-batches with their normalizers, each told the tokens of its step to imitate.
+
+    Touches: ``iter_grad_accum_global_norm`` (windows) as its module of trainers has it. It is asked
+    once for its own mask and once for the junior's: both are counted over the same steps and ranks.
+    """
+    theirs, ours = tee(micro_batches)
+    counts = windows(ours, strategy, size, lambda item: getattr(item, JUNIOR_MASK))
+    for (item, info), (_, count) in zip(
+        windows(theirs, strategy, size, mask_of), counts, strict=True
+    ):
+        setattr(item, TOKENS, count["batch_num_tokens"])
+        yield item, info
 
 
-@in_place_of("SamplesGenerator")
-def keep_the_juniors_tokens(original: Any) -> type:
-    """Say of every experience which tokens the senior is to imitate.
+class Imitation:
+    """One micro-batch: what is to be imitated, and its log-probabilities once they are computed.
 
-    Touches: ``SamplesGenerator._process_response_into_experience``.
+    OpenRLHF's actor gives log-probabilities of masked-in tokens only, and its trainer computes and
+    spends its loss in one method: this object stands at both ends of that. mask: 0 or 1
+    ``[rows, actions]``. tokens: how many there are in the whole optimizer step, over all ranks.
     """
 
-    class Generator(original):  # type: ignore[misc]
-        def _process_response_into_experience(self, response: Any, **more: Any) -> Any:
-            import torch
+    def __init__(self, weight: float, mask: Any, tokens: Any, ranks: int) -> None:
+        self.weight = weight
+        self.mask = mask
+        self._tokens = tokens
+        self._ranks = ranks
+        self._log_probs: Any = None
+        self.loss: Any = None
+        """The term without its weight, once the backward pass took it."""
 
-            experience = super()._process_response_into_experience(response, **more)
-            facts = getattr(experience, FACTS, None)
-            if facts is not None:
-                junior = facts.junior_mask(experience.action_mask[0].bool().numpy())
-                setattr(experience, JUNIOR_MASK, torch.from_numpy(junior).long().unsqueeze(0))
-            return experience
+    def forward(
+        self, original: Callable[..., Any], sequences: Any, mask: Any, *rest: Any, **more: Any
+    ) -> Any:
+        """The actor's forward pass, having kept the log-probabilities of what the junior wrote."""
+        log_probs, output = original(sequences, mask.bool() | self.mask.bool(), *rest, **more)
+        self._log_probs = log_probs
+        return log_probs * mask.float(), output
 
-    return Generator
+    def backward(self, original: Callable[..., Any], loss: Any, *rest: Any, **more: Any) -> Any:
+        """The backward pass of the loss with the weighted term.
+
+        Raises :class:`EngineError` without a forward pass.
+        """
+        if self._log_probs is None:
+            raise EngineError(
+                "lambda_jun is above 0, but the actor's forward pass left no log-probabilities of "
+                "the junior's tokens: OpenRLHF's trainer is not what the adapter was tested with."
+            )
+        self.loss = imitation_loss(self._log_probs, self.mask, self._tokens, self._ranks)
+        return original(loss + self.weight * self.loss, *rest, **more)
 
 
-def count_the_juniors_tokens(module: ModuleType) -> None:
-    """Count the tokens to imitate of every optimizer step.
-
-    Touches: ``iter_grad_accum_global_norm`` as this module has it.
-    """
-    wrap_once(module, "iter_grad_accum_global_norm", counted_windows)
-
-
-@in_place_of("ActorPPOTrainer")
-def imitate_the_junior(original: Any) -> type:
-    """Let every micro-batch have the term in its loss and in its metrics.
+class ImitatingTrainer(Theirs):  # type: ignore[misc]
+    """Lets every micro-batch have the term in its loss and in its metrics.
 
     Touches: ``ActorPPOTrainer.training_step``, and while it runs the methods of its own objects by
     which it computes log-probabilities, zero outside the mask, and spends the loss.
     """
 
-    class Trainer(original):  # type: ignore[misc]
-        def training_step(self, experience: Any, kl_ctl: float, step: int, *rest: Any) -> Any:
-            imitation = _imitation_of(self, experience, step)
+    def training_step(self, experience: Any, kl_ctl: float, step: int, *rest: Any) -> Any:
+        imitation = self._imitation(experience, step)
+        with (
+            replaced(self.actor, "forward", imitation.forward),
+            replaced(self.strategy, "backward", imitation.backward),
+        ):
+            status = super().training_step(experience, kl_ctl, step, *rest)
+        if imitation.loss is None:
+            raise EngineError(
+                "lambda_jun is above 0, but this optimizer step left the junior-imitation term "
+                "out: OpenRLHF's trainer is not what the adapter was tested with."
+            )
+        status["metrics"][IMITATION_METRIC] = imitation.loss.detach()
+        status["weights"][IMITATION_METRIC] = "sample"
+        return status
 
-            def forward(original: Any, sequences: Any, mask: Any, *rest: Any, **more: Any) -> Any:
-                return imitation.widened(
-                    lambda widened: original(sequences, widened, *rest, **more), mask
-                )
+    def _imitation(self, experience: Any, step: int) -> Imitation:
+        from openrlhf.utils.loss_utils import get_loss_batch_info
 
-            def backward(original: Any, loss: Any, *rest: Any, **more: Any) -> Any:
-                return original(imitation.added_to(loss), *rest, **more)
-
-            with (
-                _replaced(self.actor, "forward", forward),
-                _replaced(self.strategy, "backward", backward),
-            ):
-                status = super().training_step(experience, kl_ctl, step, *rest)
-            if imitation.loss is None:
-                raise EngineError(
-                    "lambda_jun is above 0, but this optimizer step left the junior-imitation term "
-                    "out: OpenRLHF's trainer is not what the adapter was tested with."
-                )
-            status["metrics"][IMITATION_METRIC] = imitation.loss.detach()
-            status["weights"][IMITATION_METRIC] = "sample"
-            return status
-
-    return Trainer
-
-
-def _imitation_of(trainer: Any, experience: Any, step: int) -> Imitation:
-    from openrlhf.utils.loss_utils import get_loss_batch_info
-
-    mask = getattr(experience, JUNIOR_MASK)
-    if trainer.args.train.dynamic_batch_enable:
-        if step == 0:  # of all of the replay buffer's micro-batches, which every rank begins now
-            trainer.tandem_tokens = dynamic_counts(trainer.replay_buffer, _summed(trainer.strategy))
-        tokens = trainer.tandem_tokens[step]
-    else:
-        tokens = getattr(experience, TOKENS)
-    info = get_loss_batch_info(trainer.strategy, mask, batch_num_tokens=1, global_batch_size=1)
-    return Imitation(running_config().lambda_jun, mask, tokens, info["dp_size"])
-
-
-def _summed(strategy: Any) -> Callable[[list[float]], list[float]]:
-    import torch
-
-    def summed(numbers: list[float]) -> list[float]:
-        counts = torch.tensor(numbers, device=torch.cuda.current_device())
-        torch.distributed.all_reduce(counts, group=strategy.ds_device_mesh["dp"].get_group())
-        return [float(count) for count in counts]
-
-    return summed
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
-    """Let an object's own method be ``wrapper(method, ...)`` within."""
-    is_own = name in vars(owner)  # not its class's
-    method = getattr(owner, name)
-    setattr(owner, name, functools.partial(wrapper, method))
-    try:
-        yield
-    finally:
-        if is_own:
-            setattr(owner, name, method)
+        mask = getattr(experience, JUNIOR_MASK)
+        if self.args.train.dynamic_batch_enable:
+            is_last = self.replay_buffer.dynamic_optimizer_step
+            if step == 0 or is_last[step - 1]:  # every rank begins an optimizer step now
+                masks = self._masks_to_imitate(step, is_last.index(1, step) + 1).to(mask.device)
+                self.tandem_tokens = get_loss_batch_info(self.strategy, masks, global_batch_size=1)[
+                    "batch_num_tokens"
+                ]
+            tokens = self.tandem_tokens
         else:
-            delattr(owner, name)
+            tokens = getattr(experience, TOKENS)
+        info = get_loss_batch_info(
+            self.strategy, mask, batch_num_tokens=tokens, global_batch_size=1
+        )
+        return Imitation(running_config().lambda_jun, mask, tokens, info["dp_size"])
+
+    def _masks_to_imitate(self, first: int, last: int) -> Any:
+        """Those of dynamic micro-batches, from ``first`` up to ``last``, in one row."""
+        import torch
+
+        buffer = self.replay_buffer
+        numbers = [i for indices in buffer.dynamic_indices[first:last] for i in indices]
+        return torch.cat([getattr(buffer.items[i], JUNIOR_MASK) for i in numbers]).unsqueeze(0)
 
 
 PATCHES: tuple[tuple[str, Patch], ...] = (
     ("openrlhf.trainer.ppo_utils.experience", give_experiences_a_junior_mask),
-    ("openrlhf.trainer.ppo_utils.samples_generator", keep_the_juniors_tokens),
-    ("openrlhf.trainer.ray.ppo_actor", count_the_juniors_tokens),
-    ("openrlhf.trainer.ray.ppo_actor", imitate_the_junior),
+    (_POLICY, lambda its: wrap_once(its, "iter_grad_accum_global_norm", counted_windows)),
+    (_POLICY, in_place_of("ActorPPOTrainer", ImitatingTrainer)),
 )
