@@ -1,29 +1,25 @@
 """How the adapter gets into every process of a run: by the runtime environment of its Ray job.
 
-In the driver, ``ray.init`` is given a ``worker_process_setup_hook``, which Ray calls in each of the
-job's worker processes before anything else runs there, on a Ray of the run's own or a cluster. What
-else amends a runtime environment (``uv run``, ``RAY_RUNTIME_ENV_HOOK``, ``ray job submit``) does so
-as ever. Should the hook be lost on that way, the actors say so: see
-:mod:`tandem_openrlhf.presence`.
+How workers are made ready, and prove it, is in :mod:`tandem_plugin.training.ray_workers`.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tandem_openrlhf import patches
-from tandem_openrlhf.presence import FAILURE, check_driver
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.in_place import check_in_place
 from tandem_plugin.patching.wrapping import wrap_once
-from tandem_plugin.training.command import VARIABLE
+from tandem_plugin.training.ray_workers import amended
 
-__all__ = ["amended", "start_jobs_in_tandem", "worker_hook"]
+__all__ = ["start_jobs_in_tandem"]
 
-_WORKER_HOOK = "worker_process_setup_hook"
+_DRIVERS = ("openrlhf.trainer.ray.vllm_engine", "openrlhf.trainer.ray.ppo_actor")
+"""What OpenRLHF's command has imported when it starts Ray (0.11.2)."""
 
 
 def start_jobs_in_tandem(config: TandemConfig) -> None:
@@ -43,43 +39,19 @@ def start_jobs_in_tandem(config: TandemConfig) -> None:
         runtime_env: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Any:
-        check_driver()
-        return original(*args, runtime_env=amended(runtime_env, config), **more)
+        _check_driver()
+        environment = amended(runtime_env, config.settings(), patches.__name__)
+        return original(*args, runtime_env=environment, **more)
 
     wrap_once(ray, "init", init)
 
 
-def amended(runtime_env: Mapping[str, Any] | None, config: TandemConfig) -> dict[str, Any]:
-    """A runtime environment whose workers are made ready for tandem, and else as it was.
-
-    Raises :class:`ConfigError` for one with another hook in the same place.
-    """
-    other = (runtime_env or {}).get(_WORKER_HOOK)
-    if other is not None:
-        raise ConfigError(
-            f"The runtime environment has a {_WORKER_HOOK} of its own ({other}), and tandem needs "
-            "that place: Ray calls only one. Leave it out, and do in the agent or reward file what "
-            "it does."
+def _check_driver() -> None:
+    """Raise :class:`EngineError` unless the driver's part of OpenRLHF is there, and patched."""
+    check_in_place(patches.FRAMEWORK)
+    absent = [name for name in _DRIVERS if name not in sys.modules]
+    if absent:
+        raise EngineError(
+            f"OpenRLHF's command is about to start Ray without {absent[0]}, which tandem has to "
+            f"change: this OpenRLHF is not what the adapter was tested with. {patches.MEND}"
         )
-    return {**(runtime_env or {}), _WORKER_HOOK: worker_hook(config.settings())}
-
-
-def worker_hook(settings: Mapping[str, Any]) -> Callable[[], None]:
-    """What makes a worker process ready: it is sent to the workers as it is, settings included.
-
-    It never raises, for Ray would start one worker after the other: it leaves a note of what is
-    wrong for the actor that begins there. It imports for itself, so that a node without the package
-    can read it.
-    """
-    text, variable, note = json.dumps(settings), VARIABLE, FAILURE
-
-    def make_ready_for_tandem() -> None:
-        os.environ[variable] = text
-        try:
-            from tandem_openrlhf import patches
-
-            patches.apply()
-        except Exception as error:
-            os.environ[note] = f"{type(error).__name__}: {error}"
-
-    return make_ready_for_tandem

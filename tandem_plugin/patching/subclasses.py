@@ -6,7 +6,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Patch", "Theirs", "in_place_of"]
+from tandem_plugin.errors import EngineError
+
+__all__ = ["Patch", "Theirs", "check_part", "in_place_of"]
 
 Patch = Callable[[ModuleType], None]
 
@@ -40,3 +42,14 @@ def in_place_of(name: str, ours: type) -> Patch:
         setattr(module, name, made)
 
     return patch
+
+
+def check_part(part: Any, ours: type) -> None:
+    """Raise :class:`EngineError` for a part of a trainer that was not made of ``ours``."""
+    if not isinstance(part, ours):
+        kind = f"{type(part).__module__}.{type(part).__qualname__}"
+        raise EngineError(
+            f"The run asks for tandem, but {kind} is in the place of tandem's: something in "
+            "the trainer's process put it there. Remove it, or derive it from the class that "
+            "it replaces. Nothing was trained."
+        )

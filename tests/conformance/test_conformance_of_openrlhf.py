@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,11 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_openrlhf.patches.imitation import Imitation, counted_windows  # noqa: E402
+from tandem_openrlhf.patches.imitation import (  # noqa: E402
+    ImitatingTrainer,
+    Imitation,
+    counted_windows,
+)
 from tandem_openrlhf.trainer import mask_of_the_junior, row_of_sample  # noqa: E402
 from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
 from tandem_plugin.training.fields import FACTS  # noqa: E402
@@ -212,3 +217,25 @@ def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradi
     reference = reference_gradients(rollouts(), "token-mean", 1e-9, LAMBDA_JUN)
     assert relative_error(model, reference) <= 1e-5
     assert relative_error(model, reference_gradients(rollouts(), "token-mean", 1e-9)) > 1e-2
+
+
+def test_tokens_to_imitate_of_a_dynamic_step_are_those_of_all_its_micro_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As OpenRLHF counts them, which splits responses by length into micro-batches of many."""
+    monkeypatch.setenv("TANDEM_CONFIG", json.dumps({"lambda_jun": LAMBDA_JUN}))
+    every, made = in_groups()
+    trainer: Any = object.__new__(ImitatingTrainer)
+    trainer.strategy = SimpleNamespace()
+    trainer.args = SimpleNamespace(train=SimpleNamespace(dynamic_batch_enable=True))
+    trainer.replay_buffer = SimpleNamespace(
+        items=[SimpleNamespace(junior_mask=junior_mask_of(one)[0]) for one in made],
+        dynamic_indices=[[0, 5], [1, 2, 3], [4], [6, 7, 8, 9, 10, 11]],
+        dynamic_optimizer_step=[0, 0, 1, 1],
+    )
+    lengths = [sum(one.junior_mask(LONGEST)) for _, one in every]
+    expected = [sum(lengths[:6])] * 3 + [sum(lengths[6:])]
+    for step, count in enumerate(expected):
+        batch = SimpleNamespace(junior_mask=torch.zeros(1, 3))  # it counts what the buffer holds
+        imitation = trainer._imitation(batch, step)
+        assert (float(imitation._tokens), imitation._ranks) == (count, 1)

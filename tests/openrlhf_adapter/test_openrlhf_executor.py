@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_openrlhf.patches.training import MaskedTrainer, Policy
-from tandem_openrlhf.presence import check_part
+from tandem_openrlhf.patches.training import MaskedTrainer
 from tandem_openrlhf.sample_keys import Numbering
 from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
@@ -166,26 +165,3 @@ def test_trainer_meets_its_engines_before_it_opens_the_group_for_weights(
     engine = SimpleNamespace(get_num_unfinished_requests=SimpleNamespace(remote=lambda: "alive"))
     assert trainer()("strategy", vllm_engines=[engine]).vllm_engines == [engine]
     assert asked_for == ["alive"]
-
-
-@pytest.mark.usefixtures("asked_for")
-def test_part_of_a_trainer_that_is_not_tandems_stops_it() -> None:
-    class Derived(trainer()):  # type: ignore[misc]
-        """What a user derives from the class that is in place."""
-
-    check_part(Derived("strategy"), MaskedTrainer)
-    with pytest.raises(EngineError, match=r"TheirTrainer is in the place of tandem's"):
-        check_part(TheirTrainer("strategy"), MaskedTrainer)
-
-
-@pytest.mark.usefixtures("asked_for")
-def test_worker_that_trains_stops_where_its_trainer_is_not_tandems() -> None:
-    class TheirActor:
-        def init_model_from_pretrained(self, strategy: Any, kind: type) -> None:
-            self.trainer = kind(strategy)
-
-    module: Any = SimpleNamespace(PolicyModelActor=TheirActor)
-    in_place_of("PolicyModelActor", Policy)(module)
-    module.PolicyModelActor().init_model_from_pretrained("strategy", trainer())
-    with pytest.raises(EngineError, match=r"TheirTrainer is in the place of tandem's"):
-        module.PolicyModelActor().init_model_from_pretrained("strategy", TheirTrainer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tandem_openrlhf.patches.generation import ANSWERER, Generator, compute_eval_metrics
+from tandem_openrlhf.patches.generation import ANSWERER, Generator, named_metrics
 from tandem_openrlhf.sample_keys import KeyedLabel
 from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.training.command import VARIABLE
@@ -25,20 +25,20 @@ def mean(loader: str, samples: Sequence[Any], n_samples_per_prompt: int) -> dict
     return {"eval_default_pass1": sum(sample.reward for sample in samples) / len(samples)}
 
 
-def named_metrics(samples: Sequence[Any]) -> dict[str, float]:
-    return compute_eval_metrics(mean, "the loader", samples, 1)
+def metrics_of(samples: Sequence[Any]) -> dict[str, float]:
+    return named_metrics(mean, "the loader", samples, 1)
 
 
 def test_each_answerers_metrics_have_names_of_their_own() -> None:
     senior = [evaluated("senior", reward) for reward in (0.0, 1.0)]
     team = [evaluated("team", 1.0)]
-    assert named_metrics(senior) == {"eval_default_pass1": 0.5}
-    assert named_metrics(team) == {"team/eval_default_pass1": 1.0}
-    assert named_metrics([*senior, *team]) == {
+    assert metrics_of(senior) == {"eval_default_pass1": 0.5}
+    assert metrics_of(team) == {"team/eval_default_pass1": 1.0}
+    assert metrics_of([*senior, *team]) == {
         "eval_default_pass1": 0.5,
         "team/eval_default_pass1": 1.0,
     }
-    assert named_metrics([]) == {}
+    assert metrics_of([]) == {}
 
 
 @pytest.mark.parametrize("validation", ["senior", "team", "both"])

@@ -9,29 +9,23 @@ loaded only where it is above 0. A test holds the patched symbols against what i
 
 from __future__ import annotations
 
-from tandem_openrlhf.patches.generation import (
-    Engine,
-    Generator,
-    ResumedGenerator,
-    compute_eval_metrics,
-)
-from tandem_openrlhf.patches.training import (
-    Maker,
-    MaskedTrainer,
-    Policy,
-    SynchronousTrainer,
-    Trainer,
-    masked_mean,
-)
-from tandem_openrlhf.presence import FRAMEWORK, MEND, actor_in_tandem
+from functools import partial
+
+from tandem_openrlhf.patches import generation, training
 from tandem_openrlhf.refusals import check_versions
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
+from tandem_plugin.training.ray_workers import actor_in_tandem
 
-__all__ = ["PATCHES", "apply", "patches_of"]
+__all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]
+
+FRAMEWORK = "OpenRLHF"
+"""As :mod:`tandem_plugin.patching.in_place` knows it."""
+
+MEND = 'Install OpenRLHF 0.11.2: pip install "openrlhf==0.11.2".'
 
 _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 _SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
@@ -41,19 +35,21 @@ _ASYNC = "openrlhf.trainer.ppo_trainer_async"
 _POLICY = "openrlhf.trainer.ray.ppo_actor"
 _MODELS = "openrlhf.models.utils"
 
+_actor = partial(actor_in_tandem, FRAMEWORK)
+
 PATCHES: tuple[tuple[str, Patch], ...] = (
-    (_ENGINE, actor_in_tandem("RolloutRayActor", Engine)),
-    (_SAMPLES, in_place_of("SamplesGenerator", Generator)),
-    (_MAKER, in_place_of("RemoteExperienceMaker", Maker)),
-    (_TRAINER, actor_in_tandem("PPOTrainer", SynchronousTrainer)),
-    (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", compute_eval_metrics)),
-    (_ASYNC, actor_in_tandem("GenerateSamplesActor", ResumedGenerator)),
-    (_ASYNC, actor_in_tandem("TrainingActor", Trainer)),
-    (_ASYNC, actor_in_tandem("PPOTrainerAsync")),
-    (_ASYNC, actor_in_tandem("VLLMLock")),
-    (_POLICY, in_place_of("ActorPPOTrainer", MaskedTrainer)),
-    (_POLICY, actor_in_tandem("PolicyModelActor", Policy)),
-    (_MODELS, lambda its: wrap_once(its, "masked_mean", masked_mean)),
+    (_ENGINE, _actor("RolloutRayActor", generation.Engine)),
+    (_SAMPLES, in_place_of("SamplesGenerator", generation.Generator)),
+    (_MAKER, in_place_of("RemoteExperienceMaker", training.Maker)),
+    (_TRAINER, _actor("PPOTrainer", training.SynchronousTrainer)),
+    (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", generation.named_metrics)),
+    (_ASYNC, _actor("GenerateSamplesActor", generation.ResumedGenerator)),
+    (_ASYNC, _actor("TrainingActor", training.Trainer)),
+    (_ASYNC, _actor("PPOTrainerAsync")),
+    (_ASYNC, _actor("VLLMLock")),
+    (_POLICY, in_place_of("ActorPPOTrainer", training.MaskedTrainer)),
+    (_POLICY, _actor("PolicyModelActor", training.Policy)),
+    (_MODELS, lambda its: wrap_once(its, "masked_mean", training.masked_mean)),
 )
 """(module of OpenRLHF, patch that is applied once it is imported), of every run: twelve symbols."""
 

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tandem_openrlhf.presence import check_part
 from tandem_openrlhf.sample_keys import Numbering
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
-from tandem_plugin.patching.subclasses import Theirs
+from tandem_plugin.patching.subclasses import Theirs, check_part
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
 from tandem_plugin.training.validation import TEAM, answerers
 
-__all__ = ["ANSWERER", "Engine", "Generator", "ResumedGenerator", "compute_eval_metrics"]
+__all__ = ["ANSWERER", "Engine", "Generator", "ResumedGenerator", "named_metrics"]
 
 ANSWERER = "tandem_answerer"
 """The attribute of an evaluated experience that says who answered."""
@@ -107,7 +106,7 @@ class ResumedGenerator(Theirs):  # type: ignore[misc]
         super().fit(episode, total_consumed_prompts)
 
 
-def compute_eval_metrics(
+def named_metrics(
     original: Callable[..., Any], loader: Any, samples: Any, *rest: Any, **more: Any
 ) -> dict[str, float]:
     """The metrics of an evaluation: what the team solved has names of its own.

@@ -133,9 +133,8 @@ class ImitatingTrainer(Theirs):  # type: ignore[misc]
             is_last = self.replay_buffer.dynamic_optimizer_step
             if step == 0 or is_last[step - 1]:  # every rank begins an optimizer step now
                 masks = self._masks_to_imitate(step, is_last.index(1, step) + 1).to(mask.device)
-                self.tandem_tokens = get_loss_batch_info(self.strategy, masks, global_batch_size=1)[
-                    "batch_num_tokens"
-                ]
+                counted = get_loss_batch_info(self.strategy, masks, global_batch_size=1)
+                self.tandem_tokens = counted["batch_num_tokens"]
             tokens = self.tandem_tokens
         else:
             tokens = getattr(experience, TOKENS)

@@ -1,0 +1,121 @@
+"""The worker processes of a Ray job: each is made ready for tandem, and proves it.
+
+For a trainer whose processes do not read a configuration that could hold tandem's settings. Its
+driver gives Ray a ``worker_process_setup_hook``, which Ray calls in each of the job's worker
+processes before anything else runs there, on a Ray of the run's own or a cluster. What else amends
+a runtime environment (``uv run``, ``RAY_RUNTIME_ENV_HOOK``, ``ray job submit``) does so as ever.
+Should the hook be lost on that way, the actors say so, before they begin.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.patching.in_place import check_in_place, is_in_place
+from tandem_plugin.patching.subclasses import Patch, in_place_of
+from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
+
+__all__ = ["FAILURE", "actor_in_tandem", "amended", "check_worker", "worker_hook"]
+
+FAILURE = "TANDEM_NOT_READY"
+"""The environment variable in which a worker process notes why it could not be made ready."""
+
+_WORKER_HOOK = "worker_process_setup_hook"
+
+
+def amended(
+    runtime_env: Mapping[str, Any] | None, settings: Mapping[str, Any], patches: str
+) -> dict[str, Any]:
+    """A runtime environment whose workers are made ready for tandem, and else as it was.
+
+    Raises :class:`ConfigError` for one with another hook in the same place.
+    """
+    other = (runtime_env or {}).get(_WORKER_HOOK)
+    if other is not None:
+        raise ConfigError(
+            f"The runtime environment has a {_WORKER_HOOK} of its own ({other}), and tandem needs "
+            "that place: Ray calls only one. Leave it out, and do in the agent or reward file what "
+            "it does."
+        )
+    return {**(runtime_env or {}), _WORKER_HOOK: worker_hook(settings, patches)}
+
+
+def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]:
+    """What makes a worker process ready: it is sent to the workers as it is, settings included.
+
+    patches: the adapter's module whose ``apply()`` puts its patches in place. The hook never
+    raises, for Ray would start one worker after the other: it leaves a note of what is wrong for
+    the actor that begins there. It imports for itself, so that a node without the package can read
+    it.
+    """
+    text, variable, note = json.dumps(settings), VARIABLE, FAILURE
+
+    def make_ready_for_tandem() -> None:
+        os.environ[variable] = text
+        try:
+            importlib.import_module(patches).apply()
+        except Exception as error:
+            os.environ[note] = f"{type(error).__name__}: {error}"
+
+    return make_ready_for_tandem
+
+
+def actor_in_tandem(framework: str, name: str, ours: type = object) -> Patch:
+    """Put ``ours`` before a Ray actor's class, and let the actor begin only where all is ready.
+
+    framework: as :mod:`tandem_plugin.patching.in_place` knows it. ours: as in
+    :func:`~tandem_plugin.patching.subclasses.in_place_of`; left out, the class stays as it is.
+
+    Touches: ``__init__`` of the class behind this name, with which the driver sends each actor the
+    check of its worker process. Why: what is taken out of a job's runtime environment, no worker
+    misses, and one without patches trains on the junior's tokens. Goes when: Ray tells a driver
+    which of its workers called their setup hook.
+    """
+
+    def patch(module: ModuleType) -> None:
+        in_place_of(name, ours)(module)
+        kind = getattr(module, name).__ray_metadata__.modified_class
+        settings = running_config().settings()
+
+        def init(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+            check_worker(framework, name, settings)
+            return original(*args, **more)
+
+        async def init_async(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+            check_worker(framework, name, settings)
+            return await original(*args, **more)
+
+        is_async = inspect.iscoroutinefunction(kind.__init__)
+        wrap_once(kind, "__init__", init_async if is_async else init)
+
+    return patch
+
+
+def check_worker(framework: str, actor: str, settings: Mapping[str, Any]) -> None:
+    """Raise :class:`EngineError` unless this worker process was made ready for the driver's run.
+
+    actor: the name of the actor class that is about to begin here. settings: the driver's.
+    """
+    if failure := os.environ.get(FAILURE):
+        raise EngineError(
+            f"The run asks for tandem, but the worker process of {actor} could not be made ready: "
+            f"{failure.rstrip('.')}. Nothing was generated or trained."
+        )
+    config = tandem_config() if is_in_place(framework) else None
+    if config is None or config.settings() != settings:
+        why = "was not made ready for it" if config is None else "has other settings"
+        raise EngineError(
+            f"The run asks for tandem, but the worker process of {actor} {why}: Ray did not call "
+            "the job's worker_process_setup_hook there. What amends the job's runtime environment "
+            "(RAY_RUNTIME_ENV_HOOK, or one of the actor's own) must keep that entry. Nothing was "
+            "generated or trained."
+        )
+    check_in_place(framework)
