@@ -7,34 +7,33 @@ from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.mixins import in_tandem
 
-__all__ = ["Patch", "Theirs", "check_part", "in_place_of"]
+__all__ = ["Patch", "check_part", "in_place_of"]
 
 Patch = Callable[[ModuleType], None]
-
-Theirs: Any = object
-"""What a mixin derives from whose ``super()`` is the foreign class that it is put before."""
 
 
 def in_place_of(name: str, ours: type) -> Patch:
     """The patch that puts a class made of ``ours`` and a module's class in that class's place.
 
-    ours: a mixin over :data:`Theirs`. What is made goes by the original's name, by which processes
-    send it to each other. Behind the name may be a Ray actor class: then it is made of the class
-    behind that, with the actor's options. Applied again, the patch does nothing; where a module has
-    no such class, it raises AttributeError.
+    ours: a mixin (:mod:`tandem_plugin.patching.mixins`). What is made goes by the original's name,
+    by which processes send it to each other. Behind the name may be a Ray actor class: then it is
+    made of the class behind that, with the actor's options. Applied again, the patch does nothing;
+    where a module has no such class, it raises AttributeError, and :class:`EngineError` where the
+    class is not one that ``ours`` extends.
     """
 
     def patch(module: ModuleType) -> None:
         found = getattr(module, name)
-        actor = getattr(found, "__ray_metadata__", None)
         # The class as it was written: Ray copied its methods into the one that it runs.
-        original = found if actor is None else actor.modified_class.__ray_actor_class__
-        if issubclass(original, ours):
+        original = getattr(found, "__ray_actor_class__", found)
+        made = in_tandem(original, ours)
+        if made is original:
             return
-        same = {one: getattr(original, one) for one in ("__module__", "__qualname__", "__doc__")}
-        made: Any = type(original.__name__, (ours, original), same)
-        if actor is not None:
+        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(made, attribute, getattr(original, attribute))
+        if found is not original:
             import ray
 
             options = found._default_options

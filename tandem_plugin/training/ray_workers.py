@@ -23,7 +23,7 @@ from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
 
-__all__ = ["FAILURE", "actor_in_tandem", "amended", "check_worker", "worker_hook"]
+__all__ = ["FAILURE", "amended", "check_worker", "confirmed_actor", "worker_hook"]
 
 FAILURE = "TANDEM_NOT_READY"
 """The environment variable in which a worker process notes why it could not be made ready."""
@@ -68,7 +68,7 @@ def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]
     return make_ready_for_tandem
 
 
-def actor_in_tandem(framework: str, name: str, ours: type = object) -> Patch:
+def confirmed_actor(framework: str, name: str, ours: type = object) -> Patch:
     """Put ``ours`` before a Ray actor's class, and let the actor begin only where all is ready.
 
     framework: as :mod:`tandem_plugin.patching.in_place` knows it. ours: as in

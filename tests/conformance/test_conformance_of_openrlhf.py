@@ -237,5 +237,5 @@ def test_tokens_to_imitate_of_a_dynamic_step_are_those_of_all_its_micro_batches(
     expected = [sum(lengths[:6])] * 3 + [sum(lengths[6:])]
     for step, count in enumerate(expected):
         batch = SimpleNamespace(junior_mask=torch.zeros(1, 3))  # it counts what the buffer holds
-        imitation = trainer._imitation(batch, step)
+        imitation = trainer._tandem_imitation(batch, step)
         assert (float(imitation._tokens), imitation._ranks) == (count, 1)

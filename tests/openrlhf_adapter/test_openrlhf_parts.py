@@ -67,7 +67,7 @@ def in_tandem(ours: type, theirs: type) -> Any:
 
 
 def refused() -> Any:
-    return pytest.raises(EngineError, match="Theirs is in the place of tandem's")
+    return pytest.raises(EngineError, match=r"Their\w+ is in the place of tandem's")
 
 
 @pytest.mark.parametrize("ours", [Trainer, SynchronousTrainer])
@@ -108,9 +108,14 @@ def test_worker_that_trains_stops_where_its_trainer_is_not_tandems() -> None:
 
 
 def test_what_a_user_derives_from_a_class_that_is_in_place_is_a_part_as_well() -> None:
-    class Derived(in_tandem(MaskedTrainer, Theirs)):  # type: ignore[misc]
+    class Derived(in_tandem(Trainer, TheirTrainer)):  # type: ignore[misc]
         pass
 
-    check_part(object.__new__(Derived), MaskedTrainer)
+    check_part(Derived(part(Maker), None), Trainer)
     with refused():
-        check_part(Theirs(), MaskedTrainer)
+        check_part(TheirTrainer(None, None), Trainer)
+
+
+def test_class_that_lost_a_method_which_tandem_extends_is_not_put_in_place() -> None:
+    with pytest.raises(EngineError, match="TheirActor has no method fit, which tandem has to"):
+        in_tandem(ResumedGenerator, TheirActor)

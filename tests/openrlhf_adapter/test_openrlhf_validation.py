@@ -50,6 +50,8 @@ def test_every_prompt_is_walked_through_once_an_answerer(
             assert options == {"temperature": 0.6}
             return self._dispatch_prompts_to_vllm(["p", "q"], ["a", "b"], images=None)
 
+        def _process_response_into_experience(self) -> None: ...
+
         def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any, **more: Any) -> list[Any]:
             assert (prompts, more) == (["p", "q"], {"images": None})
             return [SimpleNamespace(key=label) for label in labels]

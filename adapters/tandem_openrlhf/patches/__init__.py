@@ -18,7 +18,7 @@ from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.ray_workers import actor_in_tandem
+from tandem_plugin.training.ray_workers import confirmed_actor
 
 __all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]
 
@@ -35,7 +35,7 @@ _ASYNC = "openrlhf.trainer.ppo_trainer_async"
 _POLICY = "openrlhf.trainer.ray.ppo_actor"
 _MODELS = "openrlhf.models.utils"
 
-_actor = partial(actor_in_tandem, FRAMEWORK)
+_actor = partial(confirmed_actor, FRAMEWORK)
 
 PATCHES: tuple[tuple[str, Patch], ...] = (
     (_ENGINE, _actor("RolloutRayActor", generation.Engine)),

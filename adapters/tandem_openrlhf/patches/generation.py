@@ -8,7 +8,8 @@ from typing import Any
 
 from tandem_openrlhf.sample_keys import Numbering
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
-from tandem_plugin.patching.subclasses import Theirs, check_part
+from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS

@@ -12,7 +12,8 @@ from itertools import tee
 from typing import Any
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.subclasses import Patch, Theirs, in_place_of
+from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.fields import JUNIOR_MASK
@@ -110,7 +111,7 @@ class ImitatingTrainer(Theirs):  # type: ignore[misc]
     """
 
     def training_step(self, experience: Any, kl_ctl: float, step: int, *rest: Any) -> Any:
-        imitation = self._imitation(experience, step)
+        imitation = self._tandem_imitation(experience, step)
         with (
             replaced(self.actor, "forward", imitation.forward),
             replaced(self.strategy, "backward", imitation.backward),
@@ -125,14 +126,14 @@ class ImitatingTrainer(Theirs):  # type: ignore[misc]
         status["weights"][IMITATION_METRIC] = "sample"
         return status
 
-    def _imitation(self, experience: Any, step: int) -> Imitation:
+    def _tandem_imitation(self, experience: Any, step: int) -> Imitation:
         from openrlhf.utils.loss_utils import get_loss_batch_info
 
         mask = getattr(experience, JUNIOR_MASK)
         if self.args.train.dynamic_batch_enable:
             is_last = self.replay_buffer.dynamic_optimizer_step
             if step == 0 or is_last[step - 1]:  # every rank begins an optimizer step now
-                masks = self._masks_to_imitate(step, is_last.index(1, step) + 1).to(mask.device)
+                masks = self._tandem_masks(step, is_last.index(1, step) + 1).to(mask.device)
                 counted = get_loss_batch_info(self.strategy, masks, global_batch_size=1)
                 self.tandem_tokens = counted["batch_num_tokens"]
             tokens = self.tandem_tokens
@@ -143,7 +144,7 @@ class ImitatingTrainer(Theirs):  # type: ignore[misc]
         )
         return Imitation(running_config().lambda_jun, mask, tokens, info["dp_size"])
 
-    def _masks_to_imitate(self, first: int, last: int) -> Any:
+    def _tandem_masks(self, first: int, last: int) -> Any:
         """Those of dynamic micro-batches, from ``first`` up to ``last``, in one row."""
         import torch
 

@@ -9,7 +9,8 @@ from tandem_openrlhf.patches.generation import Generator
 from tandem_openrlhf.refusals import check_run, of_args
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.patching.subclasses import Theirs, check_part
+from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.command import running_config
 
 __all__ = ["Maker", "MaskedTrainer", "Policy", "SynchronousTrainer", "Trainer", "masked_mean"]
