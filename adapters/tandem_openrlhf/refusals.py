@@ -33,18 +33,11 @@ __all__ = [
     "of_command",
 ]
 
-SOUND_ESTIMATORS = (
-    "group_norm",
-    "rloo",
-    "reinforce_baseline",
-    "dr_grpo",
-    "flash_reinforce",
-    "reinforce",
-)
-"""Advantage estimators that give every trained token the whole response's reward."""
+GROUPLESS_ESTIMATORS = ("flash_reinforce", "reinforce")
+"""Sound advantage estimators that do not compare the responses to one prompt."""
 
-GROUPLESS_ESTIMATORS = ("reinforce", "flash_reinforce")
-"""Those among them that do not compare the responses to one prompt."""
+SOUND_ESTIMATORS = ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", *GROUPLESS_ESTIMATORS)
+"""Advantage estimators that give every trained token the whole response's reward."""
 
 _SOUND_LOSSES = ("ppo", "gspo")
 

@@ -27,7 +27,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     versions = {"openrlhf": "0.11.2", "vllm": "0.29.0"}
     monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", versions.get)
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", ())
-    monkeypatch.setattr("tandem_openrlhf.ray_job._DRIVERS", ())
+    monkeypatch.setattr("tandem_openrlhf.train_ppo_ray._DRIVERS", ())
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     ray = ModuleType("ray")
     ray.init = lambda address=None, **more: given.update(more, address=address)  # type: ignore[attr-defined]
@@ -164,7 +164,7 @@ def test_job_with_another_hook_for_its_workers_is_refused(installed: dict[str, A
 def test_command_that_does_not_load_what_tandem_changes_does_not_start_ray(
     installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tandem_openrlhf.ray_job._DRIVERS", ("openrlhf.moved",))
+    monkeypatch.setattr("tandem_openrlhf.train_ppo_ray._DRIVERS", ("openrlhf.moved",))
     train_ppo_ray.prepare(["--tandem.schedule", "word"])
     with pytest.raises(EngineError, match=r"about to start Ray without openrlhf\.moved"):
         ray_init()
