@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from tandem_plugin.errors import EngineError
 from tandem_plugin.seeds import derive_seed
 
 __all__ = ["KeyedLabel", "Numbering"]
@@ -42,15 +43,24 @@ class Numbering:
     """Numbers the prompts of one phase in the order in which the data loader gives them."""
 
     phase: Phase = "training"
-    next_prompt: int = 0
-    """How many prompts were drawn; a resumed run goes on from its checkpoint's number."""
+    next_prompt: int | None = None
+    """How many prompts were drawn; None until the trainer said where its checkpoint ended."""
     step: int = 0
     """The trainer's step that the next batch is for, from 0."""
     by_team: bool = True
 
     def keyed(self, labels: Sequence[Any]) -> list[KeyedLabel]:
-        """The labels of the next prompts, as they travel."""
-        first, self.next_prompt = self.next_prompt, self.next_prompt + len(labels)
+        """The labels of the next prompts, as they travel.
+
+        Raises :class:`EngineError` before it is known how many prompts were drawn.
+        """
+        if (first := self.next_prompt) is None:
+            raise EngineError(
+                "The run asks for tandem, but its trainer did not say with which prompt it goes "
+                "on: it is not tandem's. Something in the trainer's process put another one in its "
+                "place. Remove it. Nothing was generated."
+            )
+        self.next_prompt = first + len(labels)
         return [
             KeyedLabel(label, self.phase, prompt, self.step, self.by_team)
             for prompt, label in enumerate(labels, first)

@@ -89,6 +89,29 @@ def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() 
         in_tandem(SynchronousTrainer, TheirTrainer)(part(Maker), Theirs()).init_checkpoint_states()
 
 
+def test_prompts_are_not_sent_before_their_numbers_are_known() -> None:
+    class TheirGenerator:
+        def __init__(self) -> None:
+            self.sent: list[Any] = []
+
+        def generate_eval_samples(self) -> list[Any]:
+            return self._dispatch_prompts_to_vllm(["p"], ["a"])
+
+        def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any) -> list[Any]:
+            self.sent += labels
+            return []
+
+        def _process_response_into_experience(self) -> None: ...
+
+    generator = in_tandem(Generator, TheirGenerator)()
+    with pytest.raises(EngineError, match="did not say with which prompt it goes on"):
+        generator._dispatch_prompts_to_vllm(["p"], ["a"])
+    assert generator.sent == []
+    generator.numbering.next_prompt = 7
+    generator._dispatch_prompts_to_vllm(["p"], ["a"])
+    assert [label.prompt for label in generator.sent] == [7]
+
+
 def test_generator_of_an_asynchronous_run_numbers_prompts_from_its_checkpoint() -> None:
     actor = in_tandem(ResumedGenerator, TheirGeneratingActor)(part(Generator))
     actor.fit(1, 12)
