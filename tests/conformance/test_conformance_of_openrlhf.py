@@ -32,13 +32,16 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
+from tandem_openrlhf.patches.generation import Generator  # noqa: E402
 from tandem_openrlhf.patches.imitation import (  # noqa: E402
     ImitatingTrainer,
     Imitation,
     counted_windows,
 )
+from tandem_openrlhf.sample_keys import KeyedLabel  # noqa: E402
 from tandem_openrlhf.trainer import mask_of_the_junior, row_of_sample  # noqa: E402
 from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
+from tandem_plugin.patching.subclasses import in_place_of  # noqa: E402
 from tandem_plugin.training.fields import FACTS  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 
@@ -239,3 +242,36 @@ def test_tokens_to_imitate_of_a_dynamic_step_are_those_of_all_its_micro_batches(
         batch = SimpleNamespace(junior_mask=torch.zeros(1, 3))  # it counts what the buffer holds
         imitation = trainer._tandem_imitation(batch, step)
         assert (float(imitation._tokens), imitation._ranks) == (count, 1)
+
+
+def test_prompts_reach_whichever_engine_with_the_numbers_in_which_they_were_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from openrlhf.trainer.ppo_utils import samples_generator
+
+    sent: list[Any] = []
+
+    class Handle:
+        def __init__(self, number: int) -> None:
+            self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: 0)
+            self.generate_responses = SimpleNamespace(
+                remote=lambda **call: sent.append((number, call["prompt"], call["label"]))
+            )
+
+    module: Any = SimpleNamespace(SamplesGenerator=samples_generator.SamplesGenerator)
+    in_place_of("SamplesGenerator", Generator)(module)
+    monkeypatch.setattr(samples_generator.ray, "get", lambda references: references)
+    args = SimpleNamespace(
+        algo=SimpleNamespace(advantage=SimpleNamespace(is_correction_level="off")),
+        rollout=SimpleNamespace(n_samples_per_prompt=4),
+    )
+    generator = module.SamplesGenerator(
+        SimpleNamespace(args=args), None, None, None, [Handle(0), Handle(1)]
+    )
+    generator.numbering.next_prompt, generator.numbering.step = 10, 2
+    for prompts in ("abc", "d"):
+        generator._dispatch_prompts_to_vllm(list(prompts), list(prompts.upper()), max_len=64)
+    assert sent == [
+        (engine, prompt, KeyedLabel(prompt.upper(), "training", number, step=2, by_team=True))
+        for engine, prompt, number in ((0, "a", 10), (1, "b", 11), (0, "c", 12), (0, "d", 13))
+    ]
