@@ -215,11 +215,19 @@ class _Comparison:
         may_be_curve = all(side.kind == "mul" and is_name(side) for side in gold.parts[:2])
         if may_be_curve or not is_name(name, strictly=True):
             return Decision(False, "equation")
+        if answer.kind in _CONDITIONS and _set_of(answer)[0] not in (None, name):
+            return Decision(False, "variable")
         return self.of(value, answer)
 
     def _relations(self, gold: Node, answer: Node) -> _Open:
         """Side by side, turned around, or up to a factor; an unsolved one is no solution."""
         if gold.kind != answer.kind:
+            if (
+                gold.kind == "relation"
+                and set(gold.parts[1]) <= _ORDERS
+                and (answer.kind in _CONDITIONS or _interval(answer).kind in SETS)
+            ):  # the response has solved what the gold leaves unsolved
+                return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
             is_chain = answer.kind == "relation" and set(answer.parts[1]) == {"="}
             if is_chain and gold.kind in SCALARS and not any(map(names_of, answer.parts[0])):
                 # 2 + 3 = 5 is 5: a true chain without a name
@@ -242,6 +250,8 @@ class _Comparison:
         (name, wanted), (other, given) = _set_of(gold), _set_of(answer)
         if name is not None and other is not None and name != other:
             return Decision(False, "variable")
+        if {wanted.kind, given.kind} == {"set", "list"}:  # x is one of 1 and 2
+            return self._unordered(wanted, given)
         wanted, given = _interval(wanted), _interval(given)
         if not {wanted.kind, given.kind} <= SETS:
             return Decision(False, "kind")
@@ -357,6 +367,7 @@ class _Comparison:
 
 
 _CONDITIONS = frozenset(("solved", "member", "builder"))
+_ORDERS = frozenset(("<", ">", "\\le", "\\ge", "\\ne"))
 _ORDERED = frozenset(("tuple", "interval", "list", "matrix"))
 _RULES: tuple[tuple[frozenset[str], Callable[[_Comparison, Node, Node], _Open]], ...] = (
     (frozenset(("approx",)), _Comparison._approximations),

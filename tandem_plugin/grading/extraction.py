@@ -16,10 +16,14 @@ _SPACE = re.compile(r"\s*")
 _BARE = re.compile(r"[-+]?[\d.]|\\(?!boxed|fbox)[A-Za-z]|[A-Za-z](?![^\s$.,;:)])")
 """How the content of a box without braces begins: with no word of a sentence on boxes."""
 _BARE_CONTENT = re.compile(r"[^\s$]{1,4000}")
+_GAP = r"(?:[\s$,;.&]|\\[()\[\],;: ]|\\q?quad(?![A-Za-z]))*"
 _BETWEEN = re.compile(
-    r"(?:[\s$,;.&]|\\[()\[\],;: ]|\\q?quad(?![A-Za-z])|\band\b|\bor\b"
-    r"|\\text ?\{[\s,]*(?:and|or)[\s,]*\})*"
+    rf"{_GAP}(?:(?:,|(?:\\text ?\{{)?[A-Za-z() ,]{{0,24}}\b(?:and|or)\b ?\}}?){_GAP}"
+    rf"(?:[A-Za-z](?:_\w|_\{{\w{{1,9}}\}})? ?= ?)?)?"
 )
+"""What joins two boxes to one list: ``, y =``, or a few words that end in ``and`` or ``or``."""
+_ESCAPED_END = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]{1,4000})\\\}")
+"""A box without braces in it whose closing brace was escaped: it has no other meaning there."""
 _OPENED_BY = {")": "(", "]": "[", "}": "{"}
 _MAX_BETWEEN = 60
 _MAX_JOINED = 64
@@ -46,10 +50,12 @@ def extract_answer(response: str, window_chars: int = 1_000_000) -> Extraction:
     r"""The content of the last ``\boxed{...}`` or ``\fbox{...}`` of a response.
 
     - Braces nest; ``\{`` and ``\}`` are no braces. Of boxes in boxes the outermost counts.
-    - Boxes with nothing but ``and``, ``or`` and punctuation between them are one list.
+    - Boxes are one list that have only punctuation between them, or a few words that end in
+      ``and`` or ``or``, and the name of the next one's value.
     - ``\boxed 5`` holds what follows up to the next space or dollar, without final punctuation;
       before a word of a sentence, ``\boxed`` is no box, and neither is an empty one behind another.
-    - A box that opens after the last closed one and never closes is truncated: no answer.
+    - A box that opens after the last closed one and never closes is truncated: no answer; one
+      without braces in it may end in ``\}``.
     - Only the last ``window_chars`` characters are searched.
     """
     text = response if len(response) <= window_chars else response[-window_chars:]
@@ -57,9 +63,11 @@ def extract_answer(response: str, window_chars: int = 1_000_000) -> Extraction:
     if not places:
         return Extraction("no_box")
     boxes, truncated = _boxes(text, min(places))
-    full = [box for box in boxes if box.stop < 0 or _space_end(text, box.start) < box.stop]
     if truncated > (boxes[-1].began if boxes else -1):
-        return Extraction("truncated_box")
+        if (escaped := _ESCAPED_END.match(text, truncated)) is None:
+            return Extraction("truncated_box")
+        boxes.append(_Box(truncated, *escaped.span(1)))
+    full = [box for box in boxes if box.stop < 0 or _space_end(text, box.start) < box.stop]
     if not full:
         return Extraction("empty_box" if boxes else "no_box")
     return Extraction("box", _joined(text, full))

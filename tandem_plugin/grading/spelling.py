@@ -71,6 +71,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
         ("introductions", r"^ ?\\text ?\{ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? ?\} ?"
                           r"|^ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? (?=[^A-Za-z])", ""),
+        ("counted things", r"^ ?\\text ?\{ ?(-?\d[\d,]{0,99}(?:\.\d{1,99})?) ([A-Za-z]{2,20}"
+                           r"(?: [A-Za-z]{1,20}){0,4} ?)\} ?$", r"\1\\text{ \2}"),
         ("ascii powers", r"\*\*", "^"),
         ("underscores", r"\\_", "_"),
         ("dots", rf"\\(?:dots[bcmio]?|cdots){_END}|\.\.\.", r"\\ldots "),

@@ -97,6 +97,7 @@ def test_what_cannot_be_graded_is_an_error_on_record(
         ("5\n", "5"),
         (["3", r"\sqrt{2}"], "2^{1/2}"),
         (0.25, r"\frac14"),
+        (r"\boxed{1} papers and \boxed{2} bins", "2, 1"),
     ],
 )
 def test_golds_come_in_many_forms(grader: Grader, gold: object, response: str):

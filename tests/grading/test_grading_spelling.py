@@ -59,6 +59,7 @@ EXAMPLES = {
     "times ten": ("A x 10^{7}", r"A\times 10^7"),
     "moduli": (r"x\equiv A\pmod 7", r"x\equiv A\pmod{7}"),
     "introductions": (r"\text{The answer is }A", "A"),
+    "counted things": (r"\text{A ways}", r"A\text{ ways}"),
     "ascii powers": ("x**A+B", "x^{A}+B"),
     "underscores": (r"x\_1+A", "x_1+A"),
     "dots": (r"A,B,\dots", r"A,B,\ldots"),

@@ -47,6 +47,9 @@ _RELATIONS = {
 }  # fmt: skip
 
 
+_TRANSPOSED = sympy.Symbol("T", real=True)
+
+
 def expression(node: Node) -> Any:
     """The SymPy expression that a tree is.
 
@@ -91,6 +94,8 @@ def _folded(operation: Callable[[Any, Any], Any], flat: Callable[..., Any]) -> C
 
 def _power(base: Any, exponent: Any) -> Any:
     if isinstance(base, sympy.MatrixBase):
+        if exponent == _TRANSPOSED:
+            return base.T
         if not (exponent.is_Integer and abs(exponent) <= _MAX_MATRIX):
             raise UnknownError("pow")
     elif base.is_number and exponent.is_Rational:
@@ -165,7 +170,7 @@ def solutions(node: Node) -> tuple[Any | None, Any]:
 
     Raises :class:`UnknownError`.
     """
-    if node.kind == "solved":
+    if node.kind in ("solved", "member"):
         return expression(node.parts[0]), set_of(node.parts[1])
     if node.kind == "named" and node.parts[0].kind == "sym":
         return expression(node.parts[0]), solutions(node.parts[1])[1]
