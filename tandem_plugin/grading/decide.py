@@ -7,44 +7,16 @@ computer algebra (``proof``) about what they leave open. Nothing is equal that w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from fractions import Fraction
-from typing import NamedTuple, TypeAlias
 
 from tandem_plugin.grading.answers import UnreadableError, read, words_of
-from tandem_plugin.grading.kinds import TURNED, is_name
+from tandem_plugin.grading.comparison import Comparison, Decision, Open, Proof
 from tandem_plugin.grading.spelling import same_text
-from tandem_plugin.grading.tree import (
-    SCALARS,
-    SETS,
-    Node,
-    UndefinedError,
-    exact,
-    measured_place,
-    names_of,
-    num,
-)  # fmt: skip
+from tandem_plugin.grading.tree import Node, UndefinedError
 
-__all__ = ["AS_WRITTEN", "TOLERANCE", "Decision", "Proof", "decide", "rounds_to", "shows"]
+__all__ = ["AS_WRITTEN", "decide"]
 
-TOLERANCE = Fraction(1, 10_000)
-"""Relative, against a measured gold: that of Qwen2.5-Math's evaluation (``numeric_equal``)."""
 AS_WRITTEN = ("text", "same", "choice", "words")
 """The rules of an answer that is the gold as it is written."""
-
-
-class Decision(NamedTuple):
-    """Whether the answer is equal, and the rule that says so."""
-
-    is_equal: bool
-    rule: str
-
-
-Proof: TypeAlias = Callable[[Node, Node], Decision]
-"""Computer algebra's word on two trees: values, equations, or sets."""
-_Open: TypeAlias = Decision | None
-"""None where only computer algebra could tell, and none is at hand."""
-
 _CHOICE = re.compile(r"(?P<mark>\\text ?\{|\()?[ (]*(?P<letter>[A-Ja-j])(?P<stop>[ ).:}]*)")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _CAPITALS = re.compile(r"[A-Z]{3,26}")
@@ -52,7 +24,7 @@ _CAPITALS = re.compile(r"[A-Z]{3,26}")
 _DECIMAL_COMMA = re.compile(r"([^\d,(\[{]*)(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(\d+)([^\d,]*)")
 
 
-def decide(gold: str, answer: str, proof: Proof | None = None, lenient: bool = False) -> _Open:
+def decide(gold: str, answer: str, proof: Proof | None = None, lenient: bool = False) -> Open:
     """Compare two spelled texts; None where only computer algebra could tell and none is given.
 
     lenient: let computer algebra solve what the answer left unsolved.
@@ -68,7 +40,7 @@ def decide(gold: str, answer: str, proof: Proof | None = None, lenient: bool = F
         rule = "unread_answer"
         given = read(answer)
         rule = "too_deep"
-        decision = _Comparison(proof).of(wanted, given)
+        decision = Comparison(proof).of(wanted, given)
     except (UnreadableError, RecursionError):
         return Decision(False, rule)
     except UndefinedError:
@@ -80,23 +52,6 @@ def decide(gold: str, answer: str, proof: Proof | None = None, lenient: bool = F
     return decision
 
 
-def rounds_to(value: Fraction, gold: Fraction, gold_place: int, place: int | None = None) -> bool:
-    """Whether one of a measured gold and a value is the other, rounded, within the tolerance.
-
-    places: those of the last decimal digits; None for a value that was not measured.
-    """
-    gap = abs(value - gold)
-    last = gold_place if place is None else max(place, gold_place)
-    return gap <= TOLERANCE * max(abs(gold), abs(value)) and gap <= Fraction(10) ** last / 2
-
-
-def shows(digits: Fraction, value: Fraction, place: int) -> bool:
-    """Whether a decimal is a value rounded or cut off at the decimal's last digit."""
-    unit = Fraction(10) ** place
-    is_cut_off = place < 0 and 0 <= (value - digits) * (1 if value > 0 else -1) < unit
-    return is_cut_off or abs(value - digits) <= unit / 2 * (1 if place < 0 else Fraction(9, 10))
-
-
 def _with_point(text: str, other: str) -> str:
     """A decimal comma as a point, where the other text has a point and no comma."""
     match = _DECIMAL_COMMA.fullmatch(text)
@@ -105,7 +60,7 @@ def _with_point(text: str, other: str) -> str:
     return f"{match[1]}{match[2]}.{match[3]}{match[4]}"
 
 
-def _choice(gold: str, answer: str) -> _Open:
+def _choice(gold: str, answer: str) -> Open:
     """One letter from A to J, in brackets or not; a small one only where there are brackets."""
     wanted, given = _CHOICE.fullmatch(gold), _CHOICE.fullmatch(answer)
     if wanted is None or given is None or not wanted["letter"].isupper():
@@ -115,7 +70,7 @@ def _choice(gold: str, answer: str) -> _Open:
     return Decision(wanted["letter"] == letter, "choice")
 
 
-def _words(gold: str, answer: str) -> _Open:
+def _words(gold: str, answer: str) -> Open:
     """Words are equal without regard to case and space; a name in capitals only to itself."""
     if _CAPITALS.fullmatch(gold) and _CAPITALS.fullmatch(answer):
         return Decision(gold == answer, "words")
@@ -129,310 +84,3 @@ def _words(gold: str, answer: str) -> _Open:
         spoken = [re.sub(r"\\(?:text|mathrm)|[{} ]", "", text) for text in (gold, answer)]
         is_same = True
     return Decision(True, "words") if is_same and spoken[0] == spoken[1] else None
-
-
-def _all(decisions: Iterable[_Open], rule: str) -> _Open:
-    """Equal where all are; unequal where one is; else open."""
-    found = list(decisions)
-    refused = next((one for one in found if one is not None and not one.is_equal), None)
-    return refused or (None if None in found else Decision(True, rule))
-
-
-class _Comparison:
-    """Two trees by kinds, as ``_RULES`` says, and then by values."""
-
-    def __init__(self, proof: Proof | None) -> None:
-        self._proof = proof
-
-    def of(self, gold: Node, answer: Node) -> _Open:
-        kinds = {gold.kind, answer.kind}
-        if kinds <= SCALARS and kinds != {"matrix"}:
-            return self._values(gold, answer)
-        if gold == answer:
-            return Decision(True, "same")
-        rule = next(rule for some, rule in _RULES if not some or kinds & some)
-        return rule(self, gold, answer)
-
-    def _proven(self, gold: Node, answer: Node) -> _Open:
-        return self._proof(gold, answer) if self._proof is not None else None
-
-    def _pairs(self, gold: Iterable[Node], answer: Iterable[Node], rule: str) -> _Open:
-        return _all((self.of(*pair) for pair in zip(gold, answer, strict=True)), rule)
-
-    def _values(self, gold: Node, answer: Node) -> _Open:
-        """Rational numbers exactly; what is measured by its digits."""
-        wanted, given = exact(gold), exact(answer)
-        if gold == answer:
-            return Decision(True, "same")
-        if wanted is None or given is None:
-            return self._proven(gold, answer)
-        if wanted == given:
-            return Decision(True, "number")
-        place, its_place = measured_place(gold), measured_place(answer)
-        is_whole = wanted.denominator == given.denominator == 1 and its_place is None
-        if not is_whole and place is not None and rounds_to(given, wanted, place, its_place):
-            return Decision(True, "tolerance")
-        return Decision(False, "number")
-
-    def _approximations(self, gold: Node, answer: Node) -> _Open:
-        r"""``\frac13\approx0.333`` is a third, where what follows is that rounded."""
-        if gold.kind == "approx":
-            found = [self.of(part, answer) for part in gold.parts]
-            is_equal = any(one is not None and one.is_equal for one in found)
-            return None if None in found and not is_equal else Decision(is_equal, "approximation")
-        value, *rounded = answer.parts
-        return _all(
-            (self.of(gold, value), *(self._rounding(one, value) for one in rounded)),
-            "approximation",
-        )
-
-    def _rounding(self, shown: Node, value: Node) -> _Open:
-        """Whether a decimal is a value rounded or cut off at the decimal's last digit."""
-        digits, known = (exact(_unwrapped(node)) for node in (shown, value))
-        if digits is not None and known is None:
-            return self._proven(Node("rounded", (shown,)), value)
-        is_shown = digits is not None and shows(digits, known, measured_place(shown) or 0)  # type: ignore[arg-type]
-        return Decision(is_shown, "approximation")
-
-    def _names(self, gold: Node, answer: Node) -> _Open:
-        """``x = 5`` is 5 where the other side has no name; ``4 = 5`` and ``2x = 10`` are no 5.
-
-        Of a chain every value must equal the gold. An equation that names a sum or a product may
-        be a curve: as a gold it is no value.
-        """
-        if "relation" in (gold.kind, answer.kind):
-            return self._relations(_as_relation(gold), _as_relation(answer))
-        if gold.kind != "named":
-            if gold.kind in _CONDITIONS:
-                return Decision(False, "kind")
-            return _all((self.of(gold, value) for value in answer.parts[1:]), "equation")
-        name, value = gold.parts[:2]
-        if answer.kind == "named":
-            answer = _in_order_of(name, answer)
-            if name == answer.parts[0] or _are_same_function(name, answer.parts[0]):
-                return _all((self.of(value, one) for one in answer.parts[1:]), "equation")
-            return self._relations(_as_relation(gold), _as_relation(answer))
-        may_be_curve = all(side.kind == "mul" and is_name(side) for side in gold.parts[:2])
-        if may_be_curve or not is_name(name, strictly=True):
-            return Decision(False, "equation")
-        if answer.kind in _CONDITIONS and _set_of(answer)[0] not in (None, name):
-            return Decision(False, "variable")
-        return self.of(value, answer)
-
-    def _relations(self, gold: Node, answer: Node) -> _Open:
-        """Side by side, turned around, or up to a factor; an unsolved one is no solution."""
-        if gold.kind != answer.kind:
-            if (
-                gold.kind == "relation"
-                and set(gold.parts[1]) <= _ORDERS
-                and (answer.kind in _CONDITIONS or _interval(answer).kind in SETS)
-            ):  # the response has solved what the gold leaves unsolved
-                return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
-            is_chain = answer.kind == "relation" and set(answer.parts[1]) == {"="}
-            if is_chain and gold.kind in SCALARS and not any(map(names_of, answer.parts[0])):
-                # 2 + 3 = 5 is 5: a true chain without a name
-                return _all((self.of(gold, side) for side in answer.parts[0]), "equation")
-            return Decision(False, "relation")
-        (sides, signs), (others, its_signs) = gold.parts, answer.parts
-        turned = tuple(TURNED[sign] for sign in reversed(its_signs))
-        for way, way_signs in ((others, its_signs), (others[::-1], turned)):
-            if tuple(way_signs) == tuple(signs):
-                decision = self._pairs(sides, way, "relation")
-                if decision is None or decision.is_equal:
-                    return decision
-        is_one = len(signs) == len(its_signs) == 1 and signs[0] in (its_signs[0], turned[0])
-        if not is_one or any(side.kind not in SCALARS for side in (*sides, *others)):
-            return Decision(False, "relation")
-        return self._proven(gold, answer)
-
-    def _memberships(self, gold: Node, answer: Node) -> _Open:
-        r"""``x > 1``, ``x \in (1,\infty)`` and ``\{x : x > 1\}`` are the set; of one variable."""
-        (name, wanted), (other, given) = _set_of(gold), _set_of(answer)
-        if name is not None and other is not None and name != other:
-            return Decision(False, "variable")
-        if {wanted.kind, given.kind} == {"set", "list"}:  # x is one of 1 and 2
-            return self._unordered(wanted, given)
-        wanted, given = _interval(wanted), _interval(given)
-        if not {wanted.kind, given.kind} <= SETS:
-            return Decision(False, "kind")
-        return self.of(wanted, given)
-
-    def _percent(self, gold: Node, answer: Node) -> _Open:
-        """A percentage is its number over 100; its sign may be missing, from 1 percent on."""
-        wanted, given = (n.parts[0] if n.kind == "percent" else n for n in (gold, answer))
-        if not {wanted.kind, given.kind} <= SCALARS:
-            return Decision(False, "kind")
-        value = exact(wanted)
-        if gold.kind == "percent" or value is None or abs(value) >= 1:
-            decision = self._values(wanted, given)
-            if decision is None or decision.is_equal or gold.kind == answer.kind:
-                return decision
-        if gold.kind == "percent":
-            return self._values(wanted, Node("mul", (num(100), given)))
-        return self._values(gold, Node("div", (given, num(100))))
-
-    def _quantities(self, gold: Node, answer: Node) -> _Open:
-        """Two units must be the same; one that is missing is not missed. Nothing is converted."""
-        if gold.kind == answer.kind and gold.parts[1] != answer.parts[1]:
-            return Decision(False, "unit")
-        wanted, given = _unwrapped(gold), _unwrapped(answer)
-        if not {wanted.kind, given.kind} <= SCALARS:
-            return Decision(False, "kind")
-        return self._values(wanted, given)
-
-    def _ratios(self, gold: Node, answer: Node) -> _Open:
-        """Times and ratios as they are written; rational ratios in proportion."""
-        kinds = {gold.kind, answer.kind}
-        if not kinds <= {"time", "ratio"}:
-            return Decision(False, "kind")
-        if kinds == {"time"}:  # one may leave out the half of the day
-            halves = {gold.parts[2], answer.parts[2]} - {""}
-            return Decision(gold.parts[:2] == answer.parts[:2] and len(halves) < 2, "time")
-        wanted, given = (
-            n.parts if n.kind == "time" else tuple(map(exact, n.parts)) for n in (gold, answer)
-        )
-        if len(kinds) == 2:  # an hour with its half of the day is no ratio
-            return Decision((*wanted, "")[:3] == (*given, "")[:3], "ratio")
-        if len(wanted) != len(given):
-            return Decision(False, "count")
-        if None in (*wanted, *given) or not wanted[0] or not given[0]:
-            return self._pairs(gold.parts, answer.parts, "ratio")
-        same = all(w * given[0] == g * wanted[0] for w, g in zip(wanted, given, strict=True))
-        return Decision(same, "ratio")
-
-    def _based(self, gold: Node, answer: Node) -> _Open:
-        """The digits and the base; a gold's base may be missing in the answer."""
-        based, other = (gold, answer) if gold.kind == "based" else (answer, gold)
-        value = exact(other) if other.kind in SCALARS else None
-        is_bare = based is gold and str(value) == gold.parts[0]
-        return Decision(is_bare or value == int(*based.parts), "base")
-
-    def _collections(self, gold: Node, answer: Node) -> _Open:
-        """Sets and bare lists in any order, all else in order, sets of numbers by their algebra."""
-        kinds = {gold.kind, answer.kind}
-        if kinds <= {"set", "list"}:
-            return self._unordered(gold, answer)
-        if kinds <= _ORDERED:
-            return self._ordered(gold, answer)
-        if kinds <= SETS | {"tuple"} and not ("set" in kinds and kinds & {"tuple", "interval"}):
-            return self._sets(_interval(gold), _interval(answer))
-        if "set" in kinds and kinds & SCALARS:
-            sides = [node.parts if node.kind == "set" else (node,) for node in (gold, answer)]
-            if len(sides[0]) == len(sides[1]):
-                return self.of(sides[0][0], sides[1][0])
-        return Decision(False, "kind")
-
-    def _ordered(self, gold: Node, answer: Node) -> _Open:
-        """Part by part; the brackets of an interval must agree, a bare list has none."""
-        (wanted, brackets), (given, others) = (
-            _flat(node, gold.kind == answer.kind) for node in (gold, answer)
-        )
-        has_ends = gold.kind != answer.kind and "list" in (gold.kind, answer.kind)
-        if (brackets != others and gold.kind != "matrix" != answer.kind) or (
-            has_ends and "infinity" in f"{gold}{answer}"
-        ):
-            return Decision(False, "kind")
-        if len(wanted) != len(given) or brackets != others:
-            return Decision(False, "count")
-        return self._pairs(wanted, given, "parts")
-
-    def _unordered(self, gold: Node, answer: Node) -> _Open:
-        wanted, left = list(gold.parts), list(answer.parts)
-        are_points = all(part.kind == "tuple" for part in (*wanted, *left))
-        if are_points or "set" in (gold.kind, answer.kind):  # what is there twice is there once
-            wanted, left = list(dict.fromkeys(wanted)), list(dict.fromkeys(left))
-        if len(wanted) != len(left):
-            return Decision(False, "count")
-        if gold.kind == answer.kind == "list" and wanted[0].kind in ("named", "solved"):
-            return self._pairs(wanted, left, "parts")
-        is_open = False
-        for part in wanted:
-            found = [self.of(part, other) for other in left]
-            match = next((i for i, one in enumerate(found) if one and one.is_equal), None)
-            if match is not None:
-                del left[match]
-            elif None not in found:
-                return Decision(False, "parts")
-            is_open |= match is None
-        return None if is_open else Decision(True, "parts")
-
-    def _sets(self, gold: Node, answer: Node) -> _Open:
-        """Unions of as many pieces piece by piece; else by the algebra of sets."""
-        wanted, given = _pieces(gold), _pieces(answer)
-        if len(wanted) == len(given) > 1:
-            decision = self._unordered(Node("list", wanted), Node("list", given))
-            if decision is not None and decision.is_equal:
-                return decision
-        return self._proven(gold, answer)
-
-
-_CONDITIONS = frozenset(("solved", "member", "builder"))
-_ORDERS = frozenset(("<", ">", "\\le", "\\ge", "\\ne"))
-_ORDERED = frozenset(("tuple", "interval", "list", "matrix"))
-_RULES: tuple[tuple[frozenset[str], Callable[[_Comparison, Node, Node], _Open]], ...] = (
-    (frozenset(("approx",)), _Comparison._approximations),
-    (frozenset(("named",)), _Comparison._names),
-    (frozenset(("relation",)), _Comparison._relations),
-    (_CONDITIONS, _Comparison._memberships),
-    (frozenset(("percent",)), _Comparison._percent),
-    (frozenset(("quantity",)), _Comparison._quantities),
-    (frozenset(("time", "ratio")), _Comparison._ratios),
-    (frozenset(("based",)), _Comparison._based),
-    (frozenset(), _Comparison._collections),
-)
-"""The first row that has the kind of either side decides; the last has every kind."""
-
-
-def _unwrapped(node: Node) -> Node:
-    return _unwrapped(node.parts[0]) if node.kind in ("quantity", "percent") else node
-
-
-def _in_order_of(names: Node, answer: Node) -> Node:
-    """``y = 2, x = 1`` as ``x = 1, y = 2`` where the gold has that order."""
-    own, value = answer.parts[:2]
-    if not own.kind == names.kind == value.kind == "tuple" or set(own.parts) != set(names.parts):
-        return answer
-    values = dict(zip(own.parts, value.parts, strict=True))
-    return Node("named", (names, Node("tuple", tuple(values[name] for name in names.parts))))
-
-
-def _are_same_function(first: Node, second: Node) -> bool:
-    """``y = ...`` and ``f(x) = ...`` name the same thing."""
-    return {first.kind, second.kind} == {"apply", "sym"} and Node("sym", ("y",)) in (first, second)
-
-
-def _as_relation(node: Node) -> Node:
-    return Node("relation", (node.parts[:2], ("=",))) if node.kind == "named" else node
-
-
-def _set_of(node: Node) -> tuple[Node | None, Node]:
-    """The variable that a condition is about, where that matters, and the set that it describes."""
-    if node.kind not in _CONDITIONS:
-        return None, node
-    name, inner = node.parts
-    if node.kind != "builder":
-        return name, inner
-    is_solved = inner.kind == "solved" and inner.parts[0] == name
-    return (None, inner.parts[1]) if is_solved else (name, inner)
-
-
-def _interval(node: Node) -> Node:
-    is_pair = node.kind == "tuple" and len(node.parts) == 2
-    return Node("interval", (*node.parts, "(", ")")) if is_pair else node
-
-
-def _flat(node: Node, keeps_shape: bool) -> tuple[tuple[Node, ...], str]:
-    """Parts in order, and the brackets or the shape that the other side must have."""
-    if node.kind == "interval":
-        return node.parts[:2], "".join(node.parts[2:])
-    if node.kind != "matrix":
-        return node.parts, "()"
-    shape = f"{len(node.parts)} x {len(node.parts[0])}"
-    is_vector = not keeps_shape and shape.startswith("1 ") | shape.endswith(" 1")
-    return tuple(entry for row in node.parts for entry in row), "()" if is_vector else shape
-
-
-def _pieces(node: Node) -> tuple[Node, ...]:
-    if node.kind != "cup":
-        return (_interval(node),)
-    return tuple(piece for part in node.parts for piece in _pieces(part))

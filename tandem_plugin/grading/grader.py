@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
+from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.copying import is_copied
-from tandem_plugin.grading.decide import AS_WRITTEN, Decision, decide
+from tandem_plugin.grading.decide import AS_WRITTEN, decide
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.golds import read_golds
 from tandem_plugin.grading.grade import Grade

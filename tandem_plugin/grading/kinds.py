@@ -56,36 +56,28 @@ def _equation(sides: list[Node], signs: list[str]) -> Node:
 
 
 def _solved(sides: list[Node], signs: list[str]) -> Node | None:
-    """The interval of a variable, or of its negative, that stands alone between constant bounds."""
-    is_variable = [_bare(side).kind in _VARIABLES for side in sides]
-    if is_variable in ([False, True], [False, True, False]) and signs[0] in (">", "\\ge", "\\ne"):
-        sides, signs = sides[::-1], [TURNED[sign] for sign in reversed(signs)]
-    elif is_variable == [False, True]:
-        sides, signs = sides[::-1], [TURNED[signs[0]]]
-    place = next((n for n, side in enumerate(sides) if _bare(side).kind in _VARIABLES), 0)
-    if is_variable.count(True) != 1 or place == 2 or any(
-        names_of(side) for n, side in enumerate(sides) if n != place
-    ):  # fmt: skip
+    """The values of a variable, or of its negative, that stands alone between constant bounds."""
+    places = [n for n, side in enumerate(sides) if _bare(side).kind in _VARIABLES]
+    if len(places) != 1 or any(names_of(side) for n, side in enumerate(sides) if n != places[0]):
         return None
-    if sides[place].kind == "neg":  # -x > -1
-        sides = [
-            _bare(side) if n == place else Node("neg", (side,)) for n, side in enumerate(sides)
-        ]
-        signs = [TURNED[sign] for sign in signs]
-        if place == 1:
-            sides, signs = sides[::-1], [TURNED[sign] for sign in reversed(signs)]
-    name, low, high, brackets = sides[place], Node("neg", (INFINITY,)), INFINITY, "()"
-    if signs == ["\\ne"]:
-        return Node("solved", (name, Node("minus", (Node("reals"), Node("set", (sides[1],))))))
-    bounds = [side for n, side in enumerate(sides) if n != place]
-    for n, (sign, bound) in enumerate(zip(signs, bounds, strict=True)):
-        if (sign in ("<", "\\le")) is (place == 0 or n == 1):
-            high, brackets = bound, brackets[0] + ("]" if "e" in sign else ")")
-        else:
-            low, brackets = bound, ("[" if "e" in sign else "(") + brackets[1]
-    if place and not set(signs) <= {"<", "\\le"}:
-        return None
-    return Node("solved", (name, Node("interval", (low, high, *brackets))))
+    (place,) = places
+    name, ends = _bare(sides[place]), {"<": (INFINITY, ")"), ">": (Node("neg", (INFINITY,)), "(")}
+    bounded = set()
+    for n, sign in enumerate(signs):
+        bound = sides[n + (n == place)]
+        if (n + 1 == place) is not (sides[place].kind == "neg"):
+            sign = TURNED[sign]  # now as if the name stood on the left, without a minus
+        if sides[place].kind == "neg":  # -x > -1
+            bound = Node("neg", (bound,))
+        if sign == "\\ne" and len(signs) == 1:
+            return Node("solved", (name, Node("minus", (Node("reals"), Node("set", (bound,))))))
+        way = {"\\le": "<", "\\ge": ">"}.get(sign, sign)
+        if place not in (n, n + 1) or way not in ends or way in bounded:
+            return None
+        bounded.add(way)
+        ends[way] = (bound, ends[way][1] if way == sign else {"<": "]", ">": "["}[way])
+    (high, closing), (low, opening) = ends["<"], ends[">"]
+    return Node("solved", (name, Node("interval", (low, high, opening, closing))))
 
 
 def _bare(side: Node) -> Node:

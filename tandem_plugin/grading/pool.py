@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
+import queue
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -15,18 +16,14 @@ import time
 import weakref
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from tandem_plugin.errors import GradingError
-from tandem_plugin.grading.decide import Decision
+from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.limits import GradingLimits
-from tandem_plugin.grading.symbolic.channel import ChannelClosedError, receive, send
+from tandem_plugin.grading.symbolic.nursery import READY
 
 __all__ = ["Reply", "WorkerPool", "check_installed"]
-
-Status: TypeAlias = Literal[
-    "decided", "time_limit", "memory_limit", "recursion_limit", "worker_died", "error", "sealed"
-]
 
 _START_SECONDS = 120.0
 _ATTEMPTS = 3
@@ -34,35 +31,29 @@ _PATIENCE = 6
 """A busy machine gives a worker its CPU seconds late: it is killed after so many times as long."""
 _BOOT = (
     "from tandem_plugin.grading.symbolic.nursery import main; "
-    "main({descriptor}, {caller}, {memory_mb}, {seconds})"
+    "main({descriptor}, {caller}, {limits.memory_mb}, {limits.seconds})"
 )
+_MESSAGES = {
+    "time_limit": "No decision within {limits.seconds:g} s.",
+    "memory_limit": "It needs more than {limits.memory_mb} MiB.",
+    "recursion_limit": "It nests too deep to be compared.",
+    "worker_died": "The worker died of signal {signal}.",
+}
+"""What is said where the worker says nothing itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What came of one question."""
 
-    status: Status
-    decisions: tuple[Decision, ...] = ()
+    status: str
+    """``decided``, ``time_limit``, ``memory_limit``, ``recursion_limit``, ``worker_died``,
+    ``error`` or ``sealed``."""
+    decisions: tuple[Decision, ...]
     """One for each gold up to the first equal one; of status ``decided`` only."""
-    message: str | None = None
-    waited: float = 0.0
+    message: str | None
+    waited: float
     """Seconds until a worker was free and ready."""
-
-
-@dataclass(slots=True)
-class _Worker:
-    """A worker's end of the line, and the nursery that can end the worker."""
-
-    number: int
-    end: socket.socket
-    nursery: _Nursery
-    is_ready: bool = False
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether an idle worker, which says nothing unasked, has closed its end."""
-        return bool(select.select([self.end], [], [], 0)[0])
 
 
 def check_installed() -> None:
@@ -87,10 +78,11 @@ class WorkerPool:
         _pools.add(self)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._free = threading.Semaphore(self._limits.worker_count)
         self._lock = threading.RLock()
-        self._idle: list[_Worker] = []
+        self._places: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        """An idle worker, or None where one may be started."""
+        for _ in range(self._limits.worker_count):
+            self._places.put(None)
         self._nursery: _Nursery | None = None
         self._deaths: Counter[str] = Counter()
 
@@ -102,17 +94,18 @@ class WorkerPool:
     @property
     def process_ids(self) -> tuple[int, ...]:
         """The process that workers are forked from, where it runs."""
-        return (self._nursery.pid,) if self._nursery is not None else ()
+        return (self._nursery.process.pid,) if self._nursery is not None else ()
 
-    def start(self) -> None:
+    def start(self) -> _Nursery:
         """Start the process that workers are forked from, which takes seconds, ahead of need.
 
         Raises :class:`GradingError`.
         """
         with self._lock:
-            if self._nursery is None or not self._nursery.is_alive:
-                self._close_nursery()
+            if self._nursery is None or self._nursery.process.poll() is not None:
+                self._end(self._nursery)
                 self._nursery = _Nursery(self._limits)
+            return self._nursery
 
     def ask(self, golds: tuple[str, ...], answer: str, lenient: bool = False) -> Reply:
         """Decide whether a spelled answer equals one of the spelled golds.
@@ -121,114 +114,116 @@ class WorkerPool:
         Raises :class:`GradingError` where no worker can be had.
         """
         asked = time.monotonic()
-        with self._free:
-            worker = self._ready_worker()
-            began = time.monotonic()
-            answered: dict[str, Any] | None = None
-            try:
-                answered = self._exchange(
-                    worker, {"golds": golds, "answer": answer, "lenient": lenient}
-                )
-            finally:
-                ended_by = self._put_back(worker, answered)
-        reply = self._reply(answered, ended_by)
-        return Reply(reply.status, reply.decisions, reply.message, began - asked)
+        worker, kept = self._places.get(), None
+        try:
+            if worker is None or worker.is_gone:
+                worker = self._new_worker()
+            waited = time.monotonic() - asked
+            said = worker.ask(
+                {"golds": golds, "answer": answer, "lenient": lenient},
+                _PATIENCE * self._limits.seconds,
+            )
+            kept = None if said.get("is_last", True) else worker
+        finally:
+            if kept is None and worker is not None:
+                worker.end()
+            self._places.put(kept)
+        return self._reply(said, waited)
 
     def close(self) -> None:
         """End all processes. A later question starts them again."""
+        places = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                places.append(self._places.get_nowait())
+        for worker in places:
+            if worker is not None:
+                worker.end()
+            self._places.put(None)
         with self._lock:
-            while self._idle:
-                self._idle.pop().end.close()
-            self._close_nursery()
+            self._end(self._nursery)
 
-    def _close_nursery(self) -> None:
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
-
-    def _exchange(self, worker: _Worker, question: dict[str, Any]) -> dict[str, Any] | None:
-        deadline = time.monotonic() + _PATIENCE * self._limits.seconds
-        try:
-            send(worker.end, question)
-            return receive(worker.end, deadline)
-        except TimeoutError:
-            return {"status": "late"}
-        except (ChannelClosedError, ValueError):
-            return None
-
-    def _reply(self, answered: dict[str, Any] | None, ended_by: int | None) -> Reply:
-        status = "died" if answered is None else answered.get("status")
-        message = None if answered is None else answered.get("message")
-        if status == "late" or (status == "died" and ended_by == signal.SIGPROF):
-            return self._lost("time_limit", f"No decision within {self._limits.seconds:g} s.")
-        if status == "memory":
-            return self._lost("memory_limit", f"It needs more than {self._limits.memory_mb} MiB.")
-        if status == "recursion":
-            return self._lost("recursion_limit", "It nests too deep to be compared.")
-        if status == "error":
-            return self._lost("error", message)
-        if status == "sealed":
-            return self._lost("sealed", message)
-        if answered is None or status != "decided":
-            return self._lost("worker_died", f"The worker died of signal {ended_by}.")
-        decisions = tuple(Decision(bool(equal), str(rule)) for equal, rule in answered["decisions"])
-        return Reply("decided", decisions)
-
-    def _lost(self, status: Status, message: str | None) -> Reply:
+    def _reply(self, said: dict[str, Any], waited: float) -> Reply:
+        status = str(said.get("status", "worker_died"))
+        if status == "decided":
+            decisions = (Decision(bool(equal), str(rule)) for equal, rule in said["decisions"])
+            return Reply(status, tuple(decisions), None, waited)
         with self._lock:
             self._deaths[status] += 1
-        return Reply(status, message=message)
+        usual = _MESSAGES.get(status, "").format(limits=self._limits, signal=said.get("signal"))
+        return Reply(status, (), said.get("message", usual), waited)
 
-    def _ready_worker(self) -> _Worker:
+    def _new_worker(self) -> _Worker:
         for _ in range(_ATTEMPTS):
-            worker = self._take()
-            if worker.is_ready:
+            nursery = self.start()
+            worker = nursery.fork()
+            if worker.has_greeted():
                 return worker
-            try:
-                receive(worker.end, time.monotonic() + _START_SECONDS)
-            except (TimeoutError, ChannelClosedError):
-                worker.end.close()
-                with self._lock:
-                    self._deaths["nursery"] += 1
-                    if self._nursery is worker.nursery:
-                        self._close_nursery()
-            else:
-                worker.is_ready = True
-                return worker
+            worker.end()
+            with self._lock:
+                self._deaths["nursery"] += 1
+                self._end(nursery)
         raise GradingError(
             f"The process that grading workers are forked from died {_ATTEMPTS} times in a row: "
             "is the machine out of memory?"
         )
 
-    def _take(self) -> _Worker:
-        """An idle worker, or one that has been ordered: no process is waited for."""
-        with self._lock:
-            while self._idle:
-                worker = self._idle.pop()
-                if not worker.is_gone:
-                    return worker
-                worker.end.close()
-            self.start()
-            assert self._nursery is not None
-            return self._nursery.fork()
-
-    def _put_back(self, worker: _Worker, answered: dict[str, Any] | None) -> int | None:
-        """Keep the worker, or end it; says by which signal a worker ended by itself."""
-        with self._lock:
-            if answered is not None and answered.get("is_last") is False:
-                self._idle.append(worker)
-                return None
-            worker.end.close()
-            return worker.nursery.end(worker.number, says_how=answered is None)
+    def _end(self, nursery: _Nursery | None) -> None:
+        if nursery is not None and nursery is self._nursery:
+            nursery.close()
+            self._nursery = None
 
     def _forget(self) -> None:
         """In a forked child: the processes belong to the parent."""
-        with contextlib.suppress(OSError):
-            for worker in self._idle:
-                worker.end.close()
-            if self._nursery is not None:
-                self._nursery.forget()
+        for worker in self._places.queue:
+            if worker is not None:
+                worker.forget()
+        if self._nursery is not None:
+            self._nursery.forget()
         self._reset()
+
+
+class _Worker:
+    """A worker, at the other end of a socket. It ends when that is shut down."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._lines = end.makefile("rb")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether an idle worker, which says nothing unasked, was heard of."""
+        return bool(select.select([self._end], [], [], 0)[0])
+
+    def has_greeted(self) -> bool:
+        """Wait for a new worker to say that it is ready."""
+        self._end.settimeout(_START_SECONDS)
+        with contextlib.suppress(OSError):
+            return self._lines.readline() == b"{}\n"
+        return False
+
+    def ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The worker's reply; what became of the worker where there is none."""
+        self._end.settimeout(seconds)
+        try:
+            self._end.sendall(json.dumps(question).encode() + b"\n")
+            said = json.loads(self._lines.readline())
+        except TimeoutError:
+            return {"status": "time_limit"}
+        except (OSError, ValueError):  # the nursery died as well
+            return {"status": "worker_died"}
+        return said if isinstance(said, dict) else {}
+
+    def end(self) -> None:
+        """End the worker, whatever it is at."""
+        with contextlib.suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close this process's end alone."""
+        self._lines.close()
+        self._end.close()
 
 
 class _Nursery:
@@ -236,15 +231,9 @@ class _Nursery:
 
     def __init__(self, limits: GradingLimits) -> None:
         self._control, other = socket.socketpair()
-        self._count = 0
-        boot = _BOOT.format(
-            descriptor=other.fileno(),
-            caller=os.getpid(),
-            memory_mb=limits.memory_mb,
-            seconds=limits.seconds,
-        )
         with other:
-            self._process = subprocess.Popen(
+            boot = _BOOT.format(descriptor=other.fileno(), caller=os.getpid(), limits=limits)
+            self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-c", boot],
                 pass_fds=[other.fileno()],
                 env=_environment(),
@@ -252,66 +241,38 @@ class _Nursery:
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        self._control.settimeout(_START_SECONDS)
         try:
-            greeting = receive(self._control, time.monotonic() + _START_SECONDS)
-        except (TimeoutError, ChannelClosedError) as error:
+            said = self._control.recv(65_536)
+        except OSError:
+            said = b""
+        if said != READY:
             self.close()
             raise GradingError(
-                f"The process for grading workers did not start ({type(error).__name__}): run "
-                f"{sys.executable} -c 'import sympy' to see why."
-            ) from error
-        if "error" in greeting:
-            self.close()
-            raise GradingError(
-                f"The process for grading workers could not start:\n{greeting['error']}"
+                "The process for grading workers could not start: run "
+                f"{sys.executable} -c 'import sympy' to see why.\n{said.decode()}".strip()
             )
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
     def fork(self) -> _Worker:
-        """Order a worker. It greets when it is there; an end that closes instead says it is not."""
-        self._count += 1
+        """Order a worker, which greets when it is there; an end that closes says it is not."""
         ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(ChannelClosedError):
-            self._order({"fork": self._count}, [theirs.fileno()])
-        return _Worker(self._count, ours, self)
-
-    def end(self, number: int, says_how: bool) -> int | None:
-        """End a worker, whatever it does; says, where asked, which signal it had ended by."""
-        try:
-            self._order({"kill": number, "says_how": says_how}, [])
-            if not says_how:
-                return None
-            ended_by = receive(self._control, time.monotonic() + _START_SECONDS).get("signal")
-        except (TimeoutError, ChannelClosedError):
-            return None
-        return int(ended_by) if ended_by is not None else None
+        with theirs, contextlib.suppress(OSError):
+            socket.send_fds(self._control, [b"!"], [theirs.fileno()])
+        return _Worker(ours)
 
     def close(self) -> None:
+        """End the process, and with it all workers."""
         self._control.close()
         try:
-            self._process.wait(5)
+            self.process.wait(5)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
     def forget(self) -> None:
         """In a forked child: close what was inherited, leave the process alone."""
         self._control.close()
-        self._process.returncode = 0
-
-    def _order(self, order: dict[str, Any], descriptors: list[int]) -> None:
-        try:
-            socket.send_fds(self._control, [b"!"], descriptors)
-        except OSError as error:
-            raise ChannelClosedError(str(error)) from error
-        send(self._control, order)
+        self.process.returncode = 0
 
 
 def _environment() -> dict[str, str]:

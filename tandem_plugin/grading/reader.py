@@ -1,143 +1,47 @@
 r"""The strict reader: an answer or a gold as a typed tree, from LaTeX or ASCII.
 
-Recursive descent, from what binds least: lists, relations, operations on sets, ratios, quantities,
-sums, products, products without a sign (which bind tighter than ``/`` and ``\cdot``, as in
-Math-Verify's grammar), powers. What it does not know it refuses: it drops nothing and guesses no
-operator. Linear in the length of the text.
+What it does not know it refuses: it drops nothing and guesses no operator. Linear in the length of
+the text.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from fractions import Fraction
-from functools import cache
-
+from tandem_plugin.grading.expressions import (
+    COLON,
+    DEGREES,
+    JOINER,
+    SCALE,
+    TEMPERATURE,
+    Expressions,
+)
 from tandem_plugin.grading.kinds import UnreadableError, combined, related
-from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, measured_place, num
+from tandem_plugin.grading.tree import SCALARS, Node, measured_place, num
 from tandem_plugin.grading.units import unit_at
 
 __all__ = ["Reader"]
 
-_MAX_DIGITS = 1_000
-_MAX_EXPONENT = 1_000
 _MAX_PARTS = 64
-
-_GREEK_NAMES = (
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi "
-    "rho varrho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma "
-    "Upsilon Phi Psi Omega ell hbar aleph nabla partial imath jmath Re Im odot pi"
-)
-_GREEK = frozenset(_GREEK_NAMES.split())
-_FUNCTION_NAMES = (
-    "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc ln log "
-    "lg exp max min gcd lcm mod det floor ceil abs sqrt sgn"
-)
-_FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
-    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
-    "arctg": "arctan",
-}  # fmt: skip
-_ACCENTS = "vec bar hat dot ddot tilde overline underline widehat overrightarrow angle triangle"
-_INVERTIBLE = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
-_OF_SEVERAL = frozenset(("max", "min", "gcd", "lcm", "mod"))
-_BRACKETED = frozenset(("floor", "ceil", "abs", "det", "exp", "sgn"))
-_APPLIED = frozenset(("f", "g", "h", "F", "G", "H", "P"))
 _SETS = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus"}
-_NAMED_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_CLOSINGS = {"(": r"[)\]]", "[": r"[)\]]", "\\{": r"\\\}", "\\langle": r"\\rangle"}
-
-_JOINER = (
-    r",? ?\\text ?\{ ?,? ?(and|or) ?\}|,? ?(?<![A-Za-z])(and|or)(?![A-Za-z])|([,;])|(\\\\)(?!end)"
-)
 _SIGN = r"\\(?:le|ge|ne|approx|in)(?![A-Za-z])|(?<!:)[=<>]"
 _NAME = (
     r"(?:\\(?:text|mathrm) ?\{([^{}\\]{1,60})\} ?|([A-Za-z][A-Za-z ]{3,60}))(?==|\\approx)"
     r"|([A-Z] ?\([^()]{1,40}\)) ?(?==)"
 )
-_COLON = r":(?!=)|\\text ?\{ ?(?:to|:) ?\}"
-_TIMES = r"\\(?:cdot|times|ast)(?![A-Za-z])|\*"
-_OVER = r"\\div(?![A-Za-z])|/"
-_ADDED = r"[+-]|\\(?:pm|mp)(?![A-Za-z])"
-_SCALE = r"(?:\\text ?\{)? ?(thousand|million|billion|trillion)(?![A-Za-z]) ?\}?"
-_DEGREES = r"\^\{\\circ\}"
-_KELVIN = rf"{_DEGREES} ?(?:\\(?:text|mathrm) ?\{{ ?([CFK]) ?\}}|([CFK])(?![A-Za-z]))"
-_BUILDER = r"([A-Za-z])(?: ?\\in ?\\mathbb ?\{R\})? ?[|:]"
-_SUBSCRIPT = r"_ ?(?:\{([^{}]{1,24}(?:\{[^{}]{1,12}\}[^{}]{0,12})?)\}|([A-Za-z0-9]))"
-_ATOM_IN_BRACKETS = r"\( ?-?(?:\d+(?:\.\d+)?|\\?[A-Za-z]+)(?: ?, ?-?\w+)* ?\)"
-_GROUPED = r"[1-9]\d{0,2}(?:(?:\{,\}\d{3})+|(?: \d{3})+)(?!\d)"
-_NUMBER = rf"({_GROUPED}|\d+)(?:\.(\d+))?|\.(\d+)"
-_NUMBER_OUTSIDE = rf"({_GROUPED}|[1-9]\d{{0,2}}(?:,\d{{3}})+(?!\d)|\d+)(?:\.(\d+))?|\.(\d+)"
-_FLOAT = r"(\d*)(?:\.(\d+))?[eE]([+-]?\d{1,5})(?!\d)"
-_MIXED = r"(\d{1,99}) (\d{1,99}) ?/ ?(\d{1,99})(?![\d.])"
-_MIXED_FRAC = r"\\frac ?(?:\{ ?(\d{1,99}) ?\}|(\d)) ?(?:\{ ?(\d{1,99}) ?\}|(\d))"
-_REPEATING = (
-    r"(\d{0,99})\.(\d{0,99})\\(?:overline|bar|dot) ?\{ ?(\d{1,60}) ?\}",
-    r"(\d{0,99})\.(\d{0,99}?)(?:(\d)\3\3|(\d{2,12})\4)\d{0,12} ?\\ldots",
-)
-_D = r"(?:d|\\partial|\\mathrm ?\{ ?d ?\})"
-_DERIVATIVE = (
-    rf" ?\{{ ?{_D} ?(?:\^ ?\{{?\d\}}?)? ?[^{{}}()+=-]{{0,20}}(?:_ ?\{{\w+\}})? ?\}} ?"
-    rf"\{{ ?{_D} ?[A-Za-z\\]{{1,8}} ?(?:\^ ?\{{?\d\}}?)? ?\}}"
-)
-_DIFFERENTIAL = re.compile(
-    r"(?<![A-Za-z\\])(?:d|\\mathrm ?\{ ?d ?\}) ?([A-Za-z])(?![A-Za-z])", re.ASCII
-)
-_MATRIX = r" ?\{([pbvBV]?matrix|array|smallmatrix)\} ?(?:\{[lcr| ]+\})?"
 
 
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(f" *(?:{pattern})", re.ASCII)
-
-
-class Reader:
-    """Reads a spelled text from a moving place. Everything raises :class:`UnreadableError`."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.place = 0
-        self.brackets = 0
-        """Open round and square brackets and sets, in which a comma separates."""
-        self.bars = 0
-        self.turned = False
-        """Whether a plus-minus stands for its lower sign."""
-        self.chosen: list[str] = []
-        """Every plus-minus of this part that was read."""
-
-    def fail(self) -> UnreadableError:
-        return UnreadableError(f"Unknown at character {self.place}.")
-
-    def sees(self, pattern: str) -> bool:
-        return _compiled(pattern).match(self.text, self.place) is not None
-
-    def take(self, pattern: str) -> re.Match[str] | None:
-        if (match := _compiled(pattern).match(self.text, self.place)) is not None:
-            self.place = match.end()
-        return match
-
-    def expect(self, pattern: str) -> str:
-        if (match := self.take(pattern)) is None:
-            raise self.fail()
-        return match[0].strip()
-
-    def all_of(self, rule: Callable[[], Node]) -> Node:
-        """What a rule reads, where that is the whole text."""
-        node = rule()
-        self.expect("$")
-        return node
-
-    # Lists, relations, sets
+class Reader(Expressions):
+    """Reads lists, relations, sets, ratios, quantities and expressions, from what binds least."""
 
     def listed(self) -> Node:
         """Parts between commas, semicolons, ``and`` and ``or``; one alone is no list."""
-        nodes, joiner = self._items(expands=True)
+        nodes, joiner = self.items(expands=True)
         return nodes[0] if len(nodes) == 1 else combined(nodes, joiner)
 
-    def _items(self, expands: bool) -> tuple[list[Node], str]:
+    def items(self, expands: bool) -> tuple[list[Node], str]:
         """Parts, and the joiner that says most. expands: a plus-minus stands for two parts."""
         groups, joiners = [self._item(expands)], set()
-        while (found := self.take(_JOINER)) is not None:
+        while (found := self.take(JOINER)) is not None:
             joiner = next(group for group in found.groups() if group)
             joiners.add(joiner)
             if joiner == ";":
@@ -192,7 +96,7 @@ class Reader:
 
     def _ratio(self) -> Node:
         parts = [self._value()]
-        while self.take(_COLON):
+        while self.take(COLON):
             parts.append(self._value())
         return parts[0] if len(parts) == 1 else Node("ratio", tuple(parts))
 
@@ -212,7 +116,7 @@ class Reader:
         for pattern in ("([$£€¥])", "('{1,2}|\")"):
             if (found := self.take(pattern)) is not None:
                 return _quantity(value, found[1])
-        if (found := self.take(f"{_KELVIN}|{_DEGREES}")) is not None:
+        if (found := self.take(f"{TEMPERATURE}|{DEGREES}")) is not None:
             return _quantity(value, "deg" + (found[1] or found[2] or ""))
         bare = value.parts[0] if value.kind == "neg" else value
         if bare.kind == "degrees":
@@ -225,7 +129,7 @@ class Reader:
 
     def _scaled(self, value: Node) -> Node:
         """A value with a word like ``million`` behind it."""
-        if (found := self.take(_SCALE)) is None:
+        if (found := self.take(SCALE)) is None:
             return value
         scale = _SCALES[found[1]]
         if value.kind != "num":
@@ -233,367 +137,6 @@ class Reader:
         place = measured_place(value)
         return num(value.parts[0] * 10**scale, None if place is None else place + scale)
 
-    # Sums, products, powers
-
-    def sum(self) -> Node:
-        """Terms between plus and minus signs."""
-        terms = [self._signed()]
-        while self.sees(_ADDED):
-            terms.append(self._signed())
-        return self._made("sum", *terms) if len(terms) > 1 else terms[0]
-
-    def _signed(self) -> Node:
-        negative, start = False, self.place
-        while (found := self.take(_ADDED)) is not None:
-            sign = found[0].strip()
-            if sign[0] == "\\":
-                self.chosen.append(sign[1:])
-                negative ^= self.turned ^ (sign == "\\mp")
-            negative ^= sign == "-"
-        has_sign = self.place > start
-        term = self._product()
-        if has_sign and term.kind not in SCALARS:  # no set in it is read twice
-            raise self.fail()
-        return self._made("neg", term) if negative else term
-
-    def _product(self) -> Node:
-        factors = [self._implicit()]
-        while True:
-            if self.take(_TIMES):
-                factors.append(self._factor())
-            elif self.take(_OVER):
-                factors = [self._made("div", self._times(factors), self._factor())]
-            else:
-                return self._times(factors)
-
-    def _factor(self) -> Node:
-        return self._made("neg", self._implicit()) if self.take("-") else self._implicit()
-
-    def _implicit(self, is_argument: bool = False) -> Node:
-        """Factors without a sign between them; no number may follow another factor."""
-        factors = [self._power()]
-        while self._begins_factor(is_argument):
-            factors.append(self._power())
-        return self._times(factors)
-
-    def _begins_factor(self, is_argument: bool) -> bool:
-        if self.sees(r"\{|\\[a-z]*(?:floor|ceil)"):
-            return not self.sees(r"\\r")
-        if self.sees(r"\(") or (self.brackets == 0 and self.sees(r"\[")):
-            return not is_argument
-        if self.sees(r"\|"):
-            return self.bars == 0 and not is_argument
-        name = _compiled(r"\\?([A-Za-z]+)").match(self.text, self.place)
-        if name is None or any(map(self.sees, (_JOINER, _SCALE, _COLON))):
-            return False
-        if unit_at(self.text, self.place) is not None:
-            return False
-        if "\\" not in name[0]:
-            return True
-        if name[1] in _FUNCTIONS:
-            return not is_argument
-        return name[1] in _GREEK or name[1] in _COMMANDS
-
-    def _times(self, factors: list[Node]) -> Node:
-        if len(factors) == 1:
-            return factors[0]
-        flat = [p for f in factors for p in (f.parts if f.kind == "mul" else (f,))]
-        return self._made("mul", *flat)
-
-    def _power(self) -> Node:
-        base = self._atom()
-        while True:
-            if self.take(r"!(?!!)"):
-                base = self._made("call", "factorial", base)
-            elif base.kind in ("num", "div") and self.sees(_DEGREES):
-                if self.sees(_KELVIN):
-                    return base
-                self.take(_DEGREES)
-                base = Node("degrees", (base,))
-            elif not self.sees(_DEGREES) and self.take(r"\^"):
-                base = self._made("pow", base, self._exponent())
-                if self.sees(r"\^(?!\{\\circ)"):
-                    raise self.fail()
-            else:
-                return base
-
-    def _exponent(self) -> Node:
-        if self.take("-"):
-            return Node("neg", (self._script(r"\d+"),))
-        return self._script(r"\d+")
-
-    def _script(self, digits: str = r"\d") -> Node:
-        r"""What a command applies to: a group in braces, digits, one letter or one command."""
-        if self.sees(r"\{"):
-            return self._braced()
-        if (found := self.take(digits)) is not None:
-            return self._number_of(found[0].strip(), None)
-        return self._atom(is_single=True)
-
-    def _braced(self) -> Node:
-        self.expect(r"\{")
-        outer, self.brackets, self.bars = (self.brackets, self.bars), 0, 0
-        inner = self.sum()
-        self.brackets, self.bars = outer
-        self.expect(r"\}")
-        return inner
-
-    def _atom(self, is_single: bool = False) -> Node:
-        if self.sees(r"[\d.]"):
-            return self._number()
-        if (found := self.take(r"\(|\[|\\\{|\\langle(?![A-Za-z])")) is not None:
-            return self._bracketed(found[0].strip())
-        if (command := self.take(r"\\([A-Za-z]+)")) is not None:
-            return self._command(command[1])
-        if (letters := _compiled(r"[A-Za-z]+").match(self.text, self.place)) is not None:
-            run = letters[0].strip()
-            if not is_single and len(run) > 1 and (run in _FUNCTIONS or run in _GREEK):
-                self.place = letters.end()
-                return self._command(run)
-            self.place = letters.end() - len(run) + 1
-            return _named(run[0]) if is_single else self._symbol(run[0])
-        if self.sees(r"\{"):
-            return self._braced()
-        self.expect(r"\|")
-        self.bars += 1
-        inner = self.sum()
-        self.bars -= 1
-        self.expect(r"\|")
-        return self._made("call", "abs", inner)
-
-    def _bracketed(self, opening: str) -> Node:
-        """One thing in brackets, a tuple, an interval or a set."""
-        self.brackets, bars, self.bars = self.brackets + 1, self.bars, 0
-        if opening == "\\{" and (found := self.take(_BUILDER)) is not None:
-            nodes, joiner = [Node("builder", (_named(found[1]), self.listed()))], ","
-        else:
-            nodes, joiner = self._items(expands=opening == "\\{")
-        closing = self.expect(_CLOSINGS[opening])
-        self.brackets, self.bars = self.brackets - 1, bars
-        if opening == "\\{":
-            return nodes[0] if nodes[0].kind == "builder" else Node("set", tuple(nodes))
-        if opening + closing in ("()", "[]") and len(nodes) == 1:
-            return nodes[0]
-        if opening + closing in ("()", r"\langle\rangle") or (
-            opening + closing == "[]" and len(nodes) != 2
-        ):
-            return Node("tuple", tuple(nodes))
-        if len(nodes) != 2 or joiner != ",":
-            raise self.fail()
-        return Node("interval", (*nodes, opening, closing))
-
-    def _made(self, kind: str, *parts: Node | str) -> Node:
-        if any(isinstance(part, Node) and part.kind not in SCALARS for part in parts):
-            raise self.fail()
-        return Node(kind, parts)
-
-    # Numbers
-
-    def _number(self) -> Node:
-        for pattern in _REPEATING:
-            if (found := self.take(pattern)) is not None:
-                head, fixed, *cycles = (group or "" for group in found.groups())
-                cycle = "".join(cycles)
-                shown = Fraction(int(head + fixed or "0"), 10 ** len(fixed))
-                return num(shown + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed)))
-        if (found := self.take(_FLOAT)) is not None:
-            return self._number_of(f"{found[1] or '0'}.{found[2] or ''}", int(found[3]))
-        if (found := self.take(_MIXED)) is not None:
-            return self._mixed(*found.groups())
-        found = self.take(_NUMBER if self.brackets else _NUMBER_OUTSIDE)
-        if found is None:
-            raise self.fail()
-        whole = re.sub(r"[ ,{}]", "", found[1] or "0")
-        number = self._number_of(f"{whole}.{found[2] or found[3] or ''}", None)
-        if found[1] and not found[2] and (frac := self.take(_MIXED_FRAC)) is not None:
-            return self._mixed(whole, frac[1] or frac[2], frac[3] or frac[4])
-        if self.sees(r"[_\d.]"):
-            raise self.fail()
-        return number
-
-    def _mixed(self, whole: str, top: str, bottom: str) -> Node:
-        if int(top) >= int(bottom):
-            raise self.fail()
-        return Node("sum", (num(int(whole)), Node("div", (num(int(top)), num(int(bottom))))))
-
-    def _number_of(self, digits: str, exponent: int | None) -> Node:
-        whole, _, part = digits.partition(".")
-        if len(digits) > _MAX_DIGITS or abs(exponent or 0) > _MAX_EXPONENT:
-            raise self.fail()
-        value = Fraction(int(whole + part), 10 ** len(part)) * Fraction(10) ** (exponent or 0)
-        is_measured = exponent is not None or value.denominator != 1
-        return num(value, (exponent or 0) - len(part) if is_measured else None)
-
-    # Names and commands
-
-    def _symbol(self, name: str) -> Node:
-        if (subscript := self.take(_SUBSCRIPT)) is not None:
-            inner = re.sub(r"\\(?:text|mathrm|mathbf)|[{} ]", "", subscript[1] or subscript[2])
-            name = f"{name}_{inner}"
-        if (primes := self.take("'+")) is not None:
-            name += primes[0].strip()
-        if name in _APPLIED and self.take(r"\^\{ ?-1 ?\}"):
-            name += "^-1"
-            if not self.sees(r"\("):
-                return Node("sym", (name,))
-        if name not in ("e", "i", "pi") and (
-            self.sees(r"\(" if name[0] in _APPLIED or "'" in name else _ATOM_IN_BRACKETS)
-        ):
-            return Node("apply", (name, *self._arguments()))
-        return _named(name)
-
-    def _arguments(self) -> tuple[Node, ...]:
-        opening = self.expect(r"\(|\\\{")
-        self.brackets += 1
-        nodes, _ = self._items(expands=False)
-        self.expect(_CLOSINGS[opening])
-        self.brackets -= 1
-        if any(node.kind not in SCALARS for node in nodes):
-            raise self.fail()
-        return tuple(nodes)
-
-    def _command(self, name: str) -> Node:
-        if name == "sqrt":
-            return self._root(name)
-        if name in _FUNCTIONS:
-            return self._function(_FUNCTIONS[name])
-        if name in _GREEK:
-            return self._symbol(name)
-        if name in _COMMANDS:
-            return _COMMANDS[name](self, name)
-        raise self.fail()
-
-    def _fraction(self, _: str) -> Node:
-        if (found := self.take(_DERIVATIVE)) is not None:
-            return Node("sym", (re.sub(r"[{} ]|\\mathrm", "", found[0].replace("}", "/")),))
-        return self._made("div", self._script(), self._script())
-
-    def _root(self, _: str) -> Node:
-        index: Node = num(2)
-        if self.take(r"\["):
-            index = self.sum()
-            self.expect(r"\]")
-        base = self._atom() if self.sees(r"\(") else self._script()
-        return self._made("pow", base, self._made("div", num(1), index))
-
-    def _binomial(self, _: str) -> Node:
-        return self._made("call", "binomial", self._script(), self._script())
-
-    def _rounded(self, name: str) -> Node:
-        inner = self.sum()
-        self.expect(r"\\r" + name[1:])
-        return self._made("call", name[1:], inner)
-
-    def _font(self, font: str) -> Node:
-        found = self.take(r"\{ ?\\?([A-Za-z]{1,20}) ?\}")
-        if found is None or (font == "text" and len(found[1]) > 1):
-            raise self.fail()
-        name = found[1]
-        if font == "mathbb":
-            if name not in _NAMED_SETS:
-                raise self.fail()
-            return Node(_NAMED_SETS[name])
-        if font in ("mathrm", "operatorname") and name in _FUNCTIONS:
-            return self._command(name)
-        is_other = font == "mathbf" and name in re.sub(r"\\[A-Za-z]+ ?(?:\{\w\})?", " ", self.text)
-        return self._symbol(f"{font}:{name}" if font == "mathcal" or is_other else name)
-
-    def _accented(self, accent: str) -> Node:
-        found = self.take(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
-        if found is None:
-            raise self.fail()
-        return self._symbol(f"{accent}:{(found[1] or found[2]).strip().lstrip(chr(92))}")
-
-    def _function(self, name: str) -> Node:
-        if name in _OF_SEVERAL:
-            return Node("call", (name, *self._arguments()))
-        base = self._script() if name == "log" and self.take("_") else None
-        power = self._exponent() if not self.sees(_DEGREES) and self.take(r"\^") else None
-        if power in (num(-1), Node("neg", (num(1),))):
-            if name not in _INVERTIBLE:
-                raise self.fail()
-            name, power = "arc" + name, None
-        if base is None and name == "log" and self.take("_"):
-            base = self._script()
-        if name in _BRACKETED and not self.sees(r"[({\\]"):
-            raise self.fail()
-        if self.sees(r"\("):
-            argument = self._atom()
-        elif self.sees("-"):
-            argument = self._factor()
-        else:
-            argument = self._implicit(is_argument=True)
-        call = self._made("call", name, argument, *((base,) if base is not None else ()))
-        return call if power is None else self._made("pow", call, power)
-
-    def _inner(self, text: str) -> Node:
-        reader = Reader(text.strip())
-        return reader.all_of(reader.sum)
-
-    def _limit(self, _: str) -> Node:
-        found = self.take(r"_ ?\{ ?([A-Za-z]) ?\\(?:to|rightarrow)(?![A-Za-z])([^{}]+)\}")
-        if found is None:
-            raise self.fail()
-        return self._made("big", "lim", self._product(), found[1], self._inner(found[2]))
-
-    def _integral(self, _: str) -> Node:
-        self.expect("_")
-        low = self._script()
-        self.expect(r"\^")
-        high = self._exponent()
-        end = _DIFFERENTIAL.search(self.text, self.place)
-        if end is None:
-            raise self.fail()
-        body = self.text[self.place : end.start()]
-        self.place = end.end()
-        return self._made("big", "int", self._inner(body or "1"), end[1], low, high)
-
-    def _series(self, name: str) -> Node:
-        found = self.take(r"_ ?\{ ?([A-Za-z]) ?= ?([^{}]+)\} ?\^")
-        if found is None:
-            raise self.fail()
-        high = self._exponent()
-        return self._made("big", name, self._product(), found[1], self._inner(found[2]), high)
-
-    def _matrix(self, _: str) -> Node:
-        found = self.take(_MATRIX)
-        if found is None:
-            raise self.fail()
-        rows: list[list[Node]] = [[]]
-        outer, self.brackets = self.brackets, 0
-        while not self.take(r"\\end ?\{\w+\}"):
-            rows[-1].append(self.sum())
-            if not self.take("&") and self.take(r"\\\\") and not self.sees(r"\\end(?![A-Za-z])"):
-                rows.append([])
-        self.brackets = outer
-        if len({len(row) for row in rows}) != 1 or not rows[0]:
-            raise self.fail()
-        matrix = Node("matrix", tuple(map(tuple, rows)))
-        return Node("call", ("det", matrix)) if found[1] in ("vmatrix", "Vmatrix") else matrix
-
 
 def _quantity(value: Node, unit: str) -> Node:
     return Node("quantity", (value, unit))
-
-
-def _named(name: str) -> Node:
-    return Node("const" if name in ("pi", "e", "i") else "sym", (name,))
-
-
-_COMMANDS: dict[str, Callable[[Reader, str], Node]] = {
-    "infty": lambda *_: INFINITY,
-    "emptyset": lambda *_: Node("empty"),
-    "frac": Reader._fraction,
-    "sqrt": Reader._root,
-    "binom": Reader._binomial,
-    "lim": Reader._limit,
-    "int": Reader._integral,
-    "begin": Reader._matrix,
-    **dict.fromkeys(("sum", "prod"), Reader._series),
-    **dict.fromkeys(("lfloor", "lceil"), Reader._rounded),
-    **dict.fromkeys(
-        ("mathrm", "mathbf", "mathit", "operatorname", "mathcal", "mathbb", "text"), Reader._font
-    ),
-    **dict.fromkeys(_ACCENTS.split(), Reader._accented),
-}
-"""What stands behind a command that is neither a function nor a Greek letter."""

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from tandem_plugin.grading.signs import GREEK, SIGNS, SUBSCRIPTS, SUPERSCRIPTS
+from tandem_plugin.grading.vocabulary import GREEK, SIGNS, SUBSCRIPTS, SUPERSCRIPTS
 
 __all__ = ["RULES", "is_readable", "nesting", "same_text", "spelled"]
 
@@ -80,12 +80,6 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
 )  # fmt: skip
 """(name, what is written, how it is spelled here), applied in this order."""
 
-_BARE_NAMES = (
-    "thousands", "colons", "thin spaces", "at most", "at least", "unequal", "infinity", "percent",
-    "approximately", "plus or minus", "times ten", "introductions", "ascii powers", "dots",
-)  # fmt: skip
-_BARE_RULES = tuple(rule for rule in RULES if rule[0] in _BARE_NAMES)
-"""The rules that a text without a backslash can need."""
 _ANY_RULE = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern, _ in RULES))
 _PLAIN = re.compile(r"[0-9 ,()/.-]*(?<!\.)")
 _SPACES = re.compile(r"[ \t\n\r\v\f]+")
@@ -105,7 +99,7 @@ def spelled(text: str) -> str:
         text = _ESCAPED_TWICE.sub(r"\\", text)
     text = text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
     if not _PLAIN.fullmatch(text) and _ANY_RULE.search(text):
-        for _, pattern, replacement in RULES if "\\" in text else _BARE_RULES:
+        for _, pattern, replacement in RULES:
             text = pattern.sub(replacement, text)
     return _unwrapped(text)
 

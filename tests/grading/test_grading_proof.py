@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin.grading import Grader
-from tandem_plugin.grading.symbolic.proof import are_equal, is_zero, separation_bits
+from tandem_plugin.grading.symbolic.constants import is_zero, separation_bits
+from tandem_plugin.grading.symbolic.proof import are_equal
 
 x, y, z = sympy.symbols("x y z", real=True)
 ROOTS = st.integers(2, 40)

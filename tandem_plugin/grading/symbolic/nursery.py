@@ -1,26 +1,27 @@
 """The process that workers are forked from: computer algebra is imported and warmed up once.
 
-It has one thread and never sees an answer, so it cannot get stuck. It starts a worker for every
-socket that it is sent, kills the worker it is told to kill, and ends, with all workers, when its
-caller is gone.
+It has one thread and never sees an answer, so it cannot get stuck. For every socket that it is sent
+it forks a worker, and keeps the socket too: a worker whose caller shuts the socket down is killed,
+and what a worker died of is written into it. It ends, with all workers, when its caller is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import logging
 import os
 import select
 import signal
 import socket
 import traceback
+from typing import NamedTuple
 
-from tandem_plugin.grading.symbolic.channel import ChannelClosedError, receive, send
+__all__ = ["READY", "main"]
 
-__all__ = ["main"]
-
-_PATROL_SECONDS = 2.0
+READY = b"ready"
+_PATROL_MS = 2_000
 
 
 def main(descriptor: int, caller: int, memory_mb: int, seconds: float) -> None:
@@ -33,74 +34,72 @@ def main(descriptor: int, caller: int, memory_mb: int, seconds: float) -> None:
 
         warm_up()
     except Exception:
-        send(control, {"error": traceback.format_exc(limit=3)})
+        control.sendall(traceback.format_exc(limit=3).encode())
         return
     gc.collect()
     gc.freeze()
-    send(control, {"ready": os.getpid()})
-    with contextlib.suppress(ChannelClosedError):
-        _Nursery(control, caller, memory_mb, seconds).serve()
+    control.sendall(READY)
+    with contextlib.suppress(OSError):
+        _serve(control, caller, (memory_mb, seconds))
 
 
-class _Nursery:
-    def __init__(self, control: socket.socket, caller: int, memory_mb: int, seconds: float) -> None:
-        self._control = control
-        self._caller = caller
-        self._limits = (memory_mb, seconds)
-        self._workers: dict[int, int] = {}
-        """Process ids by the numbers that the caller gave. Only here are they waited for, so no
-        id in this table can belong to another process."""
+class _Worker(NamedTuple):
+    """A child that is waited for here alone, so that its id cannot be another's."""
 
-    def serve(self) -> None:
-        try:
-            while os.getppid() == self._caller:
-                readable, _, _ = select.select([self._control], [], [], _PATROL_SECONDS)
-                if readable:
-                    self._obey()
-        finally:
-            for pid in self._workers.values():
-                os.kill(pid, signal.SIGKILL)
+    pid: int
+    end: socket.socket
+    life: int
+    """The end of a pipe that nobody but the worker holds the other end of."""
 
-    def _obey(self) -> None:
-        try:
-            _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
-        except OSError as error:
-            raise ChannelClosedError(str(error)) from error
-        try:
-            order = receive(self._control)
-            if "fork" in order:
-                self._fork(order["fork"], descriptors[0])
-                return
-            ended_by = self._kill(order["kill"])
-            if order["says_how"]:
-                send(self._control, {"signal": ended_by})
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
 
-    def _fork(self, number: int, descriptor: int) -> None:
-        nursery = os.getpid()
-        pid = os.fork()
-        if pid:
-            self._workers[number] = pid
-            return
-        status = 1
-        try:
-            self._control.close()
-            from tandem_plugin.grading.symbolic.worker import work
+def _serve(control: socket.socket, caller: int, limits: tuple[int, float]) -> None:
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    workers: dict[int, _Worker] = {}
+    while os.getppid() == caller:
+        for descriptor, _ in poll.poll(_PATROL_MS)[:1]:  # after it a number may be another's
+            if descriptor == control.fileno():
+                order, ends, _, _ = socket.recv_fds(control, 1, 1)
+                if not order:
+                    return
+                worker = _forked(socket.socket(fileno=ends[0]), limits)
+                for place in (worker.end.fileno(), worker.life):
+                    poll.register(place, 0)  # of which only the hang-up is told
+                    workers[place] = worker
+            else:
+                gone = workers[descriptor]
+                for place in (gone.end.fileno(), gone.life):
+                    poll.unregister(place)
+                    del workers[place]
+                _buried(gone)
 
-            work(socket.socket(fileno=descriptor), *self._limits, nursery)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
 
-    def _kill(self, number: int) -> int | None:
-        """End a worker; returns the signal that ended it, None where it had ended by itself."""
-        pid = self._workers.pop(number, None)
-        if pid is None:
-            return None
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+def _forked(end: socket.socket, limits: tuple[int, float]) -> _Worker:
+    nursery = os.getpid()
+    life, its_life = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(its_life)
+        return _Worker(pid, end, life)
+    status = 1
+    try:
+        from tandem_plugin.grading.symbolic.worker import work
+
+        work(end, *limits, nursery)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _buried(worker: _Worker) -> None:
+    """End a worker that is left or dead, and say what it died of to whoever still listens."""
+    os.kill(worker.pid, signal.SIGKILL)
+    _, status = os.waitpid(worker.pid, 0)
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    is_late = ended_by == signal.SIGPROF
+    said = {"status": "time_limit" if is_late else "worker_died", "signal": ended_by}
+    with worker.end, contextlib.suppress(OSError):
+        worker.end.sendall(json.dumps(said).encode() + b"\n")
+    os.close(worker.life)

@@ -1,16 +1,17 @@
-"""One worker process: limited, sealed, and told one pair at a time."""
+"""One worker process: limited, sealed, and told one pair at a time, in lines of JSON."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import resource
 import signal
 import socket
 from typing import Any
 
-from tandem_plugin.grading.decide import Decision, decide
-from tandem_plugin.grading.symbolic.channel import ChannelClosedError, receive, send
+from tandem_plugin.grading.comparison import Decision
+from tandem_plugin.grading.decide import decide
 from tandem_plugin.grading.symbolic.proof import proof
 from tandem_plugin.grading.symbolic.seal import seal, take_refusal
 
@@ -36,24 +37,21 @@ def work(end: socket.socket, memory_mb: int, seconds: float, nursery: int) -> No
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     began_with = _peak_kb()
+    questions = end.makefile("rb")
     seal()
-    try:
-        send(end, {"ready": os.getpid()})
-        for count in range(1, _MAX_ITEMS + 1):
-            question = receive(end)
-            signal.setitimer(signal.ITIMER_PROF, seconds)
-            reply = _answered(question)
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            is_last = (
-                count == _MAX_ITEMS
-                or reply.get("status") != "decided"
-                or _peak_kb() - began_with > _MAX_GROWTH_KB
-            )
-            send(end, {**reply, "is_last": is_last})
-            if is_last:
-                return
-    except ChannelClosedError:
-        return
+    end.sendall(b"{}\n")  # ready
+    for count, question in enumerate(questions, 1):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        reply = _answered(json.loads(question))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        is_last = (
+            count == _MAX_ITEMS
+            or reply["status"] != "decided"
+            or _peak_kb() - began_with > _MAX_GROWTH_KB
+        )
+        end.sendall(json.dumps({**reply, "is_last": is_last}).encode() + b"\n")
+        if is_last:
+            return
 
 
 def _peak_kb() -> int:
@@ -61,31 +59,27 @@ def _peak_kb() -> int:
 
 
 def _answered(question: dict[str, Any]) -> dict[str, Any]:
+    failure = None
     try:
-        decisions = _decided(question["golds"], question["answer"], bool(question["lenient"]))
+        decisions = _decided(**question)
     except MemoryError:
-        return {"status": "memory"}
+        return {"status": "memory_limit"}
     except RecursionError:
-        return {"status": "recursion"}
+        return {"status": "recursion_limit"}
     except Exception as error:
-        if (event := take_refusal()) is not None:
-            return _sealed(event)
-        return {"status": "error", "message": f"{type(error).__name__}: {error}"[:500]}
+        failure = f"{type(error).__name__}: {error}"[:500]
     if (event := take_refusal()) is not None:
-        return _sealed(event)
+        return {"status": "sealed", "message": f"A sealed worker refused {event!r}."}
+    if failure is not None:
+        return {"status": "error", "message": failure}
     return {"status": "decided", "decisions": decisions}
 
 
-def _sealed(event: str) -> dict[str, Any]:
-    return {"status": "sealed", "message": f"A sealed worker refused {event!r}."}
-
-
-def _decided(golds: list[str], answer: str, lenient: bool) -> list[tuple[bool, str]]:
+def _decided(golds: list[str], answer: str, lenient: bool) -> list[Decision]:
     """A decision for each gold, up to the first that the answer equals."""
-    decisions: list[tuple[bool, str]] = []
+    decisions: list[Decision] = []
     for gold in golds:
-        found = decide(gold, answer, proof, lenient) or Decision(False, "unproven")
-        decisions.append((found.is_equal, found.rule))
-        if found.is_equal:
+        decisions.append(decide(gold, answer, proof, lenient) or Decision(False, "unproven"))
+        if decisions[-1].is_equal:
             break
     return decisions

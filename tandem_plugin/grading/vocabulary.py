@@ -1,6 +1,8 @@
-"""Signs beyond ASCII that answers hold, and how LaTeX writes them."""
+"""The signs and names that are known, and how LaTeX writes those beyond ASCII."""
 
-__all__ = ["GREEK", "SIGNS", "SUBSCRIPTS", "SUPERSCRIPTS"]
+__all__ = [
+    "ACCENTS", "FUNCTIONS", "GREEK", "NAMES", "SIGNS", "SUBSCRIPTS", "SUPERSCRIPTS"
+]  # fmt: skip
 
 SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
@@ -23,3 +25,18 @@ GREEK = {
     "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi",
     "Ω": "Omega",
 }  # fmt: skip
+_OTHER_NAMES = (
+    "varepsilon vartheta varrho varphi Upsilon ell hbar aleph nabla partial imath jmath Re Im odot"
+)
+NAMES = frozenset((*GREEK.values(), *_OTHER_NAMES.split()))
+"""The commands that are letters."""
+_FUNCTION_NAMES = (
+    "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc ln log "
+    "lg exp max min gcd lcm mod det floor ceil abs sqrt sgn"
+)
+FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
+    "arctg": "arctan",
+}  # fmt: skip
+"""The functions' names, and what they are called here."""
+ACCENTS = "vec bar hat dot ddot tilde overline underline widehat overrightarrow angle triangle"

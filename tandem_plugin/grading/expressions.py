@@ -1,0 +1,394 @@
+r"""The grammar of expressions: sums, products, powers, names and commands, as typed trees.
+
+Recursive descent, from what binds least. Products without a sign bind tighter than ``/`` and
+``\cdot``, as in Math-Verify's grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from tandem_plugin.grading.scanner import Scanner
+from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, num
+from tandem_plugin.grading.units import unit_at
+from tandem_plugin.grading.vocabulary import ACCENTS, FUNCTIONS, NAMES
+
+__all__ = ["COLON", "DEGREES", "JOINER", "SCALE", "TEMPERATURE", "Expressions"]
+
+_INVERTIBLE = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
+_OF_SEVERAL = frozenset(("max", "min", "gcd", "lcm", "mod"))
+_BRACKETED = frozenset(("floor", "ceil", "abs", "det", "exp", "sgn"))
+_APPLIED = frozenset(("f", "g", "h", "F", "G", "H", "P"))
+_NAMED_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
+_CLOSINGS = {"(": r"[)\]]", "[": r"[)\]]", "\\{": r"\\\}", "\\langle": r"\\rangle"}
+
+JOINER = (
+    r",? ?\\text ?\{ ?,? ?(and|or) ?\}|,? ?(?<![A-Za-z])(and|or)(?![A-Za-z])|([,;])|(\\\\)(?!end)"
+)
+COLON = r":(?!=)|\\text ?\{ ?(?:to|:) ?\}"
+SCALE = r"(?:\\text ?\{)? ?(thousand|million|billion|trillion)(?![A-Za-z]) ?\}?"
+"""What ends a product, beside signs: a joiner, a colon, a scale."""
+_TIMES = r"\\(?:cdot|times|ast)(?![A-Za-z])|\*"
+_OVER = r"\\div(?![A-Za-z])|/"
+_ADDED = r"[+-]|\\(?:pm|mp)(?![A-Za-z])"
+DEGREES = r"\^\{\\circ\}"
+TEMPERATURE = rf"{DEGREES} ?(?:\\(?:text|mathrm) ?\{{ ?([CFK]) ?\}}|([CFK])(?![A-Za-z]))"
+_BUILDER = r"([A-Za-z])(?: ?\\in ?\\mathbb ?\{R\})? ?[|:]"
+_SUBSCRIPT = r"_ ?(?:\{([^{}]{1,24}(?:\{[^{}]{1,12}\}[^{}]{0,12})?)\}|([A-Za-z0-9]))"
+_ATOM_IN_BRACKETS = r"\( ?-?(?:\d+(?:\.\d+)?|\\?[A-Za-z]+)(?: ?, ?-?\w+)* ?\)"
+_D = r"(?:d|\\partial|\\mathrm ?\{ ?d ?\})"
+_DERIVATIVE = (
+    rf" ?\{{ ?{_D} ?(?:\^ ?\{{?\d\}}?)? ?[^{{}}()+=-]{{0,20}}(?:_ ?\{{\w+\}})? ?\}} ?"
+    rf"\{{ ?{_D} ?[A-Za-z\\]{{1,8}} ?(?:\^ ?\{{?\d\}}?)? ?\}}"
+)
+_DIFFERENTIAL = re.compile(
+    r"(?<![A-Za-z\\])(?:d|\\mathrm ?\{ ?d ?\}) ?([A-Za-z])(?![A-Za-z])", re.ASCII
+)
+_MATRIX = r" ?\{([pbvBV]?matrix|array|smallmatrix)\} ?(?:\{[lcr| ]+\})?"
+
+
+class Expressions(Scanner, ABC):
+    """Reads what arithmetic applies to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.bars = 0
+        self.turned = False
+        """Whether a plus-minus stands for its lower sign."""
+        self.chosen: list[str] = []
+        """Every plus-minus of this part that was read."""
+
+    @abstractmethod
+    def listed(self) -> Node:
+        """Parts between commas; one alone is no list."""
+
+    @abstractmethod
+    def items(self, expands: bool) -> tuple[list[Node], str]:
+        """Parts, and the joiner that says most. expands: a plus-minus stands for two parts."""
+
+    # Sums, products, powers
+
+    def sum(self) -> Node:
+        """Terms between plus and minus signs."""
+        terms = [self._signed()]
+        while self.sees(_ADDED):
+            terms.append(self._signed())
+        return self._made("sum", *terms) if len(terms) > 1 else terms[0]
+
+    def _signed(self) -> Node:
+        negative, start = False, self.place
+        while (found := self.take(_ADDED)) is not None:
+            sign = found[0].strip()
+            if sign[0] == "\\":
+                self.chosen.append(sign[1:])
+                negative ^= self.turned ^ (sign == "\\mp")
+            negative ^= sign == "-"
+        has_sign = self.place > start
+        term = self._product()
+        if has_sign and term.kind not in SCALARS:  # no set in it is read twice
+            raise self.fail()
+        return self._made("neg", term) if negative else term
+
+    def _product(self) -> Node:
+        factors = [self._implicit()]
+        while True:
+            if self.take(_TIMES):
+                factors.append(self._factor())
+            elif self.take(_OVER):
+                factors = [self._made("div", self._times(factors), self._factor())]
+            else:
+                return self._times(factors)
+
+    def _factor(self) -> Node:
+        return self._made("neg", self._implicit()) if self.take("-") else self._implicit()
+
+    def _implicit(self, is_argument: bool = False) -> Node:
+        """Factors without a sign between them; no number may follow another factor."""
+        factors = [self._power()]
+        while self._begins_factor(is_argument):
+            factors.append(self._power())
+        return self._times(factors)
+
+    def _begins_factor(self, is_argument: bool) -> bool:
+        if self.sees(r"\{|\\[a-z]*(?:floor|ceil)"):
+            return not self.sees(r"\\r")
+        if self.sees(r"\(") or (self.brackets == 0 and self.sees(r"\[")):
+            return not is_argument
+        if self.sees(r"\|"):
+            return self.bars == 0 and not is_argument
+        name = self.peek(r"\\?([A-Za-z]+)")
+        if name is None or any(map(self.sees, (JOINER, SCALE, COLON))):
+            return False
+        if unit_at(self.text, self.place) is not None:
+            return False
+        if "\\" not in name[0]:
+            return True
+        if name[1] in FUNCTIONS:
+            return not is_argument
+        return name[1] in NAMES or name[1] in _COMMANDS
+
+    def _times(self, factors: list[Node]) -> Node:
+        if len(factors) == 1:
+            return factors[0]
+        flat = [p for f in factors for p in (f.parts if f.kind == "mul" else (f,))]
+        return self._made("mul", *flat)
+
+    def _power(self) -> Node:
+        base = self._atom()
+        while True:
+            if self.take(r"!(?!!)"):
+                base = self._made("call", "factorial", base)
+            elif base.kind in ("num", "div") and self.sees(DEGREES):
+                if self.sees(TEMPERATURE):
+                    return base
+                self.take(DEGREES)
+                base = Node("degrees", (base,))
+            elif not self.sees(DEGREES) and self.take(r"\^"):
+                base = self._made("pow", base, self._exponent())
+                if self.sees(r"\^(?!\{\\circ)"):
+                    raise self.fail()
+            else:
+                return base
+
+    def _exponent(self) -> Node:
+        if self.take("-"):
+            return Node("neg", (self._script(r"\d+"),))
+        return self._script(r"\d+")
+
+    def _script(self, digits: str = r"\d") -> Node:
+        r"""What a command applies to: a group in braces, digits, one letter or one command."""
+        if self.sees(r"\{"):
+            return self._braced()
+        if (found := self.take(digits)) is not None:
+            return self.value_of(found[0].strip(), None)
+        return self._atom(is_single=True)
+
+    def _braced(self) -> Node:
+        self.expect(r"\{")
+        outer, self.brackets, self.bars = (self.brackets, self.bars), 0, 0
+        inner = self.sum()
+        self.brackets, self.bars = outer
+        self.expect(r"\}")
+        return inner
+
+    def _atom(self, is_single: bool = False) -> Node:
+        if self.sees(r"[\d.]"):
+            return self.number()
+        if (found := self.take(r"\(|\[|\\\{|\\langle(?![A-Za-z])")) is not None:
+            return self._bracketed(found[0].strip())
+        if (command := self.take(r"\\([A-Za-z]+)")) is not None:
+            return self._command(command[1])
+        if (letters := self.peek(r"[A-Za-z]+")) is not None:
+            run = letters[0].strip()
+            if not is_single and len(run) > 1 and (run in FUNCTIONS or run in NAMES):
+                self.place = letters.end()
+                return self._command(run)
+            self.place = letters.end() - len(run) + 1
+            return _named(run[0]) if is_single else self._symbol(run[0])
+        if self.sees(r"\{"):
+            return self._braced()
+        self.expect(r"\|")
+        self.bars += 1
+        inner = self.sum()
+        self.bars -= 1
+        self.expect(r"\|")
+        return self._made("call", "abs", inner)
+
+    def _bracketed(self, opening: str) -> Node:
+        """One thing in brackets, a tuple, an interval or a set."""
+        self.brackets, bars, self.bars = self.brackets + 1, self.bars, 0
+        if opening == "\\{" and (found := self.take(_BUILDER)) is not None:
+            nodes, joiner = [Node("builder", (_named(found[1]), self.listed()))], ","
+        else:
+            nodes, joiner = self.items(expands=opening == "\\{")
+        closing = self.expect(_CLOSINGS[opening])
+        self.brackets, self.bars = self.brackets - 1, bars
+        if opening == "\\{":
+            return nodes[0] if nodes[0].kind == "builder" else Node("set", tuple(nodes))
+        if opening + closing in ("()", "[]") and len(nodes) == 1:
+            return nodes[0]
+        if opening + closing in ("()", r"\langle\rangle") or (
+            opening + closing == "[]" and len(nodes) != 2
+        ):
+            return Node("tuple", tuple(nodes))
+        if len(nodes) != 2 or joiner != ",":
+            raise self.fail()
+        return Node("interval", (*nodes, opening, closing))
+
+    def _made(self, kind: str, *parts: Node | str) -> Node:
+        if any(isinstance(part, Node) and part.kind not in SCALARS for part in parts):
+            raise self.fail()
+        return Node(kind, parts)
+
+    # Names and commands
+
+    def _symbol(self, name: str) -> Node:
+        if (subscript := self.take(_SUBSCRIPT)) is not None:
+            inner = re.sub(r"\\(?:text|mathrm|mathbf)|[{} ]", "", subscript[1] or subscript[2])
+            name = f"{name}_{inner}"
+        if (primes := self.take("'+")) is not None:
+            name += primes[0].strip()
+        if name in _APPLIED and self.take(r"\^\{ ?-1 ?\}"):
+            name += "^-1"
+            if not self.sees(r"\("):
+                return Node("sym", (name,))
+        if name not in ("e", "i", "pi") and (
+            self.sees(r"\(" if name[0] in _APPLIED or "'" in name else _ATOM_IN_BRACKETS)
+        ):
+            return Node("apply", (name, *self._arguments()))
+        return _named(name)
+
+    def _arguments(self) -> tuple[Node, ...]:
+        opening = self.expect(r"\(|\\\{")
+        self.brackets += 1
+        nodes, _ = self.items(expands=False)
+        self.expect(_CLOSINGS[opening])
+        self.brackets -= 1
+        if any(node.kind not in SCALARS for node in nodes):
+            raise self.fail()
+        return tuple(nodes)
+
+    def _command(self, name: str) -> Node:
+        if name == "sqrt":
+            return self._root(name)
+        if name in FUNCTIONS:
+            return self._function(FUNCTIONS[name])
+        if name in NAMES:
+            return self._symbol(name)
+        if name in _COMMANDS:
+            return _COMMANDS[name](self, name)
+        raise self.fail()
+
+    def _fraction(self, _: str) -> Node:
+        if (found := self.take(_DERIVATIVE)) is not None:
+            return Node("sym", (re.sub(r"[{} ]|\\mathrm", "", found[0].replace("}", "/")),))
+        return self._made("div", self._script(), self._script())
+
+    def _root(self, _: str) -> Node:
+        index: Node = num(2)
+        if self.take(r"\["):
+            index = self.sum()
+            self.expect(r"\]")
+        base = self._atom() if self.sees(r"\(") else self._script()
+        return self._made("pow", base, self._made("div", num(1), index))
+
+    def _binomial(self, _: str) -> Node:
+        return self._made("call", "binomial", self._script(), self._script())
+
+    def _rounded(self, name: str) -> Node:
+        inner = self.sum()
+        self.expect(r"\\r" + name[1:])
+        return self._made("call", name[1:], inner)
+
+    def _font(self, font: str) -> Node:
+        found = self.take(r"\{ ?\\?([A-Za-z]{1,20}) ?\}")
+        if found is None or (font == "text" and len(found[1]) > 1):
+            raise self.fail()
+        name = found[1]
+        if font == "mathbb":
+            if name not in _NAMED_SETS:
+                raise self.fail()
+            return Node(_NAMED_SETS[name])
+        if font in ("mathrm", "operatorname") and name in FUNCTIONS:
+            return self._command(name)
+        is_other = font == "mathbf" and name in re.sub(r"\\[A-Za-z]+ ?(?:\{\w\})?", " ", self.text)
+        return self._symbol(f"{font}:{name}" if font == "mathcal" or is_other else name)
+
+    def _accented(self, accent: str) -> Node:
+        found = self.take(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
+        if found is None:
+            raise self.fail()
+        return self._symbol(f"{accent}:{(found[1] or found[2]).strip().lstrip(chr(92))}")
+
+    def _function(self, name: str) -> Node:
+        if name in _OF_SEVERAL:
+            return Node("call", (name, *self._arguments()))
+        base = self._script() if name == "log" and self.take("_") else None
+        power = self._exponent() if not self.sees(DEGREES) and self.take(r"\^") else None
+        if power in (num(-1), Node("neg", (num(1),))):
+            if name not in _INVERTIBLE:
+                raise self.fail()
+            name, power = "arc" + name, None
+        if base is None and name == "log" and self.take("_"):
+            base = self._script()
+        if name in _BRACKETED and not self.sees(r"[({\\]"):
+            raise self.fail()
+        if self.sees(r"\("):
+            argument = self._atom()
+        elif self.sees("-"):
+            argument = self._factor()
+        else:
+            argument = self._implicit(is_argument=True)
+        call = self._made("call", name, argument, *((base,) if base is not None else ()))
+        return call if power is None else self._made("pow", call, power)
+
+    def _inner(self, text: str) -> Node:
+        reader = type(self)(text.strip())
+        return reader.all_of(reader.sum)
+
+    def _limit(self, _: str) -> Node:
+        found = self.take(r"_ ?\{ ?([A-Za-z]) ?\\(?:to|rightarrow)(?![A-Za-z])([^{}]+)\}")
+        if found is None:
+            raise self.fail()
+        return self._made("big", "lim", self._product(), found[1], self._inner(found[2]))
+
+    def _integral(self, _: str) -> Node:
+        self.expect("_")
+        low = self._script()
+        self.expect(r"\^")
+        high = self._exponent()
+        end = _DIFFERENTIAL.search(self.text, self.place)
+        if end is None:
+            raise self.fail()
+        body = self.text[self.place : end.start()]
+        self.place = end.end()
+        return self._made("big", "int", self._inner(body or "1"), end[1], low, high)
+
+    def _series(self, name: str) -> Node:
+        found = self.take(r"_ ?\{ ?([A-Za-z]) ?= ?([^{}]+)\} ?\^")
+        if found is None:
+            raise self.fail()
+        high = self._exponent()
+        return self._made("big", name, self._product(), found[1], self._inner(found[2]), high)
+
+    def _matrix(self, _: str) -> Node:
+        found = self.take(_MATRIX)
+        if found is None:
+            raise self.fail()
+        rows: list[list[Node]] = [[]]
+        outer, self.brackets = self.brackets, 0
+        while not self.take(r"\\end ?\{\w+\}"):
+            rows[-1].append(self.sum())
+            if not self.take("&") and self.take(r"\\\\") and not self.sees(r"\\end(?![A-Za-z])"):
+                rows.append([])
+        self.brackets = outer
+        if len({len(row) for row in rows}) != 1 or not rows[0]:
+            raise self.fail()
+        matrix = Node("matrix", tuple(map(tuple, rows)))
+        return Node("call", ("det", matrix)) if found[1] in ("vmatrix", "Vmatrix") else matrix
+
+
+def _named(name: str) -> Node:
+    return Node("const" if name in ("pi", "e", "i") else "sym", (name,))
+
+
+_COMMANDS: dict[str, Callable[[Expressions, str], Node]] = {
+    "infty": lambda *_: INFINITY,
+    "emptyset": lambda *_: Node("empty"),
+    "frac": Expressions._fraction,
+    "sqrt": Expressions._root,
+    "binom": Expressions._binomial,
+    "lim": Expressions._limit,
+    "int": Expressions._integral,
+    "begin": Expressions._matrix,
+    **dict.fromkeys(("sum", "prod"), Expressions._series),
+    **dict.fromkeys(("lfloor", "lceil"), Expressions._rounded),
+    **dict.fromkeys(
+        ("mathrm", "mathbf", "mathit", "operatorname", "mathcal", "mathbb", "text"),
+        Expressions._font,
+    ),
+    **dict.fromkeys(ACCENTS.split(), Expressions._accented),
+}
+"""What stands behind a command that is neither a function nor a Greek letter."""
