@@ -123,7 +123,7 @@ class Comparison:
         if "relation" in (gold.kind, answer.kind):
             return self._relations(_as_relation(gold), _as_relation(answer))
         if gold.kind != "named":
-            if gold.kind in _CONDITIONS:
+            if gold.kind == "solved":
                 return Decision(False, "kind")
             return _all((self.of(gold, value) for value in answer.parts[1:]), "equation")
         name, value = gold.parts[:2]
@@ -135,7 +135,7 @@ class Comparison:
         may_be_curve = all(side.kind == "mul" and is_name(side) for side in gold.parts[:2])
         if may_be_curve or not is_name(name, strictly=True):
             return Decision(False, "equation")
-        if answer.kind in _CONDITIONS and _set_of(answer)[0] not in (None, name):
+        if answer.kind == "solved" and answer.parts[0] not in (None, name):
             return Decision(False, "variable")
         return self.of(value, answer)
 
@@ -145,7 +145,7 @@ class Comparison:
             if (
                 gold.kind == "relation"
                 and set(gold.parts[1]) <= _ORDERS
-                and (answer.kind in _CONDITIONS or _interval(answer).kind in SETS)
+                and (answer.kind == "solved" or _interval(answer).kind in SETS)
             ):  # the response has solved what the gold leaves unsolved
                 return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
             is_chain = answer.kind == "relation" and set(answer.parts[1]) == {"="}
@@ -167,7 +167,9 @@ class Comparison:
 
     def _memberships(self, gold: Node, answer: Node) -> Open:
         r"""``x > 1``, ``x \in (1,\infty)`` and ``\{x : x > 1\}`` are the set; of one variable."""
-        (name, wanted), (other, given) = _set_of(gold), _set_of(answer)
+        (name, wanted), (other, given) = (
+            node.parts if node.kind == "solved" else (None, node) for node in (gold, answer)
+        )
         if name is not None and other is not None and name != other:
             return Decision(False, "variable")
         if {wanted.kind, given.kind} == {"set", "list"}:  # x is one of 1 and 2
@@ -286,14 +288,13 @@ class Comparison:
         return self._proven(gold, answer)
 
 
-_CONDITIONS = frozenset(("solved", "member", "builder"))
 _ORDERS = frozenset(("<", ">", "\\le", "\\ge", "\\ne"))
 _ORDERED = frozenset(("tuple", "interval", "list", "matrix"))
 _RULES: tuple[tuple[frozenset[str], Callable[[Comparison, Node, Node], Open]], ...] = (
     (frozenset(("approx",)), Comparison._approximations),
     (frozenset(("named",)), Comparison._names),
     (frozenset(("relation",)), Comparison._relations),
-    (_CONDITIONS, Comparison._memberships),
+    (frozenset(("solved",)), Comparison._memberships),
     (frozenset(("percent",)), Comparison._percent),
     (frozenset(("quantity",)), Comparison._quantities),
     (frozenset(("time", "ratio")), Comparison._ratios),
@@ -323,17 +324,6 @@ def _are_same_function(first: Node, second: Node) -> bool:
 
 def _as_relation(node: Node) -> Node:
     return Node("relation", (node.parts[:2], ("=",))) if node.kind == "named" else node
-
-
-def _set_of(node: Node) -> tuple[Node | None, Node]:
-    """The variable that a condition is about, where that matters, and the set that it describes."""
-    if node.kind not in _CONDITIONS:
-        return None, node
-    name, inner = node.parts
-    if node.kind != "builder":
-        return name, inner
-    is_solved = inner.kind == "solved" and inner.parts[0] == name
-    return (None, inner.parts[1]) if is_solved else (name, inner)
 
 
 def _interval(node: Node) -> Node:

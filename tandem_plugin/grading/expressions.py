@@ -199,14 +199,15 @@ class Expressions(Scanner, ABC):
     def _bracketed(self, opening: str) -> Node:
         """One thing in brackets, a tuple, an interval or a set."""
         self.brackets, bars, self.bars = self.brackets + 1, self.bars, 0
-        if opening == "\\{" and (found := self.take(_BUILDER)) is not None:
-            nodes, joiner = [Node("builder", (_named(found[1]), self.listed()))], ","
+        found = self.take(_BUILDER) if opening == "\\{" else None
+        if found is not None:
+            nodes, joiner = [self._described(found[1])], ","
         else:
             nodes, joiner = self.items(expands=opening == "\\{")
         closing = self.expect(_CLOSINGS[opening])
         self.brackets, self.bars = self.brackets - 1, bars
         if opening == "\\{":
-            return nodes[0] if nodes[0].kind == "builder" else Node("set", tuple(nodes))
+            return nodes[0] if found is not None else Node("set", tuple(nodes))
         if opening + closing in ("()", "[]") and len(nodes) == 1:
             return nodes[0]
         if opening + closing in ("()", r"\langle\rangle") or (
@@ -216,6 +217,13 @@ class Expressions(Scanner, ABC):
         if len(nodes) != 2 or joiner != ",":
             raise self.fail()
         return Node("interval", (*nodes, opening, closing))
+
+    def _described(self, letter: str) -> Node:
+        """A set by the condition on its members, whose letter is bound."""
+        name, condition = _named(letter), self.listed()
+        if condition.kind == "solved" and condition.parts[0] == name:
+            return Node("solved", (None, condition.parts[1]))
+        return Node("builder", (name, condition))
 
     def _made(self, kind: str, *parts: Node | str) -> Node:
         if any(isinstance(part, Node) and part.kind not in SCALARS for part in parts):

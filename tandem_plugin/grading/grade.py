@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 __all__ = ["OUTCOMES", "Grade", "GradeCounts", "Outcome"]
@@ -37,15 +37,8 @@ class Grade:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON has it."""
-        return {
-            "outcome": self.outcome,
-            "reward": self.reward,
-            "answer": self.answer,
-            "rule": self.rule,
-            "milliseconds": round(self.milliseconds, 3),
-            "gold": self.gold,
-            "message": self.message,
-        }
+        record = {"outcome": self.outcome, "reward": self.reward, **asdict(self)}
+        return {**record, "milliseconds": round(self.milliseconds, 3)}
 
 
 @dataclass(frozen=True, slots=True)

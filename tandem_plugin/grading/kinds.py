@@ -10,7 +10,7 @@ TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": 
 """Every sign as it stands where its sides change places."""
 _INVERSE = (Node("neg", (num(1),)), Node("sym", ("T",)))
 _VARIABLES = ("sym", "apply")
-_CONDITIONS = ("named", "relation", "solved", "member")
+_CONDITIONS = ("named", "relation", "solved")
 
 
 class UnreadableError(ValueError):
@@ -22,7 +22,7 @@ def related(sides: list[Node], signs: list[str]) -> Node:
     if signs == ["\\in"]:
         if sides[0].kind not in (*_VARIABLES, "tuple"):
             raise UnreadableError("Membership of no variable.")
-        return Node("member", (sides[0], sides[1]))
+        return Node("solved", (sides[0], sides[1]))
     if set(signs) <= {"=", "\\approx"}:
         return _equation(sides, signs)
     if not set(signs) <= TURNED.keys():

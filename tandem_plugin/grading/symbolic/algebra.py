@@ -170,8 +170,9 @@ def solutions(node: Node) -> tuple[Any | None, Any]:
 
     Raises :class:`UnknownError`.
     """
-    if node.kind in ("solved", "member"):
-        return expression(node.parts[0]), set_of(node.parts[1])
+    if node.kind == "solved":
+        name, values = node.parts
+        return None if name is None else expression(name), set_of(values)
     if node.kind == "named" and node.parts[0].kind == "sym":
         return expression(node.parts[0]), solutions(node.parts[1])[1]
     if node.kind in ("list", "set"):
