@@ -332,15 +332,24 @@ class Expressions(Scanner, ABC):
         call = self._made("call", name, argument, *((base,) if base is not None else ()))
         return call if power is None else self._made("pow", call, power)
 
-    def _inner(self, text: str) -> Node:
-        reader = type(self)(text.strip())
-        return reader.all_of(reader.sum)
-
-    def _limit(self, _: str) -> Node:
-        found = self.take(r"_ ?\{ ?([A-Za-z]) ?\\(?:to|rightarrow)(?![A-Za-z])([^{}]+)\}")
+    def _index(self, sign: str) -> tuple[str, Node]:
+        """The variable of a sum or a limit, and where it begins or goes."""
+        found = self.take(rf"_ ?\{{ ?([A-Za-z]) ?(?:{sign})")
         if found is None:
             raise self.fail()
-        return self._made("big", "lim", self._product(), found[1], self._inner(found[2]))
+        start = self.sum()
+        self.expect(r"\}")
+        return found[1], start
+
+    def _limit(self, _: str) -> Node:
+        variable, end = self._index(r"\\(?:to|rightarrow)(?![A-Za-z])")
+        return self._made("big", "lim", self._product(), variable, end)
+
+    def _series(self, name: str) -> Node:
+        variable, low = self._index("=")
+        self.expect(r"\^")
+        high = self._exponent()
+        return self._made("big", name, self._product(), variable, low, high)
 
     def _integral(self, _: str) -> Node:
         self.expect("_")
@@ -350,16 +359,9 @@ class Expressions(Scanner, ABC):
         end = _DIFFERENTIAL.search(self.text, self.place)
         if end is None:
             raise self.fail()
-        body = self.text[self.place : end.start()]
+        body = type(self)(self.text[self.place : end.start()].strip() or "1")
         self.place = end.end()
-        return self._made("big", "int", self._inner(body or "1"), end[1], low, high)
-
-    def _series(self, name: str) -> Node:
-        found = self.take(r"_ ?\{ ?([A-Za-z]) ?= ?([^{}]+)\} ?\^")
-        if found is None:
-            raise self.fail()
-        high = self._exponent()
-        return self._made("big", name, self._product(), found[1], self._inner(found[2]), high)
+        return self._made("big", "int", body.all_of(body.sum), end[1], low, high)
 
     def _matrix(self, _: str) -> Node:
         found = self.take(_MATRIX)
