@@ -24,6 +24,11 @@ _LETTER = re.compile("[A-Za-z]")
 _WORD_TEXT = re.compile(r"\\(?:text|mathrm) ?\{([^{}\\]{0,200})\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' .,-]{0,199}")
 _SHORT_WORDS = frozenset(("yes", "no", "odd", "all", "none"))
+_SETS = {
+    "all real numbers": "reals", "all reals": "reals", "no solution": "empty",
+    "no solutions": "empty", "no real solution": "empty", "no real solutions": "empty",
+}  # fmt: skip
+"""Words for sets."""
 _BETWEEN_WORDS = re.compile(r", ?(?:and|or) |\\text ?\{ ?,? ?(?:and|or) ?\}| (?:and|or) |[,;]")
 
 
@@ -32,6 +37,8 @@ def read(text: str) -> Node:
     """The tree of a spelled text. Raises :class:`UnreadableError` for what it does not know."""
     if (node := _plain_number(text) or _based(text) or _time(text)) is not None:
         return node
+    if (name := _SETS.get(words_of(text) or "")) is not None:
+        return Node(name)
     parts = _BETWEEN_WORDS.split(text)
     if len(parts) > 1 and all(words := [words_of(part.strip()) for part in parts]):
         return Node("list", tuple(Node("words", (one,)) for one in words))
