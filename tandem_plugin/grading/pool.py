@@ -210,8 +210,8 @@ class _Worker:
             said = json.loads(self._lines.readline())
         except TimeoutError:
             return {"status": "time_limit"}
-        except (OSError, ValueError):  # the nursery died as well
-            return {"status": "worker_died"}
+        except (OSError, ValueError):
+            return {"status": "worker_died", "message": "The worker died, and so did its parent."}
         return said if isinstance(said, dict) else {}
 
     def end(self) -> None:

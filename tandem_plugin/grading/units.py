@@ -42,7 +42,8 @@ _REFUSED_WORDS = (
 _REFUSED = frozenset(_REFUSED_WORDS.split())
 """Words behind a number that change what it says."""
 _PIECE = re.compile(
-    r" ?(?:\\(?:text|mathrm|operatorname) ?\{ ?(?P<text>(?:[A-Za-zÅ .'/^0-9-]|\{-?\d\}){1,60}|\([A-Za-z ]{1,60}\) ?)\}"
+    r" ?(?:\\(?:text|mathrm|operatorname) ?\{ ?"
+    r"(?P<text>(?:[A-Za-zÅ .'/^0-9-]|\{-?\d\}){1,60}|\([A-Za-z ]{1,60}\) ?)\}"
     r"|(?P<power>\^ ?(?:\{ ?-?\d ?\}|\d))|(?P<sign>[/.]|\\cdot(?![A-Za-z]))"
     r"|(?P<bare>(?<![A-Za-zÅ])[A-Za-zÅ]{1,20}(?![A-Za-zÅ])))"
 )

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin.grading import Grader
+from tandem_plugin.grading.decide import decide
 from tandem_plugin.grading.symbolic.constants import is_zero, separation_bits
-from tandem_plugin.grading.symbolic.proof import are_equal
+from tandem_plugin.grading.symbolic.proof import are_equal, proof
 
 x, y, z = sympy.symbols("x y z", real=True)
 ROOTS = st.integers(2, 40)
@@ -83,6 +84,33 @@ def test_two_matrices_under_a_name_are_compared(grader: Grader):
     gold = r"E^{-1}=\begin{pmatrix}1&x\\3&4\end{pmatrix}"
     assert grader.grade(r"\boxed{E^{-1}=\begin{bmatrix}1&x\\3&2+2\end{bmatrix}}", gold).reward == 1
     assert grader.grade(r"\boxed{E^{-1}=\begin{bmatrix}1&x\\3&3\end{bmatrix}}", gold).reward == 0
+
+
+@given(st.integers(-9, 9), st.integers(1, 9), st.booleans(), st.sampled_from("<>"))
+@settings(max_examples=5, deadline=None)
+def test_an_unsolved_gold_takes_its_solution_alone(
+    center: int, radius: int, is_closed: bool, way: str
+):
+    low, high, equal = center - radius, center + radius, "\\le " if is_closed else "<"
+    left, right = "[]" if is_closed else "()"
+    sign = equal if way == "<" else equal.replace("<", ">").replace("\\le", "\\ge")
+
+    def solved(low: int, high: int, left: str, right: str) -> str:
+        if way == "<":
+            return f"{left}{low},{high}{right}"
+        ends = {"[": "]", "(": ")", "]": "[", ")": "("}
+        return f"(-\\infty,{low}{ends[left]}\\cup{ends[right]}{high},\\infty)"
+
+    def is_right(answer: str) -> bool:
+        decision = decide(f"|x-({center})|{sign}{radius}", answer, proof)
+        return decision is not None and decision.is_equal
+
+    assert is_right(solved(low, high, left, right))
+    assert is_right(f"x\\in{solved(low, high, left, right)}")
+    assert not is_right(f"y\\in{solved(low, high, left, right)}")
+    assert not is_right(solved(low, high + 1, left, right))
+    assert not is_right(solved(low, high, "(" if is_closed else "[", right))
+    assert not is_right(f"{low},{high}")
 
 
 def determinant(size: int) -> str:
