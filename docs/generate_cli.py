@@ -71,7 +71,7 @@ def _value(option: Any) -> str:
 def _default(option: Any) -> str:
     if option.is_flag or option.default is None:
         return ""
-    return f" Default: `{option.default}`."
+    return f" Default: `{getattr(option.default, 'value', option.default)}`."
 
 
 def _flowed(text: str) -> str:

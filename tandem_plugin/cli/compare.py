@@ -7,33 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.cli.compare_options import (
+    KOption,
+    LegibilityOver,
+    OverOption,
+    PoolOption,
+    RunOption,
+    TopOption,
+    checkpoints,
+    pools,
+)
 from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.table_output import table_json
 
 if TYPE_CHECKING:
     from tandem_plugin.evaluation.comparison import Comparison
     from tandem_plugin.evaluation.paper_table import PaperTable
 
-__all__ = ["KOption", "PoolOption", "TopOption", "compare", "pools"]
-
-KOption = Annotated[
-    int | None,
-    typer.Option("--k", min=1, help="The k of tables with one pass@k. Default: 8, or fewer."),
-]
-PoolOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pool",
-        metavar="NAME=SENIOR,SENIOR",
-        help="Seniors that one method trained with several seeds, as one in tables: a problem's "
-        "number is the mean over them. May be given several times.",
-    ),
-]
-TopOption = Annotated[
-    int,
-    typer.Option(
-        "--top", min=3, help="How many of the baseline's most displaced tokens recovery is about."
-    ),
-]
+__all__ = ["compare"]
 
 
 def compare(
@@ -57,6 +48,8 @@ def compare(
         ),
     ] = None,
     pool: PoolOption = None,
+    run: RunOption = None,
+    over: OverOption = LegibilityOver.PROBLEMS,
     top: TopOption = 500,
     resamples: Annotated[
         int, typer.Option(min=2, help="Bootstrap resamples for standard errors.")
@@ -71,11 +64,12 @@ def compare(
     from tandem_plugin.evaluation.comparison import compare as compared
     from tandem_plugin.evaluation.rendering import latex, markdown
     from tandem_plugin.evaluation.results import result_files
-    from tandem_plugin.evaluation.tables import paper_tables
+    from tandem_plugin.evaluation.tables import TableOptions, paper_tables
     from tandem_plugin.files import InputFiles, write_file
 
-    comparison = compared(results, despite or (), resamples, pools(pool))
-    tables = paper_tables(comparison, k, top)
+    chosen = TableOptions(k, top, checkpoints(run))
+    comparison = compared(results, despite or (), resamples, pools(pool), over.value)
+    tables = paper_tables(comparison, chosen)
     files: dict[str, str] = {}
     if out is not None:
         read = [file for folder in results for file in result_files(folder)]
@@ -94,48 +88,12 @@ def compare(
         _print(comparison, tables, files)
 
 
-def pools(given: list[str] | None) -> dict[str, list[str]]:
-    """The members of each pool; raises :class:`EvaluationError` for another form."""
-    from tandem_plugin.errors import EvaluationError
-    from tandem_plugin.evaluation.benchmark import checked_name
-
-    found: dict[str, list[str]] = {}
-    for one in given or ():
-        name, _, members = one.partition("=")
-        listed = members.split(",")
-        if not name or not all(listed):
-            raise EvaluationError(f"--pool {one} is not of the form NAME=SENIOR,SENIOR.")
-        if checked_name(name, "pool") in found:
-            raise EvaluationError(f"--pool {name} was given twice: give all its seniors at once.")
-        found[name] = listed
-    return found
-
-
 def _as_json(
     comparison: Comparison, tables: list[PaperTable], files: dict[str, str]
 ) -> dict[str, Any]:
     return {
         "seniors": list(comparison.seniors),
-        "tables": [
-            {
-                "name": table.name,
-                "title": table.title,
-                "columns": list(table.columns),
-                "rows": [
-                    [
-                        {
-                            "text": cell.text,
-                            "error": cell.error,
-                            "bold": cell.bold,
-                            "stars": cell.stars,
-                        }
-                        for cell in row
-                    ]
-                    for row in table.rows
-                ],
-            }
-            for table in tables
-        ],
+        "tables": [table_json(table) for table in tables],
         "notes": list(comparison.missing),
         "files": files,
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.cli.compare_options import TopOption
 from tandem_plugin.cli.engine_arguments import EngineOption
 from tandem_plugin.cli.eval_inputs import (
     EvaluatedSchedule,
@@ -16,6 +17,23 @@ from tandem_plugin.cli.eval_inputs import (
     find_checkpoints,
     read_benchmarks,
     schedule_settings,
+)
+from tandem_plugin.cli.eval_options import (
+    BenchmarkOption,
+    DeviceOption,
+    DtypeOption,
+    FloorOption,
+    FrequentOption,
+    JuniorOption,
+    MaxTokensOption,
+    OutOption,
+    ReadOption,
+    ScheduleOption,
+    SeedOption,
+    SeniorOption,
+    SmoothingOption,
+    TemperatureOption,
+    TopPOption,
 )
 from tandem_plugin.cli.eval_output import report
 from tandem_plugin.cli.output import INTERRUPTED, JsonOption
@@ -32,62 +50,6 @@ evaluate = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-SeniorOption = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME=PATH",
-        help="A senior: its name in results, and its checkpoint's folder or name. May be given "
-        "several times.",
-    ),
-]
-JuniorOption = Annotated[
-    list[str],
-    typer.Option(metavar="NAME=PATH", help="A junior, likewise. Each senior meets each junior."),
-]
-BenchmarkOption = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME=SOURCE",
-        help="A benchmark: its name in results, and a problem set as for `tandem data show`. May "
-        "be given several times.",
-    ),
-]
-OutOption = Annotated[Path, typer.Option(help="The folder of results to write, or to go on with.")]
-TemperatureOption = Annotated[float, typer.Option(min=0, help="The sampling temperature.")]
-TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")]
-MaxTokensOption = Annotated[int, typer.Option(min=1, help="The longest response.")]
-SeedOption = Annotated[
-    int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
-]
-ScheduleOption = Annotated[
-    list[EvaluatedSchedule] | None,
-    typer.Option(
-        "--schedule",
-        help="step (strict alternation), step-bernoulli (p = 0.5), or both. Default: step.",
-    ),
-]
-ReadOption = Annotated[
-    int | None,
-    typer.Option(
-        "--read", min=1, help="Read only the first of each problem's responses; default: all."
-    ),
-]
-DtypeOption = Annotated[
-    str, typer.Option(help="The dtype that models read with; auto is the checkpoint's own.")
-]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(help="Where models read, such as cuda:1; default: a GPU, else the CPU."),
-]
-SmoothingOption = Annotated[
-    float, typer.Option(min=0, help="Added to every token's count before it is divided.")
-]
-FrequentOption = Annotated[
-    int,
-    typer.Option(min=1, help="How often the junior must have written a token to be frequent."),
-]
 
 
 @evaluate.command()
@@ -188,12 +150,15 @@ def drift(
     out: OutOption,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
+    floor: FloorOption = None,
+    top: TopOption = 500,
     json: JsonOption = False,
 ) -> None:
     """Compare each senior's use of the vocabulary with the junior's.
 
     Reads solo runs of all of them in the same folder: `tandem eval solo --senior NAME=PATH`, the
-    junior's own included.
+    junior's own included. Of several seniors, the first that has drifted is the baseline whose
+    drift others may recover; what one that recovers nothing would recover stands beside it.
     """
     from tandem_plugin.evaluation.benchmark import checked_name
     from tandem_plugin.evaluation.drift_run import DriftSettings, run_drift
@@ -203,7 +168,7 @@ def drift(
     for name in (*senior, junior):
         checked_name(name, "model")
     note_seniors(out, senior)
-    report([run_drift(out, name, junior, chosen) for name in senior], json)
+    report([run_drift(out, name, junior, chosen, floor) for name in senior], json, top)
 
 
 @evaluate.command(name="all")
@@ -229,6 +194,7 @@ def everything(
     device: DeviceOption = None,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
+    floor: FloorOption = None,
     json: JsonOption = False,
 ) -> None:
     """All of it: every senior alone and with every junior; the first junior is the base.
@@ -238,6 +204,7 @@ def everything(
     from tandem_plugin.evaluation.drift_run import DriftSettings, run_drift
     from tandem_plugin.evaluation.generated_runs import check_handoffs, run_solo
     from tandem_plugin.evaluation.legibility_run import run_legibility
+    from tandem_plugin.evaluation.results import solo_summary
     from tandem_plugin.evaluation.sampling import Sampling
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed)
@@ -247,6 +214,8 @@ def everything(
     seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
     check_handoffs(seniors, schedule_settings(schedule))  # before the hours that solo runs take
     check_same(seniors, juniors)
+    if floor is not None:
+        solo_summary(floor.parent, floor.name)
     base = juniors[0]
     answering = [base, *(one for one in seniors if one.name != base.name)]
     begin(out, answering, juniors, benchmark, benchmarks)
@@ -257,7 +226,7 @@ def everything(
         written += _handoffs(out, seniors, juniors, schedule, benchmarks, team, arguments)
         for one in seniors:
             written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
-            written.append(run_drift(out, one.name, base.name, chosen))
+            written.append(run_drift(out, one.name, base.name, chosen, floor))
     report(written, json)
 
 

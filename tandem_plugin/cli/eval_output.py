@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tandem_plugin.cli.output import print_json
+from tandem_plugin.cli.table_output import table_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.evaluation.paper_table import PaperTable
+    from tandem_plugin.evaluation.results import Summary
 
 __all__ = ["report"]
 
 
-def report(written: Sequence[Path], json: bool) -> None:
-    """Print the headline numbers of each run; written: the paths of their summaries."""
+def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
+    """Print the headline numbers of each run, and of several seniors' drift its tables.
+
+    written: the paths of their summaries. top: how many tokens recovery is about.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from tandem_plugin.evaluation.rendering import rich_table
     from tandem_plugin.evaluation.results import read_summary
     from tandem_plugin.evaluation.tables import headline
 
     found = [read_summary(path) for path in written]
+    tables = _drift_tables([one for one in found if one.kind == "drift"], top)
     if json:
         print_json(
             {
@@ -32,12 +43,25 @@ def report(written: Sequence[Path], json: bool) -> None:
                         **headline(one),
                     }
                     for one in found
-                ]
+                ],
+                "tables": [table_json(table) for table in tables],
             }
         )
         return
-    table = Table("senior", "run", "result", box=None, pad_edge=False)
+    shown = Table("senior", "run", "result", box=None, pad_edge=False)
     for one in found:
         numbers = "  ".join(f"{name} {value:.4g}" for name, value in headline(one).items())
-        table.add_row(Text(one.senior), Text(one.label), numbers)
-    Console(highlight=False).print(table)
+        shown.add_row(Text(one.senior), Text(one.label), numbers)
+    console = Console(highlight=False)
+    console.print(shown)
+    for table in tables:
+        console.print(rich_table(table))
+
+
+def _drift_tables(runs: Sequence[Summary], top: int) -> list[PaperTable]:
+    from tandem_plugin.evaluation.recovery_tables import Recoveries
+    from tandem_plugin.evaluation.tables import drift_tables
+
+    if not runs:
+        return []
+    return drift_tables(runs[0].label, {one.senior: one for one in runs}, Recoveries(top))

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem_plugin.cli.compare import KOption, PoolOption, TopOption, pools
+from tandem_plugin.cli.compare_options import (
+    KOption,
+    LegibilityOver,
+    OverOption,
+    PoolOption,
+    RunOption,
+    TopOption,
+    checkpoints,
+    pools,
+)
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -44,6 +53,8 @@ def report(
     ] = 2,
     k: KOption = None,
     pool: PoolOption = None,
+    run: RunOption = None,
+    over: OverOption = LegibilityOver.PROBLEMS,
     top: TopOption = 500,
     title: Annotated[str, typer.Option(help="The page's title.")] = "Tandem evaluation",
     json: JsonOption = False,
@@ -58,6 +69,7 @@ def report(
     from rich.progress import Progress
 
     from tandem_plugin.errors import EvaluationError
+    from tandem_plugin.evaluation.tables import TableOptions
 
     try:
         from tandem_plugin.evaluation.report.build import build_report
@@ -65,6 +77,7 @@ def report(
         raise EvaluationError(
             f"The report needs what is not installed: {error}. pip install 'tandem-plugin[eval]'."
         ) from error
+    chosen = TableOptions(k, top, checkpoints(run))
     logs = [_log(given) for given in log or ()]
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -77,9 +90,9 @@ def report(
                 order=order or (),
                 logs=logs,
                 samples=samples,
-                k=k,
+                options=chosen,
                 pools=pools(pool),
-                top=top,
+                over=over.value,
                 on_figure=lambda name: progress.update(task, description="figures"),
             )
         except ModuleNotFoundError as error:

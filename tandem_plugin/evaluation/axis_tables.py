@@ -9,7 +9,15 @@ from tandem_plugin.evaluation.measures import Measure, Measured, measures
 from tandem_plugin.evaluation.paper_table import Cell, PaperTable, best, number, signed
 from tandem_plugin.evaluation.results import Summary
 
-__all__ = ["AVERAGE", "DELTA", "axis_table", "column"]
+__all__ = [
+    "AVERAGE",
+    "DELTA",
+    "axis_table",
+    "column",
+    "delta",
+    "delta_name",
+    "delta_rows",
+]
 
 
 AVERAGE = "Avg."
@@ -30,7 +38,7 @@ def axis_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) 
         for i, senior in enumerate(comparison.seniors):
             heading = Cell(chosen.heading if i == 0 else "")
             rows.append((heading, Cell(senior), *(column[i] for column in columns)))
-        rows += _delta_rows(found, chosen, benchmarks)
+        rows += delta_rows(found, chosen, benchmarks)
     titles = {
         "solo": "Solo reasoning capability",
         "handoff": "Handoff robustness",
@@ -38,6 +46,8 @@ def axis_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) 
     }
     about = label.removeprefix(first.kind).strip()
     title = f"{titles[first.kind]} ({about})" if about else titles[first.kind]
+    if first.kind == "legibility" and comparison.over == "positions":
+        title += ", over all positions"
     return PaperTable(
         label.replace(" ", "-"),
         title,
@@ -60,19 +70,26 @@ def column(found: Mapping[str, Measured], chosen: Measure, benchmark: str | None
     ]
 
 
-def _delta_rows(
+def delta_rows(
     found: Mapping[str, Measured], chosen: Measure, benchmarks: Sequence[str]
 ) -> Iterator[tuple[Cell, ...]]:
+    """The last senior's difference from each other one: no metric, name, benchmarks, average."""
     *others, claimed = found
     for other in others:
-        name = DELTA if len(others) == 1 else f"{DELTA} to {other}"
+        name = delta_name(other, len(others))
         differences = [found[claimed].means[b] - found[other].means[b] for b in benchmarks] + [
             found[claimed].macro - found[other].macro
         ]
-        yield (Cell(""), Cell(name), *(_delta(d, chosen) for d in differences))
+        yield (Cell(""), Cell(name), *(delta(d, chosen) for d in differences))
 
 
-def _delta(difference: float, chosen: Measure) -> Cell:
+def delta_name(other: str, others: int) -> str:
+    """How the difference from another senior is called, which of one other one needs no name."""
+    return DELTA if others == 1 else f"{DELTA} to {other}"
+
+
+def delta(difference: float, chosen: Measure) -> Cell:
+    """A difference of a measure, bold where it is better."""
     text = signed(chosen.scale * difference, chosen.decimals)
     is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
     return Cell(text, bold=is_better)

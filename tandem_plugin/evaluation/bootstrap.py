@@ -30,12 +30,18 @@ class BootstrapErrors:
 
 
 def bootstrap_errors(
-    values: Mapping[str, NDArray[np.float64]], resamples: int = RESAMPLES, seed: int = 0
+    values: Mapping[str, NDArray[np.float64]],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    weights: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> BootstrapErrors:
     """Standard errors over resamples of problems, stratified by benchmark.
 
-    values: per-problem statistics ``[problems, statistics]`` of each benchmark. A benchmark's
-    resamples follow from its name and ``seed``, whatever other benchmarks there are. Raises
+    values: per-problem statistics ``[problems, statistics]`` of each benchmark. weights: of each
+    problem, ``[problems]``, where its mean is a weighted one, as over the positions of responses;
+    with repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``,
+    and a benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
+    follow from its name and ``seed``, whatever other benchmarks there are. Raises
     :class:`EvaluationError` for a benchmark without problems or fewer than two resamples. Source:
     sections 4.1 and 4.5 of the paper; Efron (1979).
     """
@@ -46,7 +52,11 @@ def bootstrap_errors(
     each: dict[str, NDArray[np.float64]] = {}
     total: NDArray[np.float64] | None = None
     for name, statistics in values.items():
-        means = resampled_means(statistics, resamples, derive_seed(seed, "bootstrap", name))
+        own = derive_seed(seed, "bootstrap", name)
+        if weights is None:
+            means = resampled_means(statistics, resamples, own)
+        else:
+            means = _weighted_means(statistics, weights[name], resamples, own)
         each[name] = means.std(axis=0, ddof=1)
         total = means if total is None else total + means
     assert total is not None
@@ -73,3 +83,15 @@ def resampled_means(values: NDArray[np.float64], resamples: int, seed: int) -> N
         counts = generator.multinomial(problems, share, size=len(part))
         part[:] = counts @ values / problems
     return means
+
+
+def _weighted_means(
+    values: NDArray[np.float64], weights: NDArray[np.float64], resamples: int, seed: int
+) -> NDArray[np.float64]:
+    """Means over repeats of weighted means over resampled problems: ``[resamples, statistics]``."""
+    problems = len(values)
+    each = weights.reshape(problems, -1, 1)
+    sums = (values.reshape(problems, each.shape[1], -1) * each).reshape(problems, -1)
+    both = resampled_means(np.hstack([sums, each[:, :, 0]]), resamples, seed)
+    totals, weighed = both[:, : sums.shape[1]], both[:, sums.shape[1] :, None]
+    return np.asarray((totals.reshape(len(both), each.shape[1], -1) / weighed).mean(axis=1))

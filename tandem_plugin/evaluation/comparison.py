@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.bootstrap import RESAMPLES
-from tandem_plugin.evaluation.measures import Measure, Measured, measured
+from tandem_plugin.evaluation.measures import Measure, Measured, Over, measured
 from tandem_plugin.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 
 __all__ = [
@@ -29,6 +29,8 @@ class Comparison:
     missing: tuple[str, ...]
     """Sentences about runs that some of the seniors lack, and what else a reader should know."""
     resamples: int = RESAMPLES
+    over: Over = "problems"
+    """What a benchmark's legibility is the mean over."""
     known: dict[int, dict[Measure, Measured]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -36,7 +38,7 @@ class Comparison:
     def measured(self, run: Summary) -> dict[Measure, Measured]:
         """All measures of one of the runs, resampled once."""
         if id(run) not in self.known:  # the comparison holds its runs: ids stay theirs
-            self.known[id(run)] = measured(run, self.resamples)
+            self.known[id(run)] = measured(run, self.resamples, self.over)
         return self.known[id(run)]
 
     def of_kind(self, kind: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
@@ -51,14 +53,15 @@ def compare(
     despite: Sequence[str] = (),
     resamples: int = RESAMPLES,
     pools: Mapping[str, Sequence[str]] | None = None,
+    over: Over = "problems",
 ) -> Comparison:
     """The results of several seniors, one folder each.
 
     despite: settings that may differ, by their dotted names. pools: seniors that stand for one
     method, trained with several seeds, by the method's name, which takes the place of its first
-    one: each problem's number is the mean over them. Raises :class:`EvaluationError` for folders
-    without results, results with other settings, one senior given or pooled twice, and pools of
-    seniors that are not there.
+    one: each problem's number is the mean over them. over: as of :func:`measured`. Raises
+    :class:`EvaluationError` for folders without results, results with other settings, one senior
+    given or pooled twice, and pools of seniors that are not there.
     """
     by_senior: dict[str, dict[str, Summary]] = {}
     for folder in folders:
@@ -76,7 +79,7 @@ def compare(
                 "another."
             )
         by_senior[names[0]] = {one.label: one for one in found}
-    return compare_runs(by_senior, despite, resamples, pools)
+    return compare_runs(by_senior, despite, resamples, pools, over)
 
 
 def compare_runs(
@@ -84,6 +87,7 @@ def compare_runs(
     despite: Sequence[str] = (),
     resamples: int = RESAMPLES,
     pools: Mapping[str, Sequence[str]] | None = None,
+    over: Over = "problems",
 ) -> Comparison:
     """The same of runs that were read already: by senior, in their order, and by label."""
     missing: list[str] = []
@@ -91,7 +95,7 @@ def compare_runs(
         by_senior = _pooled(by_senior, pools, despite, missing)
     if len(by_senior) < 2:
         raise EvaluationError("Comparing takes the results of two seniors at least.")
-    return _joined(by_senior, despite, resamples, missing)
+    return replace(_joined(by_senior, despite, missing), resamples=resamples, over=over)
 
 
 def _pooled(
@@ -152,7 +156,6 @@ def _pool(
 def _joined(
     by_senior: Mapping[str, Mapping[str, Summary]],
     despite: Sequence[str],
-    resamples: int,
     missing: list[str],
 ) -> Comparison:
     labels = sorted(
@@ -174,7 +177,7 @@ def _joined(
         raise EvaluationError(
             f"The seniors {_and(list(by_senior))} have no result in common: " + " ".join(missing)
         )
-    return Comparison(tuple(by_senior), runs, tuple(dict.fromkeys(missing)), resamples)
+    return Comparison(tuple(by_senior), runs, tuple(dict.fromkeys(missing)))
 
 
 def check_problems(label: str, summaries: Sequence[Summary]) -> None:

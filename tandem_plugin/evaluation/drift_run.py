@@ -7,37 +7,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.checkpoint import pieces_of
+from tandem_plugin.evaluation.drift_counts import fold_counts, write_counts
 from tandem_plugin.evaluation.generation import read_generations
+from tandem_plugin.evaluation.noise_floor import noise_floor, second_seed, seed_of
 from tandem_plugin.evaluation.results import (
-    COUNTS,
     Summary,
     check_comparable,
     run_folder,
     solo_summary,
-    write_json,
     write_summary,
 )
-from tandem_plugin.files import read_file
-from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.rollouts.rollout import short
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DriftSettings", "read_counts", "run_drift"]
+__all__ = ["DriftSettings", "run_drift"]
 
 
 _LISTED = 100
 """How many over-emitted tokens a summary lists."""
 
 _THRESHOLDS = 200
-
-_MOST_COUNTED = 2**53
-"""Counts stay below it, so that they and their sums are exact as floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +45,14 @@ class DriftSettings:
         return {"smoothing": self.smoothing, "frequent": self.frequent}
 
 
-def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Path:
+def run_drift(
+    out: Path, senior: str, junior: str, chosen: DriftSettings, floor: Path | None = None
+) -> Path:
     """How far the senior's marginal token distribution is from the junior's; returns the summary.
 
-    Both are estimated from solo runs with equal settings. Raises :class:`EvaluationError` where one
-    is missing or they differ. Source: section 4.4 of the paper, appendix B.1 for the tokens.
+    Both are estimated from solo runs with equal settings. floor: the junior's own results with
+    another seed, whose drift is noise. Raises :class:`EvaluationError` where one is missing or they
+    differ. Source: section 4.4 of the paper, appendix B.1 for the tokens.
     """
     ours, theirs = solo_summary(out, senior), solo_summary(out, junior)
     check_comparable([ours, theirs])
@@ -66,22 +62,18 @@ def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Pat
             f"{senior!r} and {junior!r} have different vocabularies: the use of tokens cannot be "
             "compared."
         )
-    counts = {
-        "senior": drift.token_counts(_response_ids(ours), len(pieces)),
-        "junior": drift.token_counts(_response_ids(theirs), len(pieces)),
-    }
+    again = None if floor is None else second_seed(floor, theirs)
+    found = [fold_counts(_responses(one), len(pieces)) for one in (ours, theirs)]
     folder = run_folder(out, "drift", senior, junior)
-    write_json(
-        folder / COUNTS,
-        {
-            "vocabulary": len(pieces),
-            **{
-                name: [[int(t), int(found[t])] for t in found.nonzero()[0]]
-                for name, found in counts.items()
-            },
-        },
-    )
-    measured = _drift_numbers(counts["senior"], counts["junior"], pieces, chosen)
+    write_counts(folder, *found)
+    senior_counts, junior_counts = (each.sum(0) for each in found)
+    measured = _drift_numbers(senior_counts, junior_counts, pieces, chosen)
+    if again is not None:
+        second = fold_counts(_responses(again), len(pieces)).sum(0)
+        measured["floor"] = {
+            "seed": seed_of(again),
+            **noise_floor(second, junior_counts, chosen.smoothing, chosen.frequent),
+        }
     content = {
         "senior": ours.content["senior"],
         "junior": theirs.content["senior"],
@@ -94,29 +86,6 @@ def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Pat
         "benchmarks": {},
     }
     return write_summary(folder, "drift", content)
-
-
-def read_counts(summary: Summary) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The token counts of a drift run: the senior's and the junior's, ``[vocabulary]`` each."""
-    import numpy as np
-
-    path = summary.folder / COUNTS
-    try:
-        content = parse_json(read_file(path))
-        size = content["vocabulary"]
-        if type(size) is not int or not 0 < size <= MAX_TOKEN_ID + 1:
-            raise ValueError(f"a vocabulary of {short(size)} tokens")
-        found = []
-        for name in ("senior", "junior"):
-            counts = np.zeros(size, dtype=np.int64)
-            for token, count in content[name]:
-                if not 0 <= token < size or not 0 <= count < _MOST_COUNTED:
-                    raise ValueError(f"{short(count)} of the token {short(token)}")
-                counts[token] = count
-            found.append(counts)
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise EvaluationError(f"The counts {str(path)!r} cannot be read: {error}.") from error
-    return found[0], found[1]
 
 
 def _drift_numbers(
@@ -154,8 +123,9 @@ def _drift_numbers(
     }
 
 
-def _response_ids(solo: Summary) -> Iterator[list[int]]:
+def _responses(solo: Summary) -> Iterator[tuple[int, int, list[int]]]:
     samples = int(solo.settings["sampling"]["samples"])
     for name, problems in solo.problems.items():
-        for _, _, row in read_generations(solo.folder / f"{name}.jsonl", len(problems), samples):
-            yield row["response_ids"]
+        path = solo.folder / f"{name}.jsonl"
+        for problem, sample, row in read_generations(path, len(problems), samples):
+            yield problem, sample, row["response_ids"]

@@ -1,16 +1,10 @@
-"""Tables of drift: divergence, what is moved back, and the tokens that seniors over-emit."""
+"""Tables of drift: divergence beside its noise floor, and the tokens that seniors over-emit."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from itertools import product
-from typing import NamedTuple
 
-import numpy as np
-
-from tandem_plugin.evaluation import drift
-from tandem_plugin.evaluation.drift_run import read_counts
+from tandem_plugin.evaluation.drift_counts import read_counts
 from tandem_plugin.evaluation.measures import mean_metric
 from tandem_plugin.evaluation.paper_table import Cell, PaperTable, best, number
 from tandem_plugin.evaluation.results import Summary
@@ -26,62 +20,43 @@ _SHOWN = {"Ġ": "␣", "▁": "␣", "Ċ": "\\n", "ĉ": "\\t", "č": "\\r"}
 """How the bytes of white space in a piece of a vocabulary are shown."""
 
 
-class _Recovered(NamedTuple):
-    """What a senior recovers of a baseline's drift: percent moved back, and two of Spearman's ρ."""
-
-    moved_back: float
-    of_top: float
-    of_frequent: float
-
-
 def drift_baseline(runs: Runs) -> str | None:
     """The first senior that has drifted at all: the one whose drift others may move back."""
     return next((name for name, run in runs.items() if mean_metric(run, "kl") > 0), None)
 
 
-def drift_table(label: str, runs: Runs, top: int = drift.TOP) -> PaperTable:
-    """Divergence from the junior, and what each senior recovers of the baseline's drift.
+def drift_table(label: str, runs: Runs) -> PaperTable:
+    """Divergence from the junior; and of the junior from itself with another seed, where known.
 
-    top: how many of the baseline's most displaced tokens count. Of pooled runs, numbers are means:
-    over the runs, and over all pairs with the baseline's runs. Source: section 4.4 of the paper.
-    The paper's p value of rho is smaller than 500 tokens can give; rho is shown over both, the most
-    displaced tokens and the junior's frequent ones.
+    Of pooled runs, numbers are means. Source: section 4.4 of the paper, which has no noise floor.
     """
-    baseline = drift_baseline(runs)
+    junior = label.removeprefix("drift").strip()
     texts = [number(mean_metric(run, "kl"), 4) for run in runs.values()]
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for (senior, run), text, is_best in zip(runs.items(), texts, best(texts, False), strict=True):
         moved = number(mean_metric(run, "mean_absolute_log_ratio"), 4)
-        cells = [Cell(senior), Cell(text, bold=is_best), Cell(moved)]
-        if baseline is None or senior == baseline or mean_metric(run, "kl") == 0:
-            rows.append((*cells, Cell("–"), Cell("–"), Cell("–")))
-            continue
-        found = np.mean(
-            [
-                _recovered(first, other, top)
-                for first, other in product(runs[baseline].each, run.each)
-            ],
-            axis=0,
-        )
-        cells += [Cell(number(float(v), d)) for v, d in zip(found, (1, 2, 2), strict=True)]
-        rows.append(tuple(cells))
-    first = next(iter(runs.values())).each[0]
-    written, junior = read_counts(first)
-    frequent = int((junior >= first.settings["frequent"]).sum())
-    looked_at = min(top, len(written))
+        rows.append((Cell(senior), Cell(text, bold=is_best), Cell(moved)))
+    rules = [len(rows)]
+    for seed, numbers in _floors(runs):
+        rows.append((Cell(f"noise floor: {junior}, seed {seed}"), *map(Cell, numbers)))
     return PaperTable(
         label.replace(" ", "-"),
-        f"Drift of the token distribution ({label.removeprefix('drift').strip()})",
-        (
-            "Model",
-            "KL (nats, ↓)",
-            "mean |log-ratio| (↓)",
-            f"top {looked_at} of {baseline or 'none'} moved back (%)",
-            f"ρ, top {looked_at}",
-            f"ρ, {frequent} frequent",
-        ),
+        f"Drift of the token distribution ({junior})",
+        ("Model", "KL (nats, ↓)", "mean |log-ratio| (↓)"),
         tuple(rows),
+        tuple(rules) if len(rows) > len(runs) else (),
     )
+
+
+def _floors(runs: Runs) -> list[tuple[int, tuple[str, str]]]:
+    """(seed, KL and mean absolute log-ratio) of every noise floor that is noted, each once."""
+    noted = [one.content["metrics"].get("floor") for run in runs.values() for one in run.each]
+    found = {
+        (one["seed"], (number(one["kl"], 4), number(one["mean_absolute_log_ratio"], 4)))
+        for one in noted
+        if one is not None
+    }
+    return sorted(found)
 
 
 def over_emitted_tables(label: str, runs: Runs) -> Iterator[PaperTable]:
@@ -120,22 +95,6 @@ def over_emitted_tables(label: str, runs: Runs) -> Iterator[PaperTable]:
             tuple(rules),
             2,
         )
-
-
-def _recovered(baseline: Summary, other: Summary, top: int) -> _Recovered:
-    settings = baseline.settings
-    base, junior = read_counts(baseline)
-    displacement = drift.log_ratio(base, junior, settings["smoothing"])
-    shift = drift.log_ratio(read_counts(other)[0], base, settings["smoothing"])
-    most = drift.most_displaced(displacement, top)
-    often = np.flatnonzero(junior >= settings["frequent"])
-    of_top = drift.recovery(displacement[most], shift[most]) if len(most) >= 3 else None
-    of_often = drift.recovery(displacement[often], shift[often]) if len(often) >= 3 else None
-    return _Recovered(
-        math.nan if of_top is None else 100 * of_top.share_moved_back,
-        math.nan if of_top is None else of_top.spearman,
-        math.nan if of_often is None else of_often.spearman,
-    )
 
 
 def _shown(piece: str) -> str:

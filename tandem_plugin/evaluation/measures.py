@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,10 @@ from tandem_plugin.evaluation.bootstrap import RESAMPLES, bootstrap_errors
 from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.evaluation.results import Summary
 
-__all__ = ["Measure", "Measured", "mean_metric", "measure_at", "measured", "measures"]
+__all__ = ["Measure", "Measured", "Over", "mean_metric", "measure_at", "measured", "measures"]
+
+Over: TypeAlias = Literal["problems", "positions"]
+"""What a benchmark's legibility is the mean over."""
 
 _SUMMARY_K = 8
 """The ablation's table shows pass@8 (section 5.2)."""
@@ -67,24 +71,40 @@ def measures(summary: Summary) -> list[Measure]:
     return []
 
 
-def measured(summary: Summary, resamples: int = RESAMPLES) -> dict[Measure, Measured]:
+def measured(
+    summary: Summary, resamples: int = RESAMPLES, over: Over = "problems"
+) -> dict[Measure, Measured]:
     """All measures of a run, with bootstrap standard errors from the same resamples.
 
     A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
-    Where repeats are pooled, a problem's number is the mean over them. Source: sections 4.1 and 4.5
-    of the paper.
+    over: whether legibility is that, or the mean over all positions of all responses, as in the
+    paper; a problem's own number is the mean over its positions either way. Where repeats are
+    pooled, a problem's or benchmark's number is the mean over them. Source: sections 4.1 and 4.5 of
+    the paper.
     """
     chosen = measures(summary)
+    weighted = over == "positions" and summary.kind == "legibility"
     tables = {
-        name: np.mean([_table(one.problems[name], chosen) for one in summary.each], axis=0)
+        name: np.stack([_table(one.problems[name], chosen) for one in summary.each], axis=1)
         for name in summary.problems
     }
-    errors = bootstrap_errors(tables, resamples)
-    means = {name: table.mean(axis=0) for name, table in tables.items()}
+    values = {name: table.mean(axis=1) for name, table in tables.items()}
+    if weighted:
+        weights = {name: _positions(summary, name) for name in tables}
+        errors = bootstrap_errors(tables, resamples, weights=weights)
+        means = {
+            name: np.mean(
+                (table * weights[name][:, :, None]).sum(0) / weights[name].sum(0)[:, None], axis=0
+            )
+            for name, table in tables.items()
+        }
+    else:
+        errors = bootstrap_errors(values, resamples)
+        means = {name: table.mean(axis=0) for name, table in values.items()}
     macro = np.mean(list(means.values()), axis=0)
     return {
         one: Measured(
-            {name: table[:, i] for name, table in tables.items()},
+            {name: table[:, i] for name, table in values.items()},
             {name: float(mean[i]) for name, mean in means.items()},
             {name: float(error[i]) for name, error in errors.benchmarks.items()},
             float(macro[i]),
@@ -104,6 +124,12 @@ def measure_at(summary: Summary, k: int | None) -> Measure:
     found = measures(summary)
     wanted = _SUMMARY_K if k is None else k
     return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)
+
+
+def _positions(summary: Summary, benchmark: str) -> NDArray[np.float64]:
+    """How many tokens each problem's responses have, ``[problems, repeats]``."""
+    each = [[row["tokens"] for row in one.problems[benchmark]] for one in summary.each]
+    return np.array(each, dtype=np.float64).T
 
 
 def _table(rows: Sequence[Mapping[str, float]], chosen: Sequence[Measure]) -> NDArray[np.float64]:

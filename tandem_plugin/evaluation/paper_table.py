@@ -32,6 +32,8 @@ class PaperTable:
     """Rows before which there is a rule."""
     text_columns: int = 1
     """How many columns from the left hold names."""
+    note: str = ""
+    """What a reader must know, in a sentence or two."""
 
 
 def best(texts: Sequence[str], higher: bool) -> list[bool]:

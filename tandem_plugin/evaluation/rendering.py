@@ -17,7 +17,7 @@ _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
     "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Δ": r"$\Delta$", "ρ": r"$\rho$", "–": "--",
-    "␣": r"\textvisiblespace{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
+    "±": r"$\pm$", "␣": r"\textvisiblespace{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|inf)")
 _BELOW = re.compile(r"<1e-(\d+)")
@@ -30,6 +30,8 @@ def rich_table(table: PaperTable) -> Table:
     from rich.text import Text
 
     drawn: Any = Table(title=Text(table.title), box=box.SIMPLE_HEAD, pad_edge=False)
+    if table.note:
+        drawn.caption = Text(table.note)
     for i, name in enumerate(table.columns):
         drawn.add_column(Text(name), justify="left" if i < table.text_columns else "right")
     for i, row in enumerate(table.rows):
@@ -49,6 +51,8 @@ def markdown(table: PaperTable) -> str:
         _piped(marks),
         *(_piped([_markdown_cell(cell) for cell in row]) for row in table.rows),
     ]
+    if table.note:
+        lines += ["", _escaped(table.note)]
     return "\n".join(lines) + "\n"
 
 
@@ -58,7 +62,7 @@ def latex(table: PaperTable) -> str:
     lines = [
         r"\begin{table}[t]",
         r"\centering",
-        rf"\caption{{{_tex(table.title)}.}}",
+        rf"\caption{{{_tex(f'{table.title}. {table.note}'.rstrip())}}}",
         rf"\label{{tab:{table.name}}}",
         rf"\begin{{tabular}}{{{kinds}}}",
         r"\toprule",

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.evaluation.drift import log_ratio, token_counts
+from tandem_plugin.evaluation.drift import log_ratio
+from tandem_plugin.evaluation.drift_counts import fold_counts, write_counts
 from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
-from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
+from tandem_plugin.evaluation.results import run_folder, write_summary
 
 SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}
 PIECES = ["a", "Ġb", "Ċ", "$x$", "=1", "Ã", "©", "<b>"]
@@ -75,14 +76,12 @@ def _write_drift(
     out: Path, senior: str, junior: str, models: dict[str, Any], right: list[int]
 ) -> None:
     folder = run_folder(out, "drift", senior, junior)
-    ours = token_counts([[i % 8 for i in range(40 + 3 * sum(right))], [2] * sum(right)], 8)
-    theirs = token_counts([[i % 8 for i in range(80)]], 8)
+    written = [[i % 8 for i in range(40 + 3 * sum(right))], [2] * sum(right)]
+    senior = fold_counts([(0, i, ids) for i, ids in enumerate(written)], 8)
+    junior = fold_counts([(0, i, [i, i + 4]) for i in range(4) for _ in range(10)], 8)
+    write_counts(folder, senior, junior)
+    ours, theirs = senior.sum(0), junior.sum(0)
     assert log_ratio(ours, theirs).any()
-    listed = {
-        name: [[i, int(c)] for i, c in enumerate(found) if c]
-        for name, found in (("senior", ours), ("junior", theirs))
-    }
-    write_json(folder / "counts.json", {"vocabulary": 8, **listed})
     chosen = DriftSettings(frequent=2)
     content = {
         **models,

@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from made_results import edit, found_tables, run, texts, write_drift, write_handoff
 
-from tandem_plugin.cli import app
-from tandem_plugin.evaluation.drift import token_counts
-from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
+from tandem_plugin.evaluation.results import write_summary
 
 PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
 ERROR = re.compile(r" ± ([\d.]+)")
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -70,12 +64,6 @@ def test_json_is_one_object(example: Path):
         "handoff-step-base", "legibility-base", "summary", "significance",
     ]  # fmt: skip
     assert found["notes"] == []
-
-
-def edit(summary: Path, change: Any) -> None:
-    content = json.loads(summary.read_text())
-    change(content)
-    summary.write_text(json.dumps(content))
 
 
 def test_results_of_other_settings_are_refused_by_name(example: Path):
@@ -140,68 +128,6 @@ def test_one_senior_alone_or_twice_or_none_is_refused(example: Path):
     assert "no folder" in run(example / "none", example / "TRL").stderr
 
 
-def write_handoff(out: Path, senior: str, junior: str, right: list[int]) -> None:
-    rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
-    content = {
-        "senior": {"name": senior},
-        "junior": {"name": junior},
-        "settings": {"schedule": {"schedule": "step"}, "junior": junior},
-        "benchmarks": {"A": rows},
-    }
-    write_summary(run_folder(out, "handoff", senior, junior, "step"), "handoff", content)
-
-
-def test_several_juniors_have_a_table_of_their_own(tmp_path: Path):
-    for senior, by_junior in {"x": ([1, 1], [0, 2]), "y": ([2, 2], [0, 1])}.items():
-        for junior, right in zip(("near", "far"), by_junior, strict=True):
-            write_handoff(tmp_path, senior, junior, right)
-    done = run(tmp_path / "x", tmp_path / "y", "--k", 1, "--json")
-    found = {table["name"]: table for table in json.loads(done.stdout)["tables"]}
-    rows = [[cell["text"] for cell in row] for row in found["juniors-step"]["rows"]]
-    assert sorted(rows[:2]) == [["far", "25.0", "12.5", "-12.5"], ["near", "25.0", "50.0", "+25.0"]]
-    assert rows[2] == ["Avg.", "25.0", "31.2", "+6.2"]
-    assert [cell["bold"] for cell in found["juniors-step"]["rows"][2]] == [
-        False,
-        False,
-        True,
-        False,
-    ]
-
-
-def write_legibility(out: Path, senior: str, junior: str, nats: list[float]) -> None:
-    rows = [
-        {"problem": i, "tokens": 9, "cross_entropy": n, "overlap": 1 - n}
-        for i, n in enumerate(nats)
-    ]
-    content = {
-        "senior": {"name": senior},
-        "junior": {"name": junior},
-        "settings": {"junior": junior},
-        "benchmarks": {"A": rows},
-    }
-    write_summary(run_folder(out, "legibility", senior, junior), "legibility", content)
-
-
-def test_seniors_by_juniors_are_a_matrix(tmp_path: Path):
-    for i, senior in enumerate("xyz"):
-        write_handoff(tmp_path, senior, "far", [i, 2])
-        write_handoff(tmp_path, senior, "near", [i, 4])
-        write_legibility(tmp_path, senior, "far", [0.25, 0.5])
-        write_legibility(tmp_path, senior, "near", [0.125, 0.25 - i / 8])
-    found = found_tables(*(tmp_path / name for name in "xyz"), "--k", 1)
-    matrix = found["matrix-handoff-step"]
-    assert matrix["columns"] == ["Metric", "Junior", "x", "y", "z"]
-    assert texts(matrix) == [
-        ["pass@1 (%, ↑)", "far", "25.0", "37.5", "50.0"],
-        ["", "near", "50.0", "62.5", "75.0"],
-    ]
-    assert [cell["bold"] for cell in matrix["rows"][0]] == [False, False, False, False, True]
-    assert texts(found["matrix-legibility"])[:2] == [
-        ["Cross-entropy (nats, ↓)", "far", "0.375", "0.375", "0.375"],
-        ["", "near", "0.188", "0.125", "0.062"],
-    ]
-
-
 def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
     for senior, right in {"x": [0, 1, 2], "y": [1, 1, 1], "z": [2, 3, 4]}.items():
         write_handoff(tmp_path, senior, "j", right)
@@ -215,58 +141,6 @@ def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
     assert [cell["text"] for cell in found["significance"]["rows"][0]][3:] == [
         "+50.00", "+inf", "<1e-300",
     ]  # fmt: skip
-
-
-def write_drift(
-    out: Path, senior: str, wrote: list[int], junior: list[int], over: tuple[Any, ...] = ()
-) -> None:
-    folder = run_folder(out, "drift", senior, "base")
-    counts = {"senior": token_counts([wrote], 6), "junior": token_counts([junior], 6)}
-    listed = {n: [[i, int(c)] for i, c in enumerate(found) if c] for n, found in counts.items()}
-    write_json(folder / "counts.json", {"vocabulary": 6, **listed})
-    content = {
-        "senior": {"name": senior},
-        "junior": {"name": "base"},
-        "settings": {"smoothing": 0.5, "frequent": 1},
-        "metrics": {
-            "kl": {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior],
-            "mean_absolute_log_ratio": 0.125,
-            "over_emitted": [
-                {"token": t, "piece": p, "log_ratio": 1.5, "senior": 4, "junior": 0}
-                for t, p in over
-            ],
-        },
-        "benchmarks": {},
-    }
-    write_summary(folder, "drift", content)
-
-
-def test_drift_table_shows_what_is_moved_back(tmp_path: Path):
-    """The junior writes each of four tokens twice. GRPO drops 0 and 1 for 2 and 3, and TRL moves
-    all but token 3 back: 3 of 6 tokens, as 4 and 5 are never written by anyone."""
-    junior = [0, 0, 1, 1, 2, 2, 3, 3]
-    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3, 3, 3, 3], junior)
-    write_drift(tmp_path, "TRL", [0, 1, 2, 3, 3, 3, 3, 3], junior)
-    done = run(tmp_path / "GRPO", tmp_path / "TRL", "--json")
-    found = {table["name"]: table for table in json.loads(done.stdout)["tables"]}
-    grpo, trl = found["drift-base"]["rows"]
-    assert [cell["text"] for cell in grpo] == ["GRPO", "0.5000", "0.1250", "–", "–", "–"]
-    assert [cell["text"] for cell in trl][:4] == ["TRL", "0.2500", "0.1250", "50.0"]
-    assert trl[1]["bold"]
-
-
-def test_base_among_the_seniors_is_no_baseline_of_recovery(tmp_path: Path):
-    junior = [0, 0, 1, 1, 2, 2, 3, 3]
-    write_drift(tmp_path, "base", junior, junior)
-    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3, 3, 3, 3], junior)
-    write_drift(tmp_path, "TRL", [0, 1, 2, 3, 3, 3, 3, 3], junior)
-    done = run(*(tmp_path / name for name in ("base", "GRPO", "TRL")), "--top", 4, "--json")
-    (table,) = [t for t in json.loads(done.stdout)["tables"] if t["name"] == "drift-base"]
-    assert table["columns"][3] == "top 4 of GRPO moved back (%)"
-    base, grpo, trl = [[cell["text"] for cell in row] for row in table["rows"]]
-    assert base == ["base", "0.0000", "0.1250", "–", "–", "–"]
-    assert grpo[3:] == ["–", "–", "–"]
-    assert trl[3] == "75.0"  # of the four tokens that are written at all, all but token 3
 
 
 def test_over_emitted_tokens_are_listed_with_what_every_model_wrote(tmp_path: Path):
@@ -284,16 +158,6 @@ def test_over_emitted_tokens_are_listed_with_what_every_model_wrote(tmp_path: Pa
     assert r"GRPO & \textvisiblespace{}so & $1.50$" in tex
 
 
-def found_tables(*arguments: object) -> dict[str, Any]:
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    return {table["name"]: table for table in json.loads(done.stdout)["tables"]}
-
-
-def texts(table: Any) -> list[list[str]]:
-    return [[cell["text"] for cell in row] for row in table["rows"]]
-
-
 def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):
     """Of 4 samples, right at problems 0 and 1: TRL-1 has 1 and 2, TRL-2 has 3 and 4, so that pass@1
     is (1 + 3) / 8 = 50 % and (2 + 4) / 8 = 75 %. At k = 4 each run has 100 % in both."""
@@ -307,19 +171,8 @@ def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):
     # Differences per problem are 25 and 50: mean 37.5, t = 37.5 / (17.68 / √2) = 3, p = 0.102.
     assert texts(found["significance"])[0][3:] == ["+37.50", "+3.00", "0.102"]
     assert texts(found["repeats"]) == [
-        ["handoff step j", "pass@1 (%, ↑)", "TRL", "37.5", "87.5", "62.5", "35.4"]
+        ["handoff step j", "pass@1 (%, ↑)", "TRL", "37.5", "87.5", "62.5", "35.4", "25.0"]
     ]
-
-
-def test_pooled_drift_is_the_mean_over_seeds_and_their_pairs(tmp_path: Path):
-    junior = [0, 0, 1, 1, 2, 2, 3, 3]
-    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3, 3, 3, 3], junior)
-    write_drift(tmp_path, "TRL", [0, 1, 2, 3, 3, 3, 3, 3], junior)  # moves 3 of 4 back
-    write_drift(tmp_path, "TRL-2", [2, 2, 2, 2, 2, 3, 3, 3], junior)  # only token 3
-    folders = [tmp_path / name for name in ("GRPO", "TRL", "TRL-2")]
-    found = found_tables(*folders, "--pool", "both=TRL,TRL-2", "--top", 4)
-    assert texts(found["drift-base"])[1][:4] == ["both", "0.5000", "0.1250", "50.0"]
-    assert texts(found["repeats"])[0][2:] == ["both", "0.2500", "0.7500", "0.5000", "0.3536"]
 
 
 @pytest.mark.parametrize(

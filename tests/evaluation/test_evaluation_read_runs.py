@@ -9,7 +9,8 @@ import pytest
 
 from tandem_plugin.evaluation import EvaluationError
 from tandem_plugin.evaluation.checkpoint import Checkpoint
-from tandem_plugin.evaluation.drift_run import DriftSettings, read_counts, run_drift
+from tandem_plugin.evaluation.drift_counts import read_counts
+from tandem_plugin.evaluation.drift_run import DriftSettings, run_drift
 from tandem_plugin.evaluation.legibility_run import _noted, run_legibility
 from tandem_plugin.evaluation.results import read_summary, solo_summary
 from tandem_plugin.rollouts.rollout_file import RolloutFile

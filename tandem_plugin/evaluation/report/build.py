@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError, TokenizerError
-from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.comparison import check_problems, compare_runs
+from tandem_plugin.evaluation.measures import Over
 from tandem_plugin.evaluation.paper_table import PaperTable
+from tandem_plugin.evaluation.recovery_tables import Recoveries
 from tandem_plugin.evaluation.report import drift_figures, figures
 from tandem_plugin.evaluation.report.figure import ReportFigure, Style, styles
 from tandem_plugin.evaluation.report.page import Picture, make_page
@@ -25,7 +26,7 @@ from tandem_plugin.evaluation.results import (
     result_files,
 )
 from tandem_plugin.evaluation.senior_order import noted_seniors, order_file, ordered_seniors
-from tandem_plugin.evaluation.tables import paper_tables
+from tandem_plugin.evaluation.tables import TableOptions, paper_tables
 from tandem_plugin.files import InputFiles, write_file
 from tandem_plugin.viewer.token_bytes import TokenBytes
 
@@ -51,9 +52,9 @@ def build_report(
     order: Sequence[str] = (),
     logs: Sequence[TrainingLog] = (),
     samples: int = 2,
-    k: int | None = None,
+    options: TableOptions | None = None,
     pools: Mapping[str, Sequence[str]] | None = None,
-    top: int = drift.TOP,
+    over: Over = "problems",
     on_figure: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Write ``index.html``, ``figures/*.png`` and ``data/*.csv`` under ``out``.
@@ -61,8 +62,8 @@ def build_report(
     order: seniors in the order of tables and legends; the first that drifted is the baseline of
     recovery, the last is tested against the others. Those not named come first, as
     :func:`ordered_seniors` has them: the junior's own model, then in the order in which they were
-    evaluated. k, pools, top: as of :func:`compare` and :func:`paper_tables`; figures show every run
-    by itself, pooled ones in one colour. No file that is read is written over. Raises
+    evaluated. options, pools, over: as of :func:`paper_tables` and :func:`compare`; figures show
+    every run by itself, pooled ones in one colour. No file that is read is written over. Raises
     :class:`EvaluationError` for results that cannot be compared, or where there are none.
     """
     runs, seniors = _runs(results, order)
@@ -76,19 +77,21 @@ def build_report(
         inputs.check_outputs(path)
         write_file(path, content)
 
+    options = options or TableOptions()
+    recoveries = Recoveries(options.top)
     drawn_as = styles([*seniors, *(log.name for log in logs)], pools or {})
     notes: list[str] = []
     vocabularies = _Vocabularies(notes)
     drawn: list[Picture] = []
     written: list[str] = []
-    for figure in _figures(runs, drawn_as, vocabularies, logs, top):
+    for figure in _figures(runs, drawn_as, vocabularies, logs, recoveries, over):
         on_figure(figure.title)
         png = figure.png()
         write(out / "figures" / f"{figure.name}.png", png)
         write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
         drawn.append((figure.name, figure.title, figure.caption, png))
         written.append(figure.name)
-    tables = _tables(runs, seniors, notes, pools or {}, k, top)
+    tables = _tables(runs, seniors, notes, pools or {}, over, options, recoveries)
     chosen: list[SampleResponse] = []
     for by_senior in runs.values():
         for run in by_senior.values():
@@ -176,18 +179,19 @@ def _figures(
     drawn_as: Mapping[str, Style],
     vocabularies: _Vocabularies,
     logs: Sequence[TrainingLog],
-    top: int,
+    recoveries: Recoveries,
+    over: Over,
 ) -> Iterator[ReportFigure]:
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
         if first.kind in ("solo", "handoff"):
             yield figures.pass_at_k_figure(label, by_senior, drawn_as)
         elif first.kind == "legibility":
-            yield figures.legibility_figure(label, by_senior, drawn_as)
+            yield figures.legibility_figure(label, by_senior, drawn_as, over)
         else:
             pieces = vocabularies.texts(first)
             yield drift_figures.survival_figure(label, by_senior, drawn_as)
-            yield from drift_figures.recovery_figures(label, by_senior, pieces, top)
+            yield from drift_figures.recovery_figures(label, by_senior, pieces, recoveries)
             yield from drift_figures.token_clouds(label, by_senior, pieces)
     if logs:
         yield figures.training_figure(logs, drawn_as)
@@ -198,8 +202,9 @@ def _tables(
     seniors: Sequence[str],
     notes: list[str],
     pools: Mapping[str, Sequence[str]],
-    k: int | None,
-    top: int,
+    over: Over,
+    options: TableOptions,
+    recoveries: Recoveries,
 ) -> list[PaperTable]:
     """The tables of ``tandem compare``, over pooled seniors and those evaluated most widely."""
     counted: dict[str, int] = {}
@@ -219,9 +224,9 @@ def _tables(
         for name in seniors
         if name in chosen
     }
-    comparison = compare_runs(chosen_runs, pools=pools)
+    comparison = compare_runs(chosen_runs, pools=pools, over=over)
     notes += comparison.missing
-    return paper_tables(comparison, k, top)
+    return paper_tables(comparison, options, recoveries)
 
 
 def _facts(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tandem_plugin.evaluation.measures import Measured, measured, measures
+from tandem_plugin.evaluation.measures import Measured, Over, measured, measures
 from tandem_plugin.evaluation.report.figure import (
     ReportFigure,
     Style,
@@ -92,12 +92,17 @@ def pass_at_k_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> Repo
     )
 
 
-def legibility_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> ReportFigure:
-    """Cross-entropy and overlap by benchmark, with standard errors. Source: section 4.5."""
+def legibility_figure(
+    label: str, runs: Runs, drawn: Mapping[str, Style], over: Over = "problems"
+) -> ReportFigure:
+    """Cross-entropy and overlap by benchmark, with standard errors. Source: section 4.5.
+
+    over: as of :func:`measured`.
+    """
     first = next(iter(runs.values()))
     benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
     chosen = measures(first)
-    each = {senior: measured(run) for senior, run in runs.items()}
+    each = {senior: measured(run, over=over) for senior, run in runs.items()}
     found = {m.name: {senior: each[senior][m] for senior in runs} for m in chosen}
     rows = [
         (name, benchmark, senior, *_value(one, benchmark))
@@ -126,7 +131,8 @@ def legibility_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> Rep
         file_name(label),
         f"Legibility to {first.junior}",
         "The junior's mean cross-entropy on the seniors' own responses, and the overlap of both "
-        "models' distributions; bars are one bootstrap standard error over problems.",
+        f"models' distributions, means over {over}; bars are one bootstrap standard error over "
+        "problems.",
         ("measure", "benchmark", "senior", "value", "standard_error"),
         tuple(rows),
         draw,

@@ -92,9 +92,10 @@ def _table(table: PaperTable) -> str:
     for i, row in enumerate(table.rows):
         cells = "".join(_cell(cell, j < table.text_columns) for j, cell in enumerate(row))
         rows.append(f"<tr{' class=rule' if i in table.rules else ''}>{cells}</tr>")
+    note = f"<p class=note>{safe(table.note)}</p>" if table.note else ""
     return (
         f"<section><h2>{safe(table.title)}</h2><div class=wide><table><thead><tr>{head}</tr>"
-        f"</thead><tbody>{''.join(rows)}</tbody></table></div></section>"
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>{note}</section>"
     )
 
 

@@ -1,0 +1,100 @@
+"""Results of seniors made from little, and what `tandem compare` says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+from tandem_plugin.evaluation.drift import kl_divergence, token_counts
+from tandem_plugin.evaluation.drift_counts import write_counts
+from tandem_plugin.evaluation.results import run_folder, write_summary
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def found_tables(*arguments: object) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return {table["name"]: table for table in json.loads(done.stdout)["tables"]}
+
+
+def texts(table: Any) -> list[list[str]]:
+    return [[cell["text"] for cell in row] for row in table["rows"]]
+
+
+def write_handoff(out: Path, senior: str, junior: str, right: list[int]) -> None:
+    rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
+    content = {
+        "senior": {"name": senior},
+        "junior": {"name": junior},
+        "settings": {"schedule": {"schedule": "step"}, "junior": junior},
+        "benchmarks": {"A": rows},
+    }
+    write_summary(run_folder(out, "handoff", senior, junior, "step"), "handoff", content)
+
+
+def write_legibility(out: Path, senior: str, junior: str, nats: list[float]) -> None:
+    rows = [
+        {"problem": i, "tokens": 9, "cross_entropy": n, "overlap": 1 - n}
+        for i, n in enumerate(nats)
+    ]
+    content = {
+        "senior": {"name": senior},
+        "junior": {"name": junior},
+        "settings": {"junior": junior},
+        "benchmarks": {"A": rows},
+    }
+    write_summary(run_folder(out, "legibility", senior, junior), "legibility", content)
+
+
+def write_drift(
+    out: Path, senior: str, wrote: list[int], junior: list[int], over: tuple[Any, ...] = ()
+) -> None:
+    folder = run_folder(out, "drift", senior, "base")
+    write_counts(folder, *(token_counts([ids], 6)[None] for ids in (wrote, junior)))
+    content = {
+        "senior": {"name": senior},
+        "junior": {"name": "base"},
+        "settings": {"smoothing": 0.5, "frequent": 1},
+        "metrics": {
+            "kl": {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior],
+            "mean_absolute_log_ratio": 0.125,
+            "over_emitted": [
+                {"token": t, "piece": p, "log_ratio": 1.5, "senior": 4, "junior": 0}
+                for t, p in over
+            ],
+        },
+        "benchmarks": {},
+    }
+    write_summary(folder, "drift", content)
+
+
+def write_counted(out: Path, senior: str, wrote: Any, junior: Any) -> None:
+    """A drift run with these counts, ``[folds, vocabulary]``."""
+    folder = run_folder(out, "drift", senior, "base")
+    write_counts(folder, wrote, junior)
+    content = {
+        "senior": {"name": senior},
+        "junior": {"name": "base"},
+        "settings": {"smoothing": 0.5, "frequent": 1},
+        "metrics": {
+            "kl": kl_divergence(wrote.sum(0), junior.sum(0)),
+            "mean_absolute_log_ratio": 0.125,
+        },
+        "benchmarks": {},
+    }
+    write_summary(folder, "drift", content)
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    """Change what a JSON file holds."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
