@@ -126,7 +126,7 @@ def _drifts(
         base[members] *= _root(float(np.mean(base[members] ** 2)), level)
         size = float(np.mean(other[members] ** 2))
         other[members] -= other[members].mean()
-        spread = max(float(np.mean(other[members] ** 2)), np.finfo(np.float64).tiny)
+        spread = max(float(np.mean(other[members] ** 2)), float(np.finfo(np.float64).tiny))
         other[members] *= _root(size, level) * np.sqrt(size / spread)
     return base, other
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tandem_plugin.evaluation import EvaluationError, paired_test
-from tandem_plugin.evaluation.significance import stars
+from tandem_plugin.evaluation.significance import seed_test, stars
 
 numbers = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=40).filter(
     lambda pairs: len({a - b for a, b in pairs}) > 1
@@ -65,3 +65,53 @@ def test_stars_follow_the_paper(p: float, marks: str):
 def test_what_cannot_be_paired_is_refused(ours: list, theirs: list):
     with pytest.raises(EvaluationError):
         paired_test(ours, theirs, "greater")
+
+
+seeds = st.lists(st.integers(0, 50), min_size=2, max_size=8)
+
+
+@given(seeds, seeds, st.sampled_from(["greater", "less"]))
+def test_test_over_seeds_agrees_with_scipy(ours: list[int], theirs: list[int], direction: str):
+    if len({*ours}) == len({*theirs}) == 1:
+        return
+    found = seed_test(ours, theirs, direction)  # type: ignore[arg-type]
+    expected = stats.ttest_ind(ours, theirs, equal_var=False, alternative=direction)
+    assert found.t == pytest.approx(expected.statistic)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert found.degrees == pytest.approx(expected.df)
+
+
+def test_test_over_seeds_by_hand():
+    """1, 3 and 6, 8: both have the variance 2, so t = 5 / √(2/2 + 2/2) with 2 degrees of freedom,
+    for which P(T > t) = 1/2 - t / (2 √(2 + t²))."""
+    found = seed_test([6, 8], [1, 3], "greater")
+    t = 5 / math.sqrt(2)
+    assert (found.difference, found.degrees) == (5, pytest.approx(2))
+    assert found.t == pytest.approx(t)
+    assert found.p == pytest.approx(0.5 - t / (2 * math.sqrt(2 + t * t)))
+    assert found.stars == "*"
+
+
+def test_test_over_seeds_holds_its_level_where_problems_alone_do_not():
+    """Two methods that are the same: each of five seeds is off by 0.1, each problem's number by
+    0.2. Over seeds one test in twenty is significant; over problems, four in ten."""
+    random = np.random.default_rng(0)
+    times, over_seeds, over_problems = 400, 0, 0
+    for _ in range(times):
+        runs = 0.1 * random.normal(size=(2, 5, 1)) + 0.2 * random.normal(size=(2, 5, 200))
+        over_seeds += seed_test(*runs.mean(2), "greater").p < 0.05
+        over_problems += paired_test(*runs.mean(1), "greater").p < 0.05
+    assert over_seeds / times == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / times))
+    assert over_problems / times > 0.3
+
+
+def test_seeds_without_spread_are_told_by_the_direction():
+    assert math.isnan(seed_test([0.1, 0.1], [0.1, 0.1, 0.1], "greater").p)
+    assert seed_test([0.2, 0.2], [0.1, 0.1], "greater").p == 0
+    assert seed_test([0.2, 0.2], [0.1, 0.1], "less").p == 1
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [([1], [1, 2]), ([1, math.inf], [1, 2])])
+def test_what_has_no_spread_over_seeds_is_refused(ours: list, theirs: list):
+    with pytest.raises(EvaluationError):
+        seed_test(ours, theirs, "greater")

@@ -1,0 +1,249 @@
+"""Tables of methods: seeds as units, matched checkpoints, several juniors, all positions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_results import (
+    found_tables,
+    run,
+    texts,
+    write_alone,
+    write_counted,
+    write_handoff,
+    write_legibility,
+)
+
+from tandem_plugin.evaluation.bootstrap import bootstrap_errors
+from tandem_plugin.evaluation.measures import measured
+from tandem_plugin.evaluation.results import read_summary
+
+
+def test_seeds_are_units_where_there_are_several(tmp_path: Path):
+    """GRPO's seeds have 25 and 50 % at k = 1, TRL's 75 and 100 %: Δ = 50, both variances 2500/8,
+    t = 50 / √312.5 = 2.83 with two degrees of freedom: p = 1/2 - t / (2 √(2 + t²)) = 0.053."""
+    for senior, right in {"GRPO-1": 1, "GRPO-2": 2, "TRL-1": 3, "TRL-2": 4, "x": 0}.items():
+        write_handoff(tmp_path, senior, "j", [right, right])
+    folders = [tmp_path / name for name in ("x", "GRPO-1", "GRPO-2", "TRL-1", "TRL-2")]
+    pools = ("--pool", "GRPO=GRPO-1,GRPO-2", "--pool", "TRL=TRL-1,TRL-2")
+    found = found_tables(*folders, *pools, "--k", 1)
+    table = found["significance-seeds"]
+    assert texts(table)[0] == [
+        "handoff step j", "TRL > GRPO", "pass@1 (%, ↑)", "+50.00", "+2.83", "2.0", "0.053",
+    ]  # fmt: skip
+    # x has one seed; of k = 1, 2 and 4 there is a row each.
+    assert [row[1:3] for row in texts(table)] == [
+        ["TRL > GRPO", f"pass@{k} (%, ↑)"] for k in (1, 2, 4)
+    ]
+    # The mean, the spread of two that differ by 25, and that by √2.
+    assert texts(found["repeats"])[1][2:] == ["TRL", "75.0", "100.0", "87.5", "17.7", "12.5"]
+    assert "significance-seeds" not in found_tables(*folders, "--k", 1)
+
+
+def test_drift_is_tested_over_seeds_too(tmp_path: Path):
+    random = np.random.default_rng(0)
+    junior = random.multinomial(500, [0.25] * 4, size=24)
+    for senior, share in {"G-1": 0.5, "G-2": 0.51, "T-1": 0.3, "T-2": 0.31}.items():
+        shares = [share, *[(1 - share) / 3] * 3]
+        write_counted(tmp_path, senior, random.multinomial(500, shares, size=24), junior)
+    folders = [tmp_path / name for name in ("G-1", "G-2", "T-1", "T-2")]
+    found = found_tables(*folders, "--pool", "G=G-1,G-2", "--pool", "T=T-1,T-2")
+    (row,) = texts(found["significance-seeds"])
+    assert row[:3] == ["drift base", "T < G", "KL (nats, ↓)"]
+    assert float(row[3]) < -0.1
+    assert float(row[-1]) < 0.05
+
+
+def test_legibility_over_positions_weighs_problems_by_their_tokens(tmp_path: Path):
+    """10 tokens of 0.1 nats and 30 of 0.3: 0.25 over positions, 0.2 over problems. Tests stay over
+    problems, as the paper's."""
+    for senior, more in {"x": 0.0, "y": 0.2}.items():
+        write_legibility(tmp_path, senior, "j", [0.1 + more, 0.3 + more], [10, 30])
+    folders = tmp_path / "x", tmp_path / "y"
+    by_problem = found_tables(*folders)
+    by_position = found_tables(*folders, "--legibility-over", "positions")
+    assert texts(by_problem["legibility-j"])[0][2] == "0.200"
+    assert [row[2] for row in texts(by_position["legibility-j"])[:3]] == [
+        "0.250",
+        "0.450",
+        "+0.200",
+    ]
+    assert by_position["legibility-j"]["title"].endswith("over all positions")
+    assert texts(by_position["significance"]) == texts(by_problem["significance"])
+    assert texts(by_position["summary"])[0][1] == "0.250"
+
+
+def test_positions_of_pooled_seeds_are_each_seeds_own(tmp_path: Path):
+    """0.1 and 0.3 by 10 and 30 tokens are 0.25, by 30 and 10 tokens 0.15: 0.2 on average."""
+    write_legibility(tmp_path, "x-1", "j", [0.1, 0.3], [10, 30])
+    write_legibility(tmp_path, "x-2", "j", [0.1, 0.3], [30, 10])
+    write_legibility(tmp_path, "y", "j", [0.1, 0.1], [1, 1])
+    folders = [tmp_path / name for name in ("y", "x-1", "x-2")]
+    over = ("--legibility-over", "positions")
+    found = found_tables(*folders, "--pool", "x=x-1,x-2", *over)
+    assert texts(found["legibility-j"])[1][1:3] == ["x", "0.200"]
+    assert texts(found["repeats"])[0][3:6] == ["0.250", "0.150", "0.200"]
+
+
+def test_error_over_positions_is_that_of_resampled_problems():
+    """A ratio's standard error by its linearisation: that of the residuals w (x - r) over the mean
+    weight. 400 problems: bootstrap and linearisation agree to a few percent; the error of the plain
+    mean is 1.6 times as large."""
+    random = np.random.default_rng(0)
+    weights = random.integers(20, 400, 400).astype(float)
+    values = 0.2 + 20 / weights[:, None] * random.normal(size=(400, 1))
+    errors = bootstrap_errors({"A": values}, 4000, weights={"A": weights})
+    ratio = (weights @ values) / weights.sum()
+    residuals = weights[:, None] * (values - ratio) / weights.mean()
+    expected = residuals.std(ddof=1) / np.sqrt(400)
+    assert errors.benchmarks["A"][0] == pytest.approx(expected, rel=0.06)
+    assert bootstrap_errors({"A": values}, 4000).benchmarks["A"][0] > 1.3 * expected
+
+
+def test_equal_weights_are_no_weights(tmp_path: Path):
+    write_legibility(tmp_path, "x", "j", [0.1, 0.3, 0.7])
+    summary = read_summary(tmp_path / "x/legibility/j/summary.json")
+    plain, weighted = measured(summary, 500), measured(summary, 500, "positions")
+    for one in plain:
+        assert weighted[one].means["A"] == pytest.approx(plain[one].means["A"])
+        assert weighted[one].errors["A"] == pytest.approx(plain[one].errors["A"])
+        assert weighted[one].macro_error == pytest.approx(plain[one].macro_error)
+
+
+def test_several_juniors_have_a_table_with_any_number_of_seniors(tmp_path: Path):
+    for i, senior in enumerate("xyz"):
+        write_handoff(tmp_path, senior, "far", [i, 2])
+        write_handoff(tmp_path, senior, "near", [i, 4])
+        write_legibility(tmp_path, senior, "far", [0.25, 0.5])
+        write_legibility(tmp_path, senior, "near", [0.125, 0.25 - i / 8])
+    found = found_tables(*(tmp_path / name for name in "xyz"), "--k", 1)
+    table = found["juniors-handoff-step"]
+    assert table["columns"] == ["Metric", "Junior", "Model", "A", "Avg."]
+    assert texts(table) == [
+        ["pass@1 (%, ↑)", "far", "x", "25.0", "25.0"],
+        ["", "", "y", "37.5", "37.5"],
+        ["", "", "z", "50.0", "50.0"],
+        ["", "", "Δ to x", "+25.0", "+25.0"],
+        ["", "", "Δ to y", "+12.5", "+12.5"],
+        ["", "near", "x", "50.0", "50.0"],
+        ["", "", "y", "62.5", "62.5"],
+        ["", "", "z", "75.0", "75.0"],
+        ["", "", "Δ to x", "+25.0", "+25.0"],
+        ["", "", "Δ to y", "+12.5", "+12.5"],
+        ["", "Avg.", "x", "37.5", "37.5"],
+        ["", "", "y", "50.0", "50.0"],
+        ["", "", "z", "62.5", "62.5"],
+        ["", "", "Δ to x", "+25.0", "+25.0"],
+        ["", "", "Δ to y", "+12.5", "+12.5"],
+    ]
+    assert [row[3]["bold"] for row in table["rows"][10:13]] == [False, False, True]
+    read = texts(found["juniors-legibility"])
+    assert read[0][:4] == ["Cross-entropy (nats, ↓)", "far", "x", "0.375"]
+    assert len(read) == 2 * 15
+
+
+def test_one_junior_has_no_such_table(tmp_path: Path):
+    for senior in "xy":
+        write_handoff(tmp_path, senior, "j", [1, 2])
+    assert not [name for name in found_tables(tmp_path / "x", tmp_path / "y") if "juniors" in name]
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> list[object]:
+    """GRPO is as good alone after 50 steps as TRL is after 100; TRL's teams are better."""
+    alone = {"G-50": [2, 2], "G-100": [4, 4], "T-50": [0, 1], "T-100": [2, 3], "T-150": [3, 3]}
+    teams = {"G-50": 1, "G-100": 1, "T-50": 2, "T-100": 3, "T-150": 4}
+    for senior, right in alone.items():
+        write_alone(tmp_path, senior, right)
+        write_handoff(tmp_path, senior, "j", [teams[senior]] * 2)
+    runs = ("--run", "GRPO=G-50@50,G-100@100", "--run", "TRL=T-50@50,T-100@100,T-150@150")
+    return [*(tmp_path / name for name in alone), *runs, "--k", 1]
+
+
+def test_checkpoints_stand_side_by_side_at_matched_steps(checkpoints: list[object]):
+    table = found_tables(*checkpoints)["matched-steps"]
+    assert table["columns"][:4] == ["Run", "Step", "Checkpoint", "solo: pass@1 (%)"]
+    assert [row[:4] for row in texts(table)] == [
+        ["GRPO", "50", "G-50", "50.0"],
+        ["TRL", "50", "T-50", "12.5"],
+        ["GRPO", "100", "G-100", "100.0"],
+        ["TRL", "100", "T-100", "62.5"],
+    ]
+    column = table["columns"].index("handoff step j: pass@1 (%, ↑)")
+    assert [row[column] for row in texts(table)] == ["25.0", "50.0", "25.0", "75.0"]
+    assert [row[column]["bold"] for row in table["rows"]] == [False, True, False, True]
+
+
+def test_checkpoints_stand_side_by_side_at_matched_accuracy_alone(checkpoints: list[object]):
+    table = found_tables(*checkpoints)["matched-solo"]
+    assert [row[:4] for row in texts(table)] == [
+        ["GRPO", "50", "G-50", "50.0"],
+        ["TRL", "50", "T-50", "12.5"],
+        ["GRPO", "50", "G-50", "50.0"],
+        ["TRL", "100", "T-100", "62.5"],
+        ["GRPO", "50", "G-50", "50.0"],  # 75 is as near to 50 as to 100: the earlier one
+        ["TRL", "150", "T-150", "75.0"],
+    ]
+
+
+def test_base_that_both_runs_began_with_is_compared_with_nothing(checkpoints: list[object]):
+    out = Path(str(checkpoints[0])).parent
+    write_alone(out, "base", [0, 0])
+    write_handoff(out, "base", "j", [0, 0])
+    changed = [str(one).replace("G-50@50", "base@0,G-50@50") for one in checkpoints]
+    changed = [one.replace("T-50@50", "base@0,T-50@50") for one in changed]
+    found = found_tables(out / "base", *changed)
+    assert [row[1] for row in texts(found["matched-steps"])] == ["50", "50", "100", "100"]
+    assert texts(found["matched-solo"])[0][2] == "base"  # nearest to TRL after 50 steps
+    assert texts(found["matched-solo"])[1][2] == "T-50"
+
+
+def test_pools_can_be_checkpoints(tmp_path: Path):
+    for senior in ("G-1", "G-2", "T-1", "T-2"):
+        write_alone(tmp_path, senior, [1, int(senior[-1])])
+    folders = [tmp_path / name for name in ("G-1", "G-2", "T-1", "T-2")]
+    pools = ("--pool", "G=G-1,G-2", "--pool", "T=T-1,T-2")
+    found = found_tables(*folders, *pools, "--run", "GRPO=G@5", "--run", "TRL=T@5")
+    assert [row[:4] for row in texts(found["matched-steps"])] == [
+        ["GRPO", "5", "G", "31.2"],
+        ["TRL", "5", "T", "31.2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        (["GRPO=G-50@50"], "given for GRPO alone"),
+        (["GRPO=G-50", "TRL=T-50@50"], "not of the form"),
+        (["GRPO=G-50@-1", "TRL=T-50@50"], "not of the form"),
+        (["=G-50@1", "TRL=T-50@50"], "not of the form"),
+        (["GRPO=G-50@50,G-100@50", "TRL=T-50@50"], "two checkpoints of step 50"),
+        (["GRPO=G-50@50", "GRPO=G-100@50"], "given twice"),
+        (["GRPO=none@50", "TRL=T-50@50"], "'none', which is none of those compared"),
+    ],
+)
+def test_runs_that_cannot_be_matched_are_refused(
+    checkpoints: list[object], runs: list[str], said: str
+):
+    folders = [one for one in checkpoints if isinstance(one, Path)]
+    done = run(*folders, *(part for one in runs for part in ("--run", one)))
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_report_has_the_same_tables(checkpoints: list[object]):
+    pytest.importorskip("matplotlib")
+    from typer.testing import CliRunner
+
+    from tandem_plugin.cli import app
+
+    results = Path(str(checkpoints[0])).parent
+    options = [str(one) for one in checkpoints if not isinstance(one, Path)]
+    done = CliRunner().invoke(app, ["report", str(results), *options, "--json"])
+    assert done.exit_code == 0, done.output
+    page = Path(json.loads(done.stdout)["page"]).read_text(encoding="utf-8")
+    assert "Checkpoints at matched steps" in page
+    assert "Checkpoints at matched accuracy alone" in page
