@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["grade"]
 
-RESPONSE_FIELDS = ("response", "output", "completion")
 PROMPT_FIELDS = ("prompt", "question", "problem")
 GOLD_FIELDS = ("gold", "answer", "ground_truth", "gts", "label")
 _BATCH = 1_000
@@ -63,8 +62,9 @@ def grade(
     """Grade responses by the answers in their last boxes.
 
     One record a line: line, outcome (correct, incorrect, copied, no_answer, timeout, error),
-    reward, answer, rule, milliseconds; then a summary, on stderr where the records go to stdout.
-    With --json the summary is the only output, and records go to --out alone.
+    reward, answer, rule, milliseconds, golds; then a summary, on stderr where the records go to
+    stdout. With --json the summary is the only output, and records go to --out alone. `tandem view`
+    shows the grades of rollouts.jsonl that lie in rollouts.grades.jsonl.
     """
     from tandem_plugin.grading import Grader, GradingLimits
 
@@ -105,6 +105,7 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
 
     from tandem_plugin.cli.grade_records import GradeRecords
     from tandem_plugin.files import InputFiles
+    from tandem_plugin.rollouts.grades import response_digest
 
     if out is not None:
         InputFiles(responses=[file]).check_outputs(out)
@@ -113,14 +114,19 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
     with stream as lines, Progress(
         console=console, transient=True, disable=not console.is_terminal
     ) as progress:  # fmt: skip
-        records = [] if lines is None else list(lines.before)
-        done = {record["line"] for record in records}
+        records = [] if lines is None else lines.before
+        done = {record["line"]: record["response_sha256"] for record in records}
         size_of_all = os.path.getsize(file) if os.path.isfile(file) else None
         task = progress.add_task("grade", total=size_of_all)
         for batch, size in _batches(file, done):
             grades = grader.grade_batch(row[1:] for row in batch)
-            for (number, *_), record in zip(batch, grades, strict=True):
-                row = {"line": number, **record.to_dict()}
+            for (number, text, golds, _), record in zip(batch, grades, strict=True):
+                row = {
+                    "line": number,
+                    **record.to_dict(),
+                    "golds": _texts(golds),
+                    "response_sha256": response_digest(text),
+                }
                 records.append(row)
                 if lines is not None:
                     lines.append(row)
@@ -132,9 +138,22 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
     _summarise(records, grader, out, json)
 
 
-def _batches(file: Path, done: set[int]) -> Iterator[tuple[list[_Row], int]]:
-    """Lists of (line, response, gold, prompt), with the number of bytes they were read from."""
+def _texts(gold: object) -> list[str]:
+    """Every gold as text; none where the record says that they cannot be read."""
+    from tandem_plugin.grading.golds import read_golds
+
+    found = read_golds(gold)
+    return [] if isinstance(found, str) else list(found)
+
+
+def _batches(file: Path, done: Mapping[int, str]) -> Iterator[tuple[list[_Row], int]]:
+    """Lists of (line, response, gold, prompt), with the number of bytes they were read from.
+
+    done: the digest of the response by line, for those that have a record. Raises
+    :class:`DataError` where a line holds another one.
+    """
     from tandem_plugin.cli.grade_rows import read_rows
+    from tandem_plugin.rollouts.grades import RESPONSE_FIELDS, response_digest
 
     batch: list[_Row] = []
     size = 0
@@ -143,6 +162,11 @@ def _batches(file: Path, done: set[int]) -> Iterator[tuple[list[_Row], int]]:
         size += length
         if number not in done:
             batch.append((number, text, gold, prompt))
+        elif done[number] != response_digest(text):
+            raise DataError(
+                f"{file}, line {number} is not the response that --out has a grade of: give "
+                "another --out."
+            )
         if len(batch) == _BATCH:
             yield batch, size
             batch, size = [], 0

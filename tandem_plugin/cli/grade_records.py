@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from tandem_plugin.errors import OutputError
-from tandem_plugin.files import open_file
+from tandem_plugin.files import ForeignLineError, WholeLines, read_appended
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = ["GradeRecords"]
@@ -27,16 +27,22 @@ class GradeRecords:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.before: list[dict[str, Any]] = []
-        """The records that are there already, the last of each line."""
+        self._found: dict[int, dict[str, Any]] = {}
         whole = self._read()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
-            if self._file.tell() > whole:
-                self._file.truncate(whole)
+            if self._file.tell() > whole.size:
+                self._file.truncate(whole.size)
+            if not whole.ends:
+                self._file.write(b"\n")
         except OSError as error:
             raise self._unwritable(error) from error
+
+    @property
+    def before(self) -> list[dict[str, Any]]:
+        """The records that were there already, the last of each line."""
+        return list(self._found.values())
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record; it is with the operating system after the next :meth:`flush`."""
@@ -63,58 +69,37 @@ class GradeRecords:
     ) -> None:
         self._file.close()
 
-    def _read(self) -> int:
-        """Take in what is there; returns how many bytes of it are whole lines."""
-        whole = 0
-        found: dict[int, dict[str, Any]] = {}
+    def _read(self) -> WholeLines:
+        """Take in what is there."""
         try:
-            with open_file(self._path) as lines:
-                for number, line in enumerate(lines, 1):
-                    if not line.endswith(b"\n"):
-                        self._check_started(line, number)
-                        break
-                    if line.strip():
-                        record = self._record(line, number)
-                        found[record["line"]] = record
-                    whole += len(line)
+            return read_appended(self._path, _BEGIN, self._take)
         except FileNotFoundError:
-            return 0
+            return WholeLines(0, True)
+        except ForeignLineError as error:
+            raise OutputError(
+                f"{str(self._path)!r}, line {error.line} is no record of `tandem grade`: give "
+                "another --out."
+            ) from error
         except OSError as error:
             raise OutputError(
                 f"{str(self._path)!r} cannot be read: {error.strerror or error}."
             ) from error
-        self.before = list(found.values())
-        return whole
 
-    def _record(self, line: bytes, number: int) -> dict[str, Any]:
+    def _take(self, line: bytes) -> None:
         from tandem_plugin.grading import OUTCOMES
 
-        try:
-            record = parse_json(line)
-        except ValueError:
-            record = None
-        is_one = (
+        record = parse_json(line)
+        if not (
             isinstance(record, dict)
             and type(record.get("line")) is int
             and record.get("outcome") in OUTCOMES
             and is_number(record.get("milliseconds"))
             and isinstance(record.get("rule"), str)
             and isinstance(record.get("answer", 0), str | None)
-        )
-        if not is_one or not isinstance(record, dict):
-            raise self._foreign(number)
-        return record
-
-    def _check_started(self, line: bytes, number: int) -> None:
-        """Raise unless a torn line begins as a record does: nothing else is ever cut off."""
-        if not _BEGIN.startswith(line[: len(_BEGIN)]):
-            raise self._foreign(number)
-
-    def _foreign(self, number: int) -> OutputError:
-        return OutputError(
-            f"{str(self._path)!r}, line {number} is no record of `tandem grade`: give another "
-            "--out."
-        )
+            and isinstance(record.get("response_sha256"), str)
+        ):
+            raise ValueError("it is no record")
+        self._found[record["line"]] = record
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(

@@ -1,5 +1,15 @@
 """Files that a user names, and JSON that others wrote."""
 
+from tandem_plugin.files.appended_lines import ForeignLineError, WholeLines, read_appended
 from tandem_plugin.files.user_files import InputFiles, open_file, read_file, replacing, write_file
 
-__all__ = ["InputFiles", "open_file", "read_file", "replacing", "write_file"]
+__all__ = [
+    "ForeignLineError",
+    "InputFiles",
+    "WholeLines",
+    "open_file",
+    "read_appended",
+    "read_file",
+    "replacing",
+    "write_file",
+]

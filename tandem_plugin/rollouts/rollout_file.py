@@ -11,11 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tandem_plugin.files import open_file, read_file, write_file
+from tandem_plugin.files import ForeignLineError, read_appended, read_file, write_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.rollouts.rollout import RolloutError, short
 
 __all__ = ["RolloutFile", "placed_row", "run_file"]
+
+_BEGIN = b'{"problem": '
+"""How every line begins."""
 
 
 def run_file(path: Path) -> Path:
@@ -99,25 +102,20 @@ class RolloutFile:
                 )
 
     def _read(self) -> None:
-        whole = 0
-        with open_file(self._path) as lines:
-            for number, line in enumerate(lines, 1):
-                ended = line.endswith(b"\n")
-                try:
-                    problem, sample, _ = placed_row(line)
-                    self.done.add((problem, sample))
-                except ValueError as error:
-                    if ended:
-                        raise RolloutError(
-                            f"{str(self._path)!r}, line {number} is no rollout ({error}): mend or "
-                            "remove the line, or give another --out."
-                        ) from error
-                    self._file.truncate(whole)  # a process was killed while it wrote this line
-                    return
-                whole += len(line)
-                if not ended:
-                    self._write(b"\n")
-                    return
+        try:
+            whole = read_appended(self._path, _BEGIN, self._take)
+        except ForeignLineError as error:
+            raise RolloutError(
+                f"{str(self._path)!r}, line {error.line} is no rollout ({error}): mend or remove "
+                "the line, or give another --out."
+            ) from error
+        self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
+        if not whole.ends:
+            self._write(b"\n")
+
+    def _take(self, line: bytes) -> None:
+        problem, sample, _ = placed_row(line)
+        self.done.add((problem, sample))
 
     def _write(self, content: bytes) -> None:
         try:
