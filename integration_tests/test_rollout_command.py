@@ -123,3 +123,25 @@ def test_finished_file_needs_no_engine_and_other_settings_are_refused(
     assert refused.returncode == 1
     assert "was made with temperature=1.0; now it is 0.5." in refused.stderr
     assert whole.read_bytes() == before
+
+
+def test_graded_run_asks_for_a_box_and_goes_on_with_its_rewards(
+    checkpoints: dict[str, Path], tmp_path: Path
+):
+    """Random models box nothing; what they are asked and how it is graded is the same."""
+    problems, out = tmp_path / "problems.jsonl", tmp_path / "rollouts.jsonl"
+    asked = [{"problem": f"{i} + 1?", "answer": str(i + 1)} for i in (1, 2)]
+    problems.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    command = [
+        *(*TANDEM, "rollout", "--out", str(out), "--problems", str(problems), "--grade"),
+        *("--senior", str(checkpoints["senior"]), "--junior", str(checkpoints["other"])),
+        *("--max-tokens", "8", *ENGINE, "--json"),
+    ]
+    result = json.loads(run([*command, "--n", "1"]).stdout)
+    assert (result["written"], result["reward"]) == (2, 0.0)
+    row = rows(out)[1, 0]
+    assert "put your final answer within" in row["prompt"][-1]["content"]
+    assert (row["reward"], row["outcome"], row["pred"]) == (0.0, "no_answer", "")
+    assert json.loads(run([*TANDEM, "replay", str(out), "--json"]).stdout)["ok"]
+    again = json.loads(run([*command, "--n", "1"]).stdout)
+    assert (again["written"], again["found"], again["reward"]) == (0, 2, 0.0)

@@ -10,10 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tandem_plugin import Authorship
 from tandem_plugin.cli import app
-from tandem_plugin.cli.problems import answer, chat, digest, prompt, read_prompts
-from tandem_plugin.cli.rollout import _Run
-from tandem_plugin.data import DataError, Problem
+from tandem_plugin.cli.problems import Asking, answer, chat, digest, prompt, read_prompts
+from tandem_plugin.cli.rollout_run import RolloutRun, mean_reward, write_rollouts
+from tandem_plugin.data import DataError, Problem, prepare, read_problems
+from tandem_plugin.evaluation.benchmark import read_benchmark
+from tandem_plugin.evaluation.engine_process import _Place, _Prompts
+from tandem_plugin.evaluation.sampling import Sampling
 from tandem_plugin.rollouts.rollout import RolloutError
 from tandem_plugin.rollouts.rollout_file import RolloutFile, run_file
 
@@ -210,14 +214,125 @@ class Tokenizer:
 
 
 def test_raw_text_is_sent_as_it_stands_and_a_chat_only_through_a_template():
-    llm: Any = SimpleNamespace(get_tokenizer=Tokenizer)
     text, turns = asked("Q: 1+1?\nA: "), Problem(2, tuple(MESSAGES), ())
-    raw, templated = (_Run(llm, [text, turns], 0, {}, raw, {}) for raw in (True, False))
-    assert raw._prompt_ids(text) == ["Q: 1+1?\nA: "]
-    assert templated._prompt_ids(text) == ["user:", "Q: 1+1?\nA: "]
-    assert templated._prompt_ids(turns) == ["user:", "Q"]
-    with pytest.raises(RolloutError, match="--raw was given"):
-        raw._prompt_ids(turns)
+    raw, templated = Asking(raw=True), Asking()
+    assert raw.ids(text, Tokenizer()) == ["Q: 1+1?\nA: "]
+    assert templated.ids(text, Tokenizer()) == ["user:", "Q: 1+1?\nA: "]
+    assert templated.ids(turns, Tokenizer()) == ["user:", "Q"]
+    with pytest.raises(DataError, match="--raw was given"):
+        raw.ids(turns, Tokenizer())
+
+
+class BaseTokenizer(Tokenizer):
+    chat_template = None
+
+
+@pytest.mark.parametrize("tokenizer", [Tokenizer(), BaseTokenizer()], ids=["chat", "base"])
+@pytest.mark.parametrize("text", ["1+1?", "Give 1+1 in \\boxed{}."])
+def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
+    tmp_path: Path, tokenizer: Any, text: str
+):
+    """The token ids are those of ``tandem eval``, the turns those of ``tandem data prepare``."""
+    source = tmp_path / "sums.jsonl"
+    source.write_text(json.dumps({"problem": text, "answer": "2"}) + "\n")
+    (problem,) = read_prompts(str(source), "required")
+    asking = Asking.chosen(grade=True, instruction=None, raw=False)
+    prepared = prepare(read_problems(source), "openrlhf", tmp_path / "out").files["train"]
+    turns = json.loads(prepared.read_text())["input"]
+    assert asking.prompt(problem) == turns
+    assert ("step by step" in turns[0]["content"]) == ("boxed" not in text)
+    benchmark = read_benchmark(str(source))
+    job = {"files": [{"questions": benchmark.questions(), "benchmark": "sums"}]}
+    engine: Any = SimpleNamespace(
+        get_tokenizer=lambda: tokenizer,
+        llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6)),
+    )
+    evaluated = _Prompts(engine, job, Sampling(1))
+    assert asking.ids(problem, tokenizer) == evaluated._prompt_ids(_Place(0, 0, 0))
+
+
+def test_instruction_is_the_users_own_where_one_is_given():
+    own = Asking.chosen(grade=True, instruction="Be short.", raw=False)
+    assert own.prompt(asked("Q"))[0]["content"] == "Q\nBe short."
+    assert Asking.chosen(grade=False, instruction="Be short.", raw=False) == own
+    assert Asking.chosen(grade=False, instruction=None, raw=False).prompt(asked("Q")) == "Q"
+    assert Asking.chosen(grade=True, instruction=None, raw=True).prompt(asked("Q")) == "Q"
+    with pytest.raises(DataError, match="leave out --instruction"):
+        Asking.chosen(grade=True, instruction="Be short.", raw=True)
+
+
+class Engine:
+    """Stands in for the engine: responses to the problems, in another order than asked."""
+
+    def __init__(self, answers: dict[int, str]) -> None:
+        self.answers = answers
+        scheduler = SimpleNamespace(max_num_seqs=4)
+        self.llm_engine = SimpleNamespace(
+            vllm_config=SimpleNamespace(scheduler_config=scheduler),
+            model_config=SimpleNamespace(max_model_len=100),
+        )
+
+    def get_tokenizer(self) -> Tokenizer:
+        return Tokenizer()
+
+    def stream(self, requests: Any, most: int) -> Any:
+        for problem, text in self.answers.items():
+            response = SimpleNamespace(
+                text=text, finish_reason="stop", token_ids=[1, 2], tandem_seed=7,
+                authorship=Authorship.from_bits([1, 0]), tandem_fingerprint="x", tandem_schedule={},
+            )  # fmt: skip
+            yield (problem, 0), SimpleNamespace(outputs=[response])
+
+
+def graded(path: Path, answers: dict[int, str], problems: list[Problem]) -> None:
+    from tandem_plugin.grading import Grader
+
+    engine: Any = Engine(answers)
+    run = RolloutRun(engine, problems, Asking("Box it."), 0, {}, {})
+    places = [(problem, 0) for problem in answers]
+    with RolloutFile(path, SETTINGS) as file:
+        write_rollouts(run, file, places, len(places), Grader())
+
+
+def test_graded_lines_say_reward_and_why_and_the_mean_is_that_of_all(tmp_path: Path):
+    pytest.importorskip("sympy")
+    path = tmp_path / "out.jsonl"
+    problems = [asked("1+1?", "2"), asked("1/2?", "1/2", "0.5"), asked("x?", "x")]
+    graded(path, {1: "so \\boxed{0.50}", 0: "\\boxed{3}"}, problems)
+    graded(path, {2: "nothing"}, problems)
+    rows = {row["problem"]: row for row in map(json.loads, path.read_text().splitlines())}
+    assert [rows[i]["reward"] for i in range(3)] == [0.0, 1.0, 0.0]
+    assert [rows[i]["outcome"] for i in range(3)] == ["incorrect", "correct", "no_answer"]
+    assert [rows[i]["pred"] for i in range(3)] == ["3", "0.50", ""]
+    assert rows[0]["prompt"] == [{"role": "user", "content": "1+1?\nBox it."}]
+    assert mean_reward(path, {(0, 0), (1, 0), (2, 0)}) == pytest.approx(1 / 3)
+    assert mean_reward(path, {(0, 0), (1, 0)}) == 0.5
+    assert mean_reward(path, set()) is None
+
+
+def test_run_that_fails_keeps_no_line_without_its_grade(tmp_path: Path, monkeypatch: Any):
+    pytest.importorskip("sympy")
+    path = tmp_path / "out.jsonl"
+
+    def broken(self: Engine, requests: Any, most: int) -> Any:
+        yield from stream(self, requests, most)
+        raise KeyboardInterrupt
+
+    stream = Engine.stream
+    monkeypatch.setattr(Engine, "stream", broken)
+    with pytest.raises(KeyboardInterrupt):
+        graded(path, {0: "\\boxed{2}", 1: "\\boxed{2}"}, [asked("a", "2"), asked("b", "2")])
+    assert all(json.loads(line)["reward"] == 1.0 for line in path.read_text().splitlines())
+
+
+def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text('{"problem": "1+1?", "answer": 2}\n{"problem": "2+2?"}\n')
+    out = tmp_path / "out.jsonl"
+    arguments = ["rollout", "--senior", "s", "--problems", str(problems), "--out", str(out)]
+    done = CliRunner().invoke(app, [*arguments, "--grade"])
+    assert (done.exit_code, out.exists()) == (1, False)
+    assert "row 2: It has no answer in any of" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from tandem_plugin.data import DataError, Problem, read_problems
+from tandem_plugin.data import INSTRUCTION, DataError, Problem, PromptTemplate, read_problems
 from tandem_plugin.data.problem import Message
+from tandem_plugin.data.prompt import prompt_ids
 
-__all__ = ["answer", "chat", "digest", "prompt", "read_prompts"]
+__all__ = ["Asking", "answer", "chat", "digest", "prompt", "read_prompts"]
 
 
-def read_prompts(source: str) -> tuple[Problem, ...]:
+def read_prompts(
+    source: str, golds: Literal["required", "optional"] = "optional"
+) -> tuple[Problem, ...]:
     """The problems of a source, read as :func:`tandem_plugin.data.read_problems` does.
 
-    Right answers may be missing. Raises :class:`DataError` naming the source and the row for a row
-    that is no problem: none is left out.
+    golds: whether each needs its right answer. Raises :class:`DataError` naming the source and the
+    row for a row that is no problem: none is left out.
     """
-    found = read_problems(source, bad_rows="skip", name=source, golds="optional")
+    found = read_problems(source, bad_rows="skip", name=source, golds=golds)
     if found.bad_rows:
         bad, *more = found.bad_rows
         others = f" {len(more):,} more rows are no problems." if more else ""
@@ -35,6 +40,48 @@ def chat(problem: Problem) -> list[Message]:
     """What is asked, as a chat."""
     asked = prompt(problem)
     return [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How problems are asked."""
+
+    instruction: str | None = None
+    """What is asked beside each problem; None where problems are asked as they are."""
+    raw: bool = False
+    """Whether texts are sent as they are, without a chat template."""
+
+    @classmethod
+    def chosen(cls, grade: bool, instruction: str | None, raw: bool) -> Asking:
+        """By the options; raises :class:`DataError` for those that do not go together."""
+        if raw and instruction is not None:
+            raise DataError("--raw sends texts as they are: leave out --instruction.")
+        if grade and instruction is None and not raw:
+            instruction = INSTRUCTION
+        return cls(instruction, raw)
+
+    def prompt(self, problem: Problem) -> str | list[Message]:
+        """What is asked: as the row has it, or the turns of a chat with the instruction."""
+        return prompt(problem) if self.instruction is None else self._turns(problem)
+
+    def ids(self, problem: Problem, tokenizer: Any) -> list[int]:
+        """The token ids that the model is given.
+
+        Raises :class:`DataError` for a chat that is to be sent as it is.
+        """
+        if self.instruction is not None:
+            return prompt_ids(self._turns(problem), tokenizer)
+        if not self.raw and getattr(tokenizer, "chat_template", None):
+            return prompt_ids(chat(problem), tokenizer)
+        if problem.raw is None:
+            raise DataError(
+                "The problems are messages of a chat, but the senior's tokenizer has no chat "
+                "template or --raw was given: give problems as text."
+            )
+        return list(tokenizer.encode(problem.raw))
+
+    def _turns(self, problem: Problem) -> list[Message]:
+        return PromptTemplate(instruction=self.instruction or "").messages(problem)
 
 
 def answer(problem: Problem) -> str | list[str] | None:

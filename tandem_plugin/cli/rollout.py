@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +14,7 @@ from tandem_plugin.cli.engine_arguments import EngineOption
 from tandem_plugin.cli.output import INTERRUPTED, JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.data import Problem
-    from tandem_plugin.engine.llm import TandemLLM
-    from tandem_plugin.rollouts.rollout_file import RolloutFile
+    from tandem_plugin.grading import Grader
 
 __all__ = ["rollout"]
 
@@ -53,6 +51,21 @@ def rollout(
             help="Send each problem's text as it is, without the tokenizer's chat template.",
         ),
     ] = False,
+    grade: Annotated[
+        bool,
+        typer.Option(
+            "--grade",
+            help="Ask for the answer in a box, as training data and `tandem eval` do, and grade "
+            "each response. Every problem needs its answer.",
+        ),
+    ] = False,
+    instruction: Annotated[
+        str | None,
+        typer.Option(
+            help="What is asked beside each problem. Default: with --grade, the paper's "
+            "instruction for a box; else nothing."
+        ),
+    ] = None,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -63,9 +76,14 @@ def rollout(
     number, so that it does not matter where it stopped; a larger --n adds responses. A file that
     was made with other settings is refused. `tandem replay` and `tandem view` read the file. Exit
     code 1 when a prompt is too long for the model, 130 when interrupted.
+
+    With --grade a problem is asked as `tandem data prepare` and `tandem eval` ask it: with the
+    instruction for a box, unless it mentions a box itself. Each line then has its reward, and the
+    command ends with their mean.
     """
     from tandem_plugin.cli.engine_arguments import engine_arguments
-    from tandem_plugin.cli.problems import digest, read_prompts
+    from tandem_plugin.cli.problems import Asking, digest, read_prompts
+    from tandem_plugin.cli.rollout_run import RolloutRun, mean_reward, write_rollouts
     from tandem_plugin.cli.tokenizers import model_files
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.data.records import record_files
@@ -79,7 +97,9 @@ def rollout(
     config = TandemConfig.from_mapping({**asked, "junior": junior})
     arguments = engine_arguments(engine or [])
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
-    listed = read_prompts(problems)
+    asking = Asking.chosen(grade, instruction, raw)
+    listed = read_prompts(problems, "required" if grade else "optional")
+    grader = _grader() if grade else None
     noted = {
         "tandem_plugin": _version(),
         "senior": _named(senior),
@@ -91,6 +111,9 @@ def rollout(
         "seed": seed,
         **sampling,
         "raw": raw,
+        # None where nothing was asked for, so that a file without the field is gone on with.
+        "instruction": asking.instruction,
+        "grade": {"sympy": version("sympy")} if grade else None,
         "engine": deciding(arguments),
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
@@ -103,7 +126,8 @@ def rollout(
         if todo:
             try:
                 llm = start_engine(senior, arguments, config.settings())
-                _write(_Run(llm, listed, seed, sampling, raw, skipped), file, todo, len(places))
+                run = RolloutRun(llm, listed, asking, seed, sampling, skipped)
+                write_rollouts(run, file, todo, len(places), grader)
             except KeyboardInterrupt:
                 done = len(file.done & set(places))
                 typer.echo(
@@ -120,97 +144,17 @@ def rollout(
         "found": before,
         "skipped": list(skipped.values()),
     }
+    if grade:
+        result["reward"] = mean_reward(out, set(places))
     _report(result, json)
     raise typer.Exit(1 if skipped else 0)
 
 
-class _Run:
-    """The requests of a run, and the rows of its responses."""
+def _grader() -> Grader:
+    """Made before the models load: it raises where computer algebra is missing."""
+    from tandem_plugin.grading import Grader
 
-    def __init__(
-        self,
-        llm: TandemLLM,
-        problems: Sequence[Problem],
-        seed: int,
-        sampling: dict[str, Any],
-        raw: bool,
-        skipped: dict[int, str],
-    ) -> None:
-        self.llm = llm
-        self._problems = problems
-        self._seed = seed
-        self._sampling = sampling
-        self._tokenizer = llm.get_tokenizer()
-        self._chat = not raw and bool(getattr(self._tokenizer, "chat_template", None))
-        self._skipped = skipped
-        """Why problems are left out: their prompts are too long for the model."""
-
-    def requests(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """(place, prompt, sampling parameters, tandem seed) of each response."""
-        from vllm import SamplingParams
-
-        from tandem_plugin.seeds import derive_seed
-
-        longest = self.llm.llm_engine.model_config.max_model_len
-        for problem, sample in places:
-            ids = self._prompt_ids(self._problems[problem])
-            if len(ids) >= longest:
-                self._skipped[problem] = (
-                    f"Problem {problem} has {len(ids)} tokens, and the model takes {longest} with "
-                    "the response: give a larger --engine max_model_len, or leave it out."
-                )
-                continue
-            seed = derive_seed(self._seed, "sampling", problem, sample)
-            params = SamplingParams(**self._sampling, seed=seed)
-            tandem_seed = derive_seed(self._seed, "rollout", problem, sample)
-            yield (problem, sample), {"prompt_token_ids": ids}, params, tandem_seed
-
-    def row(self, problem: int, output: Any) -> dict[str, Any]:
-        """What is known of one response."""
-        from tandem_plugin.cli.problems import answer, prompt
-
-        (response,) = output.outputs
-        asked = self._problems[problem]
-        known = answer(asked)
-        return {
-            "prompt": prompt(asked),
-            **({} if known is None else {"answer": known}),
-            "response": response.text,
-            "finish_reason": response.finish_reason,
-            "response_ids": list(response.token_ids),
-            "authorship": response.authorship.tolist(),
-            "tandem_seed": response.tandem_seed,
-            "tandem_fingerprint": response.tandem_fingerprint,
-            "tandem_schedule": response.tandem_schedule,
-        }
-
-    def _prompt_ids(self, problem: Problem) -> list[int]:
-        from tandem_plugin.cli.problems import chat
-        from tandem_plugin.rollouts.rollout import RolloutError
-
-        if self._chat:
-            ids = self._tokenizer.apply_chat_template(
-                chat(problem), add_generation_prompt=True, return_dict=False
-            )
-        elif problem.raw is not None:
-            ids = self._tokenizer.encode(problem.raw)
-        else:
-            raise RolloutError(
-                "The problems are messages of a chat, but the senior's tokenizer has no chat "
-                "template or --raw was given: give problems as text."
-            )
-        return list(ids)
-
-
-def _write(run: _Run, file: RolloutFile, todo: Sequence[tuple[int, int]], responses: int) -> None:
-    """Generate what is to do, a line for each finished response, with a progress bar."""
-    from tandem_plugin.rollouts.progress import response_progress
-
-    most = 2 * run.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
-    with response_progress("rollout", responses, responses - len(todo)) as advance:
-        for (problem, sample), output in run.llm.stream(run.requests(todo), most):
-            file.append(problem, sample, run.row(problem, output))
-            advance(len(output.outputs[0].token_ids))
+    return Grader()
 
 
 def _parameters(config: Any) -> dict[str, Any]:
@@ -238,5 +182,7 @@ def _report(result: dict[str, Any], json: bool) -> None:
         f"{result['rollouts']}: wrote {result['written']:,} responses, found {result['found']:,} "
         f"there, of {result['responses']:,}."
     )
+    if result.get("reward") is not None:
+        typer.echo(f"Mean reward: {result['reward']:.4f}.")
     for sentence in result["skipped"]:
         typer.echo(sentence, err=True)

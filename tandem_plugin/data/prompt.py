@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.data.problem import Message, Problem
 from tandem_plugin.errors import DataError
 
-__all__ = ["INSTRUCTION", "PromptTemplate", "bare_text"]
+__all__ = ["INSTRUCTION", "PromptTemplate", "bare_text", "prompt_ids"]
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 """The instruction of the paper's problems: a final answer in a box."""
@@ -60,6 +61,21 @@ class PromptTemplate:
             self.messages(problem), tokenize=False, add_generation_prompt=True
         )
         return str(rendered)
+
+
+def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
+    """The token ids that a model is given to answer a chat.
+
+    tokenizer: a Hugging Face tokenizer. One without a chat template is a base model's, which goes
+    on with the turns as one text.
+    """
+    if getattr(tokenizer, "chat_template", None):
+        ids = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, return_dict=False
+        )
+    else:
+        ids = tokenizer.encode("\n\n".join(turn["content"] for turn in messages))
+    return list(ids)
 
 
 def bare_text(problem: Problem) -> str:

@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tandem_plugin.data.prompt import prompt_ids
 from tandem_plugin.errors import EvaluationError, TandemError
 from tandem_plugin.evaluation.generation import MARKER
 from tandem_plugin.evaluation.sampling import Sampling
@@ -142,19 +143,14 @@ class _Prompts:
     def _tokenized(self, place: _Place) -> list[int]:
         file = self._files[place.file]
         messages = file["questions"][place.problem]["messages"]
-        if getattr(self._tokenizer, "chat_template", None):
-            ids = self._tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_dict=False
-            )
-        else:  # a base model: it continues the text
-            ids = self._tokenizer.encode("\n\n".join(turn["content"] for turn in messages))
+        ids = prompt_ids(messages, self._tokenizer)
         if len(ids) + self._sampling.max_tokens > self._longest:
             raise EvaluationError(
                 f"Problem {place.problem} of {file['benchmark']} has {len(ids)} tokens, and with "
                 f"max_tokens={self._sampling.max_tokens} more it does not fit into the model's "
                 f"{self._longest}: give a smaller --max-tokens or a larger --engine max_model_len."
             )
-        return list(ids)
+        return ids
 
 
 def _answers(

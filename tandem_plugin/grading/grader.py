@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
@@ -91,8 +91,11 @@ class Grader:
 
     async def grade_async(self, response: str, gold: object, prompt: str | None = None) -> Grade:
         """As :meth:`grade`, without holding up the event loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor(), self.grade, response, gold, prompt)
+        return await asyncio.wrap_future(self.submit(response, gold, prompt))
+
+    def submit(self, response: str, gold: object, prompt: str | None = None) -> Future[Grade]:
+        """As :meth:`grade`, in a thread: the caller goes on and asks for the result later."""
+        return self._executor().submit(self.grade, response, gold, prompt)
 
     def grade_batch(self, pairs: Iterable[tuple[Any, ...]], progress: bool = False) -> list[Grade]:
         """Grade (response, gold) or (response, gold, prompt), in order, on all workers.
