@@ -13,8 +13,8 @@ import pytest
 from support.browser import chromium
 from typer.testing import CliRunner
 
+from tandem_plugin.boundaries.families import byte_level_piece
 from tandem_plugin.cli import app
-from tandem_plugin.viewer.token_bytes import _byte_alphabet
 
 HOSTILE = [
     "</script><script>window.pwned = 1</script>",
@@ -41,7 +41,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def byte_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level vocabulary in which token id and byte are the same."""
     file = tmp_path_factory.mktemp("tokenizer") / "vocab.json"
-    file.write_text(json.dumps(_byte_alphabet()))
+    file.write_text(json.dumps({byte_level_piece(bytes([i])): i for i in range(256)}))
     return file
 
 
@@ -70,9 +70,19 @@ def page(browser: Any, byte_tokenizer: Path, tmp_path: Path) -> Callable[..., An
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output
         browser.get((tmp_path / "rollouts.html").as_uri())
+        wait(browser)
         return browser
 
     return opened
+
+
+def wait(browser: Any) -> None:
+    """Until what was asked for is shown."""
+    busy = "return document.getElementById('responses').getAttribute('aria-busy')"
+    deadline = time.monotonic() + 20
+    while browser.execute_script(busy) != "false" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert browser.execute_script(busy) == "false"
 
 
 def texts(browser: Any, css: str = ".text") -> list[str]:
@@ -88,11 +98,14 @@ def elements(browser: Any, css: str) -> list[Any]:
 def choose(browser: Any, name: str, value: str) -> None:
     browser.execute_script(
         "const field = document.getElementById(arguments[0]); field.value = arguments[1];"
-        "field.dispatchEvent(new Event(field.type === 'search' ? 'input' : 'change'))",
+        "const typed = ['search', 'range'].includes(field.type);"
+        "field.dispatchEvent(new Event(typed ? 'input' : 'change'))",
         name,
         value,
     )
-    time.sleep(0.3)  # typing is waited for
+    if name == "text":
+        time.sleep(0.2)  # typing is waited for
+    wait(browser)
 
 
 def summary(browser: Any) -> dict[str, str]:
@@ -124,7 +137,7 @@ def test_hostile_text_is_shown_as_text_and_does_nothing(page: Any, browser: Any)
     elements(browser, ".prompt summary")[0].click()
     assert texts(browser, ".prompt pre") == [*HOSTILE, LONE_SURROGATE]
     assert browser.execute_script("return window.pwned") is None
-    assert browser.execute_script("return document.scripts.length") == 2
+    assert browser.execute_script("return document.scripts.length") == 3
     inside = "return [...document.querySelectorAll('.text *')].every(e => e.tagName === 'SPAN')"
     assert browser.execute_script(inside) is True
     assert elements(browser, "main img, main svg, main a, main script, main style, base") == []

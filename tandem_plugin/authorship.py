@@ -22,6 +22,9 @@ class Span:
     start: int
     stop: int
     author: Literal["senior", "junior"]
+    text: str | None = None
+    """What it says, where the text is known; a character that a later span ended is in the one
+    that began it."""
 
     def __len__(self) -> int:
         return self.stop - self.start

@@ -1,119 +1,24 @@
 from __future__ import annotations
 
+import base64
 import json
 import random
 import re
+import zlib
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.rollouts.rollout import Rollout
-from tandem_plugin.viewer.authored_text import JUNIOR, OTHER, SENIOR, authored_text
+from tandem_plugin.spans import JUNIOR, OTHER, SENIOR
 from tandem_plugin.viewer.decoding import Decoding
-from tandem_plugin.viewer.page import make_page
-from tandem_plugin.viewer.token_bytes import TokenBytes
-
-PIECE = st.one_of(
-    st.binary(max_size=4),
-    st.sampled_from(["é", "€", "😀", "a", "�", "\u2028"]).flatmap(
-        lambda letter: st.sampled_from([letter.encode()[:k] for k in range(1, 5)])
-    ),
-    st.sampled_from(["é", "€", "😀", "�"]).flatmap(
-        lambda letter: st.sampled_from([letter.encode()[k:] for k in range(1, 4)])
-    ),
-)
-
-
-def utf16(text: str) -> int:
-    return len(text.encode("utf-16-le")) // 2
-
-
-@example([(b"\xed", SENIOR), (b"\xa0", JUNIOR)])
-@example([(b"\xed\xa0", SENIOR), (b"\x80", JUNIOR), (b"a", JUNIOR)])
-@given(st.lists(st.tuples(PIECE, st.sampled_from([JUNIOR, SENIOR, OTHER])), max_size=30))
-def test_text_is_that_of_all_bytes_together_and_its_parts_add_up(tokens: list[tuple[bytes, int]]):
-    pieces, authors = [piece for piece, _ in tokens], [author for _, author in tokens]
-    authored = authored_text(range(len(pieces)), authors, pieces.__getitem__)
-    assert authored.text == b"".join(pieces).decode("utf-8", "replace")
-    alone = sum(length for _, _, length in authored.spans)
-    assert alone + sum(length for *_, length in authored.shared) == utf16(authored.text)
-    assert sum(count for _, count, _ in authored.spans) == len(tokens)
-    assert all(a[0] != b[0] for a, b in zip(authored.spans, authored.spans[1:], strict=False))
-    firsts = [first for first, _, _ in authored.shared]
-    assert len(set(firsts)) == len(firsts)
-    assert all(first < last for first, last, _ in authored.shared)
-
-
-@given(st.text(alphabet="aé€😀 ", max_size=12), st.data())
-def test_each_whole_character_is_given_to_the_authors_of_its_bytes(text: str, data: st.DataObject):
-    """Every byte is a token: a character belongs to the spans of its first and its last byte."""
-    letters = text.encode()
-    authors = [data.draw(st.sampled_from([JUNIOR, SENIOR])) for _ in letters]
-    authored = authored_text(letters, authors, lambda byte: bytes([byte]))
-    span_of_byte = [0] * len(letters)
-    for i in range(1, len(letters)):
-        span_of_byte[i] = span_of_byte[i - 1] + (authors[i] != authors[i - 1])
-    alone = [0] * (span_of_byte[-1] + 1 if letters else 0)
-    shared = []
-    at = 0
-    for letter in text:
-        first, last = span_of_byte[at], span_of_byte[at + len(letter.encode()) - 1]
-        at += len(letter.encode())
-        if first == last:
-            alone[first] += utf16(letter)
-        else:
-            shared.append((first, last, utf16(letter)))
-    assert [length for _, _, length in authored.spans] == alone
-    assert authored.shared == shared
-
-
-def test_byte_level_pieces_stand_for_bytes_and_special_tokens_for_their_text():
-    vocabulary = Vocabulary(("Ġa", "ÃĤ", "Ċ", "<|im end|>", "", "ðŁ"), "made up")
-    as_bytes = TokenBytes(vocabulary)
-    assert [as_bytes(i) for i in range(7)] == [
-        b" a", "Â".encode(), b"\n", b"<|im end|>", b"<4>", b"\xf0\x9f", b"<6>",
-    ]  # fmt: skip
-
-
-def test_sentence_piece_pieces_stand_for_text_and_fallback_bytes():
-    vocabulary = Vocabulary(("▁a", "b", "<0xE2>", "</s>", "▁"), "made up")
-    as_bytes = TokenBytes(vocabulary)
-    assert [as_bytes(i) for i in range(5)] == [b" a", b"b", b"\xe2", b"</s>", b" "]
-
-
-TEXTS = ["Hello  world\n\n\tx = 1", "naïve café 数学 😀🏽 ﷽", "‮\u2028 \u00a0 e\u0301", "\\boxed{1}"]
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_real_byte_level_tokens_give_back_the_text(
-    real_tokenizer: Callable[[str], Path], text: str
-):
-    transformers = pytest.importorskip("transformers")
-    folder = real_tokenizer("qwen")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
-    ids = tokenizer(text).input_ids
-    as_bytes = TokenBytes(Vocabulary.from_path(folder))
-    found = authored_text(ids, [i % 2 for i in range(len(ids))], as_bytes)
-    assert found.text == tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-
-
-def test_real_sentence_piece_tokens_give_back_the_text(real_tokenizer: Callable[[str], Path]):
-    tokenizers = pytest.importorskip("tokenizers")
-    file = real_tokenizer("t5/tokenizer.json")
-    tokenizer = tokenizers.Tokenizer.from_file(str(file))
-    ids = tokenizer.encode("The house is wonderful, 12 times.", add_special_tokens=False).ids
-    as_bytes = TokenBytes(Vocabulary.from_path(file))
-    found = authored_text(ids, [SENIOR] * len(ids), as_bytes)
-    assert found.text == " The house is wonderful, 12 times."
-
+from tandem_plugin.viewer.make_page import make_page
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -154,19 +59,22 @@ class Scripts(HTMLParser):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_only_data_of_the_page(text: str):
     calm = Scripts()
-    calm.feed(make_page("calm", {"texts": ["calm"]}))
+    calm.feed(make_page("calm", {"texts": ["calm"]}, ["Y2FsbQ=="]))
     hostile = Scripts()
-    hostile.feed(make_page(text, {"texts": [text], text: 1}))
+    hostile.feed(make_page(text, {"texts": [text], text: 1}, ["Y2FsbQ=="]))
     assert hostile.tags == calm.tags
-    data, script = hostile.scripts
+    data, part, script = hostile.scripts
     assert json.loads(data) == {"texts": [text], text: 1}
-    assert script == calm.scripts[1]
+    assert part == "Y2FsbQ=="
+    assert script == calm.scripts[2]
+    with pytest.raises(ValueError, match="no Base64"):
+        make_page("calm", {}, [text])
     assert not set("<>&") & set(data)
     assert data.isascii()
 
 
 def test_page_asks_nothing_of_any_network():
-    page = make_page("title", {})
+    page = make_page("title", {}, [])
     assert re.findall(r"(?:src|href)\s*=\s*[\"'](?!#)", page) == []
     assert re.findall(r"https?://|@import|url\(", page) == []
     assert "default-src 'none'" in page
@@ -184,11 +92,25 @@ def view(tmp_path: Path, tokenizer_file: Path) -> Callable[..., tuple[int, Any, 
         page = tmp_path / "rollouts.html"
         if not page.exists():
             return done.exit_code, json.loads(done.stdout), None
-        scripts = Scripts()
-        scripts.feed(page.read_text(encoding="utf-8"))
-        return done.exit_code, json.loads(done.stdout), json.loads(scripts.scripts[0])
+        return done.exit_code, json.loads(done.stdout), content_of(page)
 
     return run
+
+
+def content_of(page: Path) -> dict[str, Any]:
+    """The data of a page, as its script reads it: responses with their texts, turns by problem."""
+    scripts = Scripts()
+    scripts.feed(page.read_text(encoding="utf-8"))
+    index, *parts = scripts.scripts[:-1]
+    data = json.loads(index)
+    columns = data["responses"]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    unpacked = [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
+    contents = [content for part in unpacked for content in part["responses"]]
+    assert [len(part["responses"]) for part in unpacked] == data["parts"]
+    data["responses"] = [row | content for row, content in zip(rows, contents, strict=True)]
+    data["turns"] = {int(k): v for part in unpacked for k, v in part["prompts"].items()}
+    return data
 
 
 def tandem_row(**fields: Any) -> dict[str, Any]:
@@ -208,22 +130,25 @@ def test_rows_of_tandem_rollout_become_responses(view: Any):
     code, result, data = view(row, row | {"sample": 3, "reward": 1})
     assert code == 0
     assert (result["responses"], result["problems"], result["unread_lines"]) == (2, 1, 0)
-    assert data["problems"] == [{"name": "Problem 4", "prompt": "2+2?"}]
+    assert data["problems"] == [["Problem 4", "2+2?"]]
     first, second = data["responses"]
     assert first["text"] == "a ab."
     assert first["spans"] == [SENIOR, 2, 3, JUNIOR, 2, 2]
     assert (first["sample"], first["reward"], second["reward"]) == (2, None, 1)
-    assert first["facts"] == ["answer 4", "word p=1", "seed 7"]
+    assert first["facts"] == ["gold 4", "word p=1", "seed 7"]
 
 
 def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
     row = tandem_row(input="Q", output="a ab.", gts="4", score=0.0, step=3)
     code, _, data = view(row, row | {"input": "R"}, row)
     assert code == 0
-    assert [problem["prompt"] for problem in data["problems"]] == ["Q", "R"]
+    assert data["problems"] == [["Problem 1", "Q"], ["Problem 2", "R"]]
+    assert data["turns"] == {0: [["", "Q"]], 1: [["", "R"]]}
     assert [response["problem"] for response in data["responses"]] == [0, 1, 0]
+    assert [response["sample"] for response in data["responses"]] == [0, 0, 1]
+    assert [response["step"] for response in data["responses"]] == [3, 3, 3]
     assert data["responses"][0]["reward"] == 0
-    assert data["responses"][0]["facts"] == ["step 3", "answer 4", "seed 7"]
+    assert data["responses"][0]["facts"] == ["gold 4", "seed 7"]
 
 
 def test_tokens_that_no_model_wrote_are_neithers(view: Any):
@@ -243,8 +168,8 @@ def test_lines_that_cannot_be_read_are_counted_and_named(view: Any):
     code, result, data = view("not json", tandem_row(), short, *["[]"] * 60)
     assert code == 0
     assert (result["responses"], result["unread_lines"]) == (1, 62)
-    assert data["unread"][0][0] == 1
-    assert data["unread"][1] == [3, "The response has 4 tokens, its recorded authorship 1."]
+    assert data["unread"][0][:2] == ["", 1]
+    assert data["unread"][1] == ["", 3, "The response has 4 tokens, its recorded authorship 1."]
     assert len(data["unread"]) + data["unreadMore"] == 62
 
 
@@ -304,7 +229,7 @@ def test_one_line_of_another_tokenizer_is_listed_and_not_shown(view: Any):
     row = tandem_row(response="a ab.")
     code, result, data = view(row, row | {"response": "else"}, row)
     assert (code, result["responses"], result["unread_lines"]) == (0, 2, 1)
-    assert data["unread"][0][0] == 2
+    assert data["unread"][0][:2] == ["", 2]
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,21 @@ def check_files(tokenizer: str) -> None:
 
 
 def find_tokenizer(rollouts: Path) -> str:
-    """The tokenizer of a file of rollouts: of the senior that wrote it, or beside it.
+    """The tokenizer of a file or folder of rollouts: of the senior that wrote it, or beside it.
 
     Raises :class:`TokenizerError` where there is none.
     """
     noted = _noted_senior(rollouts)
     if noted is not None:
         return noted
-    for folder in (rollouts.parent / name for name in _FOLDERS):
+    places = [rollouts.parent]
+    if os.path.isdir(rollouts):
+        places = [rollouts, rollouts.resolve().parent]
+        for note in sorted(rollouts.glob("*.run.json")):
+            noted = _noted_senior(note.with_name(note.name.removesuffix(".run.json")))
+            if noted is not None:
+                return noted
+    for folder in (place / name for place in places for name in _FOLDERS):
         if any(os.path.isfile(folder / file) for file in _FILES):
             return str(folder)
     looked = " or ".join(f"{name}/" for name in _FOLDERS)

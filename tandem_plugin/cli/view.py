@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,11 @@ import typer
 from tandem_plugin.cli.output import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.viewer.responses import ViewedResponses
+    from tandem_plugin.boundaries import Vocabulary
+    from tandem_plugin.rollouts.grades import Grades
+    from tandem_plugin.viewer.choice import Choice
+    from tandem_plugin.viewer.listing import Listing
+    from tandem_plugin.viewer.shown import ShownResponses
 
 __all__ = ["view"]
 
@@ -21,7 +25,7 @@ def view(
         Path,
         typer.Argument(
             help="Rollouts, one JSON object a line, as `tandem rollout` or a training run leaves "
-            "them."
+            "them; or a folder of such files, as a dump a step."
         ),
     ],
     out: Annotated[
@@ -37,6 +41,27 @@ def view(
             "was noted or lies beside the file."
         ),
     ] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Only these training steps, such as 1,50,100-200.")
+    ] = None,
+    problems: Annotated[
+        str | None,
+        typer.Option(help="Only these problems, by the numbers that pages give them, such as 3,7."),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most so many responses to one problem at one step."),
+    ] = None,
+    megabytes: Annotated[
+        float, typer.Option(min=1, max=2000, help="How large the page may become.")
+    ] = 20,
+    grades: Annotated[
+        Path | None,
+        typer.Option(
+            help="The grades of one file, as `tandem grade --out` wrote them; without it, those in "
+            "NAME.grades.jsonl beside NAME.jsonl."
+        ),
+    ] = None,
     title: Annotated[
         str | None, typer.Option(help="The page's title; without it, the file's name.")
     ] = None,
@@ -44,70 +69,162 @@ def view(
 ) -> None:
     """Write one self-contained HTML page of rollouts, each coloured by author.
 
-    The page shows spans and handoffs, filters by reward and problem, searches and sorts. It makes
-    no request of any network, and text of a response cannot run in it. A line that cannot be read
-    is listed on the page; exit code 1 when no line can, or when the tokenizer is not the one that
-    the responses were written with. No file that is read is ever written over.
+    The page shows spans and handoffs, filters by step, reward and problem, searches and sorts, and
+    follows one problem over the steps of a run. What it has no room for is left out evenly, over
+    steps, problems and samples, and the page says so: more is shown with a larger --megabytes, and
+    other parts with --steps, --problems and --samples. It makes no request of any network, and text
+    of a response cannot run in it. A line that cannot be read is listed on the page; exit code 1
+    when no line can, or when the tokenizer is not the one that the responses were written with. No
+    file that is read is ever written over.
     """
     from tandem_plugin.cli.tokenizers import find_tokenizer, model_files, read_vocabulary
-    from tandem_plugin.errors import TokenizerError
     from tandem_plugin.files import InputFiles, write_file
-    from tandem_plugin.rollouts.rollout import RolloutError
+    from tandem_plugin.rollouts.files import rollout_files
     from tandem_plugin.rollouts.rollout_file import run_file
-    from tandem_plugin.viewer.decoding import Decoding
-    from tandem_plugin.viewer.page import make_page
-    from tandem_plugin.viewer.responses import ViewedResponses
-    from tandem_plugin.viewer.token_bytes import TokenBytes
+    from tandem_plugin.viewer.choice import Choice, Numbers
+    from tandem_plugin.viewer.content import page_content
+    from tandem_plugin.viewer.make_page import make_page
 
-    if not os.path.isfile(rollouts):
-        raise RolloutError(f"There is no file {str(rollouts)!r}.")
-    page = out or rollouts.with_suffix(".html")
+    files = rollout_files(rollouts)
+    asked = Choice(
+        None if steps is None else Numbers.read("--steps", steps),
+        None if problems is None else Numbers.read("--problems", problems),
+        samples,
+    )
+    page = out or _page_of(rollouts)
     chosen = tokenizer or find_tokenizer(rollouts)
+    graded = _grades_of(files, grades)
     inputs = InputFiles(
-        rollouts=[rollouts], settings=[run_file(rollouts)], tokenizer=model_files(chosen)
+        rollouts=files,
+        settings=map(run_file, files),
+        grades=graded.values(),
+        tokenizer=model_files(chosen),
     )
     inputs.check_outputs(page)
-    vocabulary = read_vocabulary(chosen)
-    viewed = ViewedResponses(TokenBytes(vocabulary), Decoding(vocabulary))
-    _read(rollouts, viewed)
-    if len(viewed.misread) > len(viewed.responses):
-        raise TokenizerError(
-            f"{chosen!r} is not the tokenizer of {str(rollouts)!r}: of {len(viewed.misread):,} "
-            f"lines the token ids do not give what is recorded. {viewed.misread[0]} Give the run's "
-            "own tokenizer with --tokenizer."
-        )
-    if not viewed.responses:
-        reason = f": line {viewed.unread[0][0]}: {viewed.unread[0][1]}" if viewed.unread else "."
-        raise RolloutError(f"{str(rollouts)!r} holds no rollouts that can be shown{reason}")
-    write_file(page, make_page(title or rollouts.name, viewed.payload()))
+    room = int(megabytes * 1e6)
+    shown = _shown(files, asked, graded, chosen, read_vocabulary(chosen), room)
+    content = page_content(shown, room)
+    write_file(page, make_page(title or rollouts.resolve().name, content.index, content.parts))
+    whole, unread = content.index["whole"], shown.listing.unread
     result: dict[str, Any] = {
         "page": str(page),
-        "responses": len(viewed.responses),
-        "problems": len(viewed.problems),
-        "unread_lines": viewed.unread_rows,
+        "responses": len(shown.responses),
+        "problems": len(content.index["problems"]),
+        "steps": len({one.step for one in shown.responses} - {None}),
+        "of": whole,
+        "unread_lines": unread.count,
         "bytes": page.stat().st_size,
     }
     if json:
         print_json(result)
         return
-    typer.echo(f"Wrote {page}: {result['responses']:,} responses, {result['bytes'] / 1e6:.1f} MB.")
-    if viewed.unread_rows:
-        line, message = viewed.unread[0]
+    _report(result)
+    if unread.count:
+        file, line, message = unread.lines[0]
+        where = f"{file}, line {line}" if file else f"line {line}"
         typer.echo(
-            f"Lines that could not be read: {viewed.unread_rows:,}, the first is line {line}: "
-            f"{message}",
+            f"Lines that could not be read: {unread.count:,}, the first is {where}: {message}",
             err=True,
         )
 
 
-def _read(path: Path, viewed: ViewedResponses) -> None:
-    """Read every row, with a progress bar on a terminal's stderr."""
+def _page_of(rollouts: Path) -> Path:
+    if rollouts.is_dir():
+        folder = rollouts.resolve()
+        return folder.with_name(folder.name + ".html")
+    return rollouts.with_suffix(".html")
+
+
+def _grades_of(files: Sequence[Path], given: Path | None) -> dict[int, Path]:
+    """The file of grades of each file that has one, by its place."""
+    from tandem_plugin.rollouts.grades import grades_beside
+    from tandem_plugin.rollouts.rollout import RolloutError
+
+    if given is None:
+        return {i: found for i, file in enumerate(files) if (found := grades_beside(file))}
+    if len(files) > 1:
+        raise RolloutError(
+            "--grades are those of one file: of a folder, grade each NAME.jsonl with --out "
+            "NAME.grades.jsonl."
+        )
+    return {0: given}
+
+
+def _shown(
+    files: Sequence[Path],
+    asked: Choice,
+    graded: dict[int, Path],
+    tokenizer: str,
+    vocabulary: Vocabulary,
+    room: int,
+) -> ShownResponses:
+    """List what the files hold, and read what the page shows of it."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from tandem_plugin.rollouts.rollout import read_rollouts
+    from tandem_plugin.rollouts.grades import Grades
+    from tandem_plugin.rollouts.rollout import RolloutError
+    from tandem_plugin.spans import TokenBytes
+    from tandem_plugin.viewer.decoding import Decoding
+    from tandem_plugin.viewer.listing import Listing
+    from tandem_plugin.viewer.shown import ShownResponses
 
+    records: dict[int, Grades] = {place: Grades(path) for place, path in graded.items()}
+    listing = Listing(files)
+    shown = ShownResponses(listing, TokenBytes(vocabulary), Decoding(vocabulary), records)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("view", total=path.stat().st_size)
-        viewed.add_all(read_rollouts(path, lambda count: progress.advance(task, count)))
+        task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
+        listing.read(lambda count: progress.advance(task, count))
+        chosen = asked.of(listing.responses, listing.numbers)
+        task = progress.add_task("view", total=len(chosen))
+        shown.take(chosen, room, lambda: progress.advance(task))
+    if listing.responses and not chosen:
+        raise RolloutError(_nothing_asked(listing))
+    _check(shown, tokenizer, files)
+    return shown
+
+
+def _nothing_asked(listing: Listing) -> str:
+    steps = sorted({one.step for one in listing.responses if one.step is not None})
+    has = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
+    return (
+        f"No response is of the steps and problems that were asked for: there are {has}, and "
+        f"problems {min(listing.numbers)} to {max(listing.numbers)}."
+    )
+
+
+def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None:
+    """Raise where the tokenizer is another run's, or nothing can be shown."""
+    from tandem_plugin.errors import TokenizerError
+    from tandem_plugin.rollouts.rollout import RolloutError
+
+    name = str(files[0] if len(files) == 1 else files[0].parent)
+    if len(shown.misread) > len(shown.responses):
+        raise TokenizerError(
+            f"{tokenizer!r} is not the tokenizer of {name!r}: of {len(shown.misread):,} lines the "
+            f"token ids do not give what is recorded. {shown.misread[0]} Give the run's own "
+            "tokenizer with --tokenizer."
+        )
+    if not shown.responses:
+        unread, reason = shown.listing.unread, "."
+        if unread.count:
+            file, line, why = unread.lines[0]
+            reason = f": {f'{file}, ' if file else ''}line {line}: {why}"
+        raise RolloutError(f"{name!r} holds no rollouts that can be shown{reason}")
+
+
+def _report(result: dict[str, Any]) -> None:
+    typer.echo(
+        f"Wrote {result['page']}: {result['responses']:,} responses, {result['bytes'] / 1e6:.1f} "
+        "MB."
+    )
+    if result["responses"] < result["of"]["responses"]:
+        there = result["of"]
+        parts = [f"{result['problems']:,} of {there['problems']:,} problems"]
+        if there["steps"]:
+            parts.insert(0, f"{result['steps']:,} of {there['steps']:,} steps")
+        typer.echo(
+            f"There are {there['responses']:,} responses: shown are {', '.join(parts)}. --steps, "
+            "--problems and --samples show others, --megabytes more."
+        )

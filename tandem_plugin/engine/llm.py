@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, TypeVar
 
 from vllm import LLM, RequestOutput, SamplingParams
 
+from tandem_plugin.engine.completion import Signature, signed_completion
 from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.tandem_params import SeedSource, TandemParams, resolve_requests
@@ -15,6 +17,7 @@ from tandem_plugin.engine.vocabularies import engine_rules
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.seeds import sample_seed
+from tandem_plugin.spans import TokenBytes
 
 __all__ = ["TandemLLM"]
 
@@ -31,9 +34,10 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     Every method that sends requests takes ``tandem`` too: a tandem seed, or a mapping such as
     ``{"seed": 7, "p": 0.3}``, or ``"off"`` for the senior alone, for all prompts or as a list with
     one each. With one seed for several prompts, the first has it and the others have seeds derived
-    from it. Each ``CompletionOutput`` carries ``authorship`` (an :class:`Authorship`),
-    ``tandem_seed``, ``tandem_fingerprint`` and ``tandem_schedule``, all None for a request that is
-    off: enough to replay it anywhere.
+    from it. Each output is a :class:`TandemCompletion`: a ``CompletionOutput`` with ``authorship``
+    (an :class:`Authorship`), ``spans`` with their text, ``tandem_seed``, ``tandem_fingerprint`` and
+    ``tandem_schedule``, all None for a request that is off: enough to replay it anywhere. A
+    notebook shows it in its authors' colours.
 
     Raises :class:`ConfigError` or :class:`EngineError` at construction when the settings do not go
     with the engine, and :class:`RequestError` for a request that cannot be honoured.
@@ -220,16 +224,21 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     def _sign(self, output: RequestOutput) -> None:
         """Replay who wrote each token of an output, and say so on it."""
         resolved = self._resolved.pop(output.request_id, None)
+        signed = []
         for completion in output.outputs:
-            completion.authorship = completion.tandem_seed = None
-            completion.tandem_fingerprint = completion.tandem_schedule = None
-            if resolved is not None:
-                rule, seed = resolved.rule, sample_seed(resolved.seed, completion.index)
-                prefix = resolved.prefix(output.prompt_token_ids)
-                completion.authorship = rule.replay_rest(prefix, completion.token_ids, seed)
-                completion.tandem_seed = seed
-                completion.tandem_fingerprint = rule.fingerprint
-                completion.tandem_schedule = rule.settings()
+            if resolved is None:
+                signed.append(signed_completion(completion, self._token_bytes))
+                continue
+            rule, seed = resolved.rule, sample_seed(resolved.seed, completion.index)
+            prefix = resolved.prefix(output.prompt_token_ids)
+            authorship = rule.replay_rest(prefix, completion.token_ids, seed)
+            signature = Signature(authorship, seed, rule.fingerprint, rule.settings())
+            signed.append(signed_completion(completion, self._token_bytes, signature))
+        output.outputs = signed
+
+    @cached_property
+    def _token_bytes(self) -> TokenBytes:
+        return TokenBytes(self.tandem_rules.vocabulary)
 
 
 def _with_tandem(params: SamplingParams, resolved: ResolvedRequest | None) -> SamplingParams:

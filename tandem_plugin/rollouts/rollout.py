@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
 from tandem_plugin.files import open_file
 from tandem_plugin.files.strict_json import parse_json
 
-__all__ = ["MalformedRow", "Rollout", "RolloutError", "Segment", "read_rollouts", "short"]
+__all__ = [
+    "MalformedRow",
+    "Rollout",
+    "RolloutError",
+    "Segment",
+    "read_rollout",
+    "read_rollouts",
+    "short",
+]
 
 MAX_LINE_BYTES = 2**26
 MAX_TOKEN_ID = 2**31 - 1
@@ -52,6 +60,8 @@ class Rollout:
     """The schedule and its parameters, as far as the row carries them."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Everything that the row says."""
+    offset: int = 0
+    """The byte of the file at which the line begins: see :func:`read_rollout`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def read_rollouts(
     """
     try:
         with open_file(path) as file:
-            number = 0
+            number = offset = 0
             while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(line) > MAX_LINE_BYTES:
@@ -81,15 +91,22 @@ def read_rollouts(
                         "MiB: this is no file of rollouts with one JSON object a line."
                     )
                 if line.strip():
-                    yield _row(line, number)
+                    yield _row(line, number, offset)
+                offset += len(line)
                 on_read(len(line))
     except OSError as error:
         raise RolloutError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
 
 
-def _row(line: bytes, number: int) -> Rollout | MalformedRow:
+def read_rollout(file: BinaryIO, line: int, offset: int) -> Rollout | MalformedRow:
+    """The row that begins at a byte of a file, as :func:`read_rollouts` told it."""
+    file.seek(offset)
+    return _row(file.readline(MAX_LINE_BYTES + 1), line, offset)
+
+
+def _row(line: bytes, number: int, offset: int) -> Rollout | MalformedRow:
     try:
-        return _rollout(_parsed(line), number)
+        return _rollout(_parsed(line), number, offset)
     except TandemError as error:
         return MalformedRow(number, str(error))
 
@@ -104,7 +121,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return row
 
 
-def _rollout(row: dict[str, Any], number: int) -> Rollout:
+def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
     for name in ("response_ids", "tandem_seed"):
         if name not in row:
             raise RolloutError(
@@ -122,6 +139,7 @@ def _rollout(row: dict[str, Any], number: int) -> Rollout:
         fingerprint=_fingerprint(row, seed),
         settings=_settings(row),
         fields=row,
+        offset=offset,
     )
 
 
@@ -192,6 +210,11 @@ def _settings(row: dict[str, Any]) -> dict[str, Any]:
 def _integers(field: str, value: object, largest: int) -> list[int]:
     if not isinstance(value, list):
         raise RolloutError(f"{field}={short(value)} is not a list of integers.")
+    # Thousands of tokens are looked at in a few passes; one by one only to say what is wrong.
+    if set(map(type, value)) <= {int} and 0 <= min(value, default=0) <= max(value, default=0) <= (
+        largest
+    ):
+        return value
     for position, item in enumerate(value):
         if type(item) is not int or not 0 <= item <= largest:
             raise RolloutError(

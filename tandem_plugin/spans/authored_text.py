@@ -5,99 +5,98 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
-__all__ = ["JUNIOR", "OTHER", "SENIOR", "AuthoredText", "authored_text"]
+__all__ = ["JUNIOR", "OTHER", "SENIOR", "AuthoredText", "Piece", "authored_text"]
 
 JUNIOR, SENIOR, OTHER = 0, 1, 2
 """Who wrote a token; OTHER for what neither model wrote, such as the output of a tool."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuthoredText:
-    """A response's text and its spans.
-
-    Lengths of text are in UTF-16 code units, as a browser counts them.
-    """
-
-    text: str
-    spans: list[tuple[int, int, int]]
-    """(author, tokens, length of the text that is the span's alone), in order."""
-    shared: list[tuple[int, int, int]]
-    """(span, later span, length) of characters whose bytes begin in one span and end in a later
-    one. They stand behind the text of the first."""
-
-
-class _Unit(NamedTuple):
-    """Text that tokens ``first`` to ``last`` wrote, and cannot be cut between them."""
+class Piece(NamedTuple):
+    """Text that spans ``first`` to ``last`` wrote: one character where they are not the same."""
 
     text: str
     first: int
     last: int
 
 
+@dataclass(frozen=True, slots=True)
+class AuthoredText:
+    """A response's spans, and its text in pieces that each belong to one of them or to several."""
+
+    spans: list[tuple[int, int]]
+    """(author, tokens) of each span, in order."""
+    pieces: list[Piece]
+    """In order: what a span wrote alone, and behind it the character that it began, if any."""
+
+    @property
+    def text(self) -> str:
+        """The whole response."""
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def span_texts(self) -> list[str]:
+        """The text of each span; a character of several is the text of the one that began it."""
+        texts = [""] * len(self.spans)
+        for piece in self.pieces:
+            texts[piece.first] += piece.text
+        return texts
+
+
 def authored_text(
-    token_ids: Sequence[int], authors: Sequence[int], token_bytes: Callable[[int], bytes]
+    token_ids: Sequence[int],
+    authors: Iterable[int],
+    token_bytes: Callable[[Sequence[int]], bytes],
 ) -> AuthoredText:
-    """Decode a response token by token and cut it at its handoffs.
+    """Decode a response span by span.
 
-    Bytes that are no UTF-8 become U+FFFD, one for each maximal part, as Python decodes them.
+    authors: who wrote each token. token_bytes: the bytes of some tokens together. Bytes that are no
+    UTF-8 become U+FFFD, one for each maximal part, as Python decodes them.
     """
-    span_of_token: list[int] = []
-    spans: list[tuple[int, int]] = []
-    for author in authors:
-        if spans and spans[-1][0] == author:
-            spans[-1] = (author, spans[-1][1] + 1)
-        else:
-            spans.append((author, 1))
-        span_of_token.append(len(spans) - 1)
-    lengths = [0] * len(spans)
-    shared: list[tuple[int, int, int]] = []
-    texts: list[str] = []
-    for unit in _units(map(token_bytes, token_ids)):
-        texts.append(unit.text)
-        first, last = span_of_token[unit.first], span_of_token[unit.last]
-        if first == last:
-            lengths[first] += _utf16_length(unit.text)
-        else:
-            shared.append((first, last, _utf16_length(unit.text)))
-    return AuthoredText(
-        "".join(texts),
-        [(author, tokens, n) for (author, tokens), n in zip(spans, lengths, strict=True)],
-        shared,
-    )
+    spans = [(author, sum(1 for _ in run)) for author, run in groupby(authors)]
+    return AuthoredText(spans, list(_pieces(_bytes_of(spans, token_ids, token_bytes))))
 
 
-def _units(tokens: Iterable[bytes]) -> Iterator[_Unit]:
-    pending, start, last = b"", 0, -1
-    for i, token in enumerate(tokens):
+def _bytes_of(
+    spans: Iterable[tuple[int, int]],
+    token_ids: Sequence[int],
+    token_bytes: Callable[[Sequence[int]], bytes],
+) -> Iterator[bytes]:
+    start = 0
+    for _, tokens in spans:
+        yield token_bytes(token_ids[start : start + tokens])
+        start += tokens
+
+
+def _pieces(written: Iterable[bytes]) -> Iterator[Piece]:
+    """The pieces of spans that wrote these bytes. ``pending``: a character's that is not whole."""
+    pending, first, last = b"", 0, -1
+    for i, span in enumerate(written):
         last = i
-        if not token:
+        if not span:
             continue
-        if pending and not _goes_on(pending, token):
-            yield _Unit(pending.decode("utf-8", "replace"), start, i - 1)
+        if pending and not _goes_on(pending, span):
+            yield Piece(pending.decode("utf-8", "replace"), first, i - 1)
             pending = b""
-        text, read = codecs.utf_8_decode(pending + token, "replace", False)
+        text, read = codecs.utf_8_decode(pending + span, "replace", False)
         if pending and text:
-            yield _Unit(text[0], start, i)
+            yield Piece(text[0], first, i)
             text = text[1:]
         if text:
-            yield _Unit(text, i, i)
+            yield Piece(text, i, i)
         if read or not pending:
-            start = i
-        pending = (pending + token)[read:]
+            first = i
+        pending = (pending + span)[read:]
     if pending:
-        yield _Unit(pending.decode("utf-8", "replace"), start, last)
+        yield Piece(pending.decode("utf-8", "replace"), first, last)
 
 
-def _goes_on(pending: bytes, token: bytes) -> bool:
-    """Whether the first byte of ``token`` may follow the bytes of an unfinished character."""
+def _goes_on(pending: bytes, span: bytes) -> bool:
+    """Whether the first byte of ``span`` may follow the bytes of an unfinished character."""
     try:
-        codecs.utf_8_decode(pending + token[:1], "strict", False)
+        codecs.utf_8_decode(pending + span[:1], "strict", False)
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _utf16_length(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2

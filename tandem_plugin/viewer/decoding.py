@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
@@ -36,6 +37,7 @@ class Decoding:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._texts = vocabulary.texts()
+        self._known = dict(enumerate(self._texts))
         self._special = vocabulary.special or frozenset(
             i for i, text in enumerate(self._texts) if _SPECIAL.fullmatch(text)
         )
@@ -63,15 +65,16 @@ class Decoding:
 
     def _text_mismatch(self, ids: list[int], recorded: str) -> str | None:
         wanted = _DROPPED.sub("", recorded)
+        if self._text(ids).startswith(wanted):
+            return None
         plain = self._text(i for i in ids if i not in self._special)
-        whole = self._text(ids)
-        if plain.startswith(wanted) or whole.startswith(wanted):
+        if plain.startswith(wanted):
             return None
         return f"The row records {_begin(wanted)}, and its token ids give {_begin(plain)}."
 
     def _text(self, ids: Iterable[int]) -> str:
         """What the ids say without what decoders differ in; ids of padding say nothing."""
-        known = b"".join(self._texts[i] for i in ids if i < len(self._texts))
+        known = b"".join(map(self._known.get, ids, repeat(b"")))
         return _DROPPED.sub("", known.decode("utf-8", "replace"))
 
     def _fingerprint(self, settings: dict[str, Any]) -> str | None:

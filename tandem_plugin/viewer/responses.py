@@ -1,134 +1,118 @@
-"""Rollouts as the page holds them: texts cut at their handoffs, grouped by problem."""
+"""One response as the page holds it: its text cut at its handoffs, and what is known of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.files.strict_json import is_number
-from tandem_plugin.rollouts.rollout import MalformedRow, Rollout, short
-from tandem_plugin.viewer.authored_text import JUNIOR, OTHER, SENIOR, authored_text
-from tandem_plugin.viewer.decoding import Decoding
-from tandem_plugin.viewer.token_bytes import TokenBytes
+from tandem_plugin.rollouts.rollout import Rollout, short
+from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, AuthoredText, TokenBytes, authored_text
 
-__all__ = ["ViewedResponses"]
+__all__ = ["ViewedResponse", "view_response"]
 
-_PROMPTS = ("prompt", "input", "question", "problem")
 _REWARDS = ("reward", "score")
 _GOLDS = ("answer", "gts", "ground_truth")
-_MOST_UNREAD = 50
 
 
-@dataclass(slots=True)
-class ViewedResponses:
-    """The responses of a page, added one at a time, in the order of the file."""
+@dataclass(frozen=True, slots=True)
+class ViewedResponse:
+    """One response of a page."""
 
-    token_bytes: TokenBytes
-    decoding: Decoding
-    problems: list[dict[str, str]] = field(default_factory=list)
-    responses: list[dict[str, Any]] = field(default_factory=list)
-    unread: list[tuple[int, str]] = field(default_factory=list)
-    """Lines that could not be read, the first of them; all are counted."""
-    unread_rows: int = 0
-    misread: list[str] = field(default_factory=list)
-    """What is wrong with lines whose token ids do not give what they record."""
-    _places: dict[object, int] = field(default_factory=dict)
-
-    def add_all(self, rows: Iterable[Rollout | MalformedRow]) -> None:
-        """Take in the rows of a file."""
-        for row in rows:
-            if isinstance(row, MalformedRow):
-                self._count_unread(row.line, row.message)
-            elif row.authorship is not None and len(row.authorship) != len(row.response_ids):
-                self._count_unread(
-                    row.line,
-                    f"The response has {len(row.response_ids)} tokens, its recorded authorship "
-                    f"{len(row.authorship)}.",
-                )
-            elif wrong := self.decoding.mismatch(row):
-                self.misread.append(wrong)
-                self._count_unread(row.line, wrong)
-            else:
-                self.responses.append(self._response(row))
-
-    def payload(self) -> dict[str, Any]:
-        """What the page's script reads."""
-        return {
-            "problems": self.problems,
-            "responses": self.responses,
-            "unread": self.unread,
-            "unreadMore": self.unread_rows - len(self.unread),
-        }
-
-    def _count_unread(self, line: int, message: str) -> None:
-        self.unread_rows += 1
-        if len(self.unread) < _MOST_UNREAD:
-            self.unread.append((line, message))
-
-    def _response(self, row: Rollout) -> dict[str, Any]:
-        authored = authored_text(row.response_ids, _authors(row), self.token_bytes)
-        sample = row.fields.get("sample")
-        return {
-            "problem": self._problem(row.fields),
-            "sample": sample if type(sample) is int else None,
-            "reward": _reward(row.fields),
-            "facts": list(_facts(row)),
-            "text": authored.text,
-            "spans": [number for span in authored.spans for number in span],
-            "shared": [number for shared in authored.shared for number in shared],
-        }
-
-    def _problem(self, fields: Mapping[str, Any]) -> int:
-        prompt = _prompt(fields)
-        name = fields.get("problem")
-        key: object = ("name", name) if type(name) is int else ("prompt", prompt)
-        if key not in self._places:
-            self._places[key] = len(self.problems)
-            number = name if type(name) is int else len(self.problems) + 1
-            self.problems.append({"name": f"Problem {number}", "prompt": prompt})
-        return self._places[key]
+    reward: float | None
+    tokens: int
+    senior: int
+    """Tokens that the senior wrote."""
+    team: int
+    """Tokens that either model wrote."""
+    spans: int
+    shared: bool
+    """Whether a character of it has two authors."""
+    content: bytes
+    """What its card holds, as JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author,
+    tokens, length of the text that is the span's alone) and ``shared`` (span, later span, length),
+    lengths in UTF-16 code units, as a browser counts them."""
 
 
-def _authors(row: Rollout) -> list[int]:
+def view_response(
+    row: Rollout, grade: Mapping[str, Any] | None, token_bytes: TokenBytes
+) -> ViewedResponse:
+    """A row with its grade, where there is one beside it."""
+    authored = authored_text(row.response_ids, _authors(row), token_bytes)
+    counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0}
+    for author, tokens in authored.spans:
+        counts[author] += tokens
+    spans, shared = _lengths(authored)
+    content = {
+        "text": authored.text,
+        "facts": list(_facts(row, grade)),
+        "spans": spans,
+        "shared": shared,
+    }
+    return ViewedResponse(
+        _reward(row.fields if grade is None else grade),
+        len(row.response_ids),
+        counts[SENIOR],
+        counts[SENIOR] + counts[JUNIOR],
+        len(authored.spans),
+        bool(shared),
+        json.dumps(content, separators=(",", ":")).encode(),
+    )
+
+
+def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
+    alone = [0] * len(authored.spans)
+    shared: list[int] = []
+    for piece in authored.pieces:
+        length = len(piece.text)
+        if not piece.text.isascii():
+            length = len(piece.text.encode("utf-16-le")) // 2
+        if piece.first == piece.last:
+            alone[piece.first] += length
+        else:
+            shared += (piece.first, piece.last, length)
+    spans = zip(authored.spans, alone, strict=True)
+    return [number for span, length in spans for number in (*span, length)], shared
+
+
+def _authors(row: Rollout) -> Sequence[int]:
     if row.authorship is None:
         return [SENIOR] * len(row.response_ids)
     if row.seed is None:
         return row.authorship
-    authors = [OTHER] * len(row.response_ids)
-    for segment in row.segments:
-        for position in range(segment.start, segment.stop):
-            authors[position] = SENIOR if row.authorship[position] else JUNIOR
-    return authors
+    authors: list[int] = []
+    for segment in row.segments:  # 0 and 1 are the junior's and the senior's
+        authors += [OTHER] * (segment.start - len(authors))
+        authors += row.authorship[segment.start : segment.stop]
+    return authors + [OTHER] * (len(row.response_ids) - len(authors))
 
 
-def _prompt(fields: Mapping[str, Any]) -> str:
-    for name in _PROMPTS:
-        value = fields.get(name)
-        if isinstance(value, str):
-            return value
-        if isinstance(value, list):
-            return json.dumps(value, ensure_ascii=False, indent=1)
-    return ""
-
-
-def _reward(fields: Mapping[str, Any]) -> float | None:
+def _reward(said: Mapping[str, Any]) -> float | None:
+    """By a row, or by a grade, of which some say the outcome alone."""
     for name in _REWARDS:
-        value = fields.get(name)
+        value = said.get(name)
         if is_number(value) or isinstance(value, bool):
             return float(value)
-    return None
+    return float(said["outcome"] == "correct") if "outcome" in said else None
 
 
-def _facts(row: Rollout) -> Iterable[str]:
-    if row.fields.get("step") is not None:
-        yield f"step {short(row.fields['step'])}"
-    for name in _GOLDS:
-        gold = row.fields.get(name)
-        if gold is not None:
-            yield f"answer {gold if isinstance(gold, str) and len(gold) < 60 else short(gold)}"
-            break
+def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
+    known = {name: row.fields.get(name) for name in _GOLDS}
+    gold = next((value for value in known.values() if value is not None), None)
+    if grade is not None:
+        gold = gold if gold is not None else (grade.get("golds") or None)
+    if gold is not None:
+        if isinstance(gold, list) and len(gold) == 1:
+            gold = gold[0]
+        yield f"gold {gold if isinstance(gold, str) and len(gold) < 60 else short(gold)}"
+    graded = row.fields if grade is None else grade
+    answer = graded.get("pred" if grade is None else "answer")
+    if isinstance(graded.get("outcome"), str):
+        yield f"outcome {graded['outcome'][:40]}"
+    if isinstance(answer, str) and answer:
+        yield f"answered {answer if len(answer) < 60 else short(answer)}"
     if row.settings:
         parameters = {k: v for k, v in row.settings.items() if k not in ("schedule", "boundaries")}
         described = [str(row.settings.get("schedule", ""))]

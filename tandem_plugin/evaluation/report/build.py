@@ -28,7 +28,7 @@ from tandem_plugin.evaluation.results import (
 from tandem_plugin.evaluation.senior_order import noted_seniors, order_file, ordered_seniors
 from tandem_plugin.evaluation.tables import TableOptions, paper_tables
 from tandem_plugin.files import InputFiles, write_file
-from tandem_plugin.viewer.token_bytes import TokenBytes
+from tandem_plugin.spans import TokenBytes
 
 __all__ = ["Report", "build_report"]
 

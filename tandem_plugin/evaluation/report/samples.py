@@ -11,8 +11,7 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.results import Summary
 from tandem_plugin.files import open_file
 from tandem_plugin.rollouts.rollout_file import placed_row
-from tandem_plugin.viewer.authored_text import JUNIOR, SENIOR, AuthoredText, authored_text
-from tandem_plugin.viewer.token_bytes import TokenBytes
+from tandem_plugin.spans import JUNIOR, SENIOR, TokenBytes, authored_text
 
 __all__ = ["SampleResponse", "sample_responses"]
 
@@ -114,26 +113,10 @@ def _parts(row: dict[str, Any], token_bytes: TokenBytes | None) -> Iterator[tupl
         return
     ids = row["response_ids"]
     bits = [SENIOR] * len(ids) if authors is None else authors
-    yield from _cut(authored_text(ids, bits, token_bytes))
-
-
-def _cut(authored: AuthoredText) -> Iterator[tuple[str, str]]:
-    """The text of each span, and behind it the characters that it shares with a later one."""
-    units = authored.text.encode("utf-16-le", "surrogatepass")
-    place = 0
-
-    def take(length: int) -> str:
-        nonlocal place
-        part = units[2 * place : 2 * (place + length)]
-        place += length
-        return part.decode("utf-16-le", "surrogatepass")
-
-    for i, (author, _, length) in enumerate(authored.spans):
-        if length:
-            yield _NAMES[author], take(length)
-        for first, _, shared in authored.shared:
-            if first == i:
-                yield _SHARED, take(shared)
+    authored = authored_text(ids, bits, token_bytes)
+    for piece in authored.pieces:
+        author, _ = authored.spans[piece.first]
+        yield (_NAMES[author] if piece.first == piece.last else _SHARED), piece.text
 
 
 def _prompt(prompt: object) -> str:

@@ -1,0 +1,151 @@
+"""The text of a response by its authors: whole characters, and a page of HTML for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tandem_plugin import Vocabulary
+from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, TokenBytes, authored_text, coloured
+
+PIECE = st.one_of(
+    st.binary(max_size=4),
+    st.sampled_from(["é", "€", "😀", "a", "�", "\u2028"]).flatmap(
+        lambda letter: st.sampled_from([letter.encode()[:k] for k in range(1, 5)])
+    ),
+    st.sampled_from(["é", "€", "😀", "�"]).flatmap(
+        lambda letter: st.sampled_from([letter.encode()[k:] for k in range(1, 4)])
+    ),
+)
+
+
+@example([(b"\xed", SENIOR), (b"\xa0", JUNIOR)])
+@example([(b"\xed\xa0", SENIOR), (b"\x80", JUNIOR), (b"a", JUNIOR)])
+@given(st.lists(st.tuples(PIECE, st.sampled_from([JUNIOR, SENIOR, OTHER])), max_size=30))
+def test_text_is_that_of_all_bytes_together_and_its_parts_add_up(tokens: list[tuple[bytes, int]]):
+    pieces, authors = [piece for piece, _ in tokens], [author for _, author in tokens]
+    authored = authored_text(
+        range(len(pieces)), authors, lambda ids: b"".join(pieces[i] for i in ids)
+    )
+    assert authored.text == b"".join(pieces).decode("utf-8", "replace")
+    assert "".join(authored.span_texts) == authored.text
+    assert sum(count for _, count in authored.spans) == len(tokens)
+    assert all(a[0] != b[0] for a, b in zip(authored.spans, authored.spans[1:], strict=False))
+    assert all(piece.text and piece.first <= piece.last for piece in authored.pieces)
+    shared = [piece for piece in authored.pieces if piece.first < piece.last]
+    assert len({piece.first for piece in shared}) == len(shared)
+
+
+@given(st.text(alphabet="aé€😀 ", max_size=12), st.data())
+def test_each_whole_character_is_given_to_the_authors_of_its_bytes(text: str, data: st.DataObject):
+    """Every byte is a token: a character belongs to the spans of its first and its last byte."""
+    letters = text.encode()
+    authors = [data.draw(st.sampled_from([JUNIOR, SENIOR])) for _ in letters]
+    authored = authored_text(letters, authors, bytes)
+    span_of_byte = [0] * len(letters)
+    for i in range(1, len(letters)):
+        span_of_byte[i] = span_of_byte[i - 1] + (authors[i] != authors[i - 1])
+    alone = [""] * (span_of_byte[-1] + 1 if letters else 0)
+    shared = []
+    at = 0
+    for letter in text:
+        first, last = span_of_byte[at], span_of_byte[at + len(letter.encode()) - 1]
+        at += len(letter.encode())
+        if first == last:
+            alone[first] += letter
+        else:
+            shared.append((letter, first, last))
+    own = ["".join(p.text for p in authored.pieces if p[1:] == (i, i)) for i in range(len(alone))]
+    assert own == alone
+    assert [tuple(piece) for piece in authored.pieces if piece.first < piece.last] == shared
+
+
+def test_byte_level_pieces_stand_for_bytes_and_special_tokens_for_their_text():
+    vocabulary = Vocabulary(("Ġa", "ÃĤ", "Ċ", "<|im end|>", "", "ðŁ"), "made up")
+    as_bytes = TokenBytes(vocabulary)
+    assert [as_bytes([i]) for i in range(7)] == [
+        b" a", "Â".encode(), b"\n", b"<|im end|>", b"<4>", b"\xf0\x9f", b"<6>",
+    ]  # fmt: skip
+    assert as_bytes([0, 2, 6]) == b" a\n<6>"
+
+
+def test_sentence_piece_pieces_stand_for_text_and_fallback_bytes():
+    vocabulary = Vocabulary(("▁a", "b", "<0xE2>", "</s>", "▁"), "made up")
+    as_bytes = TokenBytes(vocabulary)
+    assert [as_bytes([i]) for i in range(5)] == [b" a", b"b", b"\xe2", b"</s>", b" "]
+
+
+TEXTS = ["Hello  world\n\n\tx = 1", "naïve café 数学 😀🏽 ﷽", "‮\u2028 \u00a0 e\u0301", "\\boxed{1}"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_real_byte_level_tokens_give_back_the_text(
+    real_tokenizer: Callable[[str], Path], text: str
+):
+    transformers = pytest.importorskip("transformers")
+    folder = real_tokenizer("qwen")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
+    ids = tokenizer(text).input_ids
+    as_bytes = TokenBytes(Vocabulary.from_path(folder))
+    found = authored_text(ids, [i % 2 for i in range(len(ids))], as_bytes)
+    assert found.text == tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+
+
+def test_real_sentence_piece_tokens_give_back_the_text(real_tokenizer: Callable[[str], Path]):
+    tokenizers = pytest.importorskip("tokenizers")
+    file = real_tokenizer("t5/tokenizer.json")
+    tokenizer = tokenizers.Tokenizer.from_file(str(file))
+    ids = tokenizer.encode("The house is wonderful, 12 times.", add_special_tokens=False).ids
+    as_bytes = TokenBytes(Vocabulary.from_path(file))
+    found = authored_text(ids, [SENIOR] * len(ids), as_bytes)
+    assert found.text == " The house is wonderful, 12 times."
+
+
+class Marks(HTMLParser):
+    """What a browser makes of some HTML: tags, and the text with the style that it has."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.titles: list[str] = []
+        self.styles: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag == "span":
+            self.titles.append(dict(attrs)["title"] or "")
+            self.styles.append(dict(attrs)["style"] or "")
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "</div>&lt;\"'", "😀"])
+def test_response_in_colours_is_the_text_and_nothing_else(text: str):
+    letters = f"a{text}".encode()
+    marks = Marks(coloured(authored_text(letters, [1, *[0] * (len(letters) - 1)], bytes)))
+    assert marks.tags == ["div", "span", "span", "small"]
+    assert marks.texts[0] == "a"
+    assert "".join(marks.texts[1:-1]) == text
+    assert marks.texts[-1] == f"{len(letters)} tokens: senior 1, junior {len(letters) - 1}"
+    assert marks.titles == [
+        "span 1: senior, 1 token",
+        f"span 2: junior, {len(letters) - 1} tokens",
+    ]
+    assert "solid" in marks.styles[0]
+    assert "dotted" in marks.styles[1]
+
+
+def test_character_of_two_authors_is_in_a_colour_of_its_own():
+    smile = "😀".encode()
+    marks = Marks(coloured(authored_text(smile, [1, 1, 0, 0], bytes)))
+    assert (marks.texts[0], marks.titles) == ("😀", ["one character, of spans 1 to 2"])
+    assert "double" in marks.styles[0]
+    assert "an empty response" in coloured(authored_text([], [], bytes))
