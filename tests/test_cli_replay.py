@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -369,11 +370,52 @@ def test_file_without_rows_is_an_error(replay: Replay):
     assert "holds no rollouts" in found["error"]
 
 
-@pytest.mark.parametrize("name", ["missing.jsonl", "."])
-def test_missing_file_is_an_error(tmp_path: Path, name: str):
+@pytest.mark.parametrize(
+    ("name", "said"), [("missing.jsonl", "There is no file"), (".", "holds no rollouts: no file")]
+)
+def test_missing_file_is_an_error(tmp_path: Path, name: str, said: str):
     result = CliRunner().invoke(app, ["replay", str(tmp_path / name)])
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: There is no file")
+    assert result.stderr.startswith("Error: ")
+    assert said in result.stderr
+
+
+def test_folder_of_dumps_is_replayed_and_differences_are_named_by_file(
+    tmp_path: Path, tokenizer_file: Path, make_row: MakeRow
+):
+    wrong = make_row() | {"tandem_seed": 8}
+    for step, rows in {2: [make_row()], 10: [make_row(), wrong]}.items():
+        file = tmp_path / "dumps" / f"{step}.jsonl"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ["replay", str(tmp_path / "dumps"), "--tokenizer", str(tokenizer_file)]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["rows"], found["differing_rows"]) == (1, 3, 1)
+    assert (found["shown"][0]["file"], found["shown"][0]["line"]) == ("10.jsonl", 2)
+    assert "10.jsonl, line 2, authorship:" in CliRunner().invoke(app, arguments).stdout
+
+
+def test_memory_of_a_replay_does_not_grow_with_the_file(
+    byte_level: Vocabulary, make_row: MakeRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(audit, "MAX_BATCH_ROWS", 16)
+    line = json.dumps(make_row(1000) | {"output": "x" * 4000}) + "\n"
+
+    def peak(rows: int) -> int:
+        file = tmp_path / f"{rows}.jsonl"
+        file.write_text(line * rows)
+        found = audit.Audit(audit.RuleBook(byte_level, {}), 10)
+        tracemalloc.start()
+        try:
+            found.add(rollout.read_rollouts(file))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            assert (found.rows, found.differing_rows) == (rows, 0)
+
+    peak(16)  # what is made once
+    assert peak(160) < 1.1 * peak(32)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
@@ -36,6 +37,33 @@ class Difference:
     message: str
     position: int | None = None
     """The first response position that differs, counted from 0."""
+    file: str | None = None
+    """Where the line is, if there are several files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What of a rollout is compared: of a row of thousands of tokens a few kilobytes."""
+
+    line: int
+    response_ids: NDArray[np.int32]
+    authorship: NDArray[np.bool_] | None
+    seed: int | None
+    segments: list[Segment]
+    fingerprint: str | None
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: Rollout) -> _Row:
+        return cls(
+            row.line,
+            np.array(row.response_ids, dtype=np.int32),
+            None if row.authorship is None else np.array(row.authorship, dtype=np.bool_),
+            row.seed,
+            row.segments,
+            row.fingerprint,
+            row.settings,
+        )
 
 
 class RuleBook:
@@ -79,6 +107,8 @@ class Audit:
     rules: RuleBook
     keep: int
     """How many differences to keep; all are counted."""
+    file: str | None = None
+    """What the file of the next rows is called, if there are several."""
     rows: int = 0
     """Rows with a tandem seed."""
     solo_rows: int = 0
@@ -94,12 +124,17 @@ class Audit:
     differences: list[Difference] = field(default_factory=list)
     """The first of them."""
 
-    def add(self, batch: Sequence[Rollout | MalformedRow]) -> None:
-        """Compare a batch of rows and count what was found, in the order of the rows."""
+    def add(self, rows: Iterable[Rollout | MalformedRow]) -> None:
+        """Compare rows and count what was found, in their order; a batch is held at a time."""
+        compared = (_Row.of(row) if isinstance(row, Rollout) else row for row in rows)
+        for batch in batches(compared, row_length):
+            self._add(batch)
+
+    def _add(self, batch: Sequence[_Row | MalformedRow]) -> None:
         wrong = {row.line: row.message for row in batch if isinstance(row, MalformedRow)}
-        by_rule: dict[str, tuple[Rule, list[Rollout]]] = {}
+        by_rule: dict[str, tuple[Rule, list[_Row]]] = {}
         for row in batch:
-            if not isinstance(row, Rollout) or row.seed is None:
+            if isinstance(row, MalformedRow) or row.seed is None:
                 continue
             try:
                 rule = self.rules.rule(row.settings)
@@ -111,12 +146,12 @@ class Audit:
         for rule, rows in by_rule.values():
             found |= self._replayed(rule, rows)
         for row in batch:
-            if isinstance(row, Rollout) and row.seed is None:
+            if isinstance(row, _Row) and row.seed is None:
                 self.solo_rows += 1
                 found[row.line] = list(_solo_differences(row))
             self._count(found[row.line])
 
-    def _replayed(self, rule: Rule, rows: Sequence[Rollout]) -> dict[int, list[Difference]]:
+    def _replayed(self, rule: Rule, rows: Sequence[_Row]) -> dict[int, list[Difference]]:
         expected = {row.line: np.zeros(len(row.response_ids), np.bool_) for row in rows}
         parts = ((row, segment) for row in rows for segment in row.segments)
         for batch in batches(parts, lambda part: len(part[1])):
@@ -133,7 +168,7 @@ class Audit:
         }
 
     def _count(self, differences: Iterable[Difference]) -> None:
-        differences = list(differences)
+        differences = [replace(difference, file=self.file) for difference in differences]
         self.differing_rows += bool(differences)
         self.counts.update(difference.kind for difference in differences)
         self.differences += differences[: max(0, self.keep - len(self.differences))]
@@ -153,19 +188,19 @@ def batches(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]
         yield batch
 
 
-def row_length(row: Rollout | MalformedRow) -> int:
+def row_length(row: Rollout | _Row | MalformedRow) -> int:
     """How many tokens a row holds."""
-    return len(row.response_ids) if isinstance(row, Rollout) else 0
+    return 0 if isinstance(row, MalformedRow) else len(row.response_ids)
 
 
-def _replay(rule: Rule, parts: Sequence[tuple[Rollout, Segment]]) -> list[Authorship]:
+def _replay(rule: Rule, parts: Sequence[tuple[_Row, Segment]]) -> list[Authorship]:
     return rule.replay_batch(
         [row.response_ids[segment.start : segment.stop] for row, segment in parts],
         [segment.seed for _, segment in parts],
     )
 
 
-def _tandem_differences(row: Rollout, expected: Authorship, rule: Rule) -> Iterator[Difference]:
+def _tandem_differences(row: _Row, expected: Authorship, rule: Rule) -> Iterator[Difference]:
     if row.fingerprint != rule.fingerprint:
         yield Difference(
             row.line,
@@ -176,14 +211,14 @@ def _tandem_differences(row: Rollout, expected: Authorship, rule: Rule) -> Itera
     yield from _authorship_differences(row, expected)
 
 
-def _solo_differences(row: Rollout) -> Iterator[Difference]:
+def _solo_differences(row: _Row) -> Iterator[Difference]:
     if row.authorship is not None:
         alone = Authorship(np.ones(len(row.response_ids), np.bool_))
         yield from _authorship_differences(row, alone)
 
 
-def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Difference]:
-    recorded = row.authorship or []
+def _authorship_differences(row: _Row, expected: Authorship) -> Iterator[Difference]:
+    recorded = np.zeros(0, np.bool_) if row.authorship is None else row.authorship
     if len(recorded) != len(expected):
         yield Difference(
             row.line,
@@ -191,7 +226,7 @@ def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Diff
             f"The response has {len(expected)} tokens, its recorded authorship {len(recorded)}.",
         )
         return
-    wrong = np.flatnonzero(np.asarray(recorded, dtype=np.bool_) != expected.senior)
+    wrong = np.flatnonzero(recorded != expected.senior)
     if wrong.size:
         first = int(wrong[0])
         author = {True: "senior", False: "junior"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,10 @@ __all__ = ["replay"]
 def replay(
     rollouts: Annotated[
         Path,
-        typer.Argument(help="Rollouts, one JSON object a line, as a training run leaves them."),
+        typer.Argument(
+            help="Rollouts, one JSON object a line, as a training run leaves them; or a folder of "
+            "such files, as a dump a step."
+        ),
     ],
     tokenizer: Annotated[
         str | None,
@@ -49,13 +52,13 @@ def replay(
     """
     from tandem_plugin.cli.audit import RuleBook
     from tandem_plugin.cli.tokenizers import find_tokenizer, read_vocabulary
+    from tandem_plugin.rollouts.files import rollout_files
     from tandem_plugin.rollouts.rollout import RolloutError
 
-    if not os.path.isfile(rollouts):
-        raise RolloutError(f"There is no file {str(rollouts)!r}.")
+    files = rollout_files(rollouts)
     options = _options(schedule, boundaries, settings or [])
     chosen = tokenizer or find_tokenizer(rollouts)
-    audit = _audit(rollouts, RuleBook(read_vocabulary(chosen), options), show)
+    audit = _audit(files, RuleBook(read_vocabulary(chosen), options), show)
     if not audit.rows + audit.solo_rows + audit.differing_rows:
         raise RolloutError(f"{str(rollouts)!r} holds no rollouts.")
     result = _result(audit, rollouts, chosen)
@@ -75,21 +78,21 @@ def _options(schedule: str | None, boundaries: str | None, settings: list[str]) 
     return options
 
 
-def _audit(path: Path, rules: RuleBook, keep: int) -> Audit:
+def _audit(files: Sequence[Path], rules: RuleBook, keep: int) -> Audit:
     """Read and compare every row, with a progress bar on a terminal's stderr."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from tandem_plugin.cli.audit import Audit, batches, row_length
+    from tandem_plugin.cli.audit import Audit
     from tandem_plugin.rollouts.rollout import read_rollouts
 
     audit = Audit(rules, keep)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("replay", total=path.stat().st_size)
-        rows = read_rollouts(path, lambda count: progress.advance(task, count))
-        for batch in batches(rows, row_length):
-            audit.add(batch)
+        task = progress.add_task("replay", total=sum(file.stat().st_size for file in files))
+        for file in files:
+            audit.file = file.name if len(files) > 1 else None
+            audit.add(read_rollouts(file, lambda count: progress.advance(task, count)))
     return audit
 
 
@@ -141,8 +144,9 @@ def _print(result: dict[str, Any]) -> None:
         table.add_row(name, Text(value, overflow="fold"))
     console.print(table)
     for difference in result["shown"]:
+        where = f"{difference['file']}, " if difference["file"] else ""
         console.print(
-            f"line {difference['line']}, {difference['kind']}: {difference['message']}",
+            f"{where}line {difference['line']}, {difference['kind']}: {difference['message']}",
             markup=False,
         )
     if result["ok"]:

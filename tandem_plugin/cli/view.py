@@ -53,7 +53,7 @@ def view(
         typer.Option(min=1, help="At most so many responses to one problem at one step."),
     ] = None,
     megabytes: Annotated[
-        float, typer.Option(min=1, max=2000, help="How large the page may become.")
+        float, typer.Option(min=0.1, max=2000, help="How large the page may become.")
     ] = 20,
     grades: Annotated[
         Path | None,

@@ -83,15 +83,15 @@ def _evenly(listed: Sequence[Listed], most: int | None) -> list[Listed]:
 
 
 def _problem_ranks(listed: Sequence[Listed]) -> dict[int, int]:
-    """Each problem's place among those that begin at its step, those of most steps first."""
+    """Each problem's place among those of its steps, those of most steps first."""
     steps: dict[int, set[int]] = {}
     for one in listed:
         steps.setdefault(one.problem, set()).add(_step(one))
-    begun: dict[int, int] = {}
-    ranks = {}
+    ranks: dict[int, int] = {}
+    free: dict[int, int] = {}
     for problem in sorted(steps, key=lambda problem: -len(steps[problem])):
-        first = min(steps[problem])
-        ranks[problem] = begun[first] = begun.get(first, -1) + 1
+        ranks[problem] = max(free.get(step, 0) for step in steps[problem])
+        free.update(dict.fromkeys(steps[problem], ranks[problem] + 1))
     return ranks
 
 

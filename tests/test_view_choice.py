@@ -1,0 +1,243 @@
+"""What a page shows of a run that is larger than a page, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import content_of
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.viewer.choice import Choice, Numbers, spread
+from tandem_plugin.viewer.listing import Listed
+from tandem_plugin.viewer.make_page import make_page
+from tandem_plugin.viewer.turns import turns_of
+
+Row = dict[str, Any]
+View = Callable[..., tuple[int, Any, Any]]
+
+
+def dump_row(problem: int, step: int | None, **fields: Any) -> Row:
+    """A response as verl dumps it."""
+    return (
+        {
+            "response_ids": [0, 2, 1, 7],
+            "authorship": [1, 1, 0, 0],
+            "tandem_seed": 7,
+            "tandem_fingerprint": "x",
+            "input": f"user\nproblem {problem}\nassistant\n",
+            "output": "a ab.",
+            "score": 1.0,
+        }
+        | ({} if step is None else {"step": step})
+        | fields
+    )
+
+
+def write(file: Path, rows: list[Row]) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def view(tmp_path: Path, tokenizer_file: Path) -> View:
+    """Run ``tandem view --json``; exit code, result, and the data of the page."""
+
+    def run(rollouts: Path, *options: str) -> tuple[int, Any, Any]:
+        page = tmp_path / "page.html"
+        page.unlink(missing_ok=True)
+        arguments = ["view", str(rollouts), "--tokenizer", str(tokenizer_file), "--json"]
+        done = CliRunner().invoke(app, [*arguments, "--out", str(page), *options])
+        found = json.loads(done.stdout)
+        return done.exit_code, found, content_of(page) if page.exists() else None
+
+    return run
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    """Twelve steps of three problems, two responses each; problem 0 comes at every step."""
+    folder = tmp_path / "dumps"
+    for step in range(1, 13):
+        problems = (0, 2 * step, 2 * step + 1)
+        write(folder / f"{step}.jsonl", [dump_row(p, step) for p in problems for _ in range(2)])
+    return folder
+
+
+def test_folder_of_dumps_is_one_page_in_the_order_of_its_steps(view: View, dumps: Path):
+    write(dumps / "3.grades.jsonl", [])
+    code, result, data = view(dumps)
+    assert code == 0
+    assert (result["responses"], result["problems"], result["steps"]) == (72, 25, 12)
+    assert result["of"] == {"responses": 72, "problems": 25, "steps": 12}
+    steps = [response["step"] for response in data["responses"]]
+    assert steps == sorted(steps)
+    assert [r["sample"] for r in data["responses"][:4]] == [0, 1, 0, 1]
+    assert data["problems"][0] == ["Problem 1", "problem 0"]
+    assert data["turns"][0] == [["user", "problem 0"]]
+
+
+def test_step_of_a_dump_that_does_not_say_it_is_its_name(view: View, tmp_path: Path):
+    for name in ("10", "9", "last"):
+        write(tmp_path / "dumps" / f"{name}.jsonl", [dump_row(1, None)])
+    _, _, data = view(tmp_path / "dumps")
+    assert [response["step"] for response in data["responses"]] == [None, 9, 10]
+    write(tmp_path / "10.jsonl", [dump_row(1, None)])
+    _, _, data = view(tmp_path / "10.jsonl")
+    assert [response["step"] for response in data["responses"]] == [None]
+
+
+def test_steps_problems_and_samples_choose(view: View, dumps: Path):
+    _, result, data = view(dumps, "--steps", "2,5-6")
+    assert {response["step"] for response in data["responses"]} == {2, 5, 6}
+    assert (result["responses"], result["of"]["responses"]) == (18, 72)
+    _, result, data = view(dumps, "--problems", "1", "--samples", "1")
+    assert (result["responses"], result["problems"], result["steps"]) == (12, 1, 12)
+    assert data["whole"] == {"responses": 72, "problems": 25, "steps": 12}
+    code, result, _ = view(dumps, "--steps", "77")
+    assert code == 1
+    assert "there are steps 1 to 12, and problems 1 to 25" in result["error"]
+
+
+def test_problem_has_the_same_number_in_every_choice(view: View, dumps: Path):
+    _, _, whole = view(dumps)
+    (name, _) = whole["problems"][7]
+    _, _, data = view(dumps, "--problems", name.removeprefix("Problem "))
+    assert data["problems"] == [whole["problems"][7]]
+
+
+@pytest.mark.parametrize("text", ["", "x", "3-2", "1,", "-1", "1-2-3", "9" * 16])
+def test_what_is_no_list_of_numbers_is_refused(text: str):
+    with pytest.raises(ConfigError, match="is no list of numbers, such as 1,50,100-200"):
+        Numbers.read("--steps", text)
+
+
+@given(st.integers(0, 300))
+def test_spread_has_every_place_once_and_the_ends_first(count: int):
+    order = spread(count)
+    assert sorted(order) == list(range(count))
+    assert order[:2] == [0, count - 1][: len(order)]
+
+
+def test_the_first_steps_of_a_spread_are_far_apart():
+    assert spread(9) == [0, 8, 4, 2, 6, 1, 3, 5, 7]
+
+
+def run_of(steps: int, problems: int, samples: int) -> list[Listed]:
+    """A run with as many problems of their own at each step."""
+    return [
+        Listed(step, line, 0, step, step * problems + line // samples, line % samples)
+        for step in range(steps)
+        for line in range(problems * samples)
+    ]
+
+
+@given(st.integers(1, 40), st.integers(1, 10), st.integers(1, 8), st.randoms())
+def test_any_beginning_of_the_order_spreads_over_steps_problems_and_samples(
+    steps: int, problems: int, samples: int, rng: random.Random
+):
+    listed = run_of(steps, problems, samples)
+    order = Choice().of(listed, range(steps * problems))
+    assert sorted(order) == sorted(listed)
+    part = order[: rng.randint(1, len(order))]
+    shown = {one.step for one in part}
+    # Never more of one step, problem or sample than of the others: up to a factor of two, and what
+    # the first level has (six steps, four problems, four samples).
+    of_step = [sum(one.step == step for one in part) for step in shown]
+    most = max(of_step)
+    if most > 4 * 4:
+        assert len(shown) >= min(6, steps)
+    if most > 8 * 8:
+        assert len(shown) >= min(12, steps)
+    if len(part) > 2 * min(steps, 6) * min(problems, 4) * min(samples, 4):
+        assert len({one.problem for one in part}) >= min(steps, 6) * min(problems, 4)
+
+
+def test_problems_of_most_steps_come_first():
+    again = [Listed(0, step, 0, step, 7, 0) for step in range(5)]
+    once = [Listed(0, 100 + i, 0, i % 5, 8 + i, 0) for i in range(200)]
+    order = Choice().of([*once, *again], range(300))
+    assert set(order[:5]) == set(again)
+
+
+def test_page_holds_what_it_has_room_for_and_says_what_it_left_out(view: View, tmp_path: Path):
+    letters = random.Random(0)
+    rows = []
+    for i in range(240):
+        ids = letters.choices(range(8), k=2000)
+        rows.append(dump_row(i // 4, i // 20, response_ids=ids, authorship=[i % 2] * 2000))
+        del rows[-1]["output"]
+        rows[-1]["tandem_schedule"] = {}
+    write(tmp_path / "large.jsonl", rows)
+    code, result, data = view(tmp_path / "large.jsonl", "--megabytes", "0.1")
+    assert code == 0
+    of_every_page = len(make_page("", {}, []))
+    assert 80_000 < result["bytes"] - of_every_page < 100_000
+    assert 0 < result["responses"] < 240
+    assert len(data["responses"]) == result["responses"]
+    assert data["whole"]["responses"] == 240
+    assert result["steps"] >= 6
+    lines = [(r["step"], r["problem"], r["sample"]) for r in data["responses"]]
+    assert len(set(lines)) == len(lines)
+    more = view(tmp_path / "large.jsonl", "--megabytes", "0.2")[1]
+    assert 1.6 * result["responses"] < more["responses"] < 240
+
+
+def test_people_are_told_how_to_see_more(dumps: Path, tokenizer_file: Path, tmp_path: Path):
+    arguments = ["view", str(dumps), "--tokenizer", str(tokenizer_file), "--steps", "1-3"]
+    done = CliRunner().invoke(app, arguments)
+    assert "dumps.html: 18 responses" in done.stdout
+    assert "There are 72 responses: shown are 3 of 12 steps, 7 of 25 problems." in done.stdout
+    assert "--megabytes more" in done.stdout
+    assert (tmp_path / "dumps.html").exists()
+
+
+def test_line_that_cannot_be_read_is_named_with_its_file(view: View, dumps: Path):
+    with (dumps / "4.jsonl").open("a") as file:
+        file.write("torn")
+    code, result, data = view(dumps)
+    assert (code, result["unread_lines"], data["unread"][0][:2]) == (0, 1, ["4.jsonl", 7])
+
+
+def test_folder_without_rollouts_is_refused(view: View, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    code, result, _ = view(tmp_path / "empty")
+    assert (code, "no file ends in .jsonl" in result["error"]) == (1, True)
+
+
+TURNS = [
+    ("", []),
+    ("Plain text.\nuser\n", [("", "Plain text.\nuser\n")]),
+    ([{"role": "user", "content": "Q"}], [("user", "Q")]),
+    ("user\nQ\nassistant\n", [("user", "Q")]),
+    ("system\nBe\nkind.\nuser\nQ\nassistant\n<think>\n",
+     [("system", "Be\nkind."), ("user", "Q"), ("assistant", "<think>")]),
+    ("<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ\n\nR<|im_end|>\n<|im_start|>assistant\n",
+     [("system", "S"), ("user", "Q\n\nR")]),
+    ("user\nQ", [("", "user\nQ")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prompt", "turns"), TURNS)
+def test_prompt_of_a_chat_is_its_turns(prompt: Any, turns: list[tuple[str, str]]):
+    assert turns_of(prompt) == turns
+
+
+@given(st.text(alphabet="a\n", max_size=8), st.text(alphabet="b\n", max_size=8))
+def test_turns_lose_no_text(system: str, user: str):
+    bare = f"system\n{system}\nuser\n{user}\nassistant\n"
+    assert turns_of(bare) == [("system", system), ("user", user)]
+    marked = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns_of(bare))
+    assert turns_of(f"{marked}<|im_start|>assistant\n") == turns_of(bare)
+
+
+def test_turn_that_is_no_message_is_shown_as_it_is():
+    assert turns_of([{"a": 1}, "x"]) == [("", '{\n "a": 1\n}'), ("", '"x"')]
