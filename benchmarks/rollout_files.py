@@ -21,9 +21,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-__all__ = ["main", "measured", "write_dumps", "write_rollouts"]
+__all__ = ["main", "measured", "write_dumps"]
 
 WORDS = 20_000
 """Words of the vocabulary, of which common ones are drawn more often: 1/rank."""
@@ -38,14 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     size = (options.steps, options.problems, options.samples, options.tokens)
     vocabulary = write_dumps(out / "dumps", *size)
     files = sorted((out / "dumps").glob("*.jsonl"), key=lambda file: int(file.stem))
-    one = write_rollouts(files, out / "whole.jsonl")
     given = {"steps": size[0], "problems": size[1], "samples": size[2], "tokens": size[3]}
-    found: dict[str, Any] = {**given, "bytes": one.stat().st_size, "load": os.getloadavg()[0]}
+    found: dict[str, Any] = {
+        **given,
+        "bytes": sum(file.stat().st_size for file in files),
+        "load": os.getloadavg()[0],
+    }
     tokenizer = ("--tokenizer", str(vocabulary), "--json")
     page = out / "page.html"
     found["view"] = measured("view", str(out / "dumps"), *tokenizer, "--out", str(page))
-    for name, file in (("replay of one step", files[0]), ("replay", one)):
-        found[name] = measured("replay", str(file), *tokenizer)
+    for name, place in (("replay of one step", files[0]), ("replay", out / "dumps")):
+        found[name] = measured("replay", str(place), *tokenizer)
+    found["page opens in milliseconds"] = opening(page, 5)
     Console().print_json(json.dumps(found))
     return 0
 
@@ -64,20 +69,16 @@ def write_dumps(folder: Path, steps: int, problems: int, samples: int, tokens: i
     vocabulary.write_text(json.dumps({word: i for i, word in enumerate(words)}), encoding="utf-8")
     rule = TandemRules(TandemConfig(), Vocabulary.from_path(vocabulary)).default
     texts = [word.replace("Ġ", " ").replace("Ċ", "\n") for word in words]
-    weights = [0.0]
-    for rank in range(1, len(words) + 1):
-        weights.append(weights[-1] + 1 / rank)
-    cumulative = weights[1:]
+    drawn = np.random.default_rng(0)
+    cumulative = np.cumsum(1 / np.arange(1, len(words) + 1))
     for step in range(1, steps + 1):
         with (folder / f"{step}.jsonl").open("w", encoding="utf-8") as file:
             for problem in range(problems):
                 again = problem < problems // 2
                 number = problem if again else step * problems + problem
                 asked = f"user\nWhat is {number} + {number}?\nassistant\n"
-                ids = [
-                    rng.choices(range(len(words)), cum_weights=cumulative, k=tokens)
-                    for _ in range(samples)
-                ]
+                draws = drawn.random((samples, tokens)) * cumulative[-1]
+                ids = np.searchsorted(cumulative, draws).tolist()
                 seeds = [rng.getrandbits(60) for _ in ids]
                 authors = rule.replay_batch(ids, seeds)
                 for response, seed, authorship in zip(ids, seeds, authors, strict=True):
@@ -99,15 +100,6 @@ def write_dumps(folder: Path, steps: int, problems: int, samples: int, tokens: i
     return vocabulary
 
 
-def write_rollouts(files: Sequence[Path], out: Path) -> Path:
-    """All files as one."""
-    with out.open("wb") as whole:
-        for file in files:
-            with file.open("rb") as part:
-                shutil.copyfileobj(part, whole)
-    return out
-
-
 def measured(*command: str) -> dict[str, Any]:
     """Seconds and highest memory of one command in a process of its own, and what it said."""
     began = time.perf_counter()
@@ -124,6 +116,35 @@ def measured(*command: str) -> dict[str, Any]:
         "megabytes": round(used.ru_maxrss / 1024),
         "result": {k: v for k, v in json.loads(said).items() if isinstance(v, int | float)},
     }
+
+
+def opening(page: Path, times: int) -> list[int] | None:
+    """How long a real browser takes until it shows the first responses; None where there is none.
+
+    The page marks that moment itself, from the beginning of the navigation.
+    """
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if not browser or not driver:
+        return None
+    from selenium import webdriver
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"):
+        options.add_argument(flag)
+    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    mark = "return performance.getEntriesByName('shown').map(mark => mark.startTime)"
+    try:
+        taken = []
+        for _ in range(times):
+            window.get(page.as_uri())
+            (shown,) = WebDriverWait(window, 60).until(lambda w: w.execute_script(mark))
+            taken.append(round(shown))
+        return taken
+    finally:
+        window.quit()
 
 
 def _words(rng: random.Random) -> list[str]:

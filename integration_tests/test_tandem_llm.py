@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def test_every_response_says_who_wrote_it_and_can_be_replayed(
     for response in responses:
         assert isinstance(response.authorship, Authorship)
         assert len(response.authorship) == len(response.token_ids) == 30
+        placed = tuple(replace(span, text=None) for span in response.spans)
+        assert placed == response.authorship.spans
         assert response.tandem_fingerprint == rules.fingerprint
         assert response.tandem_schedule == rules.default.settings()
         replayed = rules.default.replay(response.token_ids, response.tandem_seed)

@@ -255,6 +255,92 @@ def test_filters_search_and_order_choose_what_is_shown_and_summed(page: Any, bro
     assert texts(browser) == ["four"]
 
 
+def test_steps_are_filtered_and_sorted_and_one_problem_is_followed_with_a_slider(
+    page: Any, browser: Any
+):
+    from selenium.webdriver import Keys
+
+    page(
+        [
+            row(f"step {step} of {prompt}, {reward}", prompt=prompt, step=step, reward=reward)
+            for step in (10, 2, 30)
+            for prompt, reward in (("P", 0.0), ("P", step / 30), ("Q", 1.0))
+        ]
+    )
+    slider, across = elements(browser, "#slider")[0], elements(browser, "#across")[0]
+    assert not across.is_displayed()
+    steps = [option.text for option in elements(browser, "#step option")]
+    assert steps == ["all 3", "2", "10", "30"]
+    choose(browser, "sort", "step")
+    assert [text.split()[1] for text in texts(browser)] == [*["2"] * 3, *["10"] * 3, *["30"] * 3]
+    choose(browser, "problem", "0")
+    assert across.is_displayed()
+    assert elements(browser, "#slid")[0].text == "all 3 steps"
+    assert len(elements(browser, "#bars i")) == 3
+    slider.send_keys(Keys.ARROW_RIGHT)
+    wait(browser)
+    assert texts(browser) == ["step 2 of P, 0.0", f"step 2 of P, {2 / 30}"]
+    assert elements(browser, "h2")[0].text == "Problem 1, step 2, sample 0"
+    assert elements(browser, "#slid")[0].text == "step 2: 2 responses, mean reward 0.033333"
+    choose(browser, "slider", "3")
+    assert [text.split(",")[0] for text in texts(browser)] == ["step 30 of P"] * 2
+    assert browser.execute_script("return document.getElementById('step').value") == "30"
+    choose(browser, "step", "10")
+    assert slider.get_property("value") == "2"
+    heights = "return [...document.querySelectorAll('#bars i')].map(bar => bar.style.height)"
+    low, middle, high = (float(h.rstrip("%")) for h in browser.execute_script(heights))
+    assert low < middle < high == 50
+    choose(browser, "step", "")
+    choose(browser, "problem", "")
+    assert (summary(browser)["responses"], across.is_displayed()) == ("9", False)
+
+
+def test_chat_is_shown_as_turns(page: Any, browser: Any):
+    turns = [{"role": "system", "content": "Be <b>kind</b>."}, {"role": "user", "content": "Q"}]
+    page([row("one", prompt=turns), row("two", input="user\nR\nassistant\n")])
+    for prompt in elements(browser, ".prompt summary"):
+        prompt.click()
+    assert texts(browser, ".prompt summary") == ["Prompt: Q", "Prompt: R"]
+    assert texts(browser, ".prompt .role") == ["system", "user", "user"]
+    assert texts(browser, ".prompt pre") == ["Be <b>kind</b>.", "Q", "R"]
+
+
+def test_page_without_room_for_all_says_what_it_shows(page: Any, browser: Any):
+    page([row("x", problem=0)])
+    assert not elements(browser, "#chosen")[0].is_displayed()
+    letters = random.Random(0)
+    rows = [
+        row("".join(letters.choices("abcdefgh", k=3000)), problem=i // 4, prompt="P", step=i // 8)
+        for i in range(160)
+    ]
+    page(rows, megabytes="0.2")
+    said = elements(browser, "#chosen")[0].text
+    shown = int(summary(browser)["responses"])
+    assert 20 < shown < 160
+    assert said.startswith(f"Shown are {shown} of 160 responses: ")
+    assert " of 20 steps, " in said
+    assert "--megabytes" in said
+
+
+def test_search_reaches_every_part_and_what_is_asked_for_last_wins(page: Any, browser: Any):
+    letters = random.Random(0)
+    rows = [row("".join(letters.choices("abcdefgh ", k=900)) + f" no{i}.") for i in range(600)]
+    page(rows)
+    assert len(elements(browser, "script[id^=part]")) > 2
+    choose(browser, "text", "NO599.")
+    assert [text[-6:] for text in texts(browser)] == ["no599."]
+    type_twice = """
+        const field = document.getElementById('text'), button = document.getElementById('controls');
+        for (const needle of ['no1', 'no598.', 'no7.']) {
+          field.value = needle;
+          button.dispatchEvent(new Event('submit', { cancelable: true }));
+        }
+    """
+    browser.execute_script(type_twice)
+    wait(browser)
+    assert [text[-4:] for text in texts(browser)] == ["no7."]
+
+
 def test_many_different_rewards_are_filtered_by_range(page: Any, browser: Any):
     page([row("x", reward=i / 100) for i in range(101)])
     assert len(elements(browser, "#reward option")) == 11
@@ -310,9 +396,7 @@ def test_thousands_of_responses_open_quickly_and_are_built_as_they_are_scrolled_
         for i in range(4000)
     ]
     page(rows)
-    opened = browser.execute_script(
-        "const t = performance.getEntriesByType('navigation')[0]; return t.loadEventEnd"
-    )
+    opened = browser.execute_script("return performance.getEntriesByName('shown')[0].startTime")
     assert opened < 10_000
     assert summary(browser)["responses"] == "4,000"
     first = len(elements(browser, ".response"))

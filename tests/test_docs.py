@@ -221,7 +221,8 @@ def test_rollouts_page_names_every_field_of_a_line():
     table = text.split("## A line")[1].split("\n\n`tandem replay`")[0]
     assert set(re.findall(r"`(\w+)`", table)) - {"stop", "length"} == {
         "problem", "sample", "prompt", "answer", "response", "finish_reason", "response_ids",
-        "authorship", "tandem_seed", "tandem_fingerprint", "tandem_schedule",
+        "authorship", "tandem_seed", "tandem_fingerprint", "tandem_schedule", "reward", "outcome",
+        "pred", "grading_rule",
     }  # fmt: skip
 
 

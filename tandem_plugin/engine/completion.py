@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from vllm import CompletionOutput
+from vllm.outputs import CompletionOutput
 
 from tandem_plugin.authorship import Authorship, Span
 from tandem_plugin.spans import SENIOR, AuthoredText, TokenBytes, authored_text, coloured

@@ -149,7 +149,7 @@ def _authorship(row: dict[str, Any], seed: int | None) -> list[int] | None:
         if seed is None:
             return None
         raise RolloutError("There is no field 'authorship', though the row has a tandem seed.")
-    if isinstance(bits, list):
+    if isinstance(bits, list) and bool in set(map(type, bits)):
         bits = [int(bit) if isinstance(bit, bool) else bit for bit in bits]
     return _integers("authorship", bits, 1)
 

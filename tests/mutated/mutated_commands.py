@@ -14,6 +14,7 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.evaluation.checkpoint import fingerprint_folder
 from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
 from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
+from tandem_plugin.rollouts.grades import response_digest
 
 __all__ = ["COMMANDS", "Command", "make_inputs"]
 
@@ -42,7 +43,11 @@ def make_inputs(folder: Path) -> None:
     _json(folder / "problems.json", {"data": problems})
     _lines(folder / "responses.jsonl", [{"response": f"\\boxed{{{i}}}", "gold": i} for i in "123"])
     grade = {"outcome": "correct", "reward": 1, "answer": "1", "rule": "text", "milliseconds": 1.5}
-    _lines(folder / "grades.jsonl", [{"line": 1, **grade}])
+    known = {"golds": ["1"], "response_sha256": response_digest("\\boxed{1}")}
+    _lines(folder / "grades.jsonl", [{"line": 1, **grade, **known}])
+    _lines(folder / "places.jsonl", [{"problem": i, "sample": 0, **grade} for i in range(2)])
+    for step in (1, 20):
+        _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])
     _lines(
         folder / "log.jsonl",
         [{"step": i, "data": {"critic/score/mean": 0.5, "timing_s/step": 2.5}} for i in (1, 2)],
@@ -186,9 +191,11 @@ COMMANDS: tuple[Command, ...] = (
             ("rollouts.jsonl", *_VOCABULARY, "--out", "page.html", "--json"),
             ("rollouts.jsonl", "--out", "page.html"),
             ("rollouts.jsonl", "--tokenizer", "tokenizer/tokenizer.json", "--json"),
+            ("rollouts.jsonl", *_VOCABULARY, "--grades", "places.jsonl", "--out", "page.html"),
+            ("dumps", *_VOCABULARY, "--steps", "1-9", "--samples", "1", "--out", "page.html"),
         ),
         ("rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl.run.json",
-         "vocab.json", "tokenizer/tokenizer.json"),
+         "vocab.json", "tokenizer/tokenizer.json", "places.jsonl", "dumps/*"),
         48, ("page.html", "rollouts.html"),
     ),
     Command(

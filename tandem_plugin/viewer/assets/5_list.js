@@ -103,6 +103,7 @@ const append = async () => {
   find("more").parentElement.hidden = left === 0;
   find("more").textContent = "Show more (" + count(left) + " left)";
   busy(false);
+  if (!performance.getEntriesByName("shown").length) performance.mark("shown");
   if (nearEnd) { // asked anew, because it reports only changes
     nearEnd.unobserve(find("more").parentElement);
     nearEnd.observe(find("more").parentElement);
