@@ -15,7 +15,8 @@ from pages import content_of
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.cli.tokenizers import find_tokenizer
+from tandem_plugin.errors import ConfigError, TokenizerError
 from tandem_plugin.viewer.choice import Choice, Numbers, spread
 from tandem_plugin.viewer.listing import Listed
 from tandem_plugin.viewer.make_page import make_page
@@ -241,3 +242,20 @@ def test_turns_lose_no_text(system: str, user: str):
 
 def test_turn_that_is_no_message_is_shown_as_it_is():
     assert turns_of([{"a": 1}, "x"]) == [("", '{\n "a": 1\n}'), ("", '"x"')]
+
+
+def test_tokenizer_of_a_folder_is_the_noted_one_or_lies_in_it_or_beside_it(
+    dumps: Path, tokenizer_file: Path
+):
+    def found() -> str:
+        return find_tokenizer(dumps)
+
+    with pytest.raises(TokenizerError, match="give one with --tokenizer"):
+        found()
+    for place in (dumps.parent, dumps):  # each comes before the one that was there
+        folder = place / "checkpoint"
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text("{}")
+        assert Path(found()) == folder
+    (dumps / "1.jsonl.run.json").write_text(json.dumps({"senior": str(tokenizer_file)}))
+    assert found() == str(tokenizer_file)

@@ -108,7 +108,7 @@ def _packed(
     prompts = {str(places[one.problem]): turns[one.problem] for one, _ in part}
     contents = b",".join(found.content for _, found in part)
     text = b'{"prompts":%b,"responses":[%b]}' % (json.dumps(prompts).encode(), contents)
-    return base64.b64encode(zlib.compress(text, 9)).decode()
+    return base64.b64encode(zlib.compress(text, 6)).decode()
 
 
 def _summary(turns: Sequence[tuple[str, str]]) -> str:
