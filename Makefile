@@ -24,7 +24,7 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_graphs.
   speculative_benchmarks.py speculative_engine.py speculative_greedy.py speculative_law.py)
 NEWEST_VLLM = 0.32.0
 
-.PHONY: demo study bench bench-speculative soak soak-speculative test test-vllm test-newest-vllm \
+.PHONY: demo study bench bench-speculative test-gpu bench-gpu soak soak-speculative test test-vllm test-newest-vllm \
   test-openrlhf test-speculative-verl test-speculative-openrlhf test-openrlhf-core test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
@@ -76,6 +76,16 @@ bench: $(VENV)/.demo-ready
 # That of the speculative mode: make bench-speculative VLLM=0.32.0
 bench-speculative: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python benchmarks/run.py --speculative --out $(BENCHMARKS)
+
+# On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM and
+# this package. All parts, or some: make test-gpu PART="v2 sleep", make bench-gpu PART=4b
+PART ?=
+GPU_OUT ?= runs/gpu
+test-gpu:
+	$(PYTHON) integration_tests/gpu_checks.py --out $(GPU_OUT)/checks $(addprefix --part ,$(PART))
+
+bench-gpu:
+	$(PYTHON) benchmarks/gpu.py --out $(GPU_OUT)/benchmarks $(addprefix --part ,$(PART))
 
 test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests

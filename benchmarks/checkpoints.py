@@ -11,6 +11,9 @@ __all__ = [
     "BYTES",
     "LARGE_JUNIOR",
     "LARGE_SENIOR",
+    "QWEN3_1_7B",
+    "QWEN3_4B",
+    "QWEN3_600M",
     "SENIOR",
     "SMALL_JUNIOR",
     "TINY_JUNIOR",
@@ -26,7 +29,7 @@ BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A Qwen3 model with untied embeddings."""
+    """A Qwen3 model."""
 
     hidden: int
     intermediate: int
@@ -35,6 +38,10 @@ class Shape:
     kv_heads: int
     head_dim: int
     vocabulary: int = 32_768
+    tied: bool = False
+    """Whether the output layer is the embedding."""
+    bytes_a_value: int = BYTES
+    """4 for float32, 2 for bfloat16."""
 
     @property
     def parameters(self) -> int:
@@ -44,17 +51,18 @@ class Shape:
         mlp = 3 * self.hidden * self.intermediate
         norms = 2 * self.hidden + 2 * self.head_dim
         layer = 2 * queries + keys_and_values + mlp + norms
-        return self.layers * layer + 2 * self.vocabulary * self.hidden + self.hidden
+        ends = (1 if self.tied else 2) * self.vocabulary * self.hidden
+        return self.layers * layer + ends + self.hidden
 
     @property
     def read_parameters(self) -> int:
-        """How many of them a forward pass reads: the rows of other tokens' embeddings are not."""
-        return self.parameters - self.vocabulary * self.hidden
+        """How many of them a forward pass reads: of an embedding alone, not other tokens' rows."""
+        return self.parameters - (0 if self.tied else self.vocabulary * self.hidden)
 
     @property
     def kv_bytes_a_token(self) -> int:
         """Keys and values of one token in every layer."""
-        return self.layers * self.kv_heads * self.head_dim * 2 * BYTES
+        return self.layers * self.kv_heads * self.head_dim * 2 * self.bytes_a_value
 
 
 SENIOR = Shape(hidden=1024, intermediate=3072, layers=14, heads=16, kv_heads=8, head_dim=64)
@@ -63,6 +71,11 @@ LARGE_SENIOR = Shape(2048, 6144, layers=12, heads=16, kv_heads=8, head_dim=128, 
 LARGE_JUNIOR = Shape(1024, 3072, layers=8, heads=8, kv_heads=4, head_dim=128, vocabulary=512)
 TINY_SENIOR = Shape(64, 128, layers=2, heads=2, kv_heads=1, head_dim=32, vocabulary=512)
 TINY_JUNIOR = Shape(32, 64, layers=1, heads=1, kv_heads=1, head_dim=32, vocabulary=512)
+
+# As Qwen publishes them, in bfloat16.
+QWEN3_600M = Shape(1024, 3072, 28, 16, 8, 128, 151_936, tied=True, bytes_a_value=2)
+QWEN3_1_7B = Shape(2048, 6144, 28, 16, 8, 128, 151_936, tied=True, bytes_a_value=2)
+QWEN3_4B = Shape(2560, 9728, 36, 32, 8, 128, 151_936, tied=True, bytes_a_value=2)
 
 
 def make(folder: Path, shape: Shape, seed: int = 0, logits: float | None = None) -> Path:
@@ -90,14 +103,26 @@ def make(folder: Path, shape: Shape, seed: int = 0, logits: float | None = None)
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         max_position_embeddings=1024,
-        tie_word_embeddings=False,
+        tie_word_embeddings=shape.tied,
         bos_token_id=None,
         eos_token_id=0,
         pad_token_id=0,
     )
-    model = Qwen3ForCausalLM(config).to(torch.float32)
+    dtype = {4: torch.float32, 2: torch.bfloat16}[shape.bytes_a_value]
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # where billions of values take seconds
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            model = Qwen3ForCausalLM(config).to(dtype)
+    finally:
+        torch.set_default_dtype(before)
     if logits is not None:  # behind the last norm, the hidden state's length is sqrt(hidden)
-        torch.nn.init.normal_(model.lm_head.weight, std=logits / shape.hidden**0.5)
+        spread = logits / shape.hidden**0.5
+        if shape.tied:  # the embedding stays as it is, and the norm is scaled in its place
+            torch.nn.init.constant_(model.model.norm.weight, spread / config.initializer_range)
+        else:
+            torch.nn.init.normal_(model.lm_head.weight, std=spread)
     model.save_pretrained(draft)
     _write_tokenizer(draft, shape.vocabulary)
     draft.rename(target)

@@ -36,8 +36,8 @@ def read_results(
     quick = [name for name, content in found.items() if content["quick"]]
     if whole and (missing or quick):
         raise PageError(
-            f"{out} has no whole results of: {', '.join(missing + quick)}. Run python "
-            "benchmarks/run.py there first, without --quick."
+            f"{out} has no whole results of: {', '.join(missing + quick)}. Measure them there "
+            "first, without --quick or --toy."
         )
     return found
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,8 +30,12 @@ NAME = "resuming"
 REQUESTS, LENGTH, POSITIONS, VOCABULARY = 256, 8000, 16_384, 151_936
 
 
-def measure(results: Results, quick: bool) -> None:
-    """Every case on both runners' bindings, in turn in every round."""
+def measure(results: Results, quick: bool, device: str = "cpu") -> None:
+    """Every case on both runners' bindings, in turn in every round.
+
+    device: where Model Runner V2 keeps authors. On a GPU seconds are those that pass until the
+    device has what it needs.
+    """
     keep_to_one_core()
     requests, length, positions, rounds = (4, 50, 100, 2) if quick else (
         REQUESTS, LENGTH, POSITIONS, 9,
@@ -46,7 +51,8 @@ def measure(results: Results, quick: bool) -> None:
     cases: dict[str, Callable[[], float]] = {}
     sizes: dict[str, tuple[str, str, int]] = {}
     for what, (rule, outputs) in given.items():
-        for runner, readmission in (("V1", _on_host), ("V2", _on_device)):
+        on_device = partial(_on_device, device=device)
+        for runner, readmission in (("V1", _on_host), ("V2", on_device)):
             name = f"{runner} {what}"
             cases[name] = readmission(rule, outputs, positions)
             sizes[name] = (runner, what, len(outputs[0]))
@@ -58,7 +64,7 @@ def measure(results: Results, quick: bool) -> None:
     for name, sample in samples.items():
         runner, what, tokens = sizes[name]
         figures = {"runner": runner, "what": what, "requests": requests, "length": tokens}
-        results.add(name, figures | {"unit": "seconds of one core"} | sample.as_json())
+        results.add(name, figures | {"unit": "seconds", "device": device} | sample.as_json())
 
 
 def _rules() -> tuple[Any, Any]:
@@ -97,21 +103,36 @@ def _on_host(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[]
     return run
 
 
-def _on_device(rule: Any, outputs: list[list[int]], positions: int) -> Callable[[], float]:
+def _on_device(
+    rule: Any, outputs: list[list[int]], positions: int, device: str
+) -> Callable[[], float]:
     import torch
 
     from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
-    draws, device = np.zeros((len(outputs), positions + 1)), torch.device("cpu")
-    authors = DeviceAuthors(draws, torch.from_numpy(draws), VOCABULARY, device, record=False)
+    size = (len(outputs), positions + 1)
+    if device == "cpu":
+        draws = np.zeros(size)
+        view = torch.from_numpy(draws)
+    else:
+        from tandem_plugin.engine.runners.v2.state import shared_memory
+
+        draws, view = shared_memory(size, torch.float64)
+    authors = DeviceAuthors(draws, view, VOCABULARY, torch.device(device), record=False)
+
+    def now() -> float:
+        if device == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
     def run() -> float:
-        start = time.process_time()
+        start = now()
         slot_requests = [
             authors.add(slot, rule, slot, output, positions) for slot, output in enumerate(outputs)
         ]
         authors.write_staged()
-        spent = time.process_time() - start
+        spent = now() - start
         for slot_request in slot_requests:
             authors.remove(slot_request)
         return spent
@@ -134,13 +155,19 @@ def table(content: Mapping[str, Any]) -> Table:
         title="Resuming",
         columns=["schedule", "runner", "requests", "seconds"],
         rows=rows,
-        unit="seconds of one core's time",
+        unit=_UNITS[next(iter(content["cases"].values())).get("device", "cpu")],
         notes=(
             f"Draws are generated for the whole length of the model, {POSITIONS:,} positions. "
             "Without walk: the same schedule, as a plugin may bring it, by one step a position "
             "for all requests together.",
         ),
     )
+
+
+_UNITS = {
+    "cpu": "seconds of one core's time",
+    "cuda": "seconds; V1's of one core's time, V2's until the GPU has what it needs",
+}
 
 
 if __name__ == "__main__":

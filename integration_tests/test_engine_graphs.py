@@ -7,7 +7,6 @@ mix, and whole steps where all decode.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,17 +135,7 @@ def setup(
 
 def greedy_jobs(setup: Setup, name: str, count: int, length: int, gap: float) -> list[traffic.Job]:
     """Greedy jobs of different prompts, seeds and schedules that arrive one after the other."""
-    rng = random.Random(name)
-    ids = setup.tokenizer("The senior and the junior write one response together. " * 16).input_ids
-    jobs = []
-    for i in range(count):
-        start = rng.randrange(len(ids) - 60)
-        prompt = ids[start : start + rng.randint(1, 40)]
-        seed = int.from_bytes(name.encode()[:6], "big") * 1_000 + i
-        tandem = {"seed": seed, **SCHEDULES[i % len(SCHEDULES)]}
-        sampling = {"max_tokens": length, "temperature": 0.0, "ignore_eos": True}
-        jobs.append(traffic.Job(f"{name}-{i}", prompt, tandem, sampling, gap * i, None))
-    return jobs
+    return traffic.greedy_jobs(name, count, setup.tokenizer, length, SCHEDULES, gap=gap)
 
 
 def test_greedy_responses_equal_a_hugging_face_loop_where_prompts_and_decoding_mix(

@@ -24,8 +24,10 @@ ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 @contextmanager
 def on_runner(runner: str) -> Iterator[None]:
     """Engines that start within use this model runner: V2 without a GPU by Triton's interpreter."""
-    if runner == "v1":
-        with mock.patch.dict(os.environ, {"VLLM_USE_V2_MODEL_RUNNER": "0"}):
+    import torch
+
+    if runner == "v1" or torch.cuda.is_available():
+        with mock.patch.dict(os.environ, {"VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2"))}):
             yield
         return
     import vllm.config.vllm as config
@@ -81,10 +83,13 @@ def async_engine(
     senior: Path,
     tandem: dict[str, Any] | None,
     *,
-    async_scheduling: bool,
+    async_scheduling: bool | None,
     **options: Any,
 ) -> Iterator[AsyncEngine]:
-    """A ``vllm.v1.engine.async_llm.AsyncLLM`` in tandem (or not, for None)."""
+    """A ``vllm.v1.engine.async_llm.AsyncLLM`` in tandem (or not, for None).
+
+    async_scheduling: None leaves it to vLLM.
+    """
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -94,9 +99,10 @@ def async_engine(
     with on_runner(runner):
         arguments = AsyncEngineArgs(str(senior), **engine_settings(tandem, **options))
         config = arguments.create_engine_config()
-        # vLLM's CPU platform turns it off, although it works there.
-        config.scheduler_config.async_scheduling = async_scheduling
-        if (tandem or {}).get("adaptive_drafts"):
+        if async_scheduling is not None:
+            # vLLM's CPU platform turns it off, although it works there.
+            config.scheduler_config.async_scheduling = async_scheduling
+        if async_scheduling is not None and (tandem or {}).get("adaptive_drafts"):
             choose_scheduler(config, TandemConfig(mode="speculative", adaptive_drafts=True))
         running = AsyncEngine(AsyncLLM.from_vllm_config(config), asyncio.new_event_loop())
         try:

@@ -1,4 +1,4 @@
-"""Runs OpenRLHF's own trainer on a tiny model, on a CPU, and reads back what it left."""
+"""Runs OpenRLHF's own trainer on a tiny model, on a CPU or a GPU, and reads back what it left."""
 
 from __future__ import annotations
 
@@ -164,9 +164,11 @@ class OpenRLHFBench:
 
     folder: Path
     model: Path
+    device: str = "cpu"
+    """On "cuda" DeepSpeed and Ray take what they find there."""
 
     @classmethod
-    def make(cls, folder: Path, model: Path) -> OpenRLHFBench:
+    def make(cls, folder: Path, model: Path, device: str = "cpu") -> OpenRLHFBench:
         """Write prompts, a reward and an agent for ``model``, which has a chat template."""
         folder.mkdir(parents=True, exist_ok=True)
         rows = [{"input": f"Say the letter e {i} times", "label": "e"} for i in range(8)]
@@ -174,7 +176,7 @@ class OpenRLHFBench:
         (folder / "prompts.jsonl").write_text(text)
         (folder / "reward.py").write_text(_REWARD)
         (folder / "agent.py").write_text(_AGENT)
-        return cls(folder, model)
+        return cls(folder, model, device)
 
     def run(
         self,
@@ -222,7 +224,7 @@ class OpenRLHFBench:
         ray = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
         variables = self._environment(self.folder, ray, hooks) | environment | marked(ray)
         for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
-            del variables[name]
+            variables.pop(name, None)
         port = _free_port()
         log = ray / "start.txt"
         with log.open("wb") as said:
@@ -249,17 +251,22 @@ class OpenRLHFBench:
             shutil.rmtree(ray, ignore_errors=True)
 
     def _environment(self, out: Path, ray: Path, hooks: str) -> dict[str, str]:
-        on_cpu = Path(__file__).parent / "openrlhf_on_cpu"
-        paths = [str(on_cpu), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        folder = {"cpu": "openrlhf_on_cpu", "cuda": "openrlhf_on_gpu"}[self.device]
+        on_device = Path(__file__).parent / folder
+        paths = [str(on_device), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        without_gpu = {
+            "TORCH_EXTENSIONS_DIR": str(_operators()),
+            "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',
+            "DS_ACCELERATOR": "cpu",
+        } if self.device == "cpu" else {}  # fmt: skip
         return {
             **os.environ,
+            **without_gpu,
             "PATH": _path(),
-            "TORCH_EXTENSIONS_DIR": str(_operators()),
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "TANDEM_TEST_HOOKS": " ".join(f"support.{hook}" for hook in hooks.split()),
             "RAY_ADDRESS": "local",
             "RAY_TMPDIR": str(ray),
-            "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DEDUP_LOGS": "0",
             "RAY_worker_niceness": "0",
@@ -272,7 +279,6 @@ class OpenRLHFBench:
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_OFFLINE": "1",
             "PYTHONWARNINGS": "ignore",
-            "DS_ACCELERATOR": "cpu",
         }
 
     def _settings(self, out: Path, arguments: tuple[str, ...]) -> list[str]:
@@ -283,8 +289,8 @@ class OpenRLHFBench:
             "--ref.num_gpus_per_node": "1",
             "--vllm.num_engines": "1",
             "--vllm.tensor_parallel_size": "1",
-            "--vllm.gpu_memory_utilization": "0.05",
-            "--vllm.sync_backend": "gloo",
+            "--vllm.gpu_memory_utilization": "0.05" if self.device == "cpu" else "0.3",
+            "--vllm.sync_backend": "gloo" if self.device == "cpu" else "nccl",
             "--ds.attn_implementation": "eager",
             "--ds.zero_stage": "2",
             "--algo.advantage.estimator": "group_norm",
@@ -309,7 +315,9 @@ class OpenRLHFBench:
             "--ckpt.output_dir": str(out / "model"),
         }
         given = {argument.partition("=")[0] for argument in arguments}
-        flags = ["--data.apply_chat_template", "--vllm.enforce_eager"]
+        flags = ["--data.apply_chat_template"]
+        if self.device == "cpu":
+            flags.append("--vllm.enforce_eager")
         return [
             *flags,
             *(

@@ -34,7 +34,7 @@ class OpenRLHFSetup:
     rule: Rule
 
     @classmethod
-    def make(cls, folder: Path, tokenizer: Any) -> OpenRLHFSetup:
+    def make(cls, folder: Path, tokenizer: Any, device: str = "cpu") -> OpenRLHFSetup:
         """Models less peaked than the engine's tests have them, since bfloat16 rounds logits."""
         for seed, name in enumerate(("senior", "junior")):
             make_model(folder / name, seed=seed, tokenizer=tokenizer, spread=0.01)
@@ -42,7 +42,7 @@ class OpenRLHFSetup:
         flags = ["--tandem.schedule", "word", "--tandem.cap", "6", f"--tandem.seed={SEED}", junior]
         config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
         rule = TandemRules(config, Vocabulary.from_path(folder / "senior")).default
-        bench = OpenRLHFBench.make(folder / "bench", folder / "senior")
+        bench = OpenRLHFBench.make(folder / "bench", folder / "senior", device)
         return cls(bench, flags, junior, rule)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +12,22 @@ from transformers import AutoModelForCausalLM
 
 
 class Reference:
-    """Two Hugging Face models in fp32."""
+    """Two Hugging Face models that compute in fp32."""
 
-    def __init__(self, senior: Path, junior: Path, ids: int | None = None) -> None:
-        """ids: how many token ids may be sampled, where the models do not have the same."""
+    def __init__(
+        self,
+        senior: Path,
+        junior: Path,
+        ids: int | None = None,
+        weights: torch.dtype = torch.float32,
+    ) -> None:
+        """ids: how many token ids may be sampled, where the models do not have the same.
+
+        weights: the type that an engine rounds the checkpoints' weights to.
+        """
         self.ids = ids
         torch.set_num_threads(1)  # tiny models: more threads only wait for each other
-        self.models = {
-            True: AutoModelForCausalLM.from_pretrained(senior, dtype=torch.float32).eval(),
-            False: AutoModelForCausalLM.from_pretrained(junior, dtype=torch.float32).eval(),
-        }
+        self.models = {True: _in_fp32(senior, weights), False: _in_fp32(junior, weights)}
 
     @torch.no_grad()
     def logits(self, author: bool, ids: list[int]) -> torch.Tensor:
@@ -37,35 +44,43 @@ class Reference:
                 author = authors.send(response[-1])
         return response
 
-    @torch.no_grad()
     def choices(self, prompt: list[int], response: list[int], authors: Iterator[bool]) -> list[int]:
         """What each token's author finds likeliest after ``prompt`` and the response before it.
 
         Equals ``response`` exactly when :meth:`greedy` would have written it, by induction over its
         tokens; it takes one forward pass a model instead of one a token.
         """
-        ids = torch.tensor([prompt + response])
-        likeliest = {
-            author: model(ids).logits[0, len(prompt) - 1 : -1, : self.ids].argmax(-1).tolist()
-            for author, model in self.models.items()
-        }
-        return [likeliest[author][t] for t, author in enumerate(_along(authors, response))]
+        logits = self.both(prompt, response)
+        likeliest = {author: rows.argmax(-1).tolist() for author, rows in logits.items()}
+        return [likeliest[author][t] for t, author in enumerate(along(authors, response))]
 
     @torch.no_grad()
-    def shortfall(self, prompt: list[int], response: list[int], authors: Iterator[bool]) -> float:
-        """By how much a token was less likely than its author's likeliest: the most, in logits."""
+    def both(self, prompt: list[int], response: list[int]) -> dict[bool, torch.Tensor]:
+        """Each model's logits where a response's tokens were chosen: float32 ``[tokens, ids]``."""
         ids = torch.tensor([prompt + response])
-        logits = {
+        return {
             author: model(ids).logits[0, len(prompt) - 1 : -1, : self.ids].float()
             for author, model in self.models.items()
         }
+
+    def shortfall(self, prompt: list[int], response: list[int], authors: Iterator[bool]) -> float:
+        """By how much a token was less likely than its author's likeliest: the most, in logits."""
+        logits = self.both(prompt, response)
         return max(
             float(logits[author][t].max() - logits[author][t][response[t]])
-            for t, author in enumerate(_along(authors, response))
+            for t, author in enumerate(along(authors, response))
         )
 
 
-def _along(authors: Iterator[bool], response: list[int]) -> Iterator[bool]:
+def _in_fp32(checkpoint: Path, weights: torch.dtype) -> Any:
+    """The model of a checkpoint, its weights rounded to this type and kept in fp32."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(weights).float()
+    return model
+
+
+def along(authors: Iterator[bool], response: list[int]) -> Iterator[bool]:
     """Who writes each token of a response."""
     author = next(authors)
     for t, token in enumerate(response):

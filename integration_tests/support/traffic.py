@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,33 @@ def random_jobs(
                 abort_after=rng.randint(1, longest // 2) if rng.random() < abort else None,
             )
         )
+    return jobs
+
+
+def greedy_jobs(
+    name: str,
+    count: int,
+    tokenizer: Any,
+    length: int,
+    schedules: Sequence[dict[str, Any]],
+    *,
+    gap: float,
+    longest_prompt: int = 40,
+) -> list[Job]:
+    """Greedy jobs of ``length`` tokens, of different prompts, seeds and schedules.
+
+    gap: seconds from one's arrival to the next one's.
+    """
+    rng = random.Random(name)
+    ids = tokenizer("The senior and the junior write one response together. " * 16).input_ids
+    jobs = []
+    for i in range(count):
+        start = rng.randrange(len(ids) - 60)
+        prompt = ids[start : start + rng.randint(1, longest_prompt)]
+        seed = int.from_bytes(name.encode()[:6], "big") * 1_000 + i
+        tandem = {"seed": seed, **schedules[i % len(schedules)]}
+        sampling = {"max_tokens": length, "temperature": 0.0, "ignore_eos": True}
+        jobs.append(Job(f"{name}-{i}", prompt, tandem, sampling, gap * i, None))
     return jobs
 
 

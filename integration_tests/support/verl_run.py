@@ -1,4 +1,4 @@
-"""Runs verl's own trainer on a tiny model, on a CPU, and reads back what it left."""
+"""Runs verl's own trainer on a tiny model, on a CPU or a GPU, and reads back what it left."""
 
 from __future__ import annotations
 
@@ -67,10 +67,17 @@ class VerlBench:
     model: Path
     python: str = sys.executable
     """The interpreter of the environment that the trainer runs in."""
+    device: str = "cpu"
+    """verl's name of it; on "cuda" the engine runs as users have it."""
 
     @classmethod
     def make(
-        cls, folder: Path, model: Path, python: str = sys.executable, agents: Sequence[str] = ()
+        cls,
+        folder: Path,
+        model: Path,
+        python: str = sys.executable,
+        agents: Sequence[str] = (),
+        device: str = "cpu",
     ) -> VerlBench:
         """Write prompts and a reward for ``model``, a checkpoint with a chat template.
 
@@ -97,7 +104,7 @@ class VerlBench:
         rows(16, 0).to_parquet(folder / "train.parquet")
         rows(2, 100).to_parquet(folder / "validation.parquet")
         (folder / "reward.py").write_text(_REWARD)
-        return cls(folder, model, python)
+        return cls(folder, model, python, device)
 
     def run(
         self,
@@ -156,7 +163,9 @@ class VerlBench:
         return VerlRun(**vars(run))
 
     def _environment(self, out: Path, hooks: list[str]) -> dict[str, str]:
-        modules = ["verl_on_cpu", *(f"support.{hook}" for hook in hooks)]
+        modules = [f"support.{hook}" for hook in hooks]
+        if self.device == "cpu":
+            modules = ["verl_on_cpu", *modules]
         tests = Path(__file__).parents[1]
         on_cpu = tests.parent / "examples" / "demo" / "on_cpu"
         paths = [str(tests), str(on_cpu), os.environ.get("PYTHONPATH", "")]
@@ -180,7 +189,7 @@ class VerlBench:
     def _settings(self, out: Path, ray: Path) -> list[str]:
         actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
         return [
-            "trainer.device=cpu",
+            f"trainer.device={self.device}",
             "trainer.nnodes=1",
             "trainer.n_gpus_per_node=1",
             "ray_kwargs.ray_init.num_cpus=16",
@@ -213,11 +222,17 @@ class VerlBench:
             f"{rollout}.name=vllm",
             f"{rollout}.n=2",
             f"{rollout}.tensor_model_parallel_size=1",
-            f"{rollout}.dtype=float32",
-            f"{rollout}.enforce_eager=True",
-            f"{rollout}.free_cache_engine=False",
-            f"+{rollout}.enable_sleep_mode=False",
-            f"{rollout}.gpu_memory_utilization=0.1",
+            *(
+                [f"{rollout}.dtype=bfloat16", f"{rollout}.gpu_memory_utilization=0.3"]
+                if self.device == "cuda"
+                else [
+                    f"{rollout}.dtype=float32",
+                    f"{rollout}.enforce_eager=True",
+                    f"{rollout}.free_cache_engine=False",
+                    f"+{rollout}.enable_sleep_mode=False",
+                    f"{rollout}.gpu_memory_utilization=0.1",
+                ]
+            ),
             f"{rollout}.max_model_len=128",
             f"{rollout}.max_num_seqs=8",
             f"{rollout}.max_num_batched_tokens=512",

@@ -17,7 +17,7 @@ from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
 from tandem_plugin.engine.vocabularies import engine_rules
 
-__all__ = ["AuthorsState"]
+__all__ = ["AuthorsState", "shared_memory"]
 
 AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
 
@@ -53,7 +53,7 @@ class AuthorsState:
     def _made(self, kind: type[AuthorsT]) -> AuthorsT:
         positions = self.max_model_len + 1 + self._ahead
         return kind(
-            *_shared_memory((self.max_num_reqs, positions), torch.float64),
+            *shared_memory((self.max_num_reqs, positions), torch.float64),
             self.model_config.get_vocab_size(),
             self.device,
             record=self._record is not None,
@@ -129,7 +129,7 @@ class AuthorsState:
         return {}
 
 
-def _shared_memory(size: tuple[int, int], dtype: torch.dtype) -> tuple[Any, torch.Tensor]:
+def shared_memory(size: tuple[int, int], dtype: torch.dtype) -> tuple[Any, torch.Tensor]:
     """Memory that the host writes and the device reads, as vLLM itself keeps token ids.
 
     Returns it as a NumPy array and as a tensor of the device. It is large, written once a request

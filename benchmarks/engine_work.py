@@ -1,0 +1,282 @@
+"""What an engine's own process does when it is asked: decode, sync weights, sleep, and the like."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["PROMPT", "EngineError", "StartError", "serve"]
+
+MODES: dict[str, dict[str, Any] | None] = {
+    "off": None,
+    "lockstep": {},
+    "junior only": {"schedule": "junior"},
+}
+"""What a request says about tandem besides its seed; a single model gets "off"."""
+
+PROMPT = 2
+"""Tokens of a prompt: decoding is measured, at short contexts."""
+
+
+class EngineError(RuntimeError):
+    """The engine's process failed."""
+
+
+class StartError(EngineError):
+    """The engine did not start, by its own sentence."""
+
+
+def serve(
+    connection: Connection,
+    model: Path,
+    tandem: dict[str, Any],
+    runner: str | None,
+    arguments: dict[str, Any],
+) -> None:
+    """In the engine's process: answer until the connection is closed."""
+    os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # would override the engine argument
+    try:
+        llm = _start(model, tandem, runner, arguments)
+    except Exception as error:
+        traceback.print_exc()
+        connection.send(f"The engine did not start: {error}")
+        return
+    connection.send(None)
+    answers: dict[str, Callable[..., Any]] = {
+        "decode": _decode,
+        "stretch": _stretch,
+        "memory": _memory,
+        "runner": _runner,
+        "sync": _sync,
+        "sleep": _sleep,
+    }
+    while True:
+        try:
+            kind, *arguments = connection.recv()
+            connection.send(answers[kind](llm, *arguments))
+        except (EOFError, BrokenPipeError):
+            return
+
+
+def _start(
+    model: Path, tandem: dict[str, Any], runner: str | None, arguments: dict[str, Any]
+) -> Any:
+    from engine_process import on_runner
+    from vllm import LLM
+
+    with on_runner(runner):
+        additional = {"tandem": tandem} if tandem else {}
+        return LLM(str(model), additional_config=additional, **arguments)
+
+
+def _decode(llm: Any, mode: str, batch: int, steps: int) -> list[float]:
+    """Seconds of each step after the first, in which every prompt is read."""
+    from vllm import SamplingParams
+
+    engine, tandem = llm.llm_engine, MODES[mode]
+    prompts = np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
+    for row, prompt in enumerate(prompts):
+        params = SamplingParams(
+            temperature=1.0,
+            max_tokens=steps + 1,
+            ignore_eos=True,
+            detokenize=False,
+            extra_args=None if tandem is None else {"tandem": {"seed": row, **tandem}},
+        )
+        engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
+    times = []
+    while engine.has_unfinished_requests():
+        start = time.perf_counter()
+        engine.step()
+        times.append(time.perf_counter() - start)
+    if len(times) != steps + 1:
+        raise EngineError(f"{steps + 1} tokens each took {len(times)} steps: not one batch.")
+    return times[1:]
+
+
+_seeds = itertools.count()
+"""No two responses of one engine are drawn alike."""
+
+
+def _stretch(llm: Any, batch: int, tokens: int, drafts: int | None) -> dict[str, Any]:
+    """Fields of a :class:`Stretch`."""
+    from vllm import SamplingParams
+
+    engine = llm.llm_engine
+    _choose_drafts(engine, drafts)
+    prompts = np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
+    tandem = engine.vllm_config.additional_config.get("tandem")
+    drafting = bool(tandem) and tandem.get("mode") == "speculative"
+    # Model Runner V1 samples rows that have a seed one by one.
+    seeded = _runner(llm) == "V2"
+    for row, (prompt, seed) in enumerate(zip(prompts, _seeds, strict=False)):
+        params = SamplingParams(
+            temperature=1.0, seed=seed if seeded else None, max_tokens=tokens, ignore_eos=True,
+            detokenize=False, extra_args={"tandem": {"seed": seed}} if tandem else None,
+        )  # fmt: skip
+        engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
+    before = _drafted(llm) if drafting else {}
+    written: dict[str, int] = {}
+    marks: list[tuple[float, int]] = []  # times at which all have begun and none has ended
+    ended = False
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            written[output.request_id] = len(output.outputs[0].token_ids)
+            ended |= output.finished
+        if len(written) == batch and not ended:
+            marks.append((time.perf_counter(), sum(written.values())))
+    after = _drafted(llm) if drafting else {}
+    rounds = {name: after[name] - before[name] for name in after}
+    (start, before), (stop, done) = marks[0], marks[-1]
+    return {"tokens": done - before, "seconds": stop - start, "drafted": rounds}
+
+
+def _runner(llm: Any) -> str:
+    return "V2" if getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False) else "V1"
+
+
+def _scheduler(engine: Any) -> Any:
+    return engine.engine_core.engine_core.scheduler
+
+
+def _choose_drafts(engine: Any, drafts: int | None) -> None:
+    """Let each round have so many drafts; None as the engine itself chooses."""
+    scheduler = _scheduler(engine)
+    if not hasattr(scheduler, "draft_length"):
+        return
+    own = _own.setdefault("draft_length", scheduler.draft_length)
+    scheduler.draft_length = own if drafts is None else _Fixed(drafts)
+    scheduler.follow()
+
+
+_own: dict[str, Any] = {}
+"""What the engine began with."""
+
+
+class _Fixed:
+    """A draft length that follows nothing."""
+
+    def __init__(self, drafts: int) -> None:
+        self._drafts = drafts
+
+    def observe(self, drafted: int, written: int) -> None:
+        """Take in a round."""
+
+    def choose(self) -> int:
+        """The length of the next round."""
+        return self._drafts
+
+
+def _drafted(llm: Any) -> dict[str, int]:
+    from tandem_plugin.engine.names import TELL_OF_DRAFTS
+
+    return dict(llm.collective_rpc(TELL_OF_DRAFTS)[0])
+
+
+def _memory(llm: Any) -> dict[str, int]:
+    cache = llm.llm_engine.vllm_config.cache_config
+    (found,) = llm.collective_rpc(_weights)
+    status = Path("/proc/self/status").read_text().splitlines()
+    resident = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+    return {
+        "blocks": cache.num_gpu_blocks,
+        "block_size": cache.block_size,
+        "resident_bytes": resident,
+        **found,
+        **_device_memory(),
+    }
+
+
+def _weights(worker: Any) -> dict[str, int]:
+    """Bytes of both models, wherever the mode holds the junior."""
+
+    def size(part: Any) -> int:
+        return sum(p.numel() * p.element_size() for p in part.parameters())
+
+    runner = worker.model_runner
+    model = runner.get_model()
+    holder = model
+    if not hasattr(model, "junior") and hasattr(runner, "get_draft_model"):
+        holder = runner.get_draft_model()
+    junior = getattr(holder, "junior", None)
+    return {
+        "senior_bytes": size(model),
+        "junior_bytes": 0 if junior is None else size(junior),
+    }
+
+
+def _device_memory() -> dict[str, int]:
+    """What is taken of a GPU, all processes together, and the most that torch reserved."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "device_bytes": total - free,
+        "device_total_bytes": total,
+        "most_reserved_bytes": torch.cuda.max_memory_reserved(),
+    }
+
+
+def _sync(llm: Any, checkpoint: str, rounds: int) -> list[float]:
+    """Seconds of a weight sync each: plain names and tensors on the device, one bucket."""
+    times: list[list[float]] = llm.collective_rpc(_load_again, args=(checkpoint, rounds))
+    llm.reset_prefix_cache()
+    return times[0]
+
+
+def _load_again(worker: Any, checkpoint: str, rounds: int) -> list[float]:
+    from safetensors.torch import load_file
+
+    weights: dict[str, Any] = {}
+    for file in sorted(Path(checkpoint).glob("*.safetensors")):
+        weights |= load_file(file, device=str(worker.device))
+    model, times = worker.model_runner.get_model(), []
+    for _ in range(rounds):
+        start = _settled()
+        model.load_weights(list(weights.items()))
+        times.append(_settled() - start)
+    return times
+
+
+def _sleep(llm: Any, level: int, checkpoint: str) -> dict[str, float]:
+    """Seconds to sleep, to wake weights and cache, and GiB of the device given back.
+
+    At level 2 the senior is synced between the two, which is not counted here.
+    """
+    import torch
+
+    free, start = torch.cuda.mem_get_info()[0], _settled()
+    llm.sleep(level=level)
+    asleep = _settled()
+    given = (torch.cuda.mem_get_info()[0] - free) / 2**30
+    begin = _settled()
+    llm.wake_up(["weights"])
+    woken = _settled()
+    if level == 2:
+        _sync(llm, checkpoint, 1)
+    again = _settled()
+    llm.wake_up(["kv_cache"])
+    return {
+        "sleep": asleep - start,
+        "wake": woken - begin + _settled() - again,
+        "gib_given_back": given,
+    }
+
+
+def _settled() -> float:
+    """The time once the device has done what it was asked for."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,74 @@
+"""What tandem costs on a GPU: ``make bench-gpu``, or ``python benchmarks/gpu.py --part 1.7b``.
+
+Throughput of the senior alone, in lockstep and speculative at batch 1, 16, 64 and 256, memory,
+weight syncs, sleep, and requests that resume, with random models at the widths of Qwen3 made on the
+spot.
+Each part takes less than eight minutes on an H100 and can be run alone; started again, it goes on
+where it stopped. ``--list`` says what the parts are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gpu_throughput
+import gpu_weights
+import resuming
+from gpu_pairs import PAIRS
+from parts import Part, main
+from results import Results
+
+__all__ = ["PAGE", "PARTS"]
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+
+
+def _throughput(name: str, results: Results, toy: bool) -> None:
+    _prepare(toy)
+    gpu_throughput.measure(PAIRS[name], results, toy)
+
+
+def _weights(name: str, results: Results, toy: bool) -> None:
+    _prepare(toy)
+    gpu_weights.measure(PAIRS[name], results, toy)
+
+
+def _resuming(results: Results, toy: bool) -> None:
+    resuming.measure(results, toy, device="cpu" if toy else "cuda")
+
+
+def _prepare(toy: bool) -> None:
+    """The environment of all engines."""
+    chosen = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    if toy:
+        chosen["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    for name, value in chosen.items():
+        os.environ.setdefault(name, value)
+
+
+def _parts() -> list[Part]:
+    parts = [
+        Part(
+            name,
+            f"throughput and memory, {pair.title}",
+            partial(_throughput, name),
+            partial(gpu_throughput.table, pair),
+        )
+        for name, pair in PAIRS.items()
+    ]
+    for name in ("1.7b", "4b"):
+        whole: Any = partial(gpu_weights.table, PAIRS[name])
+        purpose = f"weight syncs and sleep, {PAIRS[name].title}"
+        parts.append(Part(f"weights-{name}", purpose, partial(_weights, name), whole))
+    purpose = "authors of requests that resume, derived anew"
+    return [*parts, Part("resuming", purpose, _resuming, resuming.table)]
+
+
+PARTS = _parts()
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).resolve(), str(__doc__).splitlines()[0], PARTS, PAGE))

@@ -1,0 +1,92 @@
+"""The pairs of models that a GPU is measured with, at real widths, and their engines' arguments.
+
+Weights are random and made on the spot: what a pass costs does not depend on them. Output layers
+are scaled so that senior and junior share about 0.96 of a distribution, as a trained senior and its
+frozen junior do, so that drafts are accepted as often.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checkpoints import QWEN3_1_7B, QWEN3_4B, QWEN3_600M, TINY_JUNIOR, TINY_SENIOR, Shape, make
+from engine_process import ENGINE_ARGUMENTS, EngineProcess, StartError
+
+__all__ = ["MODES", "PAIRS", "Pair", "arguments", "left_out", "sentence_of", "start"]
+
+LOGITS = 0.07
+"""The standard deviation of the logits, at which two such models share 0.96 of a distribution."""
+
+MODES = ("single", "lockstep", "speculative")
+
+MOST_DRAFTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A senior and a junior."""
+
+    senior: Shape
+    junior: Shape
+    title: str
+
+    def checkpoints(self, toy: bool) -> tuple[Path, Path]:
+        """Both, made unless they are there already; tiny ones for a toy."""
+        shapes = (TINY_SENIOR, TINY_JUNIOR) if toy else (self.senior, self.junior)
+        folder = Path(tempfile.gettempdir()) / "tandem-gpu-checkpoints"
+        return make(folder, shapes[0], 0, LOGITS), make(folder, shapes[1], 1, LOGITS)
+
+
+PAIRS = {
+    "1.7b": Pair(QWEN3_1_7B, QWEN3_1_7B, "Qwen3 1.7B beside 1.7B"),
+    "1.7b+0.6b": Pair(QWEN3_1_7B, QWEN3_600M, "Qwen3 1.7B beside 0.6B"),
+    "4b": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B"),
+    "4b+1.7b": Pair(QWEN3_4B, QWEN3_1_7B, "Qwen3 4B beside 1.7B"),
+}
+
+
+def arguments(toy: bool, **more: Any) -> dict[str, Any]:
+    """Of every engine alike; what vLLM would choose is left to it."""
+    if toy:
+        return {**ENGINE_ARGUMENTS, "kv_cache_memory_bytes": 2**26, "max_num_seqs": 8}
+    return {
+        **ENGINE_ARGUMENTS,
+        "dtype": "bfloat16",
+        "enforce_eager": False,
+        "max_model_len": 1024,
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": 8192,
+        "kv_cache_memory_bytes": None,
+        "gpu_memory_utilization": 0.85,
+        **more,
+    }
+
+
+def start(pair: Pair, mode: str, toy: bool, **more: Any) -> EngineProcess:
+    """An engine of one of :data:`MODES`, which has the device to itself.
+
+    Without VLLM_USE_V2_MODEL_RUNNER vLLM chooses the runner; the speculative mode has V2 alone.
+    """
+    senior, junior = pair.checkpoints(toy)
+    tandem = {"mode": mode, "num_draft_tokens": MOST_DRAFTS, "adaptive_drafts": True}
+    return EngineProcess(
+        senior,
+        None if mode == "single" else junior,
+        runner="v2" if mode == "speculative" else None,
+        tandem=tandem if mode == "speculative" else {},
+        **arguments(toy, **more),
+    )
+
+
+def left_out(error: StartError) -> bool:
+    """Whether this vLLM has no such engine, by the engine's own sentence."""
+    sentences = "use vLLM 0.", "plans a GPU's attention for the senior's shapes alone"
+    return any(sentence in str(error) for sentence in sentences)
+
+
+def sentence_of(error: StartError) -> str:
+    """What a table says of an engine that did not start."""
+    return " ".join(str(error).split())[:300]

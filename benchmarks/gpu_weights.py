@@ -1,0 +1,75 @@
+"""Weight syncs, sleep and waking up of one pair, by mode: seconds, and memory given back."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from engine_process import EngineProcess, StartError
+from gpu_pairs import MODES, Pair, left_out, sentence_of, start
+from results import Results
+from table import Table
+
+__all__ = ["measure", "table"]
+
+SYNCS, SLEEPS = 5, 2
+"""Rounds; of the sleeps of each level the first takes memory of the host, and is told apart."""
+
+
+def measure(pair: Pair, results: Results, toy: bool) -> None:
+    """One case an engine. A CPU has no sleep: a toy is synced only."""
+    for mode in MODES:
+        if mode in results and results.cases[mode].get("passed") is not False:
+            continue
+        try:
+            more = {} if toy else {"enable_sleep_mode": True}
+            with start(pair, mode, toy, **more) as engine:
+                results.add(mode, _figures(pair, engine, toy))
+        except StartError as error:
+            passed = None if left_out(error) else False
+            results.add(mode, {"passed": passed, "found": sentence_of(error), "rows": []})
+
+
+def _figures(pair: Pair, engine: EngineProcess, toy: bool) -> dict[str, Any]:
+    senior, _ = pair.checkpoints(toy)
+    syncs = engine.sync(senior, SYNCS)
+    rows = [{"what": "weight sync", "seconds": statistics.median(syncs), "rounds": syncs}]
+    for level in () if toy else (1, 2):
+        for number in range(SLEEPS):
+            found = engine.sleep(level, senior)
+            which = "first" if number == 0 else "later"
+            given = found["gib_given_back"]
+            rows.append(
+                {"what": f"sleep, level {level}, {which}", "seconds": found["sleep"], "gib": given}
+            )
+            rows.append({"what": f"wake up, level {level}, {which}", "seconds": found["wake"]})
+    return {"runner": engine.runner(), "rows": rows}
+
+
+def table(pair: Pair, content: Mapping[str, Any]) -> Table:
+    """Seconds by engine."""
+    cases = content["cases"]
+    rows = [
+        [
+            mode,
+            case["runner"],
+            row["what"],
+            f"{row['seconds']:.3f}",
+            f"{row['gib']:.1f}" if "gib" in row else "",
+        ]
+        for mode, case in cases.items()
+        for row in case["rows"]
+    ]
+    return Table(
+        title=f"Weights and sleep: {pair.title}",
+        columns=["engine", "runner", "what", "seconds", "GiB given back"],
+        rows=rows,
+        unit="seconds; each engine alone on the device",
+        notes=[
+            "A sync is `load_weights` of the senior's tensors by their plain names, in one bucket, "
+            "from tensors that lie on the device: the median of rounds. Waking up at level 2 does "
+            "not count the sync that follows it.",
+            *(f"{mode}: {case['found']}" for mode, case in cases.items() if "found" in case),
+        ],
+    )

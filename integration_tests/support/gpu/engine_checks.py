@@ -1,0 +1,190 @@
+"""What is checked of engines: greedy tokens, records against replay, weight syncs, juniors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from support import traffic, worker
+from support.gpu import in_worker
+from support.gpu.cases import Cases
+from support.gpu.engines import TANDEM, Asked, Running, checkpoints, running, tokenizer
+from support.gpu.parity import Judge
+from support.metrics import metric
+
+__all__ = ["check_engines", "check_juniors", "missing"]
+
+SCHEDULES: list[dict[str, Any]] = [
+    {},
+    {"p": 0.3, "cap": 9},
+    {"schedule": "token"},
+    {"schedule": "junior"},
+    {"schedule": "solo"},
+]
+CHECKS = ("greedy", "traffic", "first sync", "second sync")
+NOT_STARTED = "start"
+
+
+def check_engines(results: Any, toy: bool, engines: Sequence[Asked]) -> None:
+    """All checks of each engine."""
+    for asked in engines:
+        cases = Cases(results, str(asked))
+        if cases.has(*CHECKS):
+            continue
+        with cases.failing(NOT_STARTED):
+            if without := missing(asked):
+                cases.add("all", None, without)
+                continue
+            with running(asked, toy) as engine:
+                if asked.graphs != "eager" and not toy:
+                    _check_graphs(engine, cases)
+                _check_greedy(engine, cases)
+                _check_traffic(engine, cases)
+                _check_syncs(engine, cases)
+
+
+def check_juniors(results: Any, toy: bool, engines: Sequence[Asked]) -> None:
+    """Greedy tokens beside juniors of other shapes; one that this vLLM cannot run is refused."""
+    for asked in engines:
+        cases = Cases(results, str(asked))
+        if cases.has("greedy"):
+            continue
+        with cases.failing(NOT_STARTED):
+            if without := missing(asked):
+                cases.add("all", None, without)
+                continue
+            try:
+                with running(asked, toy) as engine:
+                    _check_greedy(engine, cases)
+            except ValueError as error:
+                if "plans a GPU's attention for the senior's shapes alone" not in str(error):
+                    raise
+                cases.add("greedy", True, f"refused, as it must be before vLLM 0.29: {error}")
+
+
+def missing(asked: Asked) -> str | None:
+    """Why this vLLM has no such engine, by what the engine itself would say."""
+    if asked.mode != "speculative":
+        return None
+    from vllm.engine.arg_utils import EngineArgs
+
+    from support.engine import engine_settings, on_runner
+
+    pair = checkpoints()
+    tandem = {"mode": "speculative", "junior": pair["junior"]}
+    with on_runner(asked.runner):
+        try:
+            EngineArgs(str(pair["senior"]), **engine_settings(tandem)).create_engine_config()
+        except ValueError as error:
+            if "use vLLM" not in str(error):
+                raise
+            return str(error)
+    return None
+
+
+def _check_graphs(engine: Running, cases: Cases) -> None:
+    """Whether the engine captured what was asked for: a backend may not allow it."""
+    used = engine.call(in_worker.graph_mode)
+    as_asked = used == engine.asked.graphs
+    found = f"vLLM uses {used}" + ("" if as_asked else ": what follows holds for that")
+    cases.add("graphs", True if as_asked else None, found, used=used)
+
+
+def _check_greedy(engine: Running, cases: Cases) -> None:
+    """More requests than places: prompts come in while others decode, and some decode alone."""
+    before = engine.replays() if engine.asked.graphs != "eager" else 0
+    count, length = (10, 12) if engine.toy else (60, 40)
+    jobs = traffic.greedy_jobs("greedy", count, tokenizer(), length, SCHEDULES, gap=0.02)
+    _judge(engine, cases, "greedy", jobs, "senior")
+    if engine.asked.graphs != "eager":
+        replayed = engine.replays() - before
+        cases.add("replayed graphs", replayed > 0, f"{replayed:,} during the greedy check")
+
+
+def _check_traffic(engine: Running, cases: Cases) -> None:
+    """Sampling parameters, lengths, arrivals and aborts at random: record, replay, nothing lost."""
+    before = metric("vllm:num_preemptions_total")
+    count = 24 if engine.toy else 300
+    jobs = traffic.random_jobs(
+        count, tokenizer(), 5, longest=16 if engine.toy else 48, arrival=0.005,
+        seeded=engine.asked.runner == "v2" or not engine.toy,
+        drafted=engine.asked.mode == "speculative",
+    )  # fmt: skip
+    responses = engine.send(jobs)
+    report = engine.check_records(jobs, responses)
+    preempted = int(metric("vllm:num_preemptions_total") - before)
+    wrong = [*report.mismatches, *report.lost]
+    cases.add(
+        "traffic",
+        not wrong and report.tokens > 0 and (engine.toy or preempted > 0),
+        f"{report.requests} requests, {report.samples} responses, {report.tokens:,} tokens, "
+        f"{preempted} preemptions, {report.aborted} aborted; {len(report.mismatches)} records "
+        f"other than the replay, {len(report.lost)} requests lost"
+        + "".join(f"; {one}" for one in wrong[:5]),
+        preemptions=preempted,
+        tokens=report.tokens,
+    )
+
+
+def _check_syncs(engine: Running, cases: Cases) -> None:
+    """The senior becomes another and itself again; the junior keeps every bit."""
+    pair = checkpoints()
+    junior = engine.call(in_worker.junior_digest)
+    for check, senior, processed in (
+        ("first sync", "trained", False),
+        ("second sync", "senior", True),
+    ):
+        engine.call(worker.sync, str(pair[senior]), 5, processed)
+        engine.reset_prefix_cache()
+        count, length = (5, 8) if engine.toy else (20, 24)
+        jobs = traffic.greedy_jobs(check, count, tokenizer(), length, SCHEDULES, gap=0.02)
+        kept = engine.call(in_worker.junior_digest) == junior
+        _judge(engine, cases, check, jobs, senior, kept=kept)
+
+
+def _judge(
+    engine: Running,
+    cases: Cases,
+    check: str,
+    jobs: list[traffic.Job],
+    senior: str,
+    *,
+    kept: bool = True,
+) -> None:
+    """Greedy responses by the rule of :mod:`support.gpu.parity`, and their records.
+
+    senior: the checkpoint that it has. kept: whether the junior has its bits.
+    """
+    responses = engine.send(jobs)
+    found = judge_of(engine.asked, senior).judge(responses)
+    report = engine.check_records(jobs, responses)
+    whole = len(responses) == len(jobs)
+    sentence = found.sentence() + ("" if kept else "; the junior changed")
+    sentence += f"; {len(report.mismatches)} records other than the replay"
+    cases.add(
+        check,
+        found.passed and kept and whole and not report.mismatches,
+        sentence if whole else f"{len(responses)} of {len(jobs)} responses; {sentence}",
+        tokens=found.tokens,
+        likeliest=found.likeliest,
+        largest=found.largest,
+        allowed=found.allowed,
+        telling=found.telling,
+    )
+
+
+def judge_of(asked: Asked, senior: str) -> Judge:
+    """The judge of an engine whose senior has this checkpoint's weights."""
+    pair = checkpoints()
+    return _judge_of(pair[senior], pair[asked.junior], asked.dtype)
+
+
+_judges: dict[tuple[Path, Path, str], Judge] = {}
+
+
+def _judge_of(senior: Path, junior: Path, dtype: str) -> Judge:
+    key = senior, junior, dtype
+    if key not in _judges:
+        _judges[key] = Judge(senior, junior, dtype, TANDEM, tokenizer())
+    return _judges[key]

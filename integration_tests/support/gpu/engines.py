@@ -1,0 +1,166 @@
+"""Engines that are checked: on a GPU as users start them, at toy size on a CPU as tests do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from support import traffic, worker
+from support.engine import AsyncEngine, async_engine
+from support.gpu import in_worker
+from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
+
+__all__ = ["TANDEM", "TIGHT", "Asked", "Running", "checkpoints", "running", "tokenizer"]
+
+TANDEM: dict[str, Any] = {"schedule": "word", "cap": 4}
+
+TIGHT: dict[str, Any] = {
+    "max_model_len": 256,
+    "max_num_seqs": 8,
+    "max_num_batched_tokens": 64,
+    "block_size": 32,
+    "num_gpu_blocks_override": 14,
+    "enable_prefix_caching": True,
+    "disable_log_stats": False,
+}
+"""What requests need at once does not fit: they are preempted, and prompts read in chunks."""
+
+CAPTURE_SIZES = [1, 2, 4, 8, 16, 24, 32, 48, 64]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One engine."""
+
+    runner: str
+    mode: str = "lockstep"
+    graphs: str = "FULL_AND_PIECEWISE"
+    """The kinds of CUDA graphs, or "eager"."""
+    dtype: str = "bfloat16"
+    junior: str = "junior"
+    """One of :func:`checkpoints`."""
+
+    def __str__(self) -> str:
+        beside = "" if self.junior == "junior" else f", beside {self.junior}"
+        return f"{self.runner.upper()}, {self.mode}, {self.graphs}, {self.dtype}{beside}"
+
+
+@dataclass
+class Running:
+    """An engine that was started, and what it takes to check it."""
+
+    asked: Asked
+    engine: AsyncEngine
+    record: Path
+    toy: bool
+
+    def send(self, jobs: list[traffic.Job]) -> list[traffic.Response]:
+        """Send jobs; then one more, at whose step the engine tells its runner which are over."""
+        responses = self.engine.run(traffic.send(self.engine.engine, jobs, patience=300))
+        last = traffic.Job(f"last-{jobs[0].name}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
+        self.engine.run(traffic.send(self.engine.engine, [last], patience=300))
+        return responses
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function returns in the engine's worker."""
+        return self.engine.run(self.engine.engine.collective_rpc(function, args=args))[0]
+
+    def reset_prefix_cache(self) -> None:
+        """Forget what the senior's former weights computed."""
+        self.engine.run(self.engine.engine.reset_prefix_cache())
+
+    def check_records(
+        self, jobs: list[traffic.Job], responses: list[traffic.Response]
+    ) -> traffic.Report:
+        """What the engine itself recorded against the replay; a round may end past a response."""
+        rules = traffic.make_rules(tokenizer(), TANDEM)
+        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if self.asked.mode == "speculative" else 1
+        return traffic.check(jobs, responses, rules, self.record, spare=spare)
+
+    def replays(self) -> int:
+        """How many CUDA graphs were replayed since the engine's start."""
+        if self.toy:
+            return sum(self.call(worker.graph_replays).values())
+        return int(self.call(in_worker.replays))
+
+
+@contextmanager
+def running(asked: Asked, toy: bool, **options: Any) -> Iterator[Running]:
+    """Start an engine. options: engine arguments beside :data:`TIGHT`."""
+    found = checkpoints()
+    record = Path(tempfile.mkdtemp(prefix="record-", dir=found["senior"].parent))
+    tandem = {**TANDEM, "junior": found[asked.junior], "record": record, "mode": asked.mode}
+    arguments = {**TIGHT, "dtype": asked.dtype, **options}
+    with ExitStack() as stack:
+        if toy:
+            graphs, scheduling = _stand_in(asked, stack), asked.runner == "v2"
+        else:
+            graphs, scheduling = _graphs(asked), None
+        engine = stack.enter_context(
+            async_engine(
+                asked.runner,
+                found["senior"],
+                tandem,
+                async_scheduling=scheduling,
+                **{**arguments, **graphs},
+            )
+        )
+        if not toy:
+            one = Running(asked, engine, record, toy)
+            one.call(in_worker.count_replays)
+        yield Running(asked, engine, record, toy)
+
+
+def _graphs(asked: Asked) -> dict[str, Any]:
+    """On a GPU: vLLM's own executor, compiler and graphs."""
+    own: dict[str, Any] = {"distributed_executor_backend": None, "gpu_memory_utilization": 0.3}
+    if asked.graphs == "eager":
+        return {**own, "enforce_eager": True}
+    compilation = {"cudagraph_mode": asked.graphs, "cudagraph_capture_sizes": CAPTURE_SIZES}
+    return {**own, "enforce_eager": False, "compilation_config": compilation}
+
+
+def _stand_in(asked: Asked, stack: ExitStack) -> dict[str, Any]:
+    """On a CPU: the stand-in for CUDA graphs."""
+    if asked.graphs == "eager":
+        return {}
+    from support.graphs import with_graphs
+
+    return stack.enter_context(with_graphs(asked.graphs))
+
+
+@cache
+def tokenizer() -> Any:
+    """The tokenizer of all checkpoints."""
+    from support.models import make_tokenizer
+
+    return make_tokenizer()
+
+
+@cache
+def checkpoints() -> dict[str, Path]:
+    """Tiny models, made once a process: they only differ in their weights but for the last two.
+
+    "trained" is what a senior becomes; "deeper" has another depth and width with the senior's
+    attention, "other" another attention.
+    """
+    from support.models import make_model
+
+    folder = Path(tempfile.mkdtemp(prefix="tandem-gpu-"))
+    same: dict[str, Any] = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 64}
+    shapes: dict[str, dict[str, Any]] = {
+        "senior": same,
+        "junior": same,
+        "trained": same,
+        "deeper": {**same, "hidden": 192, "layers": 3},
+        "other": {**same, "hidden": 192, "layers": 3, "heads": 6, "kv_heads": 3},
+    }
+    return {
+        name: make_model(folder / name, seed=seed, tokenizer=tokenizer(), spread=0.1, **shape)
+        for seed, (name, shape) in enumerate(shapes.items())
+    }
