@@ -124,6 +124,9 @@ def make(folder: Path, shape: Shape, seed: int = 0, logits: float | None = None)
         else:
             torch.nn.init.normal_(model.lm_head.weight, std=spread)
     model.save_pretrained(draft)
+    del model
+    if device == "cuda":  # an engine in another process gets the memory
+        torch.cuda.empty_cache()
     _write_tokenizer(draft, shape.vocabulary)
     draft.rename(target)
     return target

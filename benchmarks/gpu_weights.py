@@ -23,7 +23,8 @@ def measure(pair: Pair, results: Results, toy: bool) -> None:
         if mode in results and results.cases[mode].get("passed") is not False:
             continue
         try:
-            more = {} if toy else {"enable_sleep_mode": True}
+            # The trainer's copy of the weights lies beside the engine.
+            more = {} if toy else {"enable_sleep_mode": True, "gpu_memory_utilization": 0.6}
             with start(pair, mode, toy, **more) as engine:
                 results.add(mode, _figures(pair, engine, toy))
         except StartError as error:

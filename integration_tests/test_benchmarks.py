@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.speculation import has_drafting
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
+GPU_SCRIPT = SCRIPT.with_name("gpu.py")
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +73,40 @@ def test_quick_results_are_kept_out_of_the_documentation(out: Path) -> None:
     assert refused.returncode == 1
     assert "no whole results of: lockstep" in refused.stdout
     assert page.read_text() == before
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the benchmarks for a GPU, those of one pair, at toy size."""
+    folder = tmp_path_factory.mktemp("gpu")
+    command = [sys.executable, str(GPU_SCRIPT), "--toy", "--out", str(folder), "--limit", "400"]
+    parts = ["--part", "1.7b", "--part", "weights-1.7b", "--part", "resuming"]
+    done = subprocess.run([*command, *parts], capture_output=True, text=True, timeout=850)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_gpu_benchmarks_measure_every_engine_that_this_vllm_has(toy: Path) -> None:
+    for part in ("1.7b", "weights-1.7b"):
+        cases = results(toy, part)["cases"]
+        assert list(cases) == ["single", "lockstep", "speculative"]
+        if not has_drafting():
+            left_out = cases.pop("speculative")
+            assert left_out["passed"] is None
+            assert "use vLLM" in left_out["found"]
+        for mode, case in cases.items():
+            assert case["runner"] == ("V2" if mode == "speculative" else "V1")
+            assert case["rows"]
+            assert all(row.get("median", row.get("seconds")) > 0 for row in case["rows"])
+    throughput = results(toy, "1.7b")["cases"]
+    assert [row["batch"] for row in throughput["lockstep"]["rows"]] == [1, 4]
+    assert throughput["lockstep"]["memory"]["junior_bytes"] > 0
+    blocks = [throughput[mode]["memory"]["blocks"] for mode in ("single", "lockstep")]
+    assert blocks[0] > blocks[1] > 0
+
+
+def test_gpu_benchmarks_have_tables_with_their_commands(toy: Path) -> None:
+    text = (toy / "tables.md").read_text()
+    for part in ("1.7b", "weights-1.7b", "resuming"):
+        assert f"`python benchmarks/gpu.py --part {part} --toy`" in text
+    assert "### Throughput: Qwen3 1.7B beside 1.7B" in text

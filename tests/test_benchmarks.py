@@ -103,7 +103,7 @@ def test_table_shows_command_spread_and_load(module: Any) -> None:
 def test_performance_page_has_a_place_for_the_tables(module: Any) -> None:
     page = module("page")
     text = (FOLDER.parent / "docs" / "performance.md").read_text(encoding="utf-8")
-    for place in ("benchmarks", "speculative"):
+    for place in ("benchmarks", "speculative", "gpu"):
         assert [text.count(marker) for marker in page.markers(place)] == [1, 1]
     assert "`python benchmarks/run.py --out runs/benchmarks`" in text
 

@@ -253,3 +253,11 @@ def test_tied_models_share_as_much_of_a_distribution_as_untied_ones(
         with torch.no_grad():
             logits = model(torch.arange(300, 400)[None]).logits
         assert 0.4 < float(logits.std()) < 0.6
+
+
+def test_both_pages_have_a_place_for_a_gpus_tables(module: Any) -> None:
+    page, parts = module("page"), module("parts")
+    for script in ("gpu", "gpu_checks"):
+        text = module(script).PAGE.read_text(encoding="utf-8")
+        assert [text.count(marker) for marker in page.markers(parts.PLACE)] == [1, 1]
+        assert [part.name for part in module(script).PARTS if f"`{part.name}`" not in text] == []

@@ -12,6 +12,7 @@ from support.gpu.cases import Cases
 from support.gpu.engines import TANDEM, Asked, Running, checkpoints, running, tokenizer
 from support.gpu.parity import Judge
 from support.metrics import metric
+from tandem_plugin.errors import EngineError
 
 __all__ = ["check_engines", "check_juniors", "missing"]
 
@@ -57,7 +58,7 @@ def check_juniors(results: Any, toy: bool, engines: Sequence[Asked]) -> None:
             try:
                 with running(asked, toy) as engine:
                     _check_greedy(engine, cases)
-            except ValueError as error:
+            except EngineError as error:
                 if "plans a GPU's attention for the senior's shapes alone" not in str(error):
                     raise
                 cases.add("greedy", True, f"refused, as it must be before vLLM 0.29: {error}")
@@ -76,7 +77,7 @@ def missing(asked: Asked) -> str | None:
     with on_runner(asked.runner):
         try:
             EngineArgs(str(pair["senior"]), **engine_settings(tandem)).create_engine_config()
-        except ValueError as error:
+        except EngineError as error:
             if "use vLLM" not in str(error):
                 raise
             return str(error)
