@@ -9,23 +9,20 @@ is claimed.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_ready import refusal
 from page import PageError, read_results, tables, write_page
+from part_process import Outcome, cases_of, run_part
 from results import Results
 from table import Table
 
-__all__ = ["LIMIT", "PLACE", "Outcome", "Part", "Refusal", "main", "refusal"]
+__all__ = ["LIMIT", "PLACE", "Part", "main"]
 
 LIMIT = 480
 """Seconds that a part may take."""
@@ -49,24 +46,6 @@ class Part:
     def NAME(self) -> str:  # noqa: N802
         """The name, as a benchmark's module has it."""
         return self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a part ended."""
-
-    passed: bool
-    seconds: float
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why nothing can be run here."""
-
-    sentence: str
-    status: int
-    """Of the command: 0 where there is no GPU, since nothing is wrong then."""
 
 
 def main(
@@ -98,47 +77,11 @@ def main(
     outcomes = {}
     for part in chosen:
         print(f"{part.name}: {part.purpose}. Log: {out / part.name}.log", flush=True)
-        outcomes[part.name] = _run(part, script, out, options)
+        outcomes[part.name] = run_part(part.name, script, out, toy=options.toy, limit=options.limit)
         _write(parts, out, outcomes)
         print(f"{part.name}: {outcomes[part.name].sentence}", flush=True)
     print((out / "tables.md").read_text(encoding="utf-8"))
     return int(not all(outcome.passed for outcome in outcomes.values()))
-
-
-def refusal(toy: bool) -> Refusal | None:
-    """What keeps this Python from running parts, if anything does."""
-    try:
-        import torch
-    except ImportError as error:
-        return Refusal(
-            f"{sys.executable} cannot import PyTorch ({error}): give the interpreter that has vLLM "
-            "and tandem-plugin, as in make test-gpu PYTHON=/path/to/python.",
-            1,
-        )
-    if not toy and not torch.cuda.is_available():
-        return Refusal(
-            f"No GPU: PyTorch {torch.__version__} of {sys.executable} finds none. Nothing was run, "
-            "and nothing is claimed. With --toy the same runs at toy size on a CPU, which shows "
-            "that it starts and ends, and nothing else.",
-            0,
-        )
-    from tandem_plugin.cli.checks import CHECKS
-    from tandem_plugin.cli.machine import Machine
-
-    machine = Machine.here()
-    if machine.vllm is None:
-        return Refusal(f"vLLM is not installed for {sys.executable}: install it beside torch.", 1)
-    findings = [check(machine) for check in CHECKS]
-    wrong = [f for f in findings if f.check in _NEEDED and f.status != "ok"]
-    for finding in wrong:
-        print(f"{finding.check}: {finding.message} {finding.mend}".rstrip())
-    if any(finding.status == "problem" for finding in wrong):
-        return Refusal("Nothing was run: mend this first (tandem doctor looks again).", 1)
-    return None
-
-
-_NEEDED = {"tandem-plugin", "torch", "vllm", "vllm runner", "engine plugin", "VLLM_PLUGINS"}
-"""The checks of ``tandem doctor`` without which no engine would run in tandem."""
 
 
 def _alone(part: Part, script: Path, out: Path, toy: bool) -> int:
@@ -166,65 +109,6 @@ def _with_runner(command: str) -> str:
     return f"{name}={os.environ[name]} {command}" if name in os.environ else command
 
 
-def _run(part: Part, script: Path, out: Path, options: argparse.Namespace) -> Outcome:
-    """Run a part in a process of its own, and say each case when it is there."""
-    command = [sys.executable, str(script), "--alone", "--part", part.name, "--out", str(out)]
-    start, said, late = time.monotonic(), set(_cases(out, part)), False
-    with (out / f"{part.name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--toy"] if options.toy else command,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            while process.poll() is None and not late:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(1)
-                for name in [name for name in _cases(out, part) if name not in said]:
-                    said.add(name)
-                    print(f"  {time.monotonic() - start:4.0f} s  {name}", flush=True)
-                late = time.monotonic() - start > options.limit
-        finally:
-            _end(process)
-    seconds = round(time.monotonic() - start, 1)
-    return Outcome(
-        process.returncode == 0 and not late,
-        seconds,
-        _sentence(part, out, process.returncode, seconds, options.limit if late else None),
-    )
-
-
-def _sentence(part: Part, out: Path, status: int, seconds: float, limit: float | None) -> str:
-    found = _cases(out, part)
-    wrong = [name for name, case in found.items() if case.get("passed") is False]
-    if limit is not None:
-        return f"stopped after {limit:.0f} s with {len(found)} cases. Started again, it goes on."
-    if wrong:
-        return f"failed in {seconds:.0f} s: {'; '.join(wrong)}"
-    if status:
-        tail = (out / f"{part.name}.log").read_text(encoding="utf-8", errors="replace")[-1500:]
-        return f"ended with exit status {status} after {seconds:.0f} s:\n{tail}"
-    return f"done in {seconds:.0f} s, {len(found)} cases"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what a part started: its processes are those of its session."""
-    for way in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, way)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-
-
-def _cases(out: Path, part: Part) -> dict[str, dict[str, Any]]:
-    file = out / f"{part.name}.json"
-    if not file.exists():
-        return {}
-    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["cases"]
-    return found
-
-
 def _write(parts: Sequence[Part], out: Path, outcomes: Mapping[str, Outcome]) -> None:
     """How parts ended, this time or before, and the tables of all that have cases."""
     file = out / "parts.json"
@@ -236,7 +120,7 @@ def _write(parts: Sequence[Part], out: Path, outcomes: Mapping[str, Outcome]) ->
 
 def _tables(parts: Sequence[Part], out: Path, *, whole: bool = False) -> str:
     """The tables of all parts that have cases; whole: :class:`PageError` for those of a toy."""
-    shown = [part for part in parts if _cases(out, part)]
+    shown = [part for part in parts if cases_of(out, part.name)]
     return tables(shown, read_results(out, shown, whole=whole))  # type: ignore[arg-type]
 
 

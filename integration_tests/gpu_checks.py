@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parent / "benchmarks"
@@ -20,6 +22,8 @@ for folder in (HERE, BENCHMARKS):
         sys.path.insert(0, str(folder))
 
 from parts import Part, main  # noqa: E402
+from results import Results  # noqa: E402
+from table import Table  # noqa: E402
 
 __all__ = ["PAGE", "PARTS"]
 
@@ -46,7 +50,7 @@ def prepare(toy: bool) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(part for part in path if part)
 
 
-def _engines(runner: str, mode: str, results: object, toy: bool) -> None:
+def _engines(runner: str, mode: str, results: Results, toy: bool) -> None:
     from support.gpu.engine_checks import check_engines
     from support.gpu.engines import Asked
 
@@ -57,7 +61,7 @@ def _engines(runner: str, mode: str, results: object, toy: bool) -> None:
     check_engines(results, toy, [Asked(runner, mode, graphs, dtype) for graphs, dtype in kinds])
 
 
-def _juniors(results: object, toy: bool) -> None:
+def _juniors(results: Results, toy: bool) -> None:
     from support.gpu.engine_checks import check_juniors
     from support.gpu.engines import Asked
 
@@ -71,7 +75,7 @@ def _juniors(results: object, toy: bool) -> None:
     check_juniors(results, toy, engines)
 
 
-def _sleep(results: object, toy: bool) -> None:
+def _sleep(results: Results, toy: bool) -> None:
     from support.gpu.engines import Asked
     from support.gpu.sleep_checks import check_sleep
 
@@ -80,14 +84,14 @@ def _sleep(results: object, toy: bool) -> None:
     check_sleep(results, toy, [Asked(runner, mode, graphs, dtype) for runner, mode in _ENGINES])
 
 
-def _verl(results: object, toy: bool) -> None:
+def _verl(results: Results, toy: bool) -> None:
     from support.gpu.trainer_checks import check_verl
 
     prepare(toy)
     check_verl(results, toy)
 
 
-def _openrlhf(results: object, toy: bool) -> None:
+def _openrlhf(results: Results, toy: bool) -> None:
     from support.gpu.trainer_checks import check_openrlhf
 
     prepare(toy)
@@ -97,11 +101,11 @@ def _openrlhf(results: object, toy: bool) -> None:
 _ENGINES = (("v1", "lockstep"), ("v2", "lockstep"), ("v2", "speculative"))
 
 
-def _table(title: str) -> object:
-    def table(content: object) -> object:
+def _table(title: str) -> Callable[[Mapping[str, Any]], Table]:
+    def table(content: Mapping[str, Any]) -> Table:
         from support.gpu.cases import check_table
 
-        return check_table(title, content)  # type: ignore[arg-type]
+        return check_table(title, content)
 
     return table
 
@@ -111,24 +115,24 @@ PARTS = [
         "v1",
         "lockstep on Model Runner V1, eager and under CUDA graphs",
         partial(_engines, "v1", "lockstep"),
-        _table("Lockstep on Model Runner V1"),  # type: ignore[arg-type]
+        _table("Lockstep on Model Runner V1"),
     ),
     Part(
         "v2",
         "lockstep on Model Runner V2, eager and under CUDA graphs",
         partial(_engines, "v2", "lockstep"),
-        _table("Lockstep on Model Runner V2"),  # type: ignore[arg-type]
+        _table("Lockstep on Model Runner V2"),
     ),
     Part(
         "speculative",
         "the speculative mode, eager and under CUDA graphs",
         partial(_engines, "v2", "speculative"),
-        _table("The speculative mode"),  # type: ignore[arg-type]
+        _table("The speculative mode"),
     ),
-    Part("juniors", "juniors of other shapes", _juniors, _table("Juniors")),  # type: ignore[arg-type]
-    Part("sleep", "sleep at levels 1 and 2", _sleep, _table("Sleep")),  # type: ignore[arg-type]
-    Part("verl", "two steps of verl's trainer", _verl, _table("verl")),  # type: ignore[arg-type]
-    Part("openrlhf", "two steps of OpenRLHF's trainer", _openrlhf, _table("OpenRLHF")),  # type: ignore[arg-type]
+    Part("juniors", "juniors of other shapes", _juniors, _table("Juniors")),
+    Part("sleep", "sleep at levels 1 and 2", _sleep, _table("Sleep")),
+    Part("verl", "two steps of verl's trainer", _verl, _table("verl")),
+    Part("openrlhf", "two steps of OpenRLHF's trainer", _openrlhf, _table("OpenRLHF")),
 ]
 
 if __name__ == "__main__":

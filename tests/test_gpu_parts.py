@@ -165,9 +165,8 @@ def test_an_environment_without_vllm_is_refused_with_a_sentence(
 ) -> None:
     from tandem_plugin.cli import machine
 
-    parts = module("parts")
     monkeypatch.setattr(machine, "_version", lambda name: None)
-    refused = parts.refusal(True)
+    refused = module("gpu_ready").refusal(True)
     assert refused.status == 1
     assert "vLLM is not installed" in refused.sentence
 
@@ -177,10 +176,9 @@ def test_an_environment_whose_engines_would_not_find_tandem_is_refused(
 ) -> None:
     from tandem_plugin.cli import machine
 
-    parts = module("parts")
     monkeypatch.setattr(machine, "entry_points", lambda group: ())
     monkeypatch.setattr(machine, "run_probe", lambda name: SimpleNamespace(error="not asked"))
-    refused = parts.refusal(True)
+    refused = module("gpu_ready").refusal(True)
     assert refused.status == 1
     assert "engine plugin: " in capsys.readouterr().out
 

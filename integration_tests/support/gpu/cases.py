@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from results import Results
+from table import Table
+
 __all__ = ["Cases", "check_table"]
 
 
@@ -17,7 +20,7 @@ class Cases:
     nothing.
     """
 
-    def __init__(self, results: Any, subject: str) -> None:
+    def __init__(self, results: Results, subject: str) -> None:
         """results: the part's. subject: what is checked."""
         self._results, self._subject = results, subject
 
@@ -43,10 +46,8 @@ class Cases:
             self.add(check, False, f"{type(error).__name__}: {said} (see the log)")
 
 
-def check_table(title: str, content: Mapping[str, Any]) -> Any:
+def check_table(title: str, content: Mapping[str, Any]) -> Table:
     """One row a case."""
-    from table import Table
-
     words = {True: "passed", False: "**failed**", None: "nothing shown"}
     rows: Sequence[Sequence[str]] = [
         [case["subject"], case["check"], words[case["passed"]], case["found"].replace("|", "/")]

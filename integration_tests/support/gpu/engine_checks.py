@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from results import Results
+
 from support import traffic, worker
 from support.gpu import in_worker
 from support.gpu.cases import Cases
@@ -27,7 +29,7 @@ CHECKS = ("greedy", "traffic", "first sync", "second sync")
 NOT_STARTED = "start"
 
 
-def check_engines(results: Any, toy: bool, engines: Sequence[Asked]) -> None:
+def check_engines(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
     """All checks of each engine."""
     for asked in engines:
         cases = Cases(results, str(asked))
@@ -45,7 +47,7 @@ def check_engines(results: Any, toy: bool, engines: Sequence[Asked]) -> None:
                 _check_syncs(engine, cases)
 
 
-def check_juniors(results: Any, toy: bool, engines: Sequence[Asked]) -> None:
+def check_juniors(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
     """Greedy tokens beside juniors of other shapes; one that this vLLM cannot run is refused."""
     for asked in engines:
         cases = Cases(results, str(asked))

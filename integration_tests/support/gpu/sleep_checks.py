@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from results import Results
 
 from support import sleeping, traffic, worker
 from support.gpu import in_worker
@@ -17,7 +18,7 @@ LEAST_GIB = 0.2
 """What a level must give back at least: the KV cache alone has more."""
 
 
-def check_sleep(results: Any, toy: bool, engines: Sequence[Asked]) -> None:
+def check_sleep(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
     """Level 1, and level 2 with a sync of other weights and of the senior's own.
 
     At toy size a sleep is the stand-in of ``support/sleeping.py``, which knows level 2 alone.

@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from results import Results
+
 from support.gpu.cases import Cases
 from support.gpu.engines import checkpoints, tokenizer
 
@@ -17,7 +19,7 @@ TIMEOUT = 420
 STEPS = 2
 
 
-def check_verl(results: Any, toy: bool) -> None:
+def check_verl(results: Results, toy: bool) -> None:
     """Two steps of GRPO with FSDP2: rollouts are their replays, and near what the actor says."""
     cases = Cases(results, "verl, FSDP2, GRPO")
     if cases.has("trained"):
@@ -57,7 +59,7 @@ def check_verl(results: Any, toy: bool) -> None:
         )  # fmt: skip
 
 
-def check_openrlhf(results: Any, toy: bool) -> None:
+def check_openrlhf(results: Results, toy: bool) -> None:
     """Two steps with all models on one device: the masks that reached the loss are the replay's."""
     cases = Cases(results, "OpenRLHF, ZeRO 2, GRPO")
     if cases.has("trained"):
