@@ -60,10 +60,12 @@ def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> 
 def _sentence(name: str, out: Path, status: int, seconds: float, limit: float | None) -> str:
     found = cases_of(out, name)
     wrong = [key for key, case in found.items() if case.get("passed") is False]
+    failed = f" failed: {'; '.join(wrong)}" if wrong else ""
     if limit is not None:
-        return f"stopped after {limit:.0f} s with {len(found)} cases. Started again, it goes on."
+        so_far = f"stopped after {limit:.0f} s with {len(found)} cases;{failed}"
+        return f"{so_far.rstrip(';')}. Started again, it goes on."
     if wrong:
-        return f"failed in {seconds:.0f} s: {'; '.join(wrong)}"
+        return f"{len(found)} cases in {seconds:.0f} s;{failed}"
     if status:
         tail = (out / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-1500:]
         return f"ended with exit status {status} after {seconds:.0f} s:\n{tail}"
