@@ -258,3 +258,17 @@ def test_both_pages_have_a_place_for_a_gpus_tables(module: Any) -> None:
         text = module(script).PAGE.read_text(encoding="utf-8")
         assert [text.count(marker) for marker in page.markers(parts.PLACE)] == [1, 1]
         assert [part.name for part in module(script).PARTS if f"`{part.name}`" not in text] == []
+
+
+def test_checks_and_benchmarks_need_no_pytest() -> None:
+    """The environment of whoever has the GPU may not have it."""
+    program = (
+        "import sys\n"
+        f"sys.path[:0] = [{str(ROOT / 'benchmarks')!r}, {str(ROOT / 'integration_tests')!r}]\n"
+        "sys.modules['pytest'] = None\n"
+        "import gpu, gpu_checks\n"
+        "import support.gpu.engine_checks, support.gpu.sleep_checks, support.gpu.trainer_checks\n"
+        "print(len(gpu.PARTS) + len(gpu_checks.PARTS))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "14\n", done.stderr
