@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import shutil
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import vllm
 from support.engine import RUNNERS, on_runner
 from support.models import make_model, make_tokenizer
 from support.speculation import has_drafting, needs_drafting
@@ -218,16 +220,31 @@ def test_model_runner_v2_is_bound_without_a_logits_processor(
         check_engine(config)
 
 
-@pytest.mark.skipif(has_drafting(), reason="this vLLM has a draft model in Model Runner V2")
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_speculative_mode_is_refused_where_runner_v2_has_no_draft_model(
-    checkpoints: dict[str, Path], runner: str
+def test_speculative_mode_is_refused_on_an_older_vllm(
+    checkpoints: dict[str, Path], runner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if has_drafting():
+        monkeypatch.setattr(vllm, "__version__", "0.27.1")
     with (
         on_runner(runner),
-        pytest.raises(EngineError, match=r"which vLLM \S+ does not have: use vLLM 0\.32\.0"),
+        pytest.raises(EngineError, match=r"this is vLLM 0\.2\d\.\d\S*: use vLLM 0\.29\.0 or newer"),
     ):
         configure(checkpoints["senior"], {"mode": "speculative"})
+
+
+@needs_drafting
+def test_model_runner_v2_is_vllms_own_choice_for_speculative_mode(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody sets the variable, as on a GPU; a user's own draft model is judged by vLLM."""
+    with on_runner("v2"):
+        config = configure(checkpoints["senior"], {"mode": "speculative"})
+        monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER")
+        assert config.use_v2_model_runner
+        config.additional_config = {}
+        unsupported = inspect.unwrap(type(config)._get_v2_model_runner_unsupported_features)
+        assert config.use_v2_model_runner is not bool(unsupported(config))
 
 
 @needs_drafting

@@ -14,6 +14,8 @@ import pytest
 import vllm.plugins
 from support.speculation import needs_drafting
 
+RUNNER = "vllm.v1.worker.gpu.model_runner"
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _plugins() -> None:
@@ -167,46 +169,90 @@ def test_runner_v2_keeps_the_tokens_that_authors_follow() -> None:
 
 
 @needs_drafting
-def test_the_draft_models_logits_pass_through_the_juniors_class() -> None:
-    """One ``compute_logits`` a step of drafting, sampled from and kept as it is."""
-    base = source_of("vllm.v1.worker.gpu.spec_decode.speculator")
-    assert "return self.model.compute_logits(hidden_states)" in base
-    assert "logits_cache=draft_logits" in base
-    speculator = source_of("vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator")
-    assert 'prefix="draft_model"' in speculator
-    assert speculator.count("self.sample_draft(") == 2
-    assert "for step in range(1, self.num_speculative_steps)" in speculator
-    module = "vllm.v1.worker.gpu.spec_decode.speculator"
-    assert parameters_in(module, "DraftModelSpeculator.sample_draft")[1:4] == [
-        "hidden_states", "sample_src_positions", "idx_mapping",
+def test_runner_v2_asks_one_function_for_its_speculator_and_follows_its_class() -> None:
+    """Why ``init_speculator`` is wrapped, and what tandem's speculator must be."""
+    runner = source_of(RUNNER)
+    assert "from vllm.v1.worker.gpu.spec_decode import init_speculator\n" in runner
+    assert runner.count("self.speculator = init_speculator(") == 1
+    assert "isinstance(self.speculator, DraftModelSpeculator)" in runner
+    assert parameters_in("vllm.v1.worker.gpu.spec_decode", "init_speculator")[:2] == [
+        "vllm_config", "device",
     ]  # fmt: skip
+    base = "vllm.v1.worker.gpu.spec_decode.speculator"
+    assert parameters_in(base, "DraftModelSpeculator.load_draft_model")[1:] == [
+        "target_model", "target_attn_layer_names",
+    ]  # fmt: skip
+    assert parameters_in(base, "DraftModelSpeculator.set_attn")[1:] == [
+        "model_state", "kv_cache_config", "block_tables", "target_input_buffers",
+        "target_attn_groups",
+    ]  # fmt: skip
+    assert parameters_in(base, "BaseSpeculator.propose")[1:12] == [
+        "input_batch", "attn_metadata", "slot_mappings", "last_hidden_states",
+        "aux_hidden_states", "num_sampled", "num_rejected", "last_sampled", "next_prefill_tokens",
+        "temperature", "seeds",
+    ]  # fmt: skip
+    for name in ("draft_tokens", "draft_logits", "temperature", "seeds", "idx_mapping"):
+        assert f"self.{name}" in source_of(base), name
 
 
 @needs_drafting
 def test_runner_v2_drafts_after_the_state_was_told_of_the_round() -> None:
-    source = source_of("vllm.v1.worker.gpu.model_runner")
+    source = source_of(RUNNER)
     sampling = source[source.index("def sample_tokens(") :]
     assert sampling.index("self.postprocess_sampled(") < sampling.index(".propose(")
     assert "self.req_states.draft_tokens[input_batch.idx_mapping] = draft_tokens" in sampling
     assert "self.sampler, self.rejection_sampler = custom" in source
+    update = source_of("vllm.v1.worker.gpu.input_batch").split("def _post_update_kernel(")[1]
+    for written in ("all_token_ids_ptr + req_state_idx", "num_computed_tokens_ptr + req_state_idx"):
+        assert f"tl.store({written}" in " ".join(update.split()).replace("( ", "("), written
+
+
+@needs_drafting
+def test_rounds_are_captured_by_vllms_own_manager_of_graphs() -> None:
+    graphs = "vllm.v1.worker.gpu.cudagraph_utils"
+    assert parameters_in(graphs, "CudaGraphManager.__init__")[1:5] == [
+        "vllm_config", "device", "cudagraph_mode", "decode_query_len",
+    ]  # fmt: skip
+    assert parameters_in(graphs, "CudaGraphManager.capture")[1:] == [
+        "create_forward_fn", "progress_bar_desc",
+    ]  # fmt: skip
+    assert parameters_in(graphs, "CudaGraphManager.dispatch")[1:5] == [
+        "num_reqs", "num_tokens", "uniform_token_count", "num_active_loras",
+    ]  # fmt: skip
+    assert parameters_in(graphs, "CudaGraphManager.run_fullgraph") == ["self", "desc"]
+    tables = "vllm.v1.worker.gpu.block_table"
+    assert parameters_in(tables, "BlockTables.compute_slot_mappings")[1:] == [
+        "idx_mapping", "query_start_loc", "positions", "num_tokens_padded", "out",
+    ]  # fmt: skip
+    attention = "vllm.v1.worker.gpu.attn_utils"
+    assert {
+        "attn_groups", "num_reqs", "num_tokens", "query_start_loc_gpu", "query_start_loc_cpu",
+        "max_query_len", "seq_lens", "max_seq_len", "block_tables", "slot_mappings",
+        "kv_cache_config", "seq_lens_cpu_upper_bound", "positions", "is_prefilling",
+        "for_cudagraph_capture",
+    } <= set(parameters_in(attention, "build_attn_metadata"))  # fmt: skip
+    sampling = "vllm.v1.worker.gpu.sample.gumbel"
+    assert parameters_in(sampling, "gumbel_sample")[:10] == [
+        "logits", "expanded_idx_mapping", "temperature", "seed", "pos", "apply_temperature",
+        "is_drafting", "logits_cache", "logits_cache_col", "use_fp64",
+    ]  # fmt: skip
+    assert "mask=mask & is_valid_req" in source_of(sampling), "padding must keep no logits"
 
 
 @needs_drafting
 def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
-    """What the scheduler that adapts rests on, and why ``propose`` is wrapped."""
-    runner = source_of("vllm.v1.worker.gpu.model_runner")
-    assert "num_speculative_tokens=num_spec_tokens," in runner
-    assert "draft_tokens[:, num_spec_tokens:] = -1" in runner
+    """What the scheduler that adapts rests on, and where ``execute_model`` is wrapped for it."""
+    runner = source_of(RUNNER)
+    tells = "num_speculative_tokens=num_spec_tokens," in runner
+    state = runner.split("class ExecuteModelState(NamedTuple)")[1].split("\nclass ")[0]
+    assert ("num_spec_tokens_to_schedule" in state) is tells
+    assert parameters_in(RUNNER, "GPUModelRunner.execute_model")[1] == "scheduler_output"
     scheduler = source_of("vllm.v1.core.sched.scheduler")
     assert "num_spec_tokens_to_schedule = self.dynamic_sd_lookup[" in scheduler
     module = "vllm.v1.core.sched.scheduler"
     assert parameters_in(module, "Scheduler.make_spec_decoding_stats")[1:4] == [
         "spec_decoding_stats", "num_draft_tokens", "num_accepted_tokens",
     ]  # fmt: skip
-    propose = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
-    assert "num_speculative_tokens" in parameters_in(propose, "StandaloneARSpeculator.propose")
-    body = source_of(propose).split("def propose(")[1].split("@triton.jit")[0]
-    assert body.count("num_speculative_tokens") == 1, "it now heeds the number: unwrap propose"
 
 
 @needs_drafting
@@ -232,14 +278,16 @@ def test_penalties_count_a_responses_tokens_in_one_table() -> None:
 @needs_drafting
 def test_samplers_of_runner_v2_take_what_tandem_gives_them() -> None:
     rejection = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
-    assert parameters_in(rejection, "RejectionSampler.__call__") == [
-        "self", "logits", "input_batch", "draft_logits", "invalid_drafts",
-    ]  # fmt: skip
-    assert parameters_in(rejection, "RejectionSampler._verify") == [
+    call = parameters_in(rejection, "RejectionSampler.__call__")
+    assert call[:4] == ["self", "logits", "input_batch", "draft_logits"]
+    assert call[4:] in ([], ["invalid_drafts"])
+    verify = parameters_in(rejection, "RejectionSampler._verify")
+    assert verify[:10] == [
         "self", "logits", "draft_logits", "draft_sampled", "pos", "cu_num_logits", "idx_mapping",
-        "idx_mapping_np", "expanded_idx_mapping", "expanded_local_pos", "seq_lens_upper_bound_np",
-        "verify_draft_sampled",
+        "idx_mapping_np", "expanded_idx_mapping", "expanded_local_pos",
     ]  # fmt: skip
+    newer = ["seq_lens_upper_bound_np", "verify_draft_sampled"]  # from 0.31, from 0.32
+    assert verify[10:] == newer[: len(verify) - 10]
     kernels = "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils"
     assert parameters_in(kernels, "rejection_sample")[:13] == [
         "target_logits", "draft_logits", "draft_sampled", "cu_num_logits", "pos", "idx_mapping",
@@ -249,7 +297,7 @@ def test_samplers_of_runner_v2_take_what_tandem_gives_them() -> None:
     sampler = "vllm.v1.worker.gpu.sample.sampler"
     assert parameters_in(sampler, "Sampler.apply_sampling_params") == [
         "self", "logits", "expanded_idx_mapping", "idx_mapping", "idx_mapping_np", "pos",
-        "input_ids", "expanded_local_pos", "seq_lens_upper_bound_np", "skip_top_k_top_p",
+        "input_ids", "expanded_local_pos", *verify[10:11], "skip_top_k_top_p",
     ]  # fmt: skip
     state = "vllm.v1.worker.gpu.model_states.interface"
     assert parameters_in(state, "ModelState.custom_sampler") == ["self", "sampler"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tandem_plugin.engine.speculative import memory
-from tandem_plugin.engine.speculative.samplers import UndraftedSampler
+from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
 from tandem_plugin.engine.speculative.state import SpeculativeState
 
 SLOTS, DRAFTS, HIDDEN, VOCABULARY = 5, 3, 4, 9
@@ -23,7 +23,8 @@ class State(SpeculativeState):
         generator = torch.Generator().manual_seed(0)
         self.drafts = DRAFTS
         self.head = torch.randn(HIDDEN, VOCABULARY, generator=generator)
-        self.__dict__["_hidden"] = torch.randn(SLOTS, DRAFTS, HIDDEN, generator=generator)
+        hidden = torch.randn(SLOTS + 1, DRAFTS, HIDDEN, generator=generator)
+        self._speculator = SimpleNamespace(hidden=hidden)
         self.step = torch.randn(20, HIDDEN, generator=generator)
         self.ran: list[int] = []
         self._junior: Any = SimpleNamespace(logits=self._logits)
@@ -36,7 +37,7 @@ class State(SpeculativeState):
     def _undrafted(self, batch: Any) -> Any:
         return np.array(self.undrafted, dtype=np.int64)
 
-    def _run_junior(self, batch: Any) -> torch.Tensor:
+    def read(self, batch: Any) -> torch.Tensor:
         return self.step
 
 
@@ -53,7 +54,9 @@ def test_drafts_that_stand_have_the_juniors_logits(rows_a_chunk: int) -> None:
     logits = torch.randn(7, VOCABULARY)
     batch = SimpleNamespace(expanded_idx_mapping=slots, expanded_local_pos=steps)
     expected = [
-        state._hidden[slots[row], steps[row]] @ state.head if stands[row] else logits[row].clone()
+        state._speculator.hidden[slots[row], steps[row]] @ state.head
+        if stands[row]
+        else logits[row].clone()
         for row in range(7)
     ]
     found = state.with_drafted(logits, batch, stands)
@@ -89,3 +92,16 @@ def test_what_a_round_needs_is_set_aside_once_at_vllms_first_call() -> None:
     sampler(None, None)  # type: ignore[arg-type]
     sampler(None, None)  # type: ignore[arg-type]
     assert called == ["set aside", "sampled", "sampled"]
+
+
+def test_placeholders_of_a_prompts_last_step_are_no_drafts() -> None:
+    """Slot 1 ends a prompt of 6 tokens and was padded; slot 0 decodes behind one of 4."""
+    lengths = SimpleNamespace(gpu=torch.tensor([4, 6], dtype=torch.int32))
+    sampler = SimpleNamespace(req_states=SimpleNamespace(prefill_len=lengths))
+    found = CheckingSampler._placeholders(
+        SimpleNamespace(sampler=sampler),  # type: ignore[arg-type]
+        torch.tensor([4, 5, 6, 5, 6, 7]),
+        torch.tensor([0, 0, 0, 1, 1, 1]),
+        torch.tensor([0, 1, 2, 0, 1, 2]),
+    )
+    assert found.tolist() == [False, False, False, False, True, True]

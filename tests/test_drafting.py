@@ -14,7 +14,7 @@ import torch
 from tandem_plugin.engine.speculative import draft_model
 from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.speculative.draft_model import TandemJunior, junior_of
-from tandem_plugin.engine.speculative.drafting import Drafting
+from tandem_plugin.engine.speculative.drafting import Drafting, asks_for_masks
 from tandem_plugin.errors import EngineError, RequestError
 
 SLOTS, STEPS, HIDDEN, VOCABULARY = 4, 2, 3, 5
@@ -62,53 +62,70 @@ class Penalties(Masks):
         return (logits.float() - 0.5 * counts * used) / temperature
 
 
-NO_DRAFT = torch.zeros(2, dtype=torch.int32)
+def drafting(slots: list[int], sampler: Any) -> Drafting:
+    positions = torch.tensor([10 + slot for slot in slots])
+    return Drafting(torch.tensor(slots), np.array(slots), sampler, positions)
 
 
-def drafting(slots: list[int], sampler: Any, length: int = STEPS) -> Drafting:
-    return Drafting(
-        torch.tensor(slots),
-        np.array(slots),
-        sampler,
-        torch.tensor([10 + slot for slot in slots]),
-        torch.zeros(SLOTS, STEPS, HIDDEN),
-        length,
-    )
+def no_drafts(rows: int) -> torch.Tensor:
+    return torch.zeros((rows, 0), dtype=torch.int64)
 
 
-def test_drafts_are_masked_by_each_rows_own_request_and_keep_their_values() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_drafts_are_masked_by_each_rows_own_request_and_keep_their_values(
+    dtype: torch.dtype,
+) -> None:
     sampler = Masks()
     round_ = drafting([2, 0], sampler)
     for step in range(STEPS):
-        logits = torch.randn(2, VOCABULARY).to(torch.bfloat16)
-        masked = round_.masked(torch.full((2, HIDDEN), float(step + 1)), logits, NO_DRAFT)
-        assert masked.dtype == torch.bfloat16
+        logits = torch.randn(2, VOCABULARY).to(dtype)
+        drafts = torch.zeros((2, step), dtype=torch.int64)
+        masked = round_.masked(logits, step, drafts)
+        assert masked.dtype == dtype
         assert masked.isneginf().nonzero().tolist() == [[0, 2], [1, 0]]
         allowed = ~masked.isneginf()
         assert torch.equal(masked[allowed], logits[allowed])
     assert sampler.positions == [[12, 10], [13, 11]]
-    assert round_.is_done
-    expected = torch.zeros(SLOTS, STEPS, HIDDEN)
-    expected[[0, 2]] = torch.tensor([[1.0] * HIDDEN, [2.0] * HIDDEN])
-    assert torch.equal(round_.hidden, expected)
 
 
 def test_drafts_of_plain_requests_are_left_as_they_are() -> None:
     sampler = Masks()
     sampler.needed = False
     logits = torch.randn(1, VOCABULARY)
-    assert drafting([1], sampler).masked(torch.zeros(1, HIDDEN), logits, NO_DRAFT[:1]) is logits
+    assert drafting([1], sampler).masked(logits, 0, no_drafts(1)) is logits
+
+
+def test_a_sampler_that_asks_for_lengths_is_given_one_for_each_row() -> None:
+    """vLLM's does from 0.31 on."""
+
+    class Lengths(Masks):
+        def apply_sampling_params(
+            self,
+            logits: torch.Tensor,
+            slots: torch.Tensor,
+            again: torch.Tensor,
+            slots_host: Any,
+            positions: torch.Tensor,
+            input_ids: torch.Tensor,
+            places: torch.Tensor,
+            seq_lens_upper_bound_np: Any,
+        ) -> torch.Tensor:
+            assert seq_lens_upper_bound_np.shape == (2,)
+            return super().apply_sampling_params(logits, slots, again, slots_host, positions)
+
+    masked = drafting([2, 0], Lengths()).masked(torch.randn(2, VOCABULARY), 0, no_drafts(2))
+    assert masked.isneginf().nonzero().tolist() == [[0, 2], [1, 0]]
 
 
 def test_penalties_are_put_on_before_the_temperature_and_count_the_rounds_own_drafts() -> None:
     sampler = Penalties([2, 3])
     before = sampler.penalties_state.output_bin_counts.clone()
-    round_ = drafting([2, 0, 3], sampler, STEPS)
-    drafts = torch.tensor([1, 1, 4], dtype=torch.int32)
+    round_ = drafting([2, 0, 3], sampler)
+    drafts = torch.tensor([[1, 1], [1, 1], [4, 4]])
     torch.manual_seed(0)
     for step in range(STEPS):
         logits = torch.randn(3, VOCABULARY)
-        seen = round_.masked(torch.zeros(3, HIDDEN), logits, drafts)
+        seen = round_.masked(logits, step, drafts[:, :step])
         lost = torch.zeros(3, VOCABULARY)
         lost[[0, 2]] = 0.5 * before[0].float()  # the request in slot 0 has no penalties
         if step:
@@ -116,35 +133,22 @@ def test_penalties_are_put_on_before_the_temperature_and_count_the_rounds_own_dr
             lost[2, 4] += 0.5
         torch.testing.assert_close(seen, logits - lost, rtol=1e-6, atol=1e-6)
         assert torch.equal(seen[1], logits[1])
-    assert round_.is_done
+    assert not torch.equal(sampler.penalties_state.output_bin_counts, before)
+    round_.end()
     assert torch.equal(sampler.penalties_state.output_bin_counts, before)
 
 
-def test_a_round_may_be_shorter_than_the_longest() -> None:
-    round_ = drafting([1], Penalties([1]), 1)
-    before = round_.sampler.penalties_state.output_bin_counts.clone()
-    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
-    round_.check_done()
-    assert torch.equal(round_.sampler.penalties_state.output_bin_counts, before)
-    with pytest.raises(EngineError, match="at step 1 of drafting"):
-        round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
-
-
-def test_drafting_for_other_rows_than_expected_stops() -> None:
-    round_ = drafting([1, 2], Masks())
-    with pytest.raises(EngineError, match="asked for 3 rows at step 0 of drafting, but 2 requests"):
-        round_.masked(torch.zeros(3, HIDDEN), torch.zeros(3, VOCABULARY), NO_DRAFT)
-
-
-def test_drafting_that_passed_by_stops() -> None:
-    round_ = drafting([1], Masks())
-    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
-    with pytest.raises(EngineError, match="made 1 of 2 steps of drafting"):
-        round_.check_done()
-    round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
-    round_.check_done()
-    with pytest.raises(EngineError, match="at step 2 of drafting"):
-        round_.masked(torch.zeros(1, HIDDEN), torch.zeros(1, VOCABULARY), NO_DRAFT[:1])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"top_k": 3}, {"top_p": 0.9}, {"min_tokens": 2}, {"allowed_token_ids": [1]},
+        {"presence_penalty": 0.1}, {"frequency_penalty": 0.1}, {"repetition_penalty": 1.1},
+    ],
+)  # fmt: skip
+def test_a_request_that_masks_its_logits_is_known(asked: dict[str, Any]) -> None:
+    vllm = pytest.importorskip("vllm")
+    assert asks_for_masks(vllm.SamplingParams(**asked))
+    assert not asks_for_masks(vllm.SamplingParams(temperature=0.7, max_tokens=9, logprobs=2))
 
 
 class Inner(torch.nn.Module):
@@ -184,8 +188,7 @@ def test_drafts_are_sampled_from_the_seniors_ids(
 ) -> None:
     """Where the vocabularies are padded to different lengths."""
     junior, _ = make(monkeypatch, VOCABULARY + more)
-    logits = junior.compute_logits(junior(torch.tensor([3]), torch.tensor([1])))
-    assert logits is not None
+    logits = junior.logits(junior(torch.tensor([3]), torch.tensor([1])))
     own = [8.0] * VOCABULARY + [-torch.inf] * max(more, 0)
     assert logits.tolist() == [own[: VOCABULARY + more]]
 
@@ -209,7 +212,7 @@ def test_nothing_but_its_engine_holds_a_junior(monkeypatch: pytest.MonkeyPatch) 
     del junior
     gc.collect()
     assert left() is None
-    with pytest.raises(KeyError):
+    with pytest.raises(EngineError, match="vLLM made a speculator of its own"):
         junior_of(config)
 
 
@@ -234,22 +237,6 @@ def test_weights_are_ignored_while_the_engine_starts_and_refused_later(
     with pytest.raises(EngineError, match="sent to the draft model, which is tandem's junior"):
         junior.load_weights([("weight", torch.zeros(2))])
     assert torch.equal(junior.junior.weight, before)
-
-
-def test_only_a_rounds_own_steps_are_masked(made: tuple[TandemJunior, Any]) -> None:
-    junior, _ = made
-    hidden = junior(torch.tensor([3]), torch.tensor([1]))
-    plain = junior.compute_logits(hidden)
-    assert plain is not None
-    assert plain.tolist() == [[8.0] * VOCABULARY]
-    junior.draft(drafting([1], Masks()))
-    for _ in range(STEPS):
-        masked = junior.compute_logits(junior(torch.tensor([3]), torch.tensor([1])))
-        assert masked is not None
-        assert masked.isneginf().sum() == 1
-    again = junior.compute_logits(hidden)
-    assert again is not None
-    assert torch.equal(again, plain)
 
 
 PLAIN = {

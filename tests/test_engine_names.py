@@ -36,7 +36,6 @@ def test_patch_says_what_it_touches_in_which_versions_why_and_when_it_can_go(
     "name",
     [
         names.AUTHORS_PROCESSOR,
-        names.DRAFT_MODEL,
         f"{names.SCHEDULERS}:AdaptiveScheduler",
         f"{names.SCHEDULERS}:AdaptiveAsyncScheduler",
         f"{names.COMPOSITE}:{names.PREFIX}Qwen3ForCausalLM",

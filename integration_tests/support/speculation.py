@@ -8,13 +8,13 @@ from packaging.version import Version
 
 
 def has_drafting() -> bool:
-    """Whether this vLLM must have a draft model in Model Runner V2: asked of its version alone.
+    """Whether the speculative mode runs on this vLLM: asked of its version alone.
 
-    Were it asked of the draft model's module, tests would be skipped where that had moved.
+    Were it asked of vLLM's speculators, tests would be skipped where these had moved.
     """
-    return Version(vllm.__version__) >= Version("0.32")
+    return Version(vllm.__version__) >= Version("0.29")
 
 
 needs_drafting = pytest.mark.skipif(
-    not has_drafting(), reason="this vLLM has no draft model in Model Runner V2: it needs 0.32"
+    not has_drafting(), reason="the speculative mode needs vLLM 0.29"
 )

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from support.speculation import has_drafting
+
 
 def digest(tensors: Any) -> str:
     """A hash of named tensors, bit by bit."""
@@ -161,7 +163,7 @@ def drafts_bytes(worker: Any) -> tuple[int, int, bool]:
     from tandem_plugin.engine.speculative.memory import draft_memory
 
     runner = worker.model_runner
-    kept = runner.speculator.draft_logits.nbytes + runner.model_state._hidden.nbytes
+    kept = runner.speculator.draft_logits.nbytes + runner.speculator.hidden.nbytes
     return kept, draft_memory(runner.vllm_config).kept, runner.sampler._is_profiled
 
 
@@ -180,7 +182,7 @@ def graph_replays(worker: Any) -> dict[str, int]:
     """How many CUDA graphs of each mode an engine with the stand-in for them has asked for."""
     from support.graphs.worker import replays
 
-    return {mode: replays[mode] for mode in ("FULL", "PIECEWISE")}
+    return {mode: replays[mode] for mode in ("FULL", "PIECEWISE", "ROUND")}
 
 
 def join_afterwards(worker: Any) -> None:
@@ -213,3 +215,18 @@ def wait_for_the_authors(worker: Any) -> None:
             return original(self, hidden)
 
         setattr(kind, name, looking)
+    if has_drafting():
+        _wait_for_the_rounds_slots()
+
+
+def _wait_for_the_rounds_slots() -> None:
+    """The rest of a round lies in a graph, captured by now."""
+    from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
+
+    fill = JuniorSpeculator._fill_with_padding
+
+    def looking(self: Any) -> None:
+        assert self.idx_mapping.sum().item() is not None
+        fill(self)
+
+    JuniorSpeculator._fill_with_padding = looking

@@ -8,8 +8,6 @@ from typing import Any
 __all__ = [
     "AUTHORS_PROCESSOR",
     "COMPOSITE",
-    "DRAFT_MODEL",
-    "JUNIOR",
     "PREFIX",
     "SCHEDULERS",
     "SPECULATIVE_PREFIX",
@@ -25,14 +23,8 @@ PREFIX = "Tandem"
 SPECULATIVE_PREFIX = PREFIX + "Speculative"
 """The same in the speculative mode."""
 
-JUNIOR = "TandemJunior"
-"""The architecture of the junior that drafts, whatever its own is."""
-
 COMPOSITE = "tandem_plugin.engine.composite"
 """The module that has each architecture's class, of both modes, under its name."""
-
-DRAFT_MODEL = "tandem_plugin.engine.speculative.draft_model:TandemJunior"
-"""The class of the junior that drafts."""
 
 AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1.processor:AuthorsLogitsProcessor"
 """The binding to Model Runner V1: vLLM loads it in the worker."""

@@ -22,11 +22,17 @@ def register() -> None:
         from tandem_plugin.engine.patches.beam_search import wrap_beam_search
         from tandem_plugin.engine.patches.engine_config import wrap_engine_config
         from tandem_plugin.engine.patches.requests import wrap_request_admission, wrap_samples
+        from tandem_plugin.engine.patches.speculators import (
+            draft_with_the_junior,
+            let_runner_v2_draft,
+        )
 
         register_architectures()
         wrap_request_admission()
         wrap_samples()
         wrap_beam_search()
+        draft_with_the_junior()
+        let_runner_v2_draft()
         wrap_engine_config()
     except Exception as error:
         logger.warning("tandem-plugin is not active: %s: %s", type(error).__name__, error)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from support.graphs.pool import Block, Pool
@@ -45,9 +45,19 @@ class Graph:
     def reset(self) -> None:
         self._calls.clear()
 
+    def run_and_add(self, call: Callable[..., Any], *args: Any, **options: Any) -> None:
+        """Run and record what works on memory by itself, such as a kernel of Triton's."""
+        with _disable_current_modes():
+            call(*args, **options)
+        weak = tree_map_only(torch.Tensor, self._pool.weak, (args, options))
+        self._calls.append(lambda: call(*weak[0], **weak[1]))
+
 
 class Capture:
     """``with torch.cuda.graph(graph, pool)``: what runs within is recorded."""
+
+    current: Graph | None = None
+    """The graph that is being captured, for what PyTorch does not dispatch."""
 
     def __init__(self, cuda_graph: Graph, pool: Pool | None = None, **options: Any) -> None:
         self._graph, self._pool = cuda_graph, pool or Pool()
@@ -57,8 +67,10 @@ class Capture:
         self._graph.begin(self._pool)
         self._stack.enter_context(watched("a captured region"))
         self._stack.enter_context(_Recorder(self._graph, self._pool))
+        Capture.current = self._graph
 
     def __exit__(self, *error: Any) -> None:
+        Capture.current = None
         self._stack.close()
 
 

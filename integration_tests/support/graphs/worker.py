@@ -17,6 +17,7 @@ from vllm.v1.worker.workspace import init_workspace_manager
 from support.graphs.front import platform_has_graphs
 from support.graphs.pool import Pool
 from support.graphs.recording import Capture, Graph
+from support.graphs.rounds import record_rounds
 from support.graphs.waiting import let_wait, watch
 from support.speculation import has_drafting
 
@@ -168,22 +169,25 @@ def _watch_authors() -> None:
         let_wait(Sampler, "apply_sampling_params")
         if has_drafting():
             _watch_drafting()
+            record_rounds(replays)
 
 
 def _watch_drafting() -> None:
     from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 
-    from tandem_plugin.engine.speculative.draft_model import TandemJunior
+    from tandem_plugin.engine.speculative.drafting import Drafting
     from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
+    from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
     from tandem_plugin.engine.speculative.state import SpeculativeState
 
-    watch(TandemJunior, "compute_logits")
+    for name in ("_fill", "_sample"):
+        watch(JuniorSpeculator, name)
+    watch(Drafting, "masked")
     watch(UndraftedSampler, "__call__")
     let_wait(RejectionSampler, "__call__")  # vLLM's own, which calls ``_verify``
     for name in ("__call__", "_verify"):
         watch(CheckingSampler, name)
-    for name in ("prepare_inputs", "postprocess_state"):
-        watch(SpeculativeState, name)
+    watch(SpeculativeState, "prepare_inputs")
 
 
 _offer_graphs()

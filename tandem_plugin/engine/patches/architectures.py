@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from tandem_plugin.engine.names import (
-    COMPOSITE,
-    DRAFT_MODEL,
-    JUNIOR,
-    PREFIX,
-    SPECULATIVE_PREFIX,
-)
+from tandem_plugin.engine.names import COMPOSITE, PREFIX, SPECULATIVE_PREFIX
 
 __all__ = ["register_architectures"]
 
@@ -16,7 +10,7 @@ __all__ = ["register_architectures"]
 def register_architectures() -> None:
     """Register tandem architectures, by string, for every architecture that vLLM knows.
 
-    One for each mode of the engine, and one for the junior that drafts in the speculative mode.
+    One for each mode of the engine.
 
     Touches: ``ModelRegistry.register_model`` (public) and ``MODELS_CONFIG_MAP``, vLLM's table of
     per-architecture settings, mirrored so that a senior keeps its own. Versions: 0.27 to 0.32.
@@ -37,4 +31,3 @@ def register_architectures() -> None:
         if architecture in MODELS_CONFIG_MAP:
             MODELS_CONFIG_MAP[tandem] = MODELS_CONFIG_MAP[architecture]
             MODELS_CONFIG_MAP[speculative] = MODELS_CONFIG_MAP[architecture]
-    ModelRegistry.register_model(JUNIOR, DRAFT_MODEL)

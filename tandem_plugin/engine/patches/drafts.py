@@ -1,4 +1,4 @@
-"""Drafts: how many, over which ids, and what became of them."""
+"""Drafts: over which ids, and what became of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tandem_plugin.engine.names import SPECULATIVE_PREFIX, TELL_OF_DRAFTS
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = ["draft_as_many_as_asked", "give_drafts_their_targets_ids", "let_workers_tell_of_drafts"]
+__all__ = ["give_drafts_their_targets_ids", "let_workers_tell_of_drafts"]
 
 
 def give_drafts_their_targets_ids() -> None:
@@ -16,8 +16,8 @@ def give_drafts_their_targets_ids() -> None:
 
     Touches: ``SpeculativeConfig.verify_equal_vocab_size_if_draft_model`` and the number of token
     ids in the draft's ``model_arch_config``, by which the speculator sizes its buffers; the junior
-    gives its logits over as many. Versions: 0.32. Why: vLLM's draft models must have as many ids
-    as their targets, padding included. Goes when: they need no more.
+    gives its logits over as many. Versions: 0.29 to 0.32. Why: vLLM's draft models must have as
+    many ids as their targets, padding included. Goes when: they need no more.
     """
     from vllm.config import SpeculativeConfig
 
@@ -31,35 +31,11 @@ def give_drafts_their_targets_ids() -> None:
     wrap_once(SpeculativeConfig, "verify_equal_vocab_size_if_draft_model", wrapper)
 
 
-def draft_as_many_as_asked() -> None:
-    """Let the junior draft as many tokens in a round as the scheduler asks for.
-
-    Touches: ``StandaloneARSpeculator.propose`` and its ``num_speculative_steps``. Versions: 0.32.
-    Why: the scheduler's number reaches ``propose``, which drafts the most there can be and lets the
-    runner throw the rest away. Goes when: the speculator stops at ``num_speculative_tokens``.
-    """
-    from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneARSpeculator
-
-    def wrapper(propose: Callable[..., Any], speculator: Any, *args: Any, **options: Any) -> Any:
-        most, wanted = speculator.num_speculative_steps, options.get("num_speculative_tokens")
-        if not wanted or wanted >= most or not hasattr(speculator.model, "draft_only"):
-            return propose(speculator, *args, **options)
-        speculator.model.draft_only(wanted)
-        speculator.num_speculative_steps = wanted
-        try:
-            requests = len(propose(speculator, *args, **options))
-        finally:
-            speculator.num_speculative_steps = most
-        return speculator.draft_tokens[:requests]
-
-    wrap_once(StandaloneARSpeculator, "propose", wrapper)
-
-
 def let_workers_tell_of_drafts() -> None:
     """Let ``collective_rpc("tandem_draft_stats")`` return each worker's counters of drafting.
 
-    Touches: ``WorkerBase``, which gets one method more. Versions: 0.32. Why: a worker's numbers
-    reach the front end by ``collective_rpc`` alone, which takes functions only where
+    Touches: ``WorkerBase``, which gets one method more. Versions: 0.29 to 0.32. Why: a worker's
+    numbers reach the front end by ``collective_rpc`` alone, which takes functions only where
     ``VLLM_ALLOW_INSECURE_SERIALIZATION`` is set, and names of the worker's methods everywhere
     (``worker_extension_cls`` is taken by trainers). Goes when: vLLM lets a model state add to its
     statistics.

@@ -4,5 +4,5 @@ The junior is vLLM's own draft model, the senior the engine's. Whose token stand
 follows from its author alone: where the junior is the author, the draft stands; where the senior
 is, rejection sampling decides; the token behind the last draft is written only where its author is
 the senior; and a token that nobody drafted, such as a response's first one, comes from its author's
-own logits. Versions: vLLM from 0.32, Model Runner V2.
+own logits. Versions: vLLM from 0.29, Model Runner V2.
 """

@@ -1,19 +1,19 @@
-"""The engine configuration of the speculative mode: vLLM's own draft model, which is the junior."""
+"""The engine configuration of the speculative mode: the junior is vLLM's draft model."""
 
 from __future__ import annotations
 
-import copy
-import importlib.util
+import re
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.names import JUNIOR, SCHEDULERS
+from tandem_plugin.engine.names import SCHEDULERS
 from tandem_plugin.engine.patches.drafts import give_drafts_their_targets_ids
 from tandem_plugin.errors import EngineError
 
 __all__ = ["ask_for_drafts", "choose_scheduler", "make_junior_the_draft"]
 
-_SPECULATOR = "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator"
+_OLDEST = (0, 29)
+"""The first vLLM whose Model Runner V2 and rejection sampler are what this mode stands on."""
 
 
 def ask_for_drafts(
@@ -26,14 +26,15 @@ def ask_for_drafts(
     """Ask vLLM for a draft model, in engine arguments that ask for the speculative mode.
 
     revision, code_revision: the junior's, where they are not its newest. Raises
-    :class:`EngineError` where this vLLM's Model Runner V2 has none.
+    :class:`EngineError` where this vLLM is too old for the mode.
     """
-    if not _has_speculator():
-        import vllm
+    import vllm
 
+    release = tuple(int(part) for part in re.findall(r"\d+", vllm.__version__)[:2])
+    if release < _OLDEST:
         raise EngineError(
-            "mode='speculative' needs a draft model in vLLM's Model Runner V2, which vLLM "
-            f"{vllm.__version__} does not have: use vLLM 0.32.0 or newer, or mode='lockstep'."
+            "mode='speculative' needs Model Runner V2 as vLLM has it from 0.29.0 on, and this is "
+            f"vLLM {vllm.__version__}: use vLLM 0.29.0 or newer, or mode='lockstep'."
         )
     if args.logits_processors:
         raise EngineError(
@@ -61,12 +62,10 @@ def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
     """Let the speculator make tandem's junior, in a finished configuration.
 
     junior: the junior's model configuration, read as in lockstep; vLLM's own of a draft model
-    knows nothing of the senior's. Only the class is another one, and the number of token ids, which
-    is the senior's (:func:`~tandem_plugin.engine.patches.drafts.give_drafts_their_targets_ids`).
+    knows nothing of the senior's. Only the number of token ids is another one, the senior's
+    (:func:`~tandem_plugin.engine.patches.drafts.give_drafts_their_targets_ids`).
     """
     speculative = vllm_config.speculative_config
-    junior.hf_config = copy.copy(junior.hf_config)
-    junior.hf_config.architectures = [JUNIOR]
     junior.model_arch_config.vocab_size = speculative.target_model_config.get_vocab_size()
     speculative.draft_model_config = junior
 
@@ -77,10 +76,3 @@ def choose_scheduler(vllm_config: Any, config: TandemConfig) -> None:
         scheduler = vllm_config.scheduler_config
         kind = "AdaptiveAsyncScheduler" if scheduler.async_scheduling else "AdaptiveScheduler"
         scheduler.scheduler_cls = f"{SCHEDULERS}.{kind}"
-
-
-def _has_speculator() -> bool:
-    try:
-        return importlib.util.find_spec(_SPECULATOR) is not None
-    except ModuleNotFoundError:
-        return False

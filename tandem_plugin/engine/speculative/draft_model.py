@@ -1,8 +1,7 @@
-"""The junior as vLLM's draft model: frozen, loaded from its own checkpoint, drafting by request.
+"""The junior as vLLM's draft model: frozen, and loaded from its own checkpoint.
 
-vLLM's speculator makes it under this one architecture, whatever the junior's own is, and finds in
-it a model without parameters: so no dummy initialisation, weight sync or draft update reaches the
-model inside, whose tensors are buffers, which a deep sleep keeps.
+vLLM finds in it a model without parameters: so no dummy initialisation, weight sync or draft update
+reaches the model inside, whose tensors are buffers, which a deep sleep keeps.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from tandem_plugin.engine.heads import in_seniors_ids
 from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
-from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.errors import EngineError
 
 __all__ = ["TandemJunior", "junior_of"]
@@ -28,7 +26,7 @@ _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
 
 
 class TandemJunior(nn.Module):
-    """The draft model that vLLM's speculator sees: the junior is inside."""
+    """The draft model that vLLM sees: the junior is inside."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
@@ -39,56 +37,20 @@ class TandemJunior(nn.Module):
         self.config = self.junior.config
         target = vllm_config.speculative_config.target_model_config
         self._vocabulary = int(target.get_vocab_size())
-        self._drafting: Drafting | None = None
-        self._read: torch.Tensor | None = None
-        """While drafting, the token ids of the last forward pass."""
         self._frozen = False
         _juniors[_key(vllm_config)] = self
 
     junior: Any
 
-    def forward(
-        self, input_ids: torch.Tensor, positions: torch.Tensor, *rest: Any, **options: Any
-    ) -> torch.Tensor:
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """The junior's hidden states: ``[tokens, hidden]``."""
-        if self._drafting is not None:
-            self._read = input_ids
         hidden: torch.Tensor = self.junior(input_ids, positions)
         return hidden
 
-    def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """The junior's embeddings: ``[tokens, hidden]``."""
-        embedded: torch.Tensor = self.junior.embed_input_ids(input_ids)
-        return embedded
-
-    def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
-        """The logits that a step of drafting samples from: ``[rows, vocabulary]``.
-
-        While requests in tandem are drafted for, they are masked by each row's own request.
-        """
-        logits = self.logits(hidden_states)
-        if self._drafting is None or logits is None:
-            return logits
-        drafting, read = self._drafting, self._read
-        assert read is not None
-        logits = drafting.masked(hidden_states, logits, read[: len(logits)])
-        if drafting.is_done:
-            self._drafting = self._read = None
-        return logits
-
-    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """The junior's own logits, over the senior's ids: ``[rows, vocabulary]``."""
-        logits: torch.Tensor | None = self.junior.compute_logits(hidden_states)
-        return logits if logits is None else in_seniors_ids(logits, self._vocabulary)
-
-    def draft(self, drafting: Drafting | None) -> None:
-        """Say for which requests the speculator drafts next; None when none is in tandem."""
-        self._drafting = drafting
-
-    def draft_only(self, length: int) -> None:
-        """Say how many tokens the round has that begins."""
-        if self._drafting is not None:
-            self._drafting.length = length
+        logits: torch.Tensor = self.junior.compute_logits(hidden_states)
+        return in_seniors_ids(logits, self._vocabulary)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Load nothing: the junior inside was loaded when it was made, and is frozen.
@@ -119,8 +81,17 @@ class TandemJunior(nn.Module):
 
 
 def junior_of(vllm_config: Any) -> TandemJunior:
-    """The junior that was made last for an engine of this process."""
-    return _juniors[_key(vllm_config)]
+    """The junior that was made last for an engine of this process.
+
+    Raises :class:`EngineError` where vLLM drafts with something else.
+    """
+    junior = _juniors.get(_key(vllm_config))
+    if junior is None:
+        raise EngineError(
+            "vLLM made a speculator of its own, so that the junior would not draft. This vLLM "
+            "version is not supported in mode='speculative': see docs/compatibility.md."
+        )
+    return junior
 
 
 def _key(vllm_config: Any) -> int:

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import EngineError
+__all__ = ["Drafting", "asks_for_masks"]
 
-__all__ = ["Drafting"]
+_NOTHING: dict[str, Any] = {
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "min_tokens": 0,
+    "allowed_token_ids": None,
+    "logit_bias": None,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
+"""Parameters that a draft's logits follow, each with the value that asks for nothing."""
+
+
+def asks_for_masks(params: Any) -> bool:
+    """Whether a request's sampling parameters change more of its logits than their temperature."""
+    if params.top_k > 0:
+        return True
+    return any(getattr(params, name, nothing) != nothing for name, nothing in _NOTHING.items())
 
 
 @dataclass
 class Drafting:
-    """One round's drafting: the requests it is for, and how far it is.
+    """One round's drafting, where a request asks for more than a temperature.
 
     A draft that stands where the junior is the author must come from the law that the request's
-    sampling parameters make of the junior's logits. vLLM applies the temperature; masks (top-k,
-    top-p, allowed ids, stop ids before ``min_tokens``) and penalties are put on here. Whatever else
-    would change the values of logits is refused at the door.
+    sampling parameters make of the junior's logits. The temperature is applied where drafts are
+    sampled; masks (top-k, top-p, allowed ids, stop ids before ``min_tokens``) and penalties are put
+    on here. Whatever else would change the values of logits is refused at the door.
     """
 
     slots: torch.Tensor
@@ -32,74 +50,47 @@ class Drafting:
     """vLLM's own ``Sampler``, with every request's parameters."""
     positions: torch.Tensor
     """int64 ``[rows]``, the position of the last token that was written."""
-    hidden: torch.Tensor
-    """``[size, k, hidden]``, where the junior's hidden states behind every draft are kept."""
-    length: int
-    """How many tokens are drafted in this round, at most k."""
-    steps: int = 0
-    """How many steps of drafting were done."""
     _counted: list[torch.Tensor] = field(default_factory=list)
     """Drafts of this round that vLLM's counts of a response's tokens hold for now."""
 
-    def masked(
-        self, hidden_states: torch.Tensor, logits: torch.Tensor, last: torch.Tensor
-    ) -> torch.Tensor:
-        """The step's logits, as each row's request asks, before the temperature.
+    def masked(self, logits: torch.Tensor, step: int, drafts: torch.Tensor) -> torch.Tensor:
+        """A step's logits, as each row's request asks, before the temperature.
 
         logits: ``[rows, vocabulary]``, the junior's; what is allowed keeps its value where the
-        request has no penalties, and -inf stands for what is not. last: int ``[rows]``, each row's
-        draft of the step before; of no meaning at the first. Raises :class:`EngineError` when the
-        speculator drafts for other rows than expected.
+        request has no penalties, and -inf stands for what is not. drafts: int64 ``[rows, step]``,
+        the round's so far. Steps come in their order, and :meth:`end` behind the last.
         """
-        if len(logits) != len(self.slots) or self.steps >= self.length:
-            raise EngineError(
-                f"vLLM's speculator asked for {len(logits)} rows at step {self.steps} of drafting, "
-                f"but {len(self.slots)} requests were to be drafted for in {self.length} "
-                "steps. This vLLM version is not supported in mode=speculative: see "
-                "docs/compatibility.md."
+        if self._penalised is not None and step:
+            self._count(drafts[:, -1])
+        processed = self._processed(logits, step)
+        if processed is logits:
+            return logits
+        if self._penalised is not None:
+            logits = torch.where(
+                self._penalised[:, None], processed * self._temperature, logits.float()
             )
-        self.hidden[:, self.steps].index_copy_(0, self.slots, hidden_states.to(self.hidden.dtype))
-        if self._penalised is not None and self.steps:
-            self._count(last)
-        processed = self._processed(logits)
-        self.steps += 1
-        if processed is not logits:
-            if self._penalised is not None:
-                logits = torch.where(
-                    self._penalised[:, None], processed * self._temperature, logits.float()
-                )
-            logits = logits.masked_fill(processed == -torch.inf, -torch.inf)
-        if self.is_done:
-            self._uncount()
-        return logits
+        return logits.masked_fill(processed == -torch.inf, -torch.inf)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether every step of the drafting passed through here."""
-        return self.steps == self.length
+    def end(self) -> None:
+        """The round is over: vLLM's counts are those of what was written."""
+        for tokens in self._counted:
+            self._add_to_counts(tokens, -1)
+        self._counted.clear()
 
-    def check_done(self) -> None:
-        """Raise :class:`EngineError` unless :attr:`is_done`."""
-        if not self.is_done:
-            raise EngineError(
-                f"vLLM's speculator made {self.steps} of {self.length} steps of drafting "
-                "through tandem's junior, so that drafts may not follow their requests' sampling "
-                "parameters. This vLLM version is not supported in mode=speculative: see "
-                "docs/compatibility.md."
-            )
-
-    def _processed(self, logits: torch.Tensor) -> torch.Tensor:
+    def _processed(self, logits: torch.Tensor, step: int) -> torch.Tensor:
         """vLLM's processed logits, the same object where no row's request asks for anything."""
         zeros = torch.zeros_like(self.slots, dtype=torch.int32)
+        takes_lengths = _takes_lengths(type(self.sampler))  # type: ignore[arg-type]
+        lengths = [np.zeros(len(self.slots), dtype=np.int32)] if takes_lengths else []
         processed: torch.Tensor = self.sampler.apply_sampling_params(
             logits,
             self.slots,
             self.slots,
             self.slots_host,
-            self.positions + self.steps,
+            self.positions + step,
             zeros,
             zeros,
-            np.zeros(len(self.slots), dtype=np.int32),
+            *lengths,
         )
         return processed
 
@@ -119,16 +110,17 @@ class Drafting:
 
     def _count(self, tokens: torch.Tensor) -> None:
         """Let vLLM's penalties see a draft as a token of its response, until the round is over."""
-        tokens = tokens.long()
+        tokens = tokens.long().clone()
         self._add_to_counts(tokens, 1)
         self._counted.append(tokens)
-
-    def _uncount(self) -> None:
-        for tokens in self._counted:
-            self._add_to_counts(tokens, -1)
-        self._counted.clear()
 
     def _add_to_counts(self, tokens: torch.Tensor, by: int) -> None:
         counts = self.sampler.penalties_state.output_bin_counts
         change = torch.full((), by, dtype=counts.dtype, device=counts.device)
         counts.index_put_((self.slots, tokens), change, accumulate=True)
+
+
+@cache
+def _takes_lengths(sampler: Any) -> bool:
+    """Whether vLLM's sampler is told the lengths of sequences: from 0.31."""
+    return "seq_lens_upper_bound_np" in inspect.signature(sampler.apply_sampling_params).parameters

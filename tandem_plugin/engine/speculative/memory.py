@@ -49,17 +49,19 @@ class DraftMemory:
 def draft_memory(vllm_config: Any) -> DraftMemory:
     """What a finished configuration needs: upper bounds, by the shapes of its largest batch.
 
-    With S requests, k drafts, V token ids and H the junior's hidden size, ``S k (V + H)`` values
-    are kept. A round verifies n = S (k + 1) rows, at most the tokens of a batch: n V logits, and of
-    a chunk of them twice their values in float32, with the requests' parameters and without what is
-    rejected, and both distributions of one row a request. Drafting works on S rows.
+    With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
+    values are kept, one row of them for padding. A round verifies n = S (k + 1) rows, at most the
+    tokens of a batch: n V logits, and of a chunk of them twice their values in float32, with the
+    requests' parameters and without what is rejected, and both distributions of one row a request.
+    Drafting works on S rows.
     """
     scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
     drafting = vllm_config.speculative_config
     draft = drafting.draft_model_config
     requests, drafts = scheduler.max_num_seqs, drafting.num_speculative_tokens
     vocabulary, head = model.get_vocab_size(), model.head_dtype.itemsize
-    kept = requests * drafts * (vocabulary * head + draft.get_hidden_size() * draft.dtype.itemsize)
+    hidden = draft.get_hidden_size() * draft.dtype.itemsize
+    kept = drafts * (requests * vocabulary * head + (requests + 1) * hidden)
     rows = min(requests * (drafts + 1), scheduler.max_num_batched_tokens)
     chunk = min(rows, _chunk_rows(vocabulary))
     checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32

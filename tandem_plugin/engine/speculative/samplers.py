@@ -1,8 +1,8 @@
 """vLLM's sampler and rejection sampler, told who writes each token.
 
 Touches: ``Sampler.__call__``, ``RejectionSampler.__call__`` and ``_verify`` of vLLM's Model Runner
-V2. Versions: 0.32. Why: the author decides whether a draft stands, is checked, or is no token at
-all. Goes when: vLLM lets a model state decide the acceptance of drafts.
+V2. Versions: 0.29 to 0.32. Why: the author decides whether a draft stands, is checked, or is no
+token at all. Goes when: vLLM lets a model state decide the acceptance of drafts.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         logits: torch.Tensor,
         input_batch: Any,
         draft_logits: torch.Tensor | None = None,
-        invalid_drafts: torch.Tensor | None = None,
+        *newer: Any,
     ) -> Any:
         authors = self._state.take(input_batch)
         if authors is None:
-            return super().__call__(logits, input_batch, draft_logits, invalid_drafts)
+            return super().__call__(logits, input_batch, draft_logits, *newer)
         if draft_logits is None:
             raise EngineError(
                 "The junior's drafts came without their logits, so that the senior could not check "
@@ -122,7 +122,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             logits = self._state.with_drafted(logits, input_batch, of_rows(stands, *expanded))
         self._stands = stands
         try:
-            output = super().__call__(logits, input_batch, draft_logits, invalid_drafts)
+            output = super().__call__(logits, input_batch, draft_logits, *newer)
         finally:
             self._stands = None
         along = chain.index_select(0, slots)
@@ -164,20 +164,27 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         idx_mapping_np: Any,
         expanded_idx_mapping: torch.Tensor,
         expanded_local_pos: torch.Tensor,
-        seq_lens_upper_bound_np: Any,
-        verify_draft_sampled: torch.Tensor,
+        *newer: Any,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As vLLM's, where drafts that stand are not rejected."""
+        """As vLLM's, where drafts that stand are not rejected.
+
+        newer: the lengths of sequences, from 0.31, and the drafts less those that a grammar
+        forbids, from 0.32.
+        """
+        nobodys = self._placeholders(pos, expanded_idx_mapping, expanded_local_pos)
+        draft_sampled = draft_sampled.masked_fill(nobodys, -1)
+        lengths, rest = newer[:1], newer[1:]
+        verify_draft_sampled = rest[0].masked_fill(nobodys, -1) if rest else draft_sampled
         if self._stands is None:
             result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = super()._verify(
                 logits, draft_logits, draft_sampled, pos, cu_num_logits, idx_mapping,
-                idx_mapping_np, expanded_idx_mapping, expanded_local_pos,
-                seq_lens_upper_bound_np, verify_draft_sampled,
+                idx_mapping_np, expanded_idx_mapping, expanded_local_pos, *lengths,
+                *([verify_draft_sampled] if rest else []),
             )  # fmt: skip
             return result
         processed = self.sampler.apply_sampling_params(
             logits, expanded_idx_mapping, idx_mapping, idx_mapping_np, pos, draft_sampled,
-            expanded_local_pos, seq_lens_upper_bound_np,
+            expanded_local_pos, *lengths,
         )  # fmt: skip
         stands = of_rows(self._stands, expanded_idx_mapping, expanded_local_pos)
         following = verify_draft_sampled.roll(-1).long()[:, None]  # each row's draft; -1 for none
@@ -198,6 +205,18 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
             idx_mapping.long(),
         )
         return processed, sampled, num_sampled
+
+    def _placeholders(
+        self, pos: torch.Tensor, expanded_slots: torch.Tensor, expanded_steps: torch.Tensor
+    ) -> torch.Tensor:
+        """The rows whose draft nobody made: bool ``[rows of logits]``.
+
+        vLLM pads a request that ends its prompt where others decode. From 0.31 on it takes these
+        for no drafts itself; before, they would be checked against what is left in their slot.
+        """
+        prompt = self.sampler.req_states.prefill_len.gpu.index_select(0, expanded_slots.long())
+        nobodys: torch.Tensor = (expanded_steps > 0) & (pos - expanded_steps < prompt)
+        return nobodys
 
     def _with_agreed(
         self,

@@ -2,8 +2,8 @@
 
 Touches: ``Scheduler.dynamic_sd_lookup``, vLLM's table of draft lengths by batch size, and
 ``make_spec_decoding_stats``, which hears of every round, through ``scheduler_cls`` (public).
-Versions: 0.32. Why: vLLM's table is fixed when the engine starts, and the best length changes with
-the policy. Goes when: vLLM chooses the length by acceptance.
+Versions: 0.29 to 0.32. Why: vLLM's table is fixed when the engine starts, and the best length
+changes with the policy. Goes when: vLLM chooses the length by acceptance.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from vllm.config.compilation import CUDAGraphMode
-from vllm.forward_context import BatchDescriptor, set_forward_context
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
 
@@ -23,8 +21,9 @@ from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.runners.v2.state import AuthorsState
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.engine.speculative.draft_model import junior_of
-from tandem_plugin.engine.speculative.drafting import Drafting
+from tandem_plugin.engine.speculative.drafting import Drafting, asks_for_masks
 from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, set_aside
+from tandem_plugin.engine.speculative.passes import read_step
 from tandem_plugin.engine.speculative.rounds import Rounds
 from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
 from tandem_plugin.errors import EngineError
@@ -60,9 +59,11 @@ class SpeculativeState(AuthorsState):
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
         self._entered: list[SlotRequest] = []
         self._sampler: Any = None
-        self._drafting: Drafting | None = None
+        self._masked = np.zeros(self.max_num_reqs, dtype=np.bool_)
+        self._speculator: Any = None
         self._attention: _Attention | None = None
-        self._batch: Any = None
+        self._read: tuple[Any, torch.Tensor] | None = None
+        """The step's batch and the junior's hidden states over it, once it has read that."""
 
     # Device memory is taken at the first step: see AuthorsState.
     @cached_property
@@ -74,12 +75,9 @@ class SpeculativeState(AuthorsState):
         """How drafting goes."""
         return Rounds(self.max_num_reqs, self.device)
 
-    @cached_property
-    def _hidden(self) -> torch.Tensor:
-        """The junior's hidden states behind every draft: ``[size, k, hidden]``."""
-        draft = self.vllm_config.speculative_config.draft_model_config
-        size = (self.max_num_reqs, self.drafts, draft.get_hidden_size())
-        return torch.zeros(size, dtype=draft.dtype, device=self.device)
+    def drafted_by(self, speculator: Any) -> None:
+        """Take in who drafts: it keeps the junior's hidden states behind every draft."""
+        self._speculator = speculator
 
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
         """vLLM's own samplers, told who writes."""
@@ -97,6 +95,9 @@ class SpeculativeState(AuthorsState):
         slot_request = self._slot_requests.get(new_req_data.req_id)
         self.rounds.begin(req_index)
         self._in_tandem[req_index] = slot_request is not None
+        self._masked[req_index] = slot_request is not None and asks_for_masks(
+            new_req_data.sampling_params
+        )
         self._begins_with_senior[req_index] = True
         if slot_request is not None:
             self._entered.append(slot_request)
@@ -139,18 +140,22 @@ class SpeculativeState(AuthorsState):
         return metadata
 
     def prepare_inputs(self, input_batch: Any, req_states: Any) -> Any:
-        self._batch = input_batch
-        if self._drafting is not None:
-            self._drafting.check_done()
+        self._read = None
         return super().prepare_inputs(input_batch, req_states)
 
-    def postprocess_state(
-        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, *rest: Any, **options: Any
-    ) -> None:
-        """Take in the round's tokens, and say for whom the speculator drafts next."""
-        super().postprocess_state(idx_mapping, num_sampled, *rest, **options)
-        self._drafting = self._next_drafting() if self._authors.any_in_tandem else None
-        self._junior.draft(self._drafting)
+    def masks(self, batch: Any) -> Drafting | None:
+        """What drafts of a step's requests are masked by; None where a temperature says it all."""
+        slots_host = batch.idx_mapping_np
+        if not self._masked[slots_host].any():
+            return None
+        slots = batch.idx_mapping.long()
+        last = self._req_states.total_len.gpu.index_select(0, slots).long() - 1
+        return Drafting(slots, slots_host, self._sampler, last)
+
+    @property
+    def request_states(self) -> Any:
+        """The runner's state of every request."""
+        return self._req_states
 
     def take(self, input_batch: Any) -> torch.Tensor | None:
         """Who writes the next token of each row: bool ``[rows]``; None where all is the senior's.
@@ -185,7 +190,7 @@ class SpeculativeState(AuthorsState):
         batch_rows = async_tensor_h2d(rows, device=logits.device)
         first = input_batch.cu_num_logits_np[rows].astype(np.int64)
         places = async_tensor_h2d(first, device=logits.device)
-        hidden = self._run_junior(input_batch).index_select(0, input_batch.logits_indices[places])
+        hidden = self.read(input_batch).index_select(0, input_batch.logits_indices[places])
         whose = authors.index_select(0, batch_rows)[:, None]
         for chunk in row_chunks(len(places), logits.shape[1]):
             own, seniors = self._of_junior(hidden[chunk]), logits.index_select(0, places[chunk])
@@ -204,7 +209,7 @@ class SpeculativeState(AuthorsState):
         slots = input_batch.expanded_idx_mapping.long()
         steps = input_batch.expanded_local_pos.long().clamp(max=self.drafts - 1)
         for chunk in row_chunks(len(logits), logits.shape[1]):
-            own = self._of_junior(self._hidden[slots[chunk], steps[chunk]])
+            own = self._of_junior(self._speculator.hidden[slots[chunk], steps[chunk]])
             seniors = logits[chunk]
             seniors.copy_(torch.where(stands[chunk, None], own.to(logits.dtype), seniors))
         return logits
@@ -214,9 +219,7 @@ class SpeculativeState(AuthorsState):
         set_aside(draft_memory(self.vllm_config), self.device)
 
     def _of_junior(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits = self._junior.logits(hidden)
-        assert logits is not None
-        return logits
+        return self._junior.logits(hidden)
 
     def count(
         self,
@@ -259,26 +262,17 @@ class SpeculativeState(AuthorsState):
         may_be_juniors = ~prefilling | ~self._begins_with_senior[slots]
         return np.flatnonzero(without & ends & self._in_tandem[slots] & may_be_juniors)
 
-    def _run_junior(self, batch: Any) -> torch.Tensor:
-        """The junior's hidden states over the step's tokens: ``[tokens, hidden]``.
+    def read(self, batch: Any) -> torch.Tensor:
+        """Let the junior read the step's tokens, once a step: ``[tokens, hidden]``.
 
-        It writes what the drafting of the same step writes into its cache again.
+        Its cache holds them then, whether its own logits are needed for a token of this step or
+        only the drafts behind a prompt are to come.
         """
-        attention = self._attention
-        assert attention is not None
-        tokens = batch.num_tokens_after_padding
-        with set_forward_context(
-            attention.metadata,
-            self.vllm_config,
-            num_tokens=tokens,
-            cudagraph_runtime_mode=CUDAGraphMode.NONE,
-            slot_mapping=attention.slot_mappings,
-            batch_descriptor=BatchDescriptor(num_tokens=tokens),
-        ):
-            return self._junior.forward(batch.input_ids[:tokens], batch.positions[:tokens])
-
-    def _next_drafting(self) -> Drafting:
-        batch = self._batch
-        slots = batch.idx_mapping.long()
-        last = self._req_states.total_len.gpu.index_select(0, slots).long() - 1
-        return Drafting(slots, batch.idx_mapping_np, self._sampler, last, self._hidden, self.drafts)
+        if self._read is None or self._read[0] is not batch:
+            attention = self._attention
+            assert attention is not None
+            hidden = read_step(
+                self._junior, self.vllm_config, batch, attention.metadata, attention.slot_mappings
+            )
+            self._read = batch, hidden
+        return self._read[1]

@@ -1,0 +1,275 @@
+"""The speculator of Model Runner V2 in which the junior drafts.
+
+vLLM's runner asks it for drafts at the end of every step. By then the junior's cache holds whatever
+was written but for the last two tokens: the last draft was sampled and never read, and the newest
+token is the senior's or one that was written without a draft. So a round's first pass reads these
+two, and each further one the draft before it; in a step with prompts the junior first reads what
+the senior read. Nothing of a round waits for the device, and all of it lies in fixed memory: where
+vLLM captures whole steps of decoding as CUDA graphs, a round is one graph.
+
+Source: vLLM's ``vllm/v1/worker/gpu/spec_decode/speculator.py`` and ``model_runner.py``. Versions:
+0.29 to 0.32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from vllm.config.compilation import CUDAGraphMode
+from vllm.v1.attention.backend import AttentionCGSupport
+from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
+from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
+from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
+
+from tandem_plugin.engine.speculative.draft_model import TandemJunior
+from tandem_plugin.engine.speculative.drafting import Drafting
+from tandem_plugin.engine.speculative.passes import JuniorPass, read_step
+from tandem_plugin.errors import EngineError
+
+__all__ = ["JuniorSpeculator"]
+
+_FIRST, _FOLLOWING = 2, 1
+"""Tokens of a request that a round's first pass reads, and each of those behind it."""
+
+
+class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is untyped here
+    """Drafts ``k`` tokens for each request of a step, by ``k`` passes of the junior."""
+
+    def __init__(self, vllm_config: Any, device: torch.device) -> None:
+        super().__init__(vllm_config, device)
+        if _FIRST * self.max_num_reqs > self.max_num_tokens:
+            raise EngineError(
+                f"mode='speculative' needs max_num_batched_tokens of at least {_FIRST} for each "
+                f"request: {self.max_num_tokens} are too few for max_num_seqs={self.max_num_reqs}."
+            )
+        size, k = self.max_num_reqs, self.num_speculative_steps
+        # In __init__, not in a pool of memory that a sleep discards: see GPUModelRunner.
+        self.hidden = torch.zeros(
+            (size + 1, k, self.hidden_size), dtype=self.draft_model_config.dtype, device=device
+        )
+        """The junior's hidden states behind every draft of each slot; padding's is the last row."""
+        self._first = JuniorPass(vllm_config, _FIRST, size, device)
+        self._following = JuniorPass(vllm_config, _FOLLOWING, size, device)
+        self._seq_lens = torch.zeros(size, dtype=torch.int32, device=device)
+        self._grows = torch.zeros(size, dtype=torch.int32, device=device)
+        self._kept = torch.full((size,), size, dtype=torch.int64, device=device)
+        self._columns = torch.arange(k, dtype=torch.int64, device=device)
+        self._before = torch.tensor([-1, 0], device=device)
+        self._graphs: Any = None
+        self.asked: int | None = None
+        """How many drafts the scheduler asked for, where the runner does not say."""
+
+    def load_draft_model(self, target_model: Any, target_attn_layer_names: set[str]) -> Any:
+        return TandemJunior(vllm_config=self.vllm_config)
+
+    def set_attn(
+        self, model_state: Any, kv_cache_config: Any, block_tables: Any, *rest: Any
+    ) -> None:
+        super().set_attn(model_state, kv_cache_config, block_tables, *rest)
+        for step in (self._first, self._following):
+            step.bind(kv_cache_config, block_tables, self.draft_attn_layer_names)
+        model_state.drafted_by(self)
+
+    def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
+        """Graphs of rounds, where vLLM has graphs of decoding and attention follows within them."""
+        whole_steps = cudagraph_mode.decode_mode() == CUDAGraphMode.FULL
+        support = self._first.support.min_cg_support
+        fits = self._following.fits_graphs and self._first.fits_graphs
+        fits = fits and support.value >= AttentionCGSupport.UNIFORM_BATCH.value
+        mode = CUDAGraphMode.FULL_DECODE_ONLY if whole_steps and fits else CUDAGraphMode.NONE
+        self._graphs = CudaGraphManager(self.vllm_config, self.device, mode, decode_query_len=1)
+
+    def capture(self) -> None:
+        """Capture rounds of every size as vLLM captures its own steps."""
+        if self._graphs.needs_capture():
+            self._graphs.capture(
+                self._round_to_capture, "Capturing CUDA graphs of the junior's rounds"
+            )
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        input_batch: Any,
+        attn_metadata: dict[str, Any] | None,
+        slot_mappings: dict[str, torch.Tensor] | None,
+        last_hidden_states: torch.Tensor,
+        aux_hidden_states: list[torch.Tensor] | None,
+        num_sampled: torch.Tensor,
+        num_rejected: torch.Tensor,
+        last_sampled: torch.Tensor,
+        next_prefill_tokens: torch.Tensor,
+        temperature: torch.Tensor,
+        seeds: torch.Tensor,
+        *,
+        dummy_run: bool = False,
+        skip_attn_for_dummy_run: bool = False,
+        is_profile: bool = False,
+        num_speculative_tokens: int | None = None,
+        **others: Any,
+    ) -> torch.Tensor:
+        """The drafts of each request: int64 ``[requests, k]``; -1 behind those that were asked for.
+
+        As vLLM's own speculators, after the step's tokens were written into the runner's state.
+        """
+        requests, k = input_batch.num_reqs, self.num_speculative_steps
+        length = min(num_speculative_tokens or self.asked or k, k)
+        self.temperature.copy_(temperature)
+        self.seeds.copy_(seeds)
+        if dummy_run:
+            if is_profile:  # the most tokens that the junior ever reads at once
+                read_step(self.model, self.vllm_config, input_batch, None, None)
+            self._fill_with_padding()
+            attends = not skip_attn_for_dummy_run
+            self._draft(requests, self._built_anew(requests, None) if attends else _nothing, length)
+            return self._drafted(requests)
+        state = self.model_state
+        if input_batch.is_prefilling_np.any():
+            state.read(input_batch)
+        self._fill(input_batch.idx_mapping.long(), state.request_states)
+        masks = state.masks(input_batch)
+        longest = input_batch.seq_lens_cpu_upper_bound[:requests]
+        graph = self._graph_of(requests) if masks is None and length == k else None
+        if graph is None:
+            self._draft(requests, self._built_anew(requests, longest), length, masks)
+        else:
+            self._build_for_graph(graph.num_reqs, longest)
+            self._graphs.run_fullgraph(graph)
+        self.draft_tokens[:requests, length:] = -1
+        return self._drafted(requests)
+
+    def _drafted(self, requests: int) -> torch.Tensor:
+        drafts: torch.Tensor = self.draft_tokens
+        return drafts[:requests]
+
+    def _fill(self, slots: torch.Tensor, states: Any) -> None:
+        """Let the round begin behind what is written: everything that depends on the batch.
+
+        slots: int64 ``[requests]``. states: the runner's, with the step's tokens.
+        """
+        requests, last = len(slots), self.max_model_len - 1
+        newest = states.num_computed_tokens.gpu.index_select(0, slots).long().clamp(1, last)
+        places = newest[:, None] + self._before
+        tokens = states.all_token_ids.gpu[slots[:, None], places]
+        self._first.input_ids[: tokens.numel()].copy_(tokens.flatten())
+        self._first.positions[: tokens.numel()].copy_(places.flatten())
+        self._following.positions[:requests].copy_(newest)
+        self._fill_with_padding()
+        self.idx_mapping[:requests].copy_(slots)
+        self._kept[:requests].copy_(slots)
+        self._seq_lens[:requests].copy_(newest + 1)
+        self._grows[:requests].fill_(1)
+        for step in (self._first, self._following):
+            step.lay_out(requests)
+
+    def _fill_with_padding(self) -> None:
+        """Let all rows be padding, as vLLM marks them: nothing is read or kept of them."""
+        self.idx_mapping.fill_(-1)
+        self._kept.fill_(self.max_num_reqs)
+        self._seq_lens.zero_()
+        self._grows.zero_()
+        for step in (self._first, self._following):
+            step.lay_out(0)
+
+    def _draft(
+        self, rows: int, metadata_of: _MetadataOf, length: int, masks: Drafting | None = None
+    ) -> None:
+        """A round of ``length`` passes over ``rows``, padding included; what a graph holds."""
+        self._sample(self._first.run(self.model, rows, self.idx_mapping, metadata_of(0)), 0, masks)
+        following = self._following
+        for step in range(1, length):
+            following.input_ids[:rows].copy_(self.draft_tokens[:rows, step - 1])
+            following.positions[:rows].add_(1).clamp_(max=self.max_model_len - 1)
+            self._seq_lens.add_(self._grows).clamp_(max=self.max_model_len)
+            hidden = following.run(self.model, rows, self.idx_mapping, metadata_of(step))
+            self._sample(hidden, step, masks)
+        if masks is not None:
+            masks.end()
+
+    def _sample(self, hidden: torch.Tensor, step: int, masks: Drafting | None) -> None:
+        """Sample a draft of each row, and keep what it was sampled from.
+
+        hidden: ``[rows, hidden]``, the junior's behind the tokens that were read last.
+        """
+        rows = len(hidden)
+        slots = self.idx_mapping[:rows]
+        self.hidden[:, step].index_copy_(0, self._kept[:rows], hidden.to(self.hidden.dtype))
+        logits = self.model.logits(hidden)
+        if masks is not None:
+            logits = masks.masked(logits, step, self.draft_tokens[:rows, :step])
+        sampled = gumbel_sample(
+            logits,
+            slots,
+            self.temperature,
+            self.seeds,
+            self._following.positions[:rows],
+            apply_temperature=True,
+            is_drafting=True,
+            logits_cache=self.draft_logits,
+            logits_cache_col=self._columns[step],
+            use_fp64=self.use_fp64_gumbel,
+        )
+        self.draft_tokens[:rows, step] = sampled.masked_fill(slots < 0, 0)
+
+    def _built_anew(self, rows: int, longest: torch.Tensor | None) -> _MetadataOf:
+        """Metadata that the host builds before each pass, as attention backends do anywhere.
+
+        longest: int32 ``[rows]`` on the host, at least as many tokens as each request's senior
+        has read; None for the longest there are.
+        """
+
+        def metadata_of(step: int) -> dict[str, Any]:
+            kind = self._following if step else self._first
+            return kind.metadata(rows, self._seq_lens[:rows], self._longest(rows, longest, step))
+
+        return metadata_of
+
+    def _longest(self, rows: int, longest: torch.Tensor | None, step: int) -> torch.Tensor:
+        """What the lengths of a pass can be at most: int32 ``[rows]`` on the host."""
+        most = torch.full((rows,), self.max_model_len, dtype=torch.int32)
+        if longest is not None:
+            most[: len(longest)] = (longest + 1 + step).clamp(max=self.max_model_len)
+            most[len(longest) :] = 0
+        return most
+
+    def _graph_of(self, requests: int) -> Any:
+        """vLLM's description of the graph for so many requests; None where it has none."""
+        found = self._graphs.dispatch(requests, requests, 1, 0)
+        return found if found.cg_mode == CUDAGraphMode.FULL else None
+
+    def _build_for_graph(
+        self, rows: int, longest: torch.Tensor | None, *, capturing: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Metadata of both kinds of passes, in the memory that a graph over ``rows`` reads."""
+        seq_lens, last = self._seq_lens[:rows], self.num_speculative_steps - 1
+        return (
+            self._first.metadata(
+                rows, seq_lens, self._longest(rows, longest, 0), capturing=capturing
+            ),
+            self._following.metadata(
+                rows, seq_lens, self._longest(rows, longest, last), capturing=capturing
+            ),
+        )
+
+    def _round_to_capture(self, desc: Any, warmup: bool) -> Callable[[CUDAGraphMode], None]:
+        """A round over padding alone, for vLLM's manager of graphs."""
+        rows = desc.num_reqs
+        self._fill_with_padding()
+        first, following = self._build_for_graph(rows, None, capturing=True)
+
+        def metadata_of(step: int) -> dict[str, Any]:
+            if not step:
+                return first
+            self._following.refresh(following)
+            return following
+
+        return lambda mode: self._draft(rows, metadata_of, self.num_speculative_steps)
+
+
+_MetadataOf = Callable[[int], dict[str, Any] | None]
+"""A pass's attention metadata, by its number in the round."""
+
+
+def _nothing(step: int) -> None:
+    """No metadata: vLLM profiles, and there are no caches."""
