@@ -11,10 +11,10 @@ BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py learning.py training.py)
 # In an environment of their own: all of them by `make test-openrlhf`, the first line by `make test`.
 OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_openrlhf_learning.py
-OPENRLHF_TESTS = $(wildcard integration_tests/test_openrlhf_*.py)
+OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
-  study.py verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
+  speculative_verl.py study.py verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)

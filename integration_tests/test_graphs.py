@@ -52,6 +52,27 @@ def test_a_replay_computes_over_the_memory_of_its_capture(pool: Pool) -> None:
     assert output.data_ptr() == address
 
 
+def test_what_works_on_memory_by_itself_is_run_again_over_that_of_the_capture(pool: Pool) -> None:
+    """As Triton's kernels do, which PyTorch does not dispatch."""
+
+    def kernel(x: torch.Tensor, y: torch.Tensor, by: float) -> None:
+        y.copy_(x * by)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        assert Capture.current is not None
+        Capture.current.run_and_add(kernel, x + 1, y, by=3.0)
+        return y * 2
+
+    inputs = torch.ones(ROWS, WIDTH)
+    graph, output = captured(pool, function, inputs)
+    torch.testing.assert_close(output, torch.full_like(output, 12.0))
+    inputs[:] = torch.rand(ROWS, WIDTH)
+    graph.replay()
+    torch.testing.assert_close(output, (inputs + 1) * 6)
+    assert Capture.current is None
+
+
 def test_what_nobody_holds_is_given_to_the_next_graph_of_the_pool(pool: Pool) -> None:
     x = torch.rand(ROWS, WIDTH)
     _, first = captured(pool, torch.sin, x)

@@ -18,7 +18,7 @@ from support.speculation import needs_drafting
 from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
-pytestmark = needs_drafting
+pytestmark = [needs_drafting, pytest.mark.long]
 
 CAP, MOST, LENGTH = 4, 6, 32
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.speculation import needs_drafting
 
-pytestmark = [needs_drafting, pytest.mark.timeout(900)]
+pytestmark = [needs_drafting, pytest.mark.long, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
 

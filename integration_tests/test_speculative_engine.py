@@ -20,7 +20,7 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.seeds import sample_seed
 
-pytestmark = needs_drafting
+pytestmark = [needs_drafting, pytest.mark.long]
 
 CAP, DRAFTS, LENGTH = 4, 3, 12
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]

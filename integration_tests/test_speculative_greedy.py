@@ -102,7 +102,13 @@ def jobs_of(
     return jobs
 
 
-@pytest.fixture(scope="module", params=["other", "junior", "small"])
+LONG = pytest.mark.long
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("other", marks=LONG), pytest.param("junior", marks=LONG), "small"],
+)
 def setup(
     request: pytest.FixtureRequest,
     checkpoints: dict[str, Path],
@@ -118,7 +124,13 @@ def setup(
     yield from _setup(checkpoints, junior, tokenizer, tmp_path_factory, asynchronous=False)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["synchronous", "asynchronous"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="synchronous", marks=LONG),
+        pytest.param(True, id="asynchronous", marks=LONG),
+    ],
+)
 def tight(
     request: pytest.FixtureRequest,
     checkpoints: dict[str, Path],

@@ -253,6 +253,7 @@ def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
     assert parameters_in(module, "Scheduler.make_spec_decoding_stats")[1:4] == [
         "spec_decoding_stats", "num_draft_tokens", "num_accepted_tokens",
     ]  # fmt: skip
+    assert parameters_in(module, "Scheduler.update_draft_token_ids") == ["self", "draft_token_ids"]
 
 
 @needs_drafting

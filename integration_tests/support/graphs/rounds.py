@@ -88,8 +88,10 @@ def _refresh_in_place() -> None:
         )
 
     def update(self: Any, metadata: Any) -> None:
-        assert Capture.current is not None, "only graphs follow lengths in place"
-        Capture.current.run_and_add(refresh, self, metadata)
+        if Capture.current is None:  # vLLM runs a round before it captures it
+            refresh(self, metadata)
+        else:
+            Capture.current.run_and_add(refresh, self, metadata)
 
     Builder.supports_draft_decode_metadata_update = True
     Builder.update_draft_decode_metadata = update

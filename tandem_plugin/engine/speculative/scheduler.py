@@ -1,7 +1,9 @@
 """vLLM's schedulers, with a draft length that follows what becomes of drafts.
 
-Touches: ``Scheduler.dynamic_sd_lookup``, vLLM's table of draft lengths by batch size, and
-``make_spec_decoding_stats``, which hears of every round, through ``scheduler_cls`` (public).
+Touches: ``Scheduler.dynamic_sd_lookup``, vLLM's table of draft lengths by batch size,
+``make_spec_decoding_stats``, which hears of every round, and ``schedule`` and
+``update_draft_token_ids``, since Model Runner V2 hands out the most drafts there can be until 0.31,
+through ``scheduler_cls`` (public).
 Versions: 0.29 to 0.32. Why: vLLM's table is fixed when the engine starts, and the best length
 changes with the policy. Goes when: vLLM chooses the length by acceptance.
 """
@@ -24,6 +26,7 @@ class _Adaptive:
     vllm_config: Any
     scheduler_config: Any
     num_spec_tokens: int
+    _asked: int
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -54,6 +57,18 @@ class _Adaptive:
         outputs = super().update_from_output(*args, **options)  # type: ignore[misc]
         self.follow()
         return outputs
+
+    def schedule(self, *args: Any, **options: Any) -> Any:
+        """As vLLM's own; how many drafts it asks for is kept until they are there."""
+        output = super().schedule(*args, **options)  # type: ignore[misc]
+        self._asked = output.num_spec_tokens_to_schedule
+        return output
+
+    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
+        """As vLLM's own, with as many drafts as were asked for."""
+        asked = [drafts[: self._asked] for drafts in draft_token_ids.draft_token_ids]
+        draft_token_ids.draft_token_ids = asked
+        super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]
 
     def follow(self) -> None:
         """Let the next round have the length that is chosen now."""
