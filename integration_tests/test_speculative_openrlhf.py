@@ -1,8 +1,9 @@
 """OpenRLHF's real trainer on a speculative engine: it trains on what the replay says, and on that
 alone.
 
-OpenRLHF 0.11.2 pins a transformers that vLLM 0.32 does not take, and runs with the newer one all
-the same: `make test-speculative-openrlhf` makes such an environment.
+On the stack that OpenRLHF 0.11.2's own requirements allow, with vLLM 0.29. They pin a transformers
+that vLLM 0.32 does not take, and OpenRLHF runs with the newer one all the same: `make
+test-speculative-openrlhf` makes such an environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """verl's real trainers on a speculative engine: what the actor computes is what the engine sampled.
 
-verl 0.9.1 pins a transformers that vLLM 0.32 does not take, and runs with the newer one all the
-same: `make test-speculative-verl` makes such an environment.
+On the stack that verl 0.9.1's own requirements allow, with vLLM 0.29. They pin a transformers that
+vLLM 0.32 does not take, and verl runs with the newer one all the same: `make test-speculative-verl`
+makes such an environment.
 """
 
 from __future__ import annotations

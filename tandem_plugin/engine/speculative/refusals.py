@@ -40,6 +40,13 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
             "experts: ranks would wait for each other where only one of them runs its junior. Use "
             "mode='lockstep'."
         )
+    scheduler = vllm_config.scheduler_config
+    if scheduler.max_num_batched_tokens < 2 * scheduler.max_num_seqs:
+        raise EngineError(
+            f"max_num_batched_tokens={scheduler.max_num_batched_tokens} is too little for "
+            f"mode='speculative' with max_num_seqs={scheduler.max_num_seqs}: the junior reads two "
+            "tokens of every request at once. Raise the first to twice the other, or lower that."
+        )
     if config.adaptive_drafts and parallel.data_parallel_size > 1:
         raise EngineError(
             "adaptive_drafts does not go with data_parallel_size greater than 1: ranks that draft "

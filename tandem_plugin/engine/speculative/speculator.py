@@ -26,7 +26,6 @@ from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 from tandem_plugin.engine.speculative.draft_model import TandemJunior
 from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.engine.speculative.passes import JuniorPass, read_step
-from tandem_plugin.errors import EngineError
 
 __all__ = ["JuniorSpeculator"]
 
@@ -39,11 +38,6 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
 
     def __init__(self, vllm_config: Any, device: torch.device) -> None:
         super().__init__(vllm_config, device)
-        if _FIRST * self.max_num_reqs > self.max_num_tokens:
-            raise EngineError(
-                f"mode='speculative' needs max_num_batched_tokens of at least {_FIRST} for each "
-                f"request: {self.max_num_tokens} are too few for max_num_seqs={self.max_num_reqs}."
-            )
         size, k = self.max_num_reqs, self.num_speculative_steps
         # In __init__, not in a pool of memory that a sleep discards: see GPUModelRunner.
         self.hidden = torch.zeros(
@@ -79,7 +73,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         fits = self._following.fits_graphs and self._first.fits_graphs
         fits = fits and support.value >= AttentionCGSupport.UNIFORM_BATCH.value
         mode = CUDAGraphMode.FULL_DECODE_ONLY if whole_steps and fits else CUDAGraphMode.NONE
-        self._graphs = CudaGraphManager(self.vllm_config, self.device, mode, decode_query_len=1)
+        # By the first pass's tokens: beyond vLLM's largest graph, attention plans in another way.
+        self._graphs = CudaGraphManager(self.vllm_config, self.device, mode, _FIRST)
 
     def capture(self) -> None:
         """Capture rounds of every size as vLLM captures its own steps."""
@@ -121,8 +116,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             if is_profile:  # the most tokens that the junior ever reads at once
                 read_step(self.model, self.vllm_config, input_batch, None, None)
             self._fill_with_padding()
-            attends = not skip_attn_for_dummy_run
-            self._draft(requests, self._built_anew(requests, None) if attends else _nothing, length)
+            built = _nothing if skip_attn_for_dummy_run else self._built_anew(requests, None)
+            self._draft(requests, built, length)
             return self._drafted(requests)
         state = self.model_state
         if input_batch.is_prefilling_np.any():
@@ -235,7 +230,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
 
     def _graph_of(self, requests: int) -> Any:
         """vLLM's description of the graph for so many requests; None where it has none."""
-        found = self._graphs.dispatch(requests, requests, 1, 0)
+        found = self._graphs.dispatch(requests, _FIRST * requests, _FIRST, 0)
         return found if found.cg_mode == CUDAGraphMode.FULL else None
 
     def _build_for_graph(
