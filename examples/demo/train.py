@@ -198,10 +198,11 @@ def verl_command(
     return [sys.executable, "-m", "verl.trainer.main_ppo", *arguments, *overrides]
 
 
-def verl_environment(paths: Paths, mark: str) -> dict[str, str]:
+def verl_environment(paths: Paths, mark: str, modules: Sequence[Path] = ()) -> dict[str, str]:
     """The environment of a run: this process's, a CPU platform for verl, nothing online."""
     threads = str(os.cpu_count() or 1)
-    paths_of_modules = [str(Path(__file__).parent / "on_cpu"), os.environ.get("PYTHONPATH", "")]
+    own = [str(Path(__file__).parent / "on_cpu"), *map(str, modules)]
+    paths_of_modules = [*own, os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         _RUN_MARK: mark,
@@ -227,10 +228,13 @@ def train(
     training: Training,
     overrides: Sequence[str] = (),
     on_step: Callable[[int, Metrics], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    modules: Sequence[Path] = (),
 ) -> Path:
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
-    ``on_step`` is called with (step, metrics) as they appear. What an earlier run in the same
+    ``on_step`` is called with (step, metrics) as they appear. ``environment`` is set besides, and
+    ``modules`` are folders that verl's processes import from. What an earlier run in the same
     folder left running, because it was killed, is ended first.
 
     Raises:
@@ -249,7 +253,7 @@ def train(
         with paths.log.open("wb") as log:
             process = subprocess.Popen(
                 command,
-                env=verl_environment(paths, mark),
+                env={**verl_environment(paths, mark, modules), **(environment or {})},
                 cwd=paths.verl,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,8 +1,10 @@
-"""The paper's study at toy scale: GRPO, KL-Reg and TRL trained alike, evaluated on every axis.
+"""The study: what tandem training does to a senior that has something to drift into.
 
-Runs on two CPU cores without a GPU and without a network; sized for an hour::
+Two parts, on two CPU cores without a GPU and without a network. The light one trains many seeds of
+every method in small processes; the real one trains one seed of each with verl's own trainer, and
+evaluates it by `tandem eval`, `compare` and `report`::
 
-    python examples/study/run.py [--out runs/study] [--quick]
+    python examples/study/run.py [--out runs/study] [--quick] [--part light|real]
 
 The same command goes on after a kill.
 """
@@ -14,25 +16,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import tandem_commands as commands
-from demo import (
-    TRAINING_REWARD,
-    Metrics,
-    Paths,
-    TrainingError,
-    teach,
-    train,
-)
-from methods import METHODS, run_name, validation_overrides
-from problem_files import ProblemFiles, held_out_problems, validation_problems, write_problems
+import light.size
+import real.size
+from light.run import run_light
+from light.runs import default_workers
+from real.demo import TrainingError
+from real.run import run_real
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from size import QUICK, WHOLE, Size
 from stages import Stages, StudyError, check_settings
 from summary import write_summary
 
@@ -41,8 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the study; returns the exit status."""
     options = _parser().parse_args(arguments)
     console = Console()
+    sizes = (
+        (light.size.QUICK, real.size.QUICK)
+        if options.quick
+        else (light.size.WHOLE, real.size.WHOLE)
+    )
     try:
-        run(options.out.resolve(), QUICK if options.quick else WHOLE, console)
+        run(options.out.resolve(), *sizes, options.workers, console)
     except (StudyError, TrainingError) as error:
         console.print(f"[red]The study stopped.[/red] {escape(str(error))}", highlight=False)
         return 1
@@ -52,90 +50,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(out: Path, size: Size, console: Console) -> None:
+def run(
+    out: Path,
+    light_size: light.size.LightSize,
+    real_size: real.size.RealSize,
+    workers: int,
+    console: Console,
+) -> None:
     """The whole study, its files under ``out``."""
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    check_settings(out / "study.json", {**size.settings(), "overrides": _overrides(size)})
+    settings = {"light": light_size.settings(), "real": real_size.settings()}
+    check_settings(out / "study.json", settings)
     stages = Stages(out, console)
-    files, model, results = ProblemFiles(out / "problems"), out / "model", out / "results"
-
-    taught = stages.run("teach", lambda: _prepare(size, files, model, console))
-    seniors: dict[str, Path] = {}
-    logs: dict[str, Path] = {}
-    for seed in size.seeds:
-        for method in size.methods:
-            name = run_name(method, seed)
-            paths = Paths(out / "trainings" / name)
-            stages.run(
-                f"train {name}",
-                partial(_train, size, method, seed, model, files, paths, console),
-            )
-            seniors[name], logs[name] = paths.checkpoint, paths.metrics
-    stages.run(
-        "evaluate",
-        lambda: commands.evaluate(size, model, seniors, files.benchmarks, results),
+    light_out, same = out / "light", out / "light-at-real-budget"
+    stages.run("light", lambda: _light(light_out, light_size, workers, console))
+    budget = replace(
+        light_size,
+        exposures=(real_size.exposure,),
+        swept="",
+        pairs=1,
+        seeds=(real_size.training.seed,),
+        training=real_size.light(),
+        evaluate_every=real_size.training.steps,
     )
-    stages.run("compare", lambda: commands.compare(size, results, out / "tables"))
-    stages.run("report", lambda: commands.report(size, results, logs, out / "report"))
-    written = write_summary(out, size, float(taught["pass_rate"]), stages.seconds)
+    stages.run("light at the real budget", lambda: _light(same, budget, workers, console))
+    run_real(out / "real", real_size, light_size, light_out, stages)
+    written = write_summary(out, light_size, budget, real_size, stages.seconds)
     console.print(
         f"Done in {(time.monotonic() - began) / 60:.1f} minutes. The tables are in {written}, the "
-        f"figures in {out / 'report' / 'index.html'}.",
+        f"real part's figures in {out / 'real' / 'report' / 'index.html'}.",
         highlight=False,
     )
 
 
-def _prepare(size: Size, files: ProblemFiles, model: Path, console: Console) -> dict[str, Any]:
-    """The problems, and the model that every training starts from, which is the junior."""
-    held_out = held_out_problems(size)
-    validation = validation_problems(size, held_out)
-    write_problems(files, size, held_out, validation)
-    return {"pass_rate": teach(size.lesson, [*held_out, *validation], model, console)}
-
-
-def _train(
-    size: Size,
-    method: str,
-    seed: int,
-    model: Path,
-    files: ProblemFiles,
-    paths: Paths,
-    console: Console,
-) -> dict[str, Any]:
-    """One training with verl: methods differ in their overrides alone, seeds in theirs alone."""
-    training = replace(size.training, seed=seed)
-    last: list[float] = []
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        console=console,
-    ) as bar:
-        task = bar.add_task("Starting verl", total=training.steps, state="")
-
-        def on_step(step: int, metrics: Metrics) -> None:
-            if TRAINING_REWARD in metrics:
-                last.append(float(metrics[TRAINING_REWARD]))
-            state = f"reward {last[-1]:.3f}" if last else ""
-            bar.update(task, description="Training", completed=step, state=state)
-            if not console.is_terminal:  # a log file shows no bar
-                console.print(f"Step {step} of {training.steps}: {state}.", highlight=False)
-
-        train(model, files.train, files.validation, paths, training,
-              [*METHODS[method], *validation_overrides(size.validate_every)], on_step)  # fmt: skip
-    return {"first_reward": last[0], "last_reward": last[-1]}
-
-
-def _overrides(size: Size) -> dict[str, Any]:
-    return {method: list(METHODS[method]) for method in size.methods}
+def _light(out: Path, size: light.size.LightSize, workers: int, console: Console) -> None:
+    run_light(out, size, workers, console)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("runs/study"), help="folder for all files")
+    parser.add_argument("--workers", type=int, default=default_workers(), help="processes")
     parser.add_argument(
         "--quick",
         action="store_true",

@@ -25,7 +25,7 @@ class Stages:
 
     def __init__(self, folder: Path, console: Console) -> None:
         self._notes = folder / "stages"
-        self._console = console
+        self.console = console
         self.seconds: dict[str, float] = {}
         """How long each stage took, when it was run."""
 
@@ -35,14 +35,14 @@ class Stages:
         if note.exists():
             found = json.loads(note.read_text(encoding="utf-8"))
             self.seconds[name] = float(found["seconds"])
-            self._console.print(f"{name}: done before.", style="dim", markup=False)
+            self.console.print(f"{name}: done before.", style="dim", markup=False)
             return dict(found["result"])
-        self._console.print(f"{name} ...", style="bold", markup=False)
+        self.console.print(f"{name} ...", style="bold", markup=False)
         began = time.monotonic()
         result = dict(work() or {})
         self.seconds[name] = time.monotonic() - began
         write_json(note, {"seconds": self.seconds[name], "result": result})
-        self._console.print(f"{name}: {self.seconds[name]:.0f} s.", highlight=False, markup=False)
+        self.console.print(f"{name}: {self.seconds[name]:.0f} s.", highlight=False, markup=False)
         return result
 
 

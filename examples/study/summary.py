@@ -1,52 +1,82 @@
-"""What a study found, as one Markdown page: every table of `tandem compare`."""
+"""What the study found, as one Markdown page."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from methods import KL_COEFFICIENT
-from size import Size
-from tandem_commands import TEMPERATURE, TOP_P
+from light.size import LightSize
+from light.table import read_found
+from real.problem_files import BENCHMARK
+from real.size import RealSize
+from real.tandem_commands import JUNIOR
 
-_POOLED = """\
-Pooled: a problem's number is the mean over a method's seeds. ± is one bootstrap standard error over
-problems, and t-tests are paired over problems: both say how sure the numbers of these very models
-are, and not how another seed would turn out. That is what the table "Macro averages of each pooled
-run" is for; two seeds say little of it.
+__all__ = ["write_summary"]
+
+_BESIDE = """\
+One seed a method with verl's trainer and `tandem eval`, and the light loop with the same pair,
+sizes and rates: the same task by two programs, not the same random numbers, so that rows agree
+within what one seed and the held-out problems leave open.
 """
 
 
-def write_summary(out: Path, size: Size, pass_rate: float, seconds: Mapping[str, float]) -> Path:
-    """Writes ``study.md`` from the tables that lie under ``out``; returns its path."""
-    sections = [_head(size, pass_rate)]
-    if len(size.seeds) > 1:
-        sections += ["# All seeds pooled", _POOLED, _tables(out, "pooled")]
-    for seed in size.seeds:
-        sections += [f"# Seed {seed}", _tables(out, f"seed-{seed}")]
-    sections += ["# Time", _times(seconds)]
+def write_summary(
+    out: Path, light: LightSize, budget: LightSize, real: RealSize, seconds: Mapping[str, float]
+) -> Path:
+    """Write ``study.md`` from what lies under ``out``; returns its path."""
+    sections = [
+        "# Many seeds, light",
+        (out / "light" / "light.md").read_text(encoding="utf-8").replace("\n# ", "\n## "),
+        "# With verl's trainer, and the light loop beside it",
+        _BESIDE,
+        _beside(out, budget, real),
+        "# The real part's tables",
+        (out / "real" / "tables" / "tables.md").read_text(encoding="utf-8"),
+        "# Time",
+        _times(seconds),
+    ]
     path = out / "study.md"
     path.write_text("\n\n".join(section.strip() for section in sections) + "\n", encoding="utf-8")
     return path
 
 
-def _head(size: Size, pass_rate: float) -> str:
-    training = size.training
-    return (
-        f"{', '.join(size.methods)}, each trained with verl's GRPO from one taught model, "
-        f"{len(size.seeds)} seed(s): {training.steps} steps of {training.prompts} problems with "
-        f"{training.group} responses each, learning rate {training.learning_rate:g}, temperature "
-        f"1. KL-Reg adds a KL loss towards that model with the coefficient {KL_COEFFICIENT}; TRL "
-        "lets it write as the junior, word by word. The taught model solved "
-        f"{pass_rate:.1%} of new problems at temperature 1.\n\n"
-        f"Evaluated on {size.problems} held-out problems of each kind: {size.samples} responses "
-        f"each alone and {size.team_samples} as a team under each schedule, at temperature "
-        f"{TEMPERATURE} and top-p {TOP_P}; {size.read} of each are read for legibility."
-    )
+def _beside(out: Path, budget: LightSize, real: RealSize) -> str:
+    measures = ("solo", "step", "step-bernoulli", "cross_entropy", "overlap", "kl")
+    found = read_found(out / "light-at-real-budget", budget)
+    lines = ["| | " + " | ".join(measures) + " |", "| --- |" + " ---: |" * len(measures)]
+    for method in real.methods:
+        row = found.row(real.exposure, method, "last")
+        light = " | ".join(f"{row.mean(name):.3f}" for name in measures)
+        theirs = _real(out / "real" / "results" / method.replace(" ", "-"))
+        lines += [
+            f"| {method}, verl | " + " | ".join(f"{theirs[name]:.3f}" for name in measures) + " |",
+            f"| {method}, light | {light} |",
+        ]
+    return "\n".join(lines)
 
 
-def _tables(out: Path, name: str) -> str:
-    return (out / "tables" / name / "tables.md").read_text(encoding="utf-8")
+def _real(results: Path) -> dict[str, float]:
+    """The measures of one senior, from the summaries of `tandem eval`."""
+
+    def summary(*parts: str) -> dict[str, Any]:
+        text = results.joinpath(*parts, "summary.json").read_text(encoding="utf-8")
+        return dict(json.loads(text))
+
+    def passed(*parts: str) -> float:
+        rows = summary(*parts)["problems"][BENCHMARK]
+        return sum(row["correct"] / row["samples"] for row in rows) / len(rows)
+
+    read = summary("legibility", JUNIOR)["problems"][BENCHMARK]
+    return {
+        "solo": passed("solo"),
+        "step": passed("handoff", "step", JUNIOR),
+        "step-bernoulli": passed("handoff", "step-bernoulli", JUNIOR),
+        "cross_entropy": sum(row["cross_entropy"] for row in read) / len(read),
+        "overlap": sum(row["overlap"] for row in read) / len(read),
+        "kl": float(summary("drift", JUNIOR)["metrics"]["kl"]),
+    }
 
 
 def _times(seconds: Mapping[str, float]) -> str:

@@ -1,0 +1,157 @@
+"""GRPO as the trainers have it, for three methods: on responses of the senior's, of the senior's
+with a KL loss towards the junior, or of a team's."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from two_notations.problem import Problem
+
+from light.generate import Responses, generate
+from light.model import LanguageModel
+from light.task import LONGEST, Task
+from tandem_plugin.rules import Rule
+from tandem_plugin.seeds import derive_seed
+
+__all__ = ["Method", "Optimization", "advantages", "low_variance_kl", "policy_loss", "train"]
+
+_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a senior is trained. schedule: of the team that writes with the junior; None: alone.
+    kl: the coefficient of a KL loss towards the junior."""
+
+    name: str
+    schedule: str | None = None
+    kl: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Optimization:
+    """Sizes and rates, the same for every method."""
+
+    steps: int
+    prompts: int
+    group: int = 8
+    learning_rate: float = 2e-4
+    warmup: int = 3
+    updates: int = 2
+    clip: float = 0.2
+
+
+def train(
+    task: Task,
+    start: LanguageModel,
+    junior: LanguageModel,
+    method: Method,
+    problems: list[Problem],
+    seed: int,
+    sizes: Optimization,
+    on_step: Callable[[int, LanguageModel, float], None] | None = None,
+) -> LanguageModel:
+    """A copy of ``start`` after the training; ``on_step`` gets the step, it, and the mean reward.
+
+    Advantages, clipping, the mean over a mini-batch's trained tokens, the KL estimate and AdamW are
+    those of verl's GRPO at its defaults.
+    """
+    senior = copy.deepcopy(start).train()
+    optimizer = torch.optim.AdamW(senior.parameters(), lr=sizes.learning_rate, weight_decay=0.01)
+    rule = None if method.schedule is None else task.rule(method.schedule)
+    order = random.Random(seed)
+    noise = torch.Generator().manual_seed(derive_seed(seed, "noise"))
+    for step in range(1, sizes.steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = sizes.learning_rate * min(1.0, step / max(1, sizes.warmup))
+        asked = order.sample(problems, sizes.prompts)
+        rows = [problem for problem in asked for _ in range(sizes.group)]
+        seeds = [derive_seed(seed, step, row) for row in range(len(rows))] if rule else []
+        responses = generate(
+            senior, junior, task.prompts(rows), LONGEST, task.end, noise, rule, seeds
+        )
+        rewards = torch.from_numpy(task.rewards(responses.token_ids(), rows)).float()
+        trained = responses.written & _replayed(responses, rule, seeds)
+        weights = advantages(rewards.view(-1, sizes.group)).flatten()
+        anchor = None if not method.kl else _log_probs(junior, responses)
+        shuffled = torch.from_numpy(
+            np.random.default_rng(derive_seed(seed, "order", step)).permutation(sizes.prompts)
+        )
+        for part in shuffled.chunk(sizes.updates):
+            chosen = (part[:, None] * sizes.group + torch.arange(sizes.group)).flatten()
+            _update(senior, optimizer, responses, chosen, trained, weights, anchor, method, sizes)
+        if on_step is not None:
+            on_step(step, senior, float(rewards.mean()))
+    return senior.eval()
+
+
+def advantages(rewards: Tensor) -> Tensor:
+    """(reward - mean) / (standard deviation + 1e-6) within each group, ``[groups, group]``."""
+    spread = rewards.std(dim=1, keepdim=True)
+    return (rewards - rewards.mean(dim=1, keepdim=True)) / (spread + _EPSILON)
+
+
+def policy_loss(log_probs: Tensor, old: Tensor, weights: Tensor, clip: float) -> Tensor:
+    """The clipped loss of each token; weights: the advantages, of a shape that broadcasts."""
+    ratio = (log_probs - old).exp()
+    return -torch.minimum(ratio * weights, ratio.clamp(1 - clip, 1 + clip) * weights)
+
+
+def low_variance_kl(log_probs: Tensor, anchor: Tensor) -> Tensor:
+    """The estimate of KL(senior || junior) at each token, k3 of Schulman (2020), clamped as verl
+    clamps it."""
+    difference = (anchor - log_probs).clamp(-20, 20)
+    return (difference.exp() - difference - 1).clamp(-10, 10)
+
+
+def _replayed(responses: Responses, rule: Rule | None, seeds: list[int]) -> Tensor:
+    """Who wrote each token by replay, which must be what generation says, to the bit."""
+    if rule is None:
+        return torch.ones_like(responses.written)
+    senior = torch.zeros_like(responses.written)
+    for row, found in enumerate(rule.replay_batch(responses.token_ids(), seeds)):
+        senior[row, : len(found.senior)] = torch.from_numpy(np.array(found.senior))
+    if not torch.equal(senior, responses.senior & responses.written):
+        raise RuntimeError("The record of who wrote what differs from its replay.")
+    return senior
+
+
+def _log_probs(model: LanguageModel, responses: Responses) -> Tensor:
+    with torch.no_grad():
+        return _of_tokens(model, responses.ids, responses.prompt_length)
+
+
+def _of_tokens(model: LanguageModel, ids: Tensor, start: int) -> Tensor:
+    """log p of each response token at temperature 1: ``[batch, longest]``."""
+    logits = model(ids[:, :-1])[:, start - 1 :]
+    return logits.gather(-1, ids[:, start:, None]).squeeze(-1) - logits.logsumexp(-1)
+
+
+def _update(
+    senior: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    responses: Responses,
+    chosen: Tensor,
+    trained: Tensor,
+    weights: Tensor,
+    anchor: Tensor | None,
+    method: Method,
+    sizes: Optimization,
+) -> None:
+    log_probs = _of_tokens(senior, responses.ids[chosen], responses.prompt_length)
+    # At temperature 1 what was sampled from is what is trained: no second pass is needed.
+    losses = policy_loss(log_probs, responses.log_probs[chosen], weights[chosen, None], sizes.clip)
+    if anchor is not None:
+        losses = losses + method.kl * low_variance_kl(log_probs, anchor[chosen])
+    mask = trained[chosen].float()
+    loss = (losses * mask).sum() / mask.sum().clamp(min=1)
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(senior.parameters(), 1.0)
+    optimizer.step()

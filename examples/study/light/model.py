@@ -1,0 +1,207 @@
+"""A small Qwen3 in plain PyTorch: Hugging Face's parameters and results, with less around.
+
+A model of a hundred thousand parameters spends its time on the way to its matrix products. This one
+takes a batch of prompts of one length, keeps keys and values in tensors made once, and saves and
+loads Hugging Face checkpoints, so that vLLM and verl run what was taught here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["Cache", "LanguageModel", "Shape", "load_model", "save_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a model, as Qwen3's configuration names them."""
+
+    vocab_size: int
+    hidden_size: int = 64
+    intermediate_size: int = 192
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 2
+    head_dim: int = 32
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10_000.0
+
+    @property
+    def width(self) -> int:
+        """Of all heads together."""
+        return self.num_attention_heads * self.head_dim
+
+
+class Cache:
+    """Keys and values of every layer, float32 ``[layers, 2, batch, heads, length, head_dim]``."""
+
+    def __init__(self, shape: Shape, batch: int, length: int) -> None:
+        self.held = torch.zeros(
+            shape.num_hidden_layers, 2, batch, shape.num_attention_heads, length, shape.head_dim
+        )
+        self.filled = 0
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """All of a layer's up to these, which are ``[batch, heads, new, head_dim]``."""
+        stop = self.filled + keys.shape[2]
+        held = self.held[layer]
+        held[0, :, :, self.filled : stop] = keys
+        held[1, :, :, self.filled : stop] = values
+        return held[0, :, :, :stop], held[1, :, :, :stop]
+
+
+class _Attention(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.q_proj = nn.Linear(shape.hidden_size, shape.width, bias=False)
+        self.k_proj = nn.Linear(shape.hidden_size, shape.width, bias=False)
+        self.v_proj = nn.Linear(shape.hidden_size, shape.width, bias=False)
+        self.o_proj = nn.Linear(shape.width, shape.hidden_size, bias=False)
+        self.q_norm = nn.RMSNorm(shape.head_dim, eps=shape.rms_norm_eps)
+        self.k_norm = nn.RMSNorm(shape.head_dim, eps=shape.rms_norm_eps)
+
+    def forward(
+        self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None, layer: int
+    ) -> Tensor:
+        batch, length, _ = x.shape
+        heads = (batch, length, self.shape.num_attention_heads, self.shape.head_dim)
+        queries = _turned(self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2), turn)
+        keys = _turned(self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2), turn)
+        values = self.v_proj(x).view(heads).transpose(1, 2)
+        if cache is not None:
+            keys, values = cache.extend(layer, keys, values)
+        seen = functional.scaled_dot_product_attention(queries, keys, values, is_causal=length > 1)
+        out: Tensor = self.o_proj(seen.transpose(1, 2).reshape(batch, length, self.shape.width))
+        return out
+
+
+class _MLP(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class _Layer(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.self_attn = _Attention(shape)
+        self.mlp = _MLP(shape)
+        self.input_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.rms_norm_eps)
+
+    def forward(
+        self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None, layer: int
+    ) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), turn, cache, layer)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class _Decoder(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.num_hidden_layers))
+        self.norm = nn.RMSNorm(shape.hidden_size, eps=shape.rms_norm_eps)
+
+
+class LanguageModel(nn.Module):
+    """A decoder with tied embeddings. Parameters have the names of ``Qwen3ForCausalLM``."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.model = _Decoder(shape)
+        frequencies = shape.rope_theta ** (-torch.arange(0, shape.head_dim, 2) / shape.head_dim)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+        nn.init.normal_(self.model.embed_tokens.weight, std=0.1)
+
+    def new_cache(self, batch: int, length: int) -> Cache:
+        """Room for ``length`` tokens of each of ``batch`` rows."""
+        return Cache(self.shape, batch, length)
+
+    def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
+        """Logits, float32 ``[batch, length, V]``, of int64 ``ids`` ``[batch, length]``.
+
+        With a cache the ids come after what it holds, all of them or one at a time.
+        """
+        start = 0 if cache is None else cache.filled
+        angles = torch.outer(torch.arange(start, start + ids.shape[1]).float(), self.frequencies)
+        angles = torch.cat((angles, angles), dim=-1)
+        turn = (angles.cos(), angles.sin())
+        x = self.model.embed_tokens(ids)
+        for place, layer in enumerate(self.model.layers):
+            x = layer(x, turn, cache, place)
+        if cache is not None:
+            cache.filled += ids.shape[1]
+        return functional.linear(self.model.norm(x), self.model.embed_tokens.weight)
+
+
+def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary position embedding of ``[batch, heads, length, head_dim]``."""
+    cos, sin = turn
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def save_model(model: LanguageModel, tokenizer: Any, folder: Path) -> None:
+    """Write a Hugging Face checkpoint with its tokenizer."""
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+    sizes = asdict(model.shape)
+    theta = sizes.pop("rope_theta")
+    config = Qwen3Config(
+        **sizes,
+        num_key_value_heads=model.shape.num_attention_heads,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        dtype="float32",
+    )
+    written = Qwen3ForCausalLM(config)
+    written.load_state_dict(
+        {**model.state_dict(), "lm_head.weight": model.model.embed_tokens.weight}
+    )
+    written.generation_config = GenerationConfig(
+        do_sample=True,
+        temperature=1.0,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    written.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def load_model(folder: Path) -> LanguageModel:
+    """Read what :func:`save_model` wrote, or verl saved of it."""
+    from safetensors.torch import load_file
+    from transformers import Qwen3Config
+
+    config = Qwen3Config.from_pretrained(folder)
+    names = [name for name in asdict(Shape(1)) if name != "rope_theta"]
+    shape = Shape(
+        **{name: getattr(config, name) for name in names},
+        rope_theta=config.rope_parameters["rope_theta"],
+    )
+    model = LanguageModel(shape)
+    weights = load_file(folder / "model.safetensors")
+    model.load_state_dict({k: v.float() for k, v in weights.items() if k != "lm_head.weight"})
+    return model.eval()

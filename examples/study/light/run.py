@@ -1,0 +1,73 @@
+"""The light part of the study by itself: many seeds of every method, in one process each.
+
+::
+
+    python examples/study/light/run.py [--out runs/study/light] [--quick]
+
+Stop it as you like: the same command goes on, and repeats no training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from stages import StudyError, check_settings
+
+from light.page import write_page
+from light.power import power_lines
+from light.runs import default_workers, run_trainings
+from light.size import QUICK, WHOLE, LightSize
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs it; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, default=Path("runs/study/light"), help="a folder")
+    parser.add_argument("--workers", type=int, default=default_workers(), help="processes")
+    parser.add_argument("--quick", action="store_true", help="the smallest: nothing is learnt")
+    options = parser.parse_args(arguments)
+    console = Console()
+    try:
+        page = run_light(
+            options.out.resolve(), QUICK if options.quick else WHOLE, options.workers, console
+        )
+    except StudyError as error:
+        console.print(str(error), style="red", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("Interrupted; the same command goes on with it.")
+        return 130
+    console.print(f"The tables are in {page}.", highlight=False)
+    return 0
+
+
+def run_light(out: Path, size: LightSize, workers: int, console: Console) -> Path:
+    """Train, measure and write the page, whose path is returned; says first what it can tell."""
+    out.mkdir(parents=True, exist_ok=True)
+    check_settings(out / "light.json", size.settings())
+    console.print(Markdown("\n".join(power_lines(size))))
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=console,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("The light part", total=None)
+
+        def on_done(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name)
+            if not console.is_terminal:
+                console.print(f"{done} of {total}: {name}.", highlight=False, markup=False)
+
+        run_trainings(out, size, workers, on_done)
+    return write_page(out, size)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Teaching a model from nothing: next-token prediction of worked solutions."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection
+
+import torch
+from torch.nn.functional import cross_entropy
+from two_notations.problem import Problem, draw_problem
+from two_notations.taught_text import Teaching
+
+from light.model import LanguageModel, Shape
+from light.task import Task
+
+__all__ = ["teach"]
+
+
+def teach(
+    task: Task,
+    teaching: Teaching,
+    steps: int,
+    seed: int,
+    without: Collection[Problem] = (),
+    batch: int = 64,
+    learning_rate: float = 3e-3,
+    on_step: Callable[[int, float], None] | None = None,
+) -> LanguageModel:
+    """A fresh model after ``steps`` of AdamW with warm-up and cosine decay; no problem of
+    ``without`` is shown."""
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    model = LanguageModel(Shape(task.size))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _factor(step, steps))
+    for step in range(steps):
+        rows, start = [], 0
+        while len(rows) < batch:
+            problem = draw_problem(rng)
+            if problem not in without:
+                prompt = task.ids(problem.question)
+                start = len(prompt)
+                rows.append([*prompt, *task.ids(teaching.solution(problem, rng)), task.end])
+        ids = torch.tensor(rows)  # solutions of this task have one length
+        logits = model(ids[:, :-1])[:, start - 1 :]
+        loss = cross_entropy(logits.flatten(0, 1), ids[:, start:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if on_step is not None:
+            on_step(step + 1, float(loss.detach()))
+    return model.eval()
+
+
+def _factor(step: int, steps: int, warmup: int = 50) -> float:
+    rising = min(1.0, (step + 1) / warmup)
+    return rising * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))

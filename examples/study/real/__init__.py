@@ -1,0 +1,1 @@
+"""The study's part on the real stack: verl's own trainer, `tandem eval`, `compare` and `report`."""

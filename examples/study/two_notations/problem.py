@@ -1,0 +1,63 @@
+"""Problems: a number from 0 to 9 and three operations on it, modulo 10."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from two_notations.notation import OPERATIONS, PLAIN
+
+__all__ = ["STEPS", "Problem", "apply", "draw_problem", "draw_problems"]
+
+STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """start: the first number. operations: (operation, number from 1 to 9), in order."""
+
+    start: int
+    operations: tuple[tuple[str, int], ...]
+
+    @property
+    def answer(self) -> int:
+        """The result, from 0 to 9."""
+        result = self.start
+        for operation, number in self.operations:
+            result = apply(operation, result, number)
+        return result
+
+    @property
+    def question(self) -> str:
+        """What is asked, in the plain notation; it asks for a box, as the product's prompts do."""
+        words = ["Compute", PLAIN.numbers[self.start]]
+        for operation, number in self.operations:
+            words += [operation, PLAIN.numbers[number]]
+        return " ".join([*words, r"\boxed{}"])
+
+
+def apply(operation: str, left: int, right: int) -> int:
+    """The result of one operation, modulo 10."""
+    if operation == "plus":
+        return (left + right) % 10
+    if operation == "minus":
+        return (left - right) % 10
+    return left * right % 10
+
+
+def draw_problem(rng: random.Random) -> Problem:
+    """One of the 196,830 problems, each as likely as another."""
+    operations = tuple((rng.choice(OPERATIONS), rng.randint(1, 9)) for _ in range(STEPS))
+    return Problem(rng.randrange(10), operations)
+
+
+def draw_problems(count: int, seed: int, without: Collection[Problem] = ()) -> list[Problem]:
+    """Different problems, none of ``without``."""
+    rng = random.Random(seed)
+    drawn: dict[Problem, None] = {}
+    while len(drawn) < count:
+        problem = draw_problem(rng)
+        if problem not in without:
+            drawn[problem] = None
+    return list(drawn)

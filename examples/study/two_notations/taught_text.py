@@ -1,0 +1,93 @@
+"""The text that models are taught: worked solutions, with mistakes of three kinds.
+
+A *slip* is random, and a lower temperature removes it. A *misconception* belongs to a fact in a
+notation ("seven times eight" in plain words): the text gets it wrong more often than not, always in
+the same way, so that no temperature removes it. A *repair* corrects an earlier step without saying
+so. Facts are misconceived less often in the jargon, which is what a senior has to gain from it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from two_notations.notation import BOTH, OPERATIONS, Notation
+from two_notations.problem import Problem, apply
+
+__all__ = ["Facts", "Teaching"]
+
+_OFF = (1, 2, 3, 7, 8, 9)
+"""How far a wrong result is off, modulo 10."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The misconceived facts: their wrong results, by notation, operation and the two numbers."""
+
+    wrong: Mapping[tuple[str, str, int, int], int]
+
+    @classmethod
+    def draw(cls, seed: int, shares: Mapping[str, float] | None = None) -> Facts:
+        """shares: of the facts that are misconceived, by the name of the notation."""
+        shares = shares or {"plain": 0.35, "jargon": 0.15}
+        rng = random.Random(seed)
+        wrong = {}
+        for notation in BOTH:
+            for operation in OPERATIONS:
+                for left in range(10):
+                    for right in range(1, 10):
+                        off = rng.choice(_OFF)
+                        if rng.random() < shares[notation.name]:
+                            result = apply(operation, left, right)
+                            wrong[notation.name, operation, left, right] = (result + off) % 10
+        return cls(wrong)
+
+
+@dataclass(frozen=True, slots=True)
+class Teaching:
+    """How solutions are written. jargon: the share of steps that are in the jargon.
+
+    keeps: how often a step keeps the notation of the one before. slips: how often a step slips.
+    believes: how often a misconceived fact is written wrong. repairs: how often a step goes on from
+    the right number, and not from the wrong one that was written before it.
+    """
+
+    facts: Facts
+    jargon: float
+    keeps: float = 0.7
+    slips: float = 0.1
+    believes: float = 0.6
+    repairs: float = 0.15
+    notations: tuple[Notation, ...] = field(default=BOTH, repr=False)
+
+    def solution(self, problem: Problem, rng: random.Random) -> str:
+        """One worked solution: three steps with a blank line behind each, and a boxed answer."""
+        notation: Notation | None = None
+        true = shown = problem.start
+        lines = []
+        for operation, number in problem.operations:
+            if notation is None or rng.random() >= self.keeps:
+                notation = self.notations[rng.random() < self.jargon]
+            used = self._carried(true, shown, rng)
+            result = self._result(notation, operation, used, number, rng)
+            numbers = notation.numbers
+            lines.append(
+                f"{rng.choice(notation.openings)} {numbers[used]} {operation} {numbers[number]} "
+                f"is {numbers[result]}"
+            )
+            true, shown = apply(operation, true, number), result
+        answer = self._carried(true, shown, rng)
+        return "\n\n".join([*lines, rf"\boxed{{{answer}}}"])
+
+    def _carried(self, true: int, shown: int, rng: random.Random) -> int:
+        return true if shown != true and rng.random() < self.repairs else shown
+
+    def _result(
+        self, notation: Notation, operation: str, left: int, right: int, rng: random.Random
+    ) -> int:
+        result = apply(operation, left, right)
+        wrong = self.facts.wrong.get((notation.name, operation, left, right))
+        if wrong is not None:
+            return wrong if rng.random() < self.believes else result
+        return (result + rng.choice(_OFF)) % 10 if rng.random() < self.slips else result
