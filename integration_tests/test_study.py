@@ -1,13 +1,12 @@
-"""``make study`` in its smallest size, to the end: trained, evaluated, compared, reported, once."""
+"""``make study`` in its smallest size, to the end: both parts, once, and judged."""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,22 @@ from support.commands import run
 
 pytestmark = pytest.mark.timeout(3600)
 
+VERDICTS = ("agrees", "does not", "cannot tell")
+
 FOLDER = Path(__file__).parents[1] / "examples" / "study"
 STUDY = FOLDER / "run.py"
-SENIORS = ("base", "GRPO-1", "TRL-1")
-KINDS = ("buying", "breaking", "sharing")
-STAGES = ("teach", "train GRPO-1", "train TRL-1", "evaluate", "compare", "report")
-PROBLEMS = SAMPLES = 2
+SENIORS = ("GRPO", "TRL")
+STAGES = (
+    "light",
+    "light at the real budget",
+    "problems",
+    "train GRPO",
+    "train TRL",
+    "evaluate",
+    "compare",
+    "report",
+)
+PROBLEMS, SAMPLES = 8, 2
 
 
 COMPOSE = """#!/bin/sh
@@ -45,68 +54,70 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
 def test_each_method_was_trained_in_its_own_way(study: Path):
     logged = {}
-    for name in SENIORS[1:]:
-        (step,) = lines(study / "trainings" / name / "metrics.jsonl")
+    for name in SENIORS:
+        (step,) = lines(study / "real" / "trainings" / name / "metrics.jsonl")
         logged[name] = step["data"]
-    assert "tandem/senior_share" not in logged["GRPO-1"]
-    assert 0 < logged["TRL-1"]["tandem/senior_share"] < 1
-    taught = (study / "model" / "model.safetensors").read_bytes()
-    for name in SENIORS[1:]:
-        trained = study / "trainings" / name / "checkpoint" / "model.safetensors"
-        assert trained.read_bytes() != taught
+        checkpoint = study / "real" / "trainings" / name / "checkpoint"
+        assert weights(checkpoint) != weights(study / "models" / "pair-1" / "senior")
+    assert "tandem/senior_share" not in logged["GRPO"]
+    assert 0 < logged["TRL"]["tandem/senior_share"] < 1
+
+
+def test_junior_of_the_team_is_the_other_model(study: Path):
+    said = (study / "real" / "trainings" / "TRL" / "train.log").read_text()
+    junior = study / "models" / "pair-1" / "1-percent"
+    assert weights(junior) != weights(study / "models" / "pair-1" / "senior")
+    assert str(junior) in said
 
 
 def test_held_out_problems_are_in_no_training(study: Path):
     import pandas
 
     asked = {
-        turn["content"].split("\n")[0]
+        turn["content"]
         for split in ("train", "validation")
-        for prompt in pandas.read_parquet(study / "problems" / f"{split}.parquet")["prompt"]
+        for prompt in pandas.read_parquet(study / "real" / "problems" / f"{split}.parquet")[
+            "prompt"
+        ]
         for turn in prompt
     }
-    held_out = {row["problem"] for k in KINDS for row in lines(study / "problems" / f"{k}.jsonl")}
-    assert len(held_out) == PROBLEMS * len(KINDS)
+    held_out = {row["problem"] for row in lines(study / "real" / "problems" / "chains.jsonl")}
+    assert len(held_out) == PROBLEMS
     assert not held_out & asked
 
 
-def test_numbers_of_the_report_are_those_of_the_responses(study: Path):
-    for label, place in {
-        "solo": "solo",
-        "handoff-step-base": "handoff/step/base",
-        "handoff-step-bernoulli-base": "handoff/step-bernoulli/base",
-    }.items():
-        with (study / "report" / "data" / f"pass-at-k-{label}.csv").open() as file:
-            found = {(r["benchmark"], r["senior"], int(r["k"])): r for r in csv.DictReader(file)}
-        assert {senior for _, senior, _ in found} == set(SENIORS)
-        for senior in SENIORS:
-            for kind in KINDS:
-                right = defaultdict(int)
-                for grade in lines(study / "results" / senior / place / f"{kind}.grades.jsonl"):
-                    right[grade["problem"]] += grade["outcome"] == "correct"
-                assert len(right) == PROBLEMS
-                for k, value in (
-                    (1, sum(right.values()) / PROBLEMS / SAMPLES),
-                    (2, sum(one > 0 for one in right.values()) / PROBLEMS),
-                ):
-                    assert float(found[kind, senior, k]["pass_at_k"]) == pytest.approx(value)
-    figures = {path.stem for path in (study / "report" / "figures").glob("*.png")}
-    assert figures == {path.stem for path in (study / "report" / "data").glob("*.csv")}
-    assert {"legibility-base", "survival-drift-base", "training-dynamics"} <= figures
+def test_page_holds_both_parts_and_a_verdict_on_every_claim(study: Path):
+    text = (study / "study.md").read_text()
+    assert "Declared beforehand" in text
+    for name in SENIORS:
+        assert f"| {name}, verl |" in text
+        assert f"| {name}, light |" in text
+    claims = [
+        line for line in text.splitlines() if line.startswith("| more robust handoffs (step) |")
+    ]
+    assert claims
+    assert all(line.split(" | ")[-1].strip(" |") in VERDICTS for line in claims)
+    assert (study / "light" / "figures" / "self.svg").exists()
 
 
-def test_tables_hold_every_method_on_every_axis(study: Path):
-    text = (study / "tables" / "seed-1" / "tables.md").read_text()
-    assert text in (study / "study.md").read_text()
-    (macro,) = [part for part in text.split("### ") if part.startswith("Macro averages on every")]
-    rows = {line.split(" | ")[0].strip("| "): line for line in macro.splitlines()[4:] if line}
-    assert list(rows) == list(SENIORS)
-    assert all("–" not in row for row in rows.values())
-    assert "0.0000" in rows["base"]  # the base has drifted by nothing from itself
-    assert (study / "tables" / "seed-1" / "tables.tex").exists()
-    assert "<span class=junior>" in (study / "report" / "index.html").read_text()
+def test_numbers_beside_each_other_are_those_of_the_responses(study: Path):
+    text = (study / "study.md").read_text()
+    for name in SENIORS:
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {name}, verl |")]
+        numbers = [float(cell) for cell in row.strip("| ").split(" | ")[1:]]
+        for value, place in zip(
+            numbers, ("solo", "handoff/step/junior", "handoff/step-bernoulli/junior"), strict=False
+        ):
+            grades = lines(study / "real" / "results" / name / place / "chains.grades.jsonl")
+            assert len(grades) == PROBLEMS * SAMPLES
+            right = sum(grade["outcome"] == "correct" for grade in grades)
+            assert value == pytest.approx(right / len(grades), abs=5e-4)
 
 
 def test_second_start_repeats_nothing(study: Path):
@@ -119,6 +130,19 @@ def test_second_start_repeats_nothing(study: Path):
     changed = {path.name for path in after if after[path] != before.get(path)}
     assert changed <= {"study.md"}
     assert after.keys() == before.keys()
+
+
+def test_light_part_that_was_cut_short_goes_on(study: Path, tmp_path: Path):
+    """A training without its note is done again, and comes out the same."""
+    copy = tmp_path / "study"
+    shutil.copytree(study / "light", copy / "light")
+    shutil.copytree(study / "models", copy / "models")
+    notes = sorted((copy / "light" / "trainings").glob("pair-1-TRL-1-percent*.json"))
+    kept = {note: note.read_text() for note in notes}
+    notes[0].unlink()
+    command = [sys.executable, str(FOLDER / "light" / "run.py"), "--quick"]
+    run([*command, "--out", str(copy / "light")], 1200)
+    assert {note: note.read_text() for note in notes} == kept
 
 
 def test_folder_of_another_study_is_refused(study: Path):
