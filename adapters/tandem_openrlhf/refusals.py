@@ -55,11 +55,24 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--algo.advantage.gamma": {"type": float, "default": 1},
     "--algo.kl.target": {"type": float, "default": None},
     "--data.max_images_per_prompt": {"type": int, "default": 0},
+    "--ds.attn_implementation": {"type": str, "default": "flash_attention_2"},
     "--ds.lora.rank": {"type": int, "default": 0},
+    "--ds.packing_samples": {"action": "store_true", "default": False},
+    "--ds.ring_attn_size": {"type": int, "default": 1},
     "--train.async_enable": {"action": "store_true", "default": False},
     "--vllm.num_engines": {"type": int, "default": None},
 }
 """The arguments that are checked, each with OpenRLHF's type and default; a test compares them."""
+
+_INSTALL_FLASH_ATTN = (
+    "needs flash-attn, which is not installed. Install it, or give --ds.attn_implementation sdpa, "
+    "without --ds.packing_samples and --ds.ring_attn_size (docs/openrlhf.md)."
+)
+
+
+def _lacks(*names: str) -> bool:
+    return not any(installed_version(name) for name in names)
+
 
 _REFUSALS = (
     Refusal(
@@ -118,6 +131,23 @@ _REFUSALS = (
         ),
         "The schedule {value.schedule!r} depends on the training step, which a generator of an "
         "asynchronous run does not know. Leave --train.async_enable out.",
+    ),
+    # Where OpenRLHF starts by the stand-in for flash-attn alone (`tandem path`).
+    Refusal(
+        "--ds.attn_implementation",
+        # transformers takes a kernel of the package of that name in its place.
+        lambda name, _: name == "flash_attention_2" and _lacks("flash-attn", "kernels"),
+        f"{{key}} {{value}}, the default, {_INSTALL_FLASH_ATTN}",
+    ),
+    Refusal(
+        "--ds.packing_samples",
+        lambda packs, _: packs and _lacks("flash-attn"),
+        f"{{key}} {_INSTALL_FLASH_ATTN}",
+    ),
+    Refusal(
+        "--ds.ring_attn_size",
+        lambda size, _: size > 1 and _lacks("flash-attn"),
+        f"{{key}} {_INSTALL_FLASH_ATTN}",
     ),
 )
 

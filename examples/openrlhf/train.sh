@@ -34,9 +34,17 @@ case $method in
     ;;
 esac
 
-# Where there is no GPU (a trial of this script), nothing sleeps or is packed for flash attention.
-placement=(--train.colocate_all --vllm.enable_sleep --ds.enable_sleep --ds.packing_samples)
+# Where there is no GPU (a trial of this script), nothing sleeps.
+placement=(--train.colocate_all --vllm.enable_sleep --ds.enable_sleep)
 if [ "${TRIAL:-}" = 1 ]; then placement=(); fi
+# Without flash-attn, responses are padded and not packed, and attention is PyTorch's own.
+if python -c 'from importlib.metadata import version; version("flash-attn")' 2>/dev/null; then
+  attention=(--ds.packing_samples)
+else
+  attention=(--ds.attn_implementation sdpa)
+  PYTHONPATH="$(tandem path without-flash-attn)${PYTHONPATH:+:$PYTHONPATH}"
+  export PYTHONPATH
+fi
 if [ "$gpus" = 1 ]; then placement+=(--ds.adam_offload); fi
 
 exec python -m "$command" \
@@ -78,4 +86,5 @@ exec python -m "$command" \
   --ckpt.path "runs/$method/checkpoints" \
   "${settings[@]}" \
   ${placement[@]+"${placement[@]}"} \
+  "${attention[@]}" \
   "$@"

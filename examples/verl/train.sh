@@ -40,6 +40,15 @@ esac
 offload=False
 if [ "$gpus" = 1 ]; then offload=True; fi
 
+# Without flash-attn, responses are padded and not packed, and attention is PyTorch's own.
+attention=()
+if ! python -c 'from importlib.metadata import version; version("flash-attn")' 2>/dev/null; then
+  attention=(
+    ++actor_rollout_ref.model.override_config.attn_implementation=sdpa
+    actor_rollout_ref.model.use_remove_padding=False
+  )
+fi
+
 exec python -m verl.trainer.main_ppo \
   algorithm.adv_estimator=grpo \
   algorithm.norm_adv_by_std_in_grpo=True \
@@ -78,5 +87,6 @@ exec python -m verl.trainer.main_ppo \
   trainer.experiment_name="$method" \
   trainer.test_freq=10 \
   trainer.save_freq=10 \
+  ${attention[@]+"${attention[@]}"} \
   ${settings[@]+"${settings[@]}"} \
   "$@"

@@ -21,8 +21,12 @@ from pathlib import Path
 from filelock import FileLock
 
 from support.trainer_run import TrainerRun, end_marked, marked, run_trainer
+from tandem_plugin.patching.versions import installed_version
 
 ROOT = Path(__file__).resolve().parents[2]
+ON_CPU = Path(__file__).with_name("openrlhf_on_cpu")
+WITHOUT_FLASH_ATTN = ROOT / "adapters" / "tandem_openrlhf" / "without_flash_attn"
+"""What runs have on their PYTHONPATH: what stands for CUDA, and for flash-attn."""
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
 EVALUATION = re.compile(r"eval_metrics: (\{.*\})")
 
@@ -252,8 +256,10 @@ class OpenRLHFBench:
 
     def _environment(self, out: Path, ray: Path, hooks: str) -> dict[str, str]:
         folder = {"cpu": "openrlhf_on_cpu", "cuda": "openrlhf_on_gpu"}[self.device]
-        on_device = Path(__file__).parent / folder
-        paths = [str(on_device), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        paths = [str(Path(__file__).with_name(folder))]
+        if installed_version("flash-attn") is None:
+            paths.append(str(WITHOUT_FLASH_ATTN))
+        paths += [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         without_gpu = {
             "TORCH_EXTENSIONS_DIR": str(_operators()),
             "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +19,7 @@ class File(str, Enum):
 
     REWARD_VERL = "reward-verl"
     REWARD_OPENRLHF = "reward-openrlhf"
+    WITHOUT_FLASH_ATTN = "without-flash-attn"
 
 
 def path(
@@ -24,17 +27,28 @@ def path(
         File,
         typer.Argument(
             help="reward-verl: for reward.custom_reward_function.path of verl. reward-openrlhf: "
-            "for --reward.remote_url of OpenRLHF.",
+            "for --reward.remote_url of OpenRLHF. without-flash-attn: a folder for PYTHONPATH, "
+            "with which OpenRLHF starts where flash-attn is not installed.",
             show_choices=True,
         ),
     ],
     json: JsonOption = False,
 ) -> None:
     """Print the path of a file of this package that another program asks for."""
-    from tandem_plugin.grading.rewards import reward_file
-
-    found = reward_file(file.value.removeprefix("reward-"))
+    found = _place(file)
     if json:
         print_json({"file": file.value, "path": str(found)})
     else:
         typer.echo(str(found))
+
+
+def _place(file: File) -> Path:
+    """Where it is; nothing of a trainer is imported for that."""
+    if file is File.WITHOUT_FLASH_ATTN:
+        adapter = importlib.util.find_spec("tandem_openrlhf")
+        assert adapter is not None, "it is part of this distribution"
+        assert adapter.origin is not None
+        return Path(adapter.origin).with_name("without_flash_attn")
+    from tandem_plugin.grading.rewards import reward_file
+
+    return reward_file(file.value.removeprefix("reward-"))

@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
 
-# OpenRLHF imports flash_attn, which needs a GPU to be built: a stand-in, where there is none.
-sys.path.append(str(Path(__file__).parents[2] / "integration_tests/support/openrlhf_on_cpu"))
+# OpenRLHF imports flash_attn, which needs a GPU to be built: the stand-in, where there is none.
+sys.path.append(str(Path(__file__).parents[2] / "adapters/tandem_openrlhf/without_flash_attn"))
 
 from held_to_the_rollouts import HeldToTheRollouts  # noqa: E402
 from shared_rollouts import (  # noqa: E402

@@ -72,11 +72,12 @@ print(json.dumps({"changed": sorted(changed - of_classes), "loaded": sorted(load
 def patched(**settings: object) -> tuple[set[str], list[str]]:
     """The symbols that a run with these settings changes, and the adapter's modules it loads."""
     on_cpu = ROOT / "integration_tests" / "support" / "openrlhf_on_cpu"
+    without_flash_attn = ROOT / "adapters" / "tandem_openrlhf" / "without_flash_attn"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={
             **os.environ,
-            "PYTHONPATH": str(on_cpu),
+            "PYTHONPATH": os.pathsep.join([str(on_cpu), str(without_flash_attn)]),
             "TANDEM_CONFIG": json.dumps({"schedule": "word", **settings}),
         },
         capture_output=True,

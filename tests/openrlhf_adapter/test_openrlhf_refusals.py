@@ -31,7 +31,10 @@ def arguments(**changes: Any) -> Settings:
         "vllm.num_engines": 1,
         "data.max_images_per_prompt": 0,
         "train.async_enable": False,
+        "ds.attn_implementation": "sdpa",
         "ds.lora.rank": 0,
+        "ds.packing_samples": False,
+        "ds.ring_attn_size": 1,
         **{name.replace("__", "."): value for name, value in changes.items()},
     }
     root = SimpleNamespace()
@@ -87,6 +90,35 @@ def test_schedule_of_the_training_step_is_refused_in_an_asynchronous_run() -> No
     with pytest.raises(ConfigError, match="The schedule 'curriculum' depends on the training step"):
         check_run(arguments(train__async_enable=True), tandem)
     check_run(arguments(train__async_enable=True), WORD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        (
+            {"ds__attn_implementation": "flash_attention_2"},
+            "--ds.attn_implementation flash_attenti",
+        ),
+        ({"ds__packing_samples": True}, "--ds.packing_samples"),
+        ({"ds__ring_attn_size": 2}, "--ds.ring_attn_size"),
+    ],
+)
+def test_what_needs_flash_attn_is_refused_where_it_is_not_installed(
+    changes: dict[str, Any], flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: dict[str, str] = {}
+    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", installed.get)
+    with pytest.raises(ConfigError, match=f"{flag}.* needs flash-attn, .* not installed"):
+        check_run(arguments(**changes), WORD)
+    installed["flash-attn"] = "2.8.3"
+    check_run(arguments(**changes), WORD)
+
+
+def test_attention_by_a_kernel_of_transformers_needs_no_flash_attn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", {"kernels": "0.10.0"}.get)
+    check_run(arguments(ds__attn_implementation="flash_attention_2"), WORD)
 
 
 def test_multimodal_models_are_refused(tmp_path: Path) -> None:

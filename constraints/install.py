@@ -1,0 +1,110 @@
+"""Makes an environment of a tested stack: constraints/install.py ENVIRONMENT STACK REQUIREMENT ...
+
+The Makefile's environments are made with it. STACK names a constraint file of this folder, such as
+verl-vllm-0.29.0, by which pip installs the requirements; where vLLM has a file of overrides here,
+uv does, since pip knows no overrides. vLLM's CPU build wants a CPU build of torch, which the
+package index does not have: it is taken from where pip is configured to look, or from PyTorch's own
+index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's index of CPU builds, as its page on installing gives it."""
+IMPATIENT = ("--retries", "1", "--timeout", "12")
+"""An index that does not answer is given up after 12 s twice: both are, within a minute."""
+UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
+"""The package index has CUDA builds of them; beside a CPU torch they break transformers' import."""
+
+
+def torch_of(stack: str) -> str:
+    """The version of torch that the stack's constraint file pins."""
+    pins = (HERE / f"{stack}.txt").read_text()
+    return re.findall(r"^torch==(\S+)", pins, re.MULTILINE)[0]
+
+
+def overrides_of(stack: str) -> Path | None:
+    """The file of what the stack has otherwise than its packages ask for; None without one."""
+    file = HERE / f"overrides-{stack.partition('-')[2]}.txt"
+    return file if file.exists() else None
+
+
+def refusal(pip: list[str], requirement: str, *places: str) -> str:
+    """Install one package without its dependencies; what pip says where it is not to be had."""
+    command = [*pip, "install", "--quiet", "--no-deps", *IMPATIENT, *places, requirement]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip() or f"pip ended with {done.returncode}.").splitlines()[-1]
+
+
+def install_cpu_torch(pip: list[str], version: str, index: str = CPU_BUILDS) -> str:
+    """Install torch's CPU build from the first place that has it; a sentence where none has."""
+    requirement = f"torch=={version}+cpu"
+    here = refusal(pip, requirement)
+    there = here and refusal(pip, requirement, "--index-url", index)
+    if not there:
+        return ""
+    return (
+        f"{requirement}, which vLLM's CPU build needs, was found neither where pip looks for "
+        f"packages ({here}) nor at {index} ({there}). Connect this machine to one of them, or "
+        "download the wheel elsewhere and set PIP_FIND_LINKS to its folder."
+    )
+
+
+def install(environment: Path, stack: str, requirements: list[str]) -> None:
+    """Make the environment where there is none, and install the requirements in their stack.
+
+    Ends the process with a sentence where a CPU build of torch is needed and not to be had.
+    """
+    python = str(environment / "bin" / "python")
+    if not Path(python).exists():
+        venv.create(environment, with_pip=True, symlinks=True)
+    pip = [python, "-m", "pip"]
+    constraints = ["--constraint", str(HERE / f"{stack}.txt")]
+    overrides = overrides_of(stack)
+    missing = install_cpu_torch(pip, torch_of(stack))
+    if missing and overrides is None:
+        sys.exit(missing)
+    if missing:
+        print(f"{missing} Any other build of it, several GB larger, is taken in its place.")
+    # The pip that comes with Python 3.11 takes minutes longer to resolve this many packages.
+    tools = ["pip", "uv"] if overrides else ["pip"]
+    run([*pip, "install", "--quiet", *IMPATIENT, "--upgrade", *tools])
+    if overrides:
+        uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
+        run([*uv, *constraints, "--override", str(overrides), *requirements])
+    else:
+        # Most modules of this many packages are never imported: Python compiles those that are.
+        run([*pip, "install", "--quiet", "--no-compile", *constraints, *requirements])
+    run([*pip, "uninstall", "--quiet", "--yes", *UNNEEDED])
+
+
+def run(command: list[str]) -> None:
+    """Run a command that must succeed; its own words say why where it does not."""
+    done = subprocess.run(command)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def main() -> None:
+    files = {file.stem for file in HERE.glob("*.txt")}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("environment", type=Path)
+    parser.add_argument("stack", choices=sorted(s for s in files if not s.startswith("overrides")))
+    parser.add_argument("requirements", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    print(f"Installing {' '.join(given.requirements)} into {given.environment}: a few minutes.")
+    install(given.environment.absolute(), given.stack, given.requirements)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Stands for flash-attn, which OpenRLHF imports everywhere and a machine without a GPU lacks."""
