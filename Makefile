@@ -14,21 +14,24 @@ OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_
 OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py grading_torture.py plugin_example.py rollout_command.py \
-  speculative_verl.py study.py verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py verl_recipes.py)
+  speculative_verl.py study.py verl_agent_loops.py verl_interrupted.py verl_loss_terms.py verl_page.py \
+  verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
-# greedy tokens by `make test` on the newest.
+# greedy tokens by `make test` on the oldest and the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_graphs.py \
   engine_leaves.py engine_refusals.py engine_sleep.py engine_variants.py engine_weights.py graphs.py \
   serving_conditions.py speculative_adaptive.py \
   speculative_benchmarks.py speculative_engine.py speculative_greedy.py speculative_law.py)
+OLDEST_VLLM = 0.24.0
 NEWEST_VLLM = 0.32.0
 # The stack of most tests and of the demo: see constraints/.
 STACK = verl-vllm-0.29.0
 
-.PHONY: demo study bench bench-speculative test-gpu bench-gpu soak soak-speculative test test-vllm test-newest-vllm \
-  test-openrlhf test-speculative-verl test-speculative-openrlhf test-openrlhf-core test-fast \
-  test-integration test-trainers test-engines test-long browser lint format clean
+.PHONY: demo study bench bench-speculative test-gpu bench-gpu soak soak-speculative test test-vllm test-lane \
+  test-oldest-vllm test-newest-vllm test-vllm-sources test-openrlhf test-speculative-verl \
+  test-speculative-openrlhf test-openrlhf-core test-fast test-integration test-trainers test-engines \
+  test-long browser release lint format clean
 
 # Makes the environment $(1) of the tested stack $(2), by its constraint file, and installs $(3) into it.
 define install
@@ -97,8 +100,24 @@ $(VLLM_VENV)/.ready: pyproject.toml constraints/verl-vllm-$(VLLM).txt
 test-vllm: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest $(ENGINE_TESTS)
 
+# The hooks, one engine's greedy tokens, and one run of verl's trainer.
+test-lane: $(VLLM_VENV)/.ready
+	$(VLLM_VENV)/bin/python -m pytest -m "not long" $(CORE_TESTS) \
+	  integration_tests/test_verl_training.py -k "hooks or (v1 and greedy) or agree_on_every"
+
 test-newest-vllm:
-	$(MAKE) VLLM=$(NEWEST_VLLM) ENGINE_TESTS="$(CORE_TESTS) -k 'hooks or (v1 and greedy)'" test-vllm
+	$(MAKE) VLLM=$(NEWEST_VLLM) test-lane
+
+test-oldest-vllm:
+	$(MAKE) VLLM=$(OLDEST_VLLM) test-lane
+
+# The hooks in the sources of a vLLM that has no CPU build: its wheel for CUDA is unpacked, and
+# everything else is of the newest stack.
+SOURCES_OF ?= 0.33.0
+test-vllm-sources: $(VLLM_VENV)/.ready
+	$(VLLM_VENV)/bin/python -m pip download --quiet --no-deps --dest build "vllm==$(SOURCES_OF)"
+	$(VLLM_VENV)/bin/python -m zipfile --extract build/vllm-$(SOURCES_OF)-*.whl build/vllm
+	PYTHONPATH=build/vllm $(VLLM_VENV)/bin/python -m pytest integration_tests/test_vllm_hooks.py
 
 # verl's real trainer on a speculative engine.
 test-speculative-verl: $(VLLM_VENV)/.ready
@@ -150,7 +169,7 @@ test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 
 test-integration: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-trainers test-engines test-openrlhf-core test-newest-vllm
+	$(MAKE) --jobs 2 test-trainers test-engines test-openrlhf-core test-oldest-vllm test-newest-vllm
 
 # Each keeps one core busy most of the time: they are tested two at a time.
 test-trainers: $(VENV)/.test-ready
@@ -165,6 +184,14 @@ test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(LONG_TESTS)
 	$(BIN)/python -m pytest -m long $(TRAINER_TESTS) $(ENGINE_TESTS)
 
+# What is published, into dist/.
+release:
+	rm -rf dist
+	test -x $(VENV)-release/bin/python || $(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet build twine
+	$(VENV)-release/bin/python -m build
+	$(VENV)-release/bin/python -m twine check --strict dist/*
+
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -176,4 +203,4 @@ format: $(VENV)/.test-ready
 
 clean:
 	rm -rf $(VENV) $(VENV)-verl-vllm-* $(VENV)-openrlhf $(VENV)-openrlhf-vllm-* \
-	  runs .pytest_cache .mypy_cache .ruff_cache
+	  $(VENV)-release build dist runs .pytest_cache .mypy_cache .ruff_cache

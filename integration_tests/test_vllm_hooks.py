@@ -343,6 +343,10 @@ def test_deep_sleep_saves_the_models_named_buffers() -> None:
 def test_a_hook_that_moved_stops_engines_that_ask_for_tandem_and_no_others(
     checkpoints: dict[str, Path],
 ) -> None:
+    from vllm.platforms import current_platform
+
+    if current_platform.is_unspecified():
+        pytest.skip("vLLM's sources alone, of a wheel for other machines: no engine is configured")
     script = f"""
 from tandem_plugin.engine.patches import architectures
 

@@ -1,0 +1,29 @@
+# verl in tandem on CUDA 13, the stack constraints/verl-vllm-VLLM.txt. From a clone:
+#
+#   docker build --file docker/verl.Dockerfile --tag tandem-verl .
+#   docker run --gpus all --ipc host --volume "$PWD:/work" tandem-verl examples/verl/train.sh trl
+#
+# With another vLLM of those in constraints/: --build-arg VLLM=0.32.0
+FROM nvidia/cuda:13.0.2-devel-ubuntu24.04
+
+# Triton and FlashInfer compile kernels at run time.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends build-essential git python3-dev python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+
+ENV VIRTUAL_ENV=/opt/tandem PATH=/opt/tandem/bin:$PATH
+# hadolint ignore=DL3013
+RUN python3 -m venv "$VIRTUAL_ENV" && pip install --no-cache-dir uv
+
+ARG VLLM=0.29.0
+COPY . /src
+WORKDIR /src/constraints
+# Where vLLM wants what verl does not, there is a file of overrides, which pip has no use for.
+RUN set -- --constraint "verl-vllm-$VLLM.txt" \
+ && if [ -f "overrides-vllm-$VLLM.txt" ]; then set -- "$@" --override "overrides-vllm-$VLLM.txt"; fi \
+ && uv pip install --no-cache "$@" "/src[verl,math,eval]"
+
+WORKDIR /work
+ENTRYPOINT []
+CMD ["tandem", "doctor"]

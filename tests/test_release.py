@@ -1,0 +1,91 @@
+"""What is published, and the files that build and check it, name what is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem_plugin import __version__
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+
+
+def urls(repository: str) -> dict[str, str]:
+    """The addresses in the package's metadata where the sources are at ``repository``."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: it builds the package")
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    metadata: dict[str, Any] = {}
+    module.ProjectAddresses(str(ROOT), {"repository": repository}).update(metadata)
+    found: dict[str, str] = metadata["urls"]
+    return found
+
+
+def test_every_address_follows_from_that_of_the_sources() -> None:
+    here = "https://forge.example/somebody/tandem-plugin"
+    found = urls(here + "/")
+    assert found["Repository"] == here
+    assert found["Changelog"] == f"{here}/blob/main/CHANGELOG.md"
+    assert {address.startswith(here) for address in found.values()} == {True}
+    files = {"Documentation": ROOT / "docs", "Changelog": ROOT / "CHANGELOG.md"}
+    for name, file in files.items():
+        assert file.exists()
+        assert found[name].endswith(f"/main/{file.name}")
+
+
+def test_a_project_without_an_address_gives_none() -> None:
+    assert urls("") == {}
+
+
+def test_changelog_begins_with_the_version_that_is_built() -> None:
+    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heading is not None
+    assert heading[1] == __version__
+
+
+def test_workflows_run_the_projects_own_commands() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    folder = ROOT / ".github" / "workflows"
+    test, publish = (
+        yaml.safe_load((folder / name).read_text())["jobs"] for name in ("ci.yml", "publish.yml")
+    )
+    assert ".ci/run" in [step.get("run") for step in test["test"]["steps"]]
+    assert any("make release" in step.get("run", "") for step in publish["build"]["steps"])
+    assert re.search(r"^release:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    # By trusted publishing: an identity for this one job, and no password anywhere.
+    assert publish["publish"]["permissions"] == {"id-token": "write"}
+    assert "secrets." not in (folder / "publish.yml").read_text()
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.stem)
+def test_image_is_built_from_the_constraint_file_of_a_tested_stack(file: Path) -> None:
+    text = file.read_text()
+    (default,) = re.findall(r"^ARG VLLM=(\S+)$", text, re.MULTILINE)
+    named = set(re.findall(r'--constraint "(\S+)"', text))
+    assert named == {f"{file.stem}-vllm-$VLLM.txt"}
+    for version in (default, *re.findall(r"--build-arg VLLM=(\S+)", text)):
+        assert (ROOT / "constraints" / f"{file.stem}-vllm-{version}.txt").exists()
+    for place in re.findall(r"(?:docker run .*|--file) ((?:examples|docker)/\S+)", text):
+        assert (ROOT / place).exists(), place
+    (extras,) = re.findall(r'"/src\[([\w,]+)\]"', text)
+    project = (ROOT / "pyproject.toml").read_text()
+    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in extras.split(","))
+
+
+def test_images_get_what_the_package_is_built_from() -> None:
+    kept = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert {"pyproject.toml", "hatch_build.py", "tandem_plugin", "adapters", "README.md"} <= kept
+    assert {"LICENSE", "constraints"} <= kept
+    assert [name for name in kept if not (ROOT / name).exists()] == []
+
+
+def test_there_is_an_image_for_each_trainer() -> None:
+    assert [file.stem for file in DOCKERFILES] == ["openrlhf", "verl"]
