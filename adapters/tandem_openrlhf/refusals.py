@@ -204,7 +204,8 @@ def check_versions(tandem: TandemConfig) -> list[str]:
     found = {name: installed_version(name) for name in ("openrlhf", "vllm")}
     if found["openrlhf"] is None:
         raise ConfigError(
-            'OpenRLHF is not installed in this Python. Install it: pip install "openrlhf==0.11.2" '
+            "OpenRLHF is not installed in this Python. Install it: pip install "
+            '"tandem-plugin[openrlhf]", then pip install --no-deps "openrlhf==0.11.2" '
             "(docs/openrlhf.md)."
         )
     unproven = Unproven(tandem, UNPROVEN)

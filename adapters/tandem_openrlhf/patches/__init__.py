@@ -25,7 +25,7 @@ __all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]
 FRAMEWORK = "OpenRLHF"
 """As :mod:`tandem_plugin.patching.in_place` knows it."""
 
-MEND = 'Install OpenRLHF 0.11.2: pip install "openrlhf==0.11.2".'
+MEND = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2" (docs/openrlhf.md).'
 
 _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 _SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
