@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 """PyTorch's index of CPU builds, as its page on installing gives it."""
-IMPATIENT = ("--retries", "1", "--timeout", "12")
+IMPATIENT = ("--disable-pip-version-check", "--retries", "1", "--timeout", "12")
 """An index that does not answer is given up after 12 s twice: both are, within a minute."""
 UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
 """The package index has CUDA builds of them; beside a CPU torch they break transformers' import."""

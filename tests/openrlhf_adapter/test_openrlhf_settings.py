@@ -171,7 +171,10 @@ def test_command_that_does_not_load_what_tandem_changes_does_not_start_ray(
     assert installed == {}
 
 
-SOUND = ["--algo.advantage.estimator", "group_norm", "--vllm.num_engines", "1"]
+SOUND = [
+    *("--algo.advantage.estimator", "group_norm", "--vllm.num_engines", "1"),
+    *("--ds.attn_implementation", "sdpa"),
+]
 
 
 @pytest.mark.usefixtures("installed")
@@ -181,6 +184,7 @@ SOUND = ["--algo.advantage.estimator", "group_norm", "--vllm.num_engines", "1"]
         ([], "estimator gae does not work"),  # OpenRLHF's default
         (["--algo.advantage.est=rloo", "--vllm.num_engines=0"], "num_engines is not set"),
         ([*SOUND, "--ds.lora.rank", "8"], "--ds.lora.rank 8 does"),
+        ([*SOUND, "--ds.packing_samples"], "--ds.packing_samples needs flash-attn"),
     ],
 )
 def test_command_checks_openrlhfs_arguments_before_openrlhf_reads_them(
