@@ -12,6 +12,7 @@ from typing import Any
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.evaluation.checkpoint import fingerprint_folder
+from tandem_plugin.evaluation.drift_counts import write_counts
 from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
 from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
 from tandem_plugin.rollouts.grades import response_digest
@@ -132,11 +133,11 @@ def _results(out: Path, model: Path, senior: str, right: int) -> None:
     write_summary(folder, "legibility", {**content, "benchmarks": {"sums": read}})
     counts = {"senior": [20 * right, 5, 6, 7, 8, 9, 30, 31], "junior": [20, 5, 6, 7, 8, 9, 30, 33]}
     folder = run_folder(out, "drift", senior, "base")
-    listed = {name: [[i, c] for i, c in enumerate(found)] for name, found in counts.items()}
-    write_json(folder / "counts.json", {"vocabulary": 8, **listed})
-    chosen = DriftSettings(frequent=2)
     import numpy as np
 
+    halves = (np.array([[n // 2 for n in c], [n - n // 2 for n in c]]) for c in counts.values())
+    write_counts(folder, *halves)
+    chosen = DriftSettings(frequent=2)
     found = _drift_numbers(*(np.array(c) for c in counts.values()), PIECES, chosen)
     content = {"senior": ours, "junior": base, "settings": chosen.settings(), "metrics": found}
     write_summary(folder, "drift", {**content, "benchmarks": {}})
