@@ -16,15 +16,23 @@ from tandem_plugin.evaluation.drift import (
     survival,
     token_counts,
 )
+from tandem_plugin.evaluation.drift_counts import fold_counts
+from tandem_plugin.evaluation.null_recovery import RecoveryNulls, recovery_nulls
 from tandem_plugin.evaluation.pass_at_k import pass_at_k, pass_at_k_table
-from tandem_plugin.evaluation.significance import PairedTest, paired_test
+from tandem_plugin.evaluation.significance import PairedTest, SeedTest, paired_test, seed_test
+from tandem_plugin.evaluation.token_recovery import Recovered, RecoverySettings, recovered
 
 __all__ = [
     "BootstrapErrors",
     "EvaluationError",
     "PairedTest",
+    "Recovered",
     "Recovery",
+    "RecoveryNulls",
+    "RecoverySettings",
+    "SeedTest",
     "bootstrap_errors",
+    "fold_counts",
     "kl_divergence",
     "log_ratio",
     "marginal",
@@ -33,7 +41,10 @@ __all__ = [
     "paired_test",
     "pass_at_k",
     "pass_at_k_table",
+    "recovered",
     "recovery",
+    "recovery_nulls",
+    "seed_test",
     "survival",
     "token_counts",
 ]

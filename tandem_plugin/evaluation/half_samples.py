@@ -53,7 +53,14 @@ def compact(counts: Counts, top: int) -> tuple[Floats, int]:
 
 
 def log_marginals(counts: Floats, vocabulary: int, smoothing: float) -> Floats:
-    """log((count + s) / (total + s V)) along the last axis: of :func:`drift.marginal`."""
+    """log((count + s) / (total + s V)) along the last axis: of :func:`drift.marginal`.
+
+    Raises :class:`EvaluationError` where it would be that of zero.
+    """
+    if smoothing <= 0 and not counts.all():
+        raise EvaluationError(
+            f"smoothing={smoothing}: tokens that were never written need smoothing above 0."
+        )
     total = counts.sum(-1, keepdims=True) + smoothing * vocabulary
     return np.asarray(np.log((counts + smoothing) / total))
 

@@ -15,10 +15,10 @@ from tandem_plugin.evaluation.drift_counts import read_counts, read_folds
 from tandem_plugin.evaluation.drift_tables import drift_baseline
 from tandem_plugin.evaluation.half_samples import Counts
 from tandem_plugin.evaluation.measures import mean_metric
+from tandem_plugin.evaluation.null_recovery import DEALS, Null, RecoveryNulls, recovery_nulls
 from tandem_plugin.evaluation.paper_table import Cell, PaperTable, number
-from tandem_plugin.evaluation.recovery import Recovered, RecoverySettings, recovered
-from tandem_plugin.evaluation.recovery_nulls import DEALS, Null, RecoveryNulls, recovery_nulls
 from tandem_plugin.evaluation.results import Summary
+from tandem_plugin.evaluation.token_recovery import Recovered, RecoverySettings, recovered
 
 __all__ = ["Recoveries", "recovery_table"]
 
@@ -106,7 +106,8 @@ def recovery_table(label: str, runs: Runs, recoveries: Recoveries) -> PaperTable
     note = _NOTE
     if without_folds:
         note += (
-            " A dash: counted by an earlier version, without folds; run `tandem eval drift` again."
+            " A dash: counted without smoothing, or by an earlier version without folds; run "
+            "`tandem eval drift` again."
         )
     about = label.removeprefix("drift").strip()
     return PaperTable(
@@ -142,7 +143,10 @@ def _rows(senior: str, found: _OfPair, top: int, frequent: int) -> list[tuple[Ce
 
 
 def _counts(baseline: Summary, other: Summary) -> Counts:
-    """Of junior, baseline and other: in folds where both were counted in the same ones."""
+    """Of junior, baseline and other: in folds where both were counted in the same ones.
+
+    In one where counts are not smoothed: a fold lacks tokens that all of them have.
+    """
     base, junior = read_folds(baseline)
     theirs, _ = read_folds(other)
     if base.shape[1] != theirs.shape[1]:
@@ -151,6 +155,6 @@ def _counts(baseline: Summary, other: Summary) -> Counts:
             f"{theirs.shape[1]}: the models must have the same tokenizer."
         )
     three = junior, base, theirs
-    if len(base) != len(theirs):
+    if len(base) != len(theirs) or baseline.settings["smoothing"] == 0:
         three = tuple(each.sum(0, keepdims=True) for each in three)
     return np.stack(three)

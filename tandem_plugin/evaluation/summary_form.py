@@ -41,7 +41,7 @@ class _Generated(_Part):
 
 class _Read(_Part):
     problem: _Count
-    tokens: _Count
+    tokens: Annotated[_Count, Field(ge=1)]
     cross_entropy: _Number
     overlap: _Number
 

@@ -19,9 +19,9 @@ from tandem_plugin.evaluation.drift_counts import (
     read_folds,
     write_counts,
 )
-from tandem_plugin.evaluation.recovery import RecoverySettings, recovered
-from tandem_plugin.evaluation.recovery_nulls import recovery_nulls
+from tandem_plugin.evaluation.null_recovery import recovery_nulls
 from tandem_plugin.evaluation.results import Summary, read_summary
+from tandem_plugin.evaluation.token_recovery import RecoverySettings, recovered
 
 JUNIOR = [0, 0, 1, 1, 2, 2, 3, 3]
 GRPO = [2, 2, 2, 2, 3, 3, 3, 3]
@@ -124,6 +124,25 @@ def test_counts_of_an_earlier_version_are_read_and_have_no_nulls(
     assert [row[2] for row in texts(table)][3:] == ["–", "–"]
     assert "run `tandem eval drift` again" in table["note"]
     assert "again" not in before["note"]
+
+
+def test_counts_without_smoothing_have_no_nulls(folded: tuple[Path, np.ndarray]):
+    out, counts = folded
+    for senior in ("GRPO", "TRL"):
+        path = out / senior / "drift/base/summary.json"
+        edit(path, lambda c: c["settings"].update(smoothing=0.0))
+    assert counts.sum(1).all()
+    table = found_tables(out / "GRPO", out / "TRL")["recovery-drift-base"]
+    assert {text for row in texts(table) for text in row[3:]} == {"–"}
+    assert 0 < float(texts(table)[0][2]) < 100
+    write_drift(out, "TRL", TRL, JUNIOR)
+    write_drift(out, "GRPO", GRPO, JUNIOR)
+    for senior in ("GRPO", "TRL"):
+        path = out / senior / "drift/base/summary.json"
+        edit(path, lambda c: c["settings"].update(smoothing=0.0))
+    done = run(out / "GRPO", out / "TRL")
+    assert done.exit_code == 1
+    assert "never written need smoothing above 0" in done.stderr
 
 
 def test_responses_are_in_the_same_fold_whatever_the_model():

@@ -10,7 +10,7 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation import drift
 from tandem_plugin.evaluation.drift_counts import read_counts
 from tandem_plugin.evaluation.drift_tables import drift_baseline
-from tandem_plugin.evaluation.recovery_nulls import RecoveryNulls
+from tandem_plugin.evaluation.null_recovery import RecoveryNulls
 from tandem_plugin.evaluation.recovery_tables import Recoveries
 from tandem_plugin.evaluation.report.figure import (
     COLOURS,

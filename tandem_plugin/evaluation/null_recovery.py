@@ -19,7 +19,7 @@ from tandem_plugin.evaluation.half_samples import (
     log_marginals,
     sides_of,
 )
-from tandem_plugin.evaluation.recovery import Recovered, RecoverySettings, recovered_of
+from tandem_plugin.evaluation.token_recovery import Recovered, RecoverySettings, recovered_of
 
 __all__ = ["DEALS", "Null", "RecoveryNulls", "recovery_nulls"]
 
