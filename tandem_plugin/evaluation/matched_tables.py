@@ -17,6 +17,10 @@ Checkpoints = Mapping[str, Mapping[int, str]]
 """By training run: its seniors by their training step."""
 
 
+_ALONE = "solo: pass@1 ("
+"""How the column of the accuracy alone begins, which other k do not have."""
+
+
 class _Chosen(NamedTuple):
     run: str
     step: int
@@ -108,15 +112,17 @@ def _table(
         if rows:
             rules.append(len(rows))
         columns = summary_columns(comparison, k, [one.senior for one in group])
+        if accuracies and not any(heading.startswith(_ALONE) for heading, _ in columns):
+            alone = [Cell(number(100 * accuracies[one.senior], 1)) for one in group]
+            columns = [(f"{_ALONE}%)", alone), *columns]
         headings = [heading for heading, _ in columns]
         for i, one in enumerate(group):
-            alone = number(100 * accuracies.get(one.senior, float("nan")), 1)
             names = Cell(one.run), Cell(str(one.step)), Cell(one.senior)
-            rows.append((*names, Cell(alone), *(cells[i] for _, cells in columns)))
+            rows.append((*names, *(cells[i] for _, cells in columns)))
     return PaperTable(
         name,
         title,
-        ("Run", "Step", "Checkpoint", "solo: pass@1 (%)", *headings),
+        ("Run", "Step", "Checkpoint", *headings),
         tuple(rows),
         tuple(rules),
         3,

@@ -165,7 +165,7 @@ def checkpoints(tmp_path: Path) -> list[object]:
 
 def test_checkpoints_stand_side_by_side_at_matched_steps(checkpoints: list[object]):
     table = found_tables(*checkpoints)["matched-steps"]
-    assert table["columns"][:4] == ["Run", "Step", "Checkpoint", "solo: pass@1 (%)"]
+    assert table["columns"][:4] == ["Run", "Step", "Checkpoint", "solo: pass@1 (%, ↑)"]
     assert [row[:4] for row in texts(table)] == [
         ["GRPO", "50", "G-50", "50.0"],
         ["TRL", "50", "T-50", "12.5"],
@@ -175,6 +175,12 @@ def test_checkpoints_stand_side_by_side_at_matched_steps(checkpoints: list[objec
     column = table["columns"].index("handoff step j: pass@1 (%, ↑)")
     assert [row[column] for row in texts(table)] == ["25.0", "50.0", "25.0", "75.0"]
     assert [row[column]["bold"] for row in table["rows"]] == [False, True, False, True]
+
+
+def test_accuracy_is_in_the_table_whatever_the_k(checkpoints: list[object]):
+    table = found_tables(*checkpoints[:-1], 4)["matched-solo"]
+    assert table["columns"][3:5] == ["solo: pass@1 (%)", "solo: pass@4 (%, ↑)"]
+    assert [row[3:5] for row in texts(table)[:2]] == [["50.0", "100.0"], ["12.5", "50.0"]]
 
 
 def test_checkpoints_stand_side_by_side_at_matched_accuracy_alone(checkpoints: list[object]):
