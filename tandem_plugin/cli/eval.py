@@ -204,7 +204,7 @@ def everything(
     from tandem_plugin.evaluation.drift_run import DriftSettings, run_drift
     from tandem_plugin.evaluation.generated_runs import check_handoffs, run_solo
     from tandem_plugin.evaluation.legibility_run import run_legibility
-    from tandem_plugin.evaluation.results import solo_summary
+    from tandem_plugin.evaluation.noise_floor import check_floor
     from tandem_plugin.evaluation.sampling import Sampling
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed)
@@ -214,9 +214,9 @@ def everything(
     seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
     check_handoffs(seniors, schedule_settings(schedule))  # before the hours that solo runs take
     check_same(seniors, juniors)
-    if floor is not None:
-        solo_summary(floor.parent, floor.name)
     base = juniors[0]
+    if floor is not None:
+        check_floor(floor, base.name, base.fingerprint, seed)
     answering = [base, *(one for one in seniors if one.name != base.name)]
     begin(out, answering, juniors, benchmark, benchmarks)
     written: list[Path] = []

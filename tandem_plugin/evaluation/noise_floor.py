@@ -12,7 +12,7 @@ from tandem_plugin.evaluation.results import Summary, check_comparable, solo_sum
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["noise_floor", "second_seed", "seed_of"]
+__all__ = ["check_floor", "noise_floor", "second_seed", "seed_of"]
 
 
 def second_seed(floor: Path, first: Summary) -> Summary:
@@ -22,20 +22,28 @@ def second_seed(floor: Path, first: Summary) -> Summary:
     ``--out second``. first: its solo run. Raises :class:`EvaluationError` where there is none, or
     one of another model, with other settings, or with the same seed.
     """
-    found = solo_summary(floor.parent, floor.name)
-    name, mark = first.senior, first.content["senior"]["fingerprint"]
-    if found.content["senior"]["fingerprint"] != mark:
-        raise EvaluationError(
-            f"The noise floor {str(floor)!r} is of a model with the fingerprint "
-            f"{found.content['senior']['fingerprint']}, and {name!r} has {mark}: evaluate "
-            f"{name!r} itself with another --seed and --out."
-        )
+    found = check_floor(floor, first.senior, first.content["senior"]["fingerprint"], seed_of(first))
     check_comparable([first, found], ["sampling.seed"])
-    seed = seed_of(found)
-    if seed == seed_of(first):
+    return found
+
+
+def check_floor(floor: Path, name: str, fingerprint: str, seed: int) -> Summary:
+    """The solo run that ``floor`` holds, of the model with this fingerprint.
+
+    name, seed: what the model is called, and the seed of its other run. Raises
+    :class:`EvaluationError` for another model's, or the same seed.
+    """
+    found = solo_summary(floor.parent, floor.name)
+    mark = found.content["senior"]["fingerprint"]
+    if mark != fingerprint:
         raise EvaluationError(
-            f"The noise floor {str(floor)!r} has the seed {seed}, as {str(first.folder)!r} has, so "
-            "that its responses are the same: give `tandem eval solo` another --seed."
+            f"The noise floor {str(floor)!r} is of a model with the fingerprint {mark}, and "
+            f"{name!r} has {fingerprint}: evaluate {name!r} itself with another --seed and --out."
+        )
+    if seed_of(found) == seed:
+        raise EvaluationError(
+            f"The noise floor {str(floor)!r} has the seed {seed}, as the results beside it have, "
+            "so that its responses are the same: give `tandem eval solo` another --seed."
         )
     return found
 

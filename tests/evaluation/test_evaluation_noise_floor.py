@@ -94,6 +94,28 @@ def test_what_is_no_second_seed_of_the_base_is_refused(
     assert not (out / "results/GRPO/drift").exists()
 
 
+def test_floor_of_another_model_is_refused_before_hours_of_evaluation(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        "tandem_plugin.evaluation.generated_runs.check_handoffs", lambda *given: None
+    )
+    started: list[object] = []
+    monkeypatch.setattr(
+        "tandem_plugin.evaluation.generated_runs.run_solo", lambda *given: started.append(given)
+    )
+    (out / "model/config.json").write_text("{}")
+    (out / "model/model.safetensors").write_bytes(b"")
+    (out / "sums.jsonl").write_text('{"problem": "1 + 1", "answer": "2"}\n')
+    models = [f"--senior=GRPO={out / 'model'}", f"--junior=base={out / 'model'}"]
+    command = ["eval", "all", *models, f"--benchmark=sums={out / 'sums.jsonl'}"]
+    floor = ["--out", str(out / "new"), "--floor", str(out / "second/base")]
+    done = CliRunner().invoke(app, [*command, *floor])
+    assert done.exit_code == 1
+    assert "of a model with the fingerprint base" in done.stderr
+    assert not started
+
+
 def test_missing_floor_is_refused(out: Path):
     done = drift(out, "--senior", "GRPO", "--floor", out / "third/base")
     assert done.exit_code == 1
