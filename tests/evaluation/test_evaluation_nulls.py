@@ -86,6 +86,19 @@ def test_independent_drift_is_its_closed_form(drifts: tuple[float, float]):
     np.testing.assert_allclose(null.mean, [share, rho, rho, share, rho], atol=0.03)
 
 
+def test_independent_drift_of_a_model_that_went_along_is_not_its_own():
+    """The other model is the baseline again: its shift is noise. Drift of that size in directions
+    of its own would move 3/4 back."""
+    random, vocabulary = np.random.default_rng(8), 2000
+    shares = np.exp(np.linspace(0, 5, vocabulary))
+    moved = shares * np.exp(0.3 * random.normal(size=vocabulary))
+    models = [counts_of(random, m / m.sum(), 40_000_000) for m in (shares, moved, moved)]
+    counts, chosen = np.stack(models), RecoverySettings(top=vocabulary)
+    assert recovered(counts, chosen).moved_back < 0.6
+    null = recovery_nulls(counts, chosen, 16).independent_drift.mean
+    assert null.moved_back == pytest.approx(0.75, abs=0.02)
+
+
 @pytest.mark.parametrize("drifts", [(0.0, 0.0), (0.3, 0.3), (0.5, 0.2)])
 def test_nulls_of_one_triple_are_what_simulation_gives(drifts: tuple[float, float]):
     """Zipf's law, 36,000 tokens, the top 50 of 640: where the models drifted by themselves, the
