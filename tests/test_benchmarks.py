@@ -126,3 +126,24 @@ def test_cost_model_is_the_mean_over_every_round_that_can_be(module: Any) -> Non
             mean += weight * tokens
     assert model.tokens_per_round(acceptance, drafts) == pytest.approx(mean)
     assert model.ratio_to_single(4.0, 4, 1.0) == pytest.approx(0.8)
+
+
+def test_files_of_rollouts_are_measured_on_dumps_that_replay(
+    module: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = module("rollout_files")
+    monkeypatch.setattr(files, "opening", lambda page, times: [1] * times)
+    sizes = ["--steps", "2", "--problems", "2", "--samples", "2", "--tokens", "60"]
+    assert files.main([*sizes, "--out", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["view"]["result"]["responses"] == 8
+    assert found["view"]["result"]["bytes"] == (tmp_path / "page.html").stat().st_size
+    assert (
+        found["replay"]["result"] | {"rows": 8, "tokens": 480, "ok": True}
+        == (found["replay"]["result"])
+    )
+    assert found["replay of one step"]["result"]["rows"] == 4
+    assert all(found[name]["megabytes"] > 10 for name in ("view", "replay"))
