@@ -128,6 +128,7 @@ def _agree(first: Any, second: Any, names: set[Any]) -> bool:
     draw = random.Random(hashlib.sha256(f"{first}|{second}".encode()).digest())
     ordered = sorted(names, key=lambda name: (not isinstance(name, AppliedUndef), str(name)))
     is_complex = first.has(sympy.I) or second.has(sympy.I)
+    bases = [_bases(side) for side in (first, second)]
     bits = GUARD_BITS + 4 * max(_literal_bits(first), _literal_bits(second))
     exponents = (power.exp for one in (first, second) for power in one.atoms(sympy.Pow, sympy.exp))
     powers = names & set().union(*(exponent.free_symbols for exponent in exponents))
@@ -139,7 +140,10 @@ def _agree(first: Any, second: Any, names: set[Any]) -> bool:
         }
         for name in powers:  # a root with a large index costs seconds as an exact number
             point[name] = sympy.Float(point[name], int(bits * 0.30103) + 2)
-        one, other = (_value(side, point, bits, is_complex) for side in (first, second))
+        one, other = (
+            _value(side, None if is_complex else its_bases, point, bits)
+            for side, its_bases in zip((first, second), bases, strict=True)
+        )
         if one is None or other is None:
             if (one is None) != (other is None) and len(names) == 1:
                 return False  # they are not defined for the same numbers
@@ -159,26 +163,32 @@ def _random(draw: random.Random, sign: int) -> Any:
     return size * (sign or draw.choice((-1, 1)))
 
 
-def _value(one: Any, point: dict[Any, Any], bits: int, is_complex: bool = False) -> Any | None:
-    """The value at a point, exact where it is rational.
-
-    None where it is none, or takes a root or logarithm below zero.
-    """
+def _bases(one: Any) -> list[Any]:
+    """What must not be below zero, where values are real: under roots and logarithms."""
     powers = one.atoms(sympy.Pow)
     if any(power.exp.is_Integer and abs(power.exp) > 10_000 for power in powers):
         raise TooLargeError
-    inner = [power.base for power in powers if not power.exp.is_Integer]
-    inner += [logarithm.args[0] for logarithm in one.atoms(sympy.log)]
-    for base in (base for base in inner if base.free_symbols and not is_complex):
+    bases = [power.base for power in powers if not power.exp.is_Integer]
+    bases += [logarithm.args[0] for logarithm in one.atoms(sympy.log)]
+    return [base for base in bases if base.free_symbols]
+
+
+def _value(one: Any, bases: list[Any] | None, point: dict[Any, Any], bits: int) -> Any | None:
+    """The value at a point, exact where it is rational, else to so many bits; or None.
+
+    bases: see ``_bases``; None where values may be complex.
+    """
+    for base in bases or ():
         value = evaluated(base.xreplace(point), 64)
         if value is None or not value.is_real or value < 0:
             return None
     value = one.xreplace(point)
-    if value.has(*NO_NUMBER) or (value.has(sympy.I) and not is_complex):
+    if value.is_Rational:
+        return value
+    if value.has(*NO_NUMBER) or (value.has(sympy.I) and bases is not None):
         return None
-    if not value.is_Rational:
-        value = evaluated(value, bits)
-    return value if value is not None and (is_complex or value.is_real) else None
+    value = evaluated(value, bits)
+    return value if value is not None and (bases is None or value.is_real) else None
 
 
 def _literal_bits(one: Any) -> int:
@@ -222,7 +232,7 @@ def _factor(first: Any, second: Any, names: set[Any]) -> Any | None:
     draw = random.Random(0)
     for _ in range(_TRIES):
         point = {name: _random(draw, 1) for name in sorted(names, key=str)}
-        values = [_value(one, point, GUARD_BITS) for one in (first, second)]
+        values = [_value(one, _bases(one), point, GUARD_BITS) for one in (first, second)]
         if not all(values):  # undefined there, or zero
             continue
         ratio = values[0] / values[1]  # type: ignore[operator]
