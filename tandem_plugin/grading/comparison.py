@@ -1,6 +1,6 @@
 """Two trees by their kinds, and then by their values.
 
-What only computer algebra could tell stays open, unless its word is at hand (``Proof``).
+What only computer algebra could tell is asked of it (``Proof``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from tandem_plugin.grading.kinds import TURNED, is_name
 from tandem_plugin.grading.tree import SCALARS, SETS, Node, exact, measured_place, names_of, num
 
-__all__ = ["TOLERANCE", "Comparison", "Decision", "Open", "Proof", "rounds_to", "shows"]
+__all__ = ["TOLERANCE", "Comparison", "Decision", "OpenError", "Proof", "rounds_to", "shows"]
 
 TOLERANCE = Fraction(1, 10_000)
 """Relative, against a measured gold: that of Qwen2.5-Math's evaluation (``numeric_equal``)."""
@@ -27,8 +27,10 @@ class Decision(NamedTuple):
 
 Proof: TypeAlias = Callable[[Node, Node], Decision]
 """Computer algebra's word on two trees: values, equations, or sets."""
-Open: TypeAlias = Decision | None
-"""None where only computer algebra could tell, and none is at hand."""
+
+
+class OpenError(Exception):
+    """Only computer algebra could tell, and none is at hand."""
 
 
 def rounds_to(value: Fraction, gold: Fraction, gold_place: int, place: int | None = None) -> bool:
@@ -48,23 +50,21 @@ def shows(digits: Fraction, value: Fraction, place: int) -> bool:
     return is_cut_off or abs(value - digits) <= unit / 2 * (1 if place < 0 else Fraction(9, 10))
 
 
-def _all(decisions: Iterable[Open], rule: str) -> Open:
-    """Equal where all are; unequal where one is; else open."""
-    found = list(decisions)
-    refused = next((one for one in found if one is not None and not one.is_equal), None)
-    return refused or (None if None in found else Decision(True, rule))
+def _all(decisions: Iterable[Decision], rule: str) -> Decision:
+    """Equal where all are; else the first that is not."""
+    return next((one for one in decisions if not one.is_equal), Decision(True, rule))
 
 
 class Comparison:
     """Decides about pairs of trees, as ``_RULES`` says by their kinds.
 
-    Raises :class:`UndefinedError` where a tree divides by zero.
+    Raises :class:`UndefinedError` where a tree divides by zero, and :class:`OpenError`.
     """
 
     def __init__(self, proof: Proof | None) -> None:
         self._proof = proof
 
-    def of(self, gold: Node, answer: Node) -> Open:
+    def of(self, gold: Node, answer: Node) -> Decision:
         kinds = {gold.kind, answer.kind}
         if kinds <= SCALARS and kinds != {"matrix"}:
             return self._values(gold, answer)
@@ -73,13 +73,19 @@ class Comparison:
         rule = next(rule for some, rule in _RULES if not some or kinds & some)
         return rule(self, gold, answer)
 
-    def _proven(self, gold: Node, answer: Node) -> Open:
-        return self._proof(gold, answer) if self._proof is not None else None
+    def _proven(self, gold: Node, answer: Node) -> Decision:
+        if self._proof is None:
+            raise OpenError
+        return self._proof(gold, answer)
 
-    def _pairs(self, gold: Iterable[Node], answer: Iterable[Node], rule: str) -> Open:
+    def solutions(self, gold: Node, answer: Node) -> Decision:
+        """Whether the solutions of two conditions are the same."""
+        return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
+
+    def _pairs(self, gold: Iterable[Node], answer: Iterable[Node], rule: str) -> Decision:
         return _all((self.of(*pair) for pair in zip(gold, answer, strict=True)), rule)
 
-    def _values(self, gold: Node, answer: Node) -> Open:
+    def _values(self, gold: Node, answer: Node) -> Decision:
         """Rational numbers exactly; what is measured by its digits."""
         wanted, given = exact(gold), exact(answer)
         if gold == answer:
@@ -94,19 +100,18 @@ class Comparison:
             return Decision(True, "tolerance")
         return Decision(False, "number")
 
-    def _approximations(self, gold: Node, answer: Node) -> Open:
+    def _approximations(self, gold: Node, answer: Node) -> Decision:
         r"""``\frac13\approx0.333`` is a third, where what follows is that rounded."""
         if gold.kind == "approx":
-            found = [self.of(part, answer) for part in gold.parts]
-            is_equal = any(one is not None and one.is_equal for one in found)
-            return None if None in found and not is_equal else Decision(is_equal, "approximation")
+            is_equal = any(self.of(part, answer).is_equal for part in gold.parts)
+            return Decision(is_equal, "approximation")
         value, *rounded = answer.parts
         return _all(
             (self.of(gold, value), *(self._rounding(one, value) for one in rounded)),
             "approximation",
         )
 
-    def _rounding(self, shown: Node, value: Node) -> Open:
+    def _rounding(self, shown: Node, value: Node) -> Decision:
         """Whether a decimal is a value rounded or cut off at the decimal's last digit."""
         digits, known = (exact(_unwrapped(node)) for node in (shown, value))
         if digits is not None and known is None:
@@ -114,7 +119,7 @@ class Comparison:
         is_shown = digits is not None and shows(digits, known, measured_place(shown) or 0)  # type: ignore[arg-type]
         return Decision(is_shown, "approximation")
 
-    def _names(self, gold: Node, answer: Node) -> Open:
+    def _names(self, gold: Node, answer: Node) -> Decision:
         """``x = 5`` is 5 where the other side has no name; ``4 = 5`` and ``2x = 10`` are no 5.
 
         Of a chain every value must equal the gold. An equation that names a sum or a product may
@@ -139,7 +144,7 @@ class Comparison:
             return Decision(False, "variable")
         return self.of(value, answer)
 
-    def _relations(self, gold: Node, answer: Node) -> Open:
+    def _relations(self, gold: Node, answer: Node) -> Decision:
         """Side by side, turned around, or up to a factor; an unsolved one is no solution."""
         if gold.kind != answer.kind:
             if (
@@ -147,7 +152,7 @@ class Comparison:
                 and set(gold.parts[1]) <= _ORDERS
                 and (answer.kind == "solved" or _interval(answer).kind in SETS)
             ):  # the response has solved what the gold leaves unsolved
-                return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
+                return self.solutions(gold, answer)
             is_chain = answer.kind == "relation" and set(answer.parts[1]) == {"="}
             if is_chain and gold.kind in SCALARS and not any(map(names_of, answer.parts[0])):
                 # 2 + 3 = 5 is 5: a true chain without a name
@@ -158,14 +163,14 @@ class Comparison:
         for way, way_signs in ((others, its_signs), (others[::-1], turned)):
             if tuple(way_signs) == tuple(signs):
                 decision = self._pairs(sides, way, "relation")
-                if decision is None or decision.is_equal:
+                if decision.is_equal:
                     return decision
         is_one = len(signs) == len(its_signs) == 1 and signs[0] in (its_signs[0], turned[0])
         if not is_one or any(side.kind not in SCALARS for side in (*sides, *others)):
             return Decision(False, "relation")
         return self._proven(gold, answer)
 
-    def _memberships(self, gold: Node, answer: Node) -> Open:
+    def _memberships(self, gold: Node, answer: Node) -> Decision:
         r"""``x > 1``, ``x \in (1,\infty)`` and ``\{x : x > 1\}`` are the set; of one variable."""
         (name, wanted), (other, given) = (
             node.parts if node.kind == "solved" else (None, node) for node in (gold, answer)
@@ -179,7 +184,7 @@ class Comparison:
             return Decision(False, "kind")
         return self.of(wanted, given)
 
-    def _percent(self, gold: Node, answer: Node) -> Open:
+    def _percent(self, gold: Node, answer: Node) -> Decision:
         """A percentage is its number over 100; its sign may be missing, from 1 percent on."""
         wanted, given = (n.parts[0] if n.kind == "percent" else n for n in (gold, answer))
         if not {wanted.kind, given.kind} <= SCALARS:
@@ -187,13 +192,13 @@ class Comparison:
         value = exact(wanted)
         if gold.kind == "percent" or value is None or abs(value) >= 1:
             decision = self._values(wanted, given)
-            if decision is None or decision.is_equal or gold.kind == answer.kind:
+            if decision.is_equal or gold.kind == answer.kind:
                 return decision
         if gold.kind == "percent":
             return self._values(wanted, Node("mul", (num(100), given)))
         return self._values(gold, Node("div", (given, num(100))))
 
-    def _quantities(self, gold: Node, answer: Node) -> Open:
+    def _quantities(self, gold: Node, answer: Node) -> Decision:
         """Two units must be the same; one that is missing is not missed. Nothing is converted."""
         if gold.kind == answer.kind and gold.parts[1] != answer.parts[1]:
             return Decision(False, "unit")
@@ -202,7 +207,7 @@ class Comparison:
             return Decision(False, "kind")
         return self._values(wanted, given)
 
-    def _ratios(self, gold: Node, answer: Node) -> Open:
+    def _ratios(self, gold: Node, answer: Node) -> Decision:
         """Times and ratios as they are written; rational ratios in proportion."""
         kinds = {gold.kind, answer.kind}
         if not kinds <= {"time", "ratio"}:
@@ -222,14 +227,14 @@ class Comparison:
         same = all(w * given[0] == g * wanted[0] for w, g in zip(wanted, given, strict=True))
         return Decision(same, "ratio")
 
-    def _based(self, gold: Node, answer: Node) -> Open:
+    def _based(self, gold: Node, answer: Node) -> Decision:
         """The digits and the base; a gold's base may be missing in the answer."""
         based, other = (gold, answer) if gold.kind == "based" else (answer, gold)
         value = exact(other) if other.kind in SCALARS else None
         is_bare = based is gold and str(value) == gold.parts[0]
         return Decision(is_bare or value == int(*based.parts), "base")
 
-    def _collections(self, gold: Node, answer: Node) -> Open:
+    def _collections(self, gold: Node, answer: Node) -> Decision:
         """Sets and bare lists in any order, all else in order, sets of numbers by their algebra."""
         kinds = {gold.kind, answer.kind}
         if kinds <= {"set", "list"}:
@@ -244,7 +249,7 @@ class Comparison:
                 return self.of(sides[0][0], sides[1][0])
         return Decision(False, "kind")
 
-    def _ordered(self, gold: Node, answer: Node) -> Open:
+    def _ordered(self, gold: Node, answer: Node) -> Decision:
         """Part by part; the brackets of an interval must agree, a bare list has none."""
         (wanted, brackets), (given, others) = (
             _flat(node, gold.kind == answer.kind) for node in (gold, answer)
@@ -258,7 +263,7 @@ class Comparison:
             return Decision(False, "count")
         return self._pairs(wanted, given, "parts")
 
-    def _unordered(self, gold: Node, answer: Node) -> Open:
+    def _unordered(self, gold: Node, answer: Node) -> Decision:
         wanted, left = list(gold.parts), list(answer.parts)
         are_points = all(part.kind == "tuple" for part in (*wanted, *left))
         if are_points or "set" in (gold.kind, answer.kind):  # what is there twice is there once
@@ -267,30 +272,27 @@ class Comparison:
             return Decision(False, "count")
         if gold.kind == answer.kind == "list" and wanted[0].kind in ("named", "solved"):
             return self._pairs(wanted, left, "parts")
-        is_open = False
         for part in wanted:
-            found = [self.of(part, other) for other in left]
-            match = next((i for i, one in enumerate(found) if one and one.is_equal), None)
-            if match is not None:
-                del left[match]
-            elif None not in found:
+            same = (i for i, other in enumerate(left) if self.of(part, other).is_equal)
+            place = left.index(part) if part in left else next(same, None)
+            if place is None:
                 return Decision(False, "parts")
-            is_open |= match is None
-        return None if is_open else Decision(True, "parts")
+            del left[place]
+        return Decision(True, "parts")
 
-    def _sets(self, gold: Node, answer: Node) -> Open:
+    def _sets(self, gold: Node, answer: Node) -> Decision:
         """Unions of as many pieces piece by piece; else by the algebra of sets."""
         wanted, given = _pieces(gold), _pieces(answer)
         if len(wanted) == len(given) > 1:
             decision = self._unordered(Node("list", wanted), Node("list", given))
-            if decision is not None and decision.is_equal:
+            if decision.is_equal:
                 return decision
         return self._proven(gold, answer)
 
 
 _ORDERS = frozenset(("<", ">", "\\le", "\\ge", "\\ne"))
 _ORDERED = frozenset(("tuple", "interval", "list", "matrix"))
-_RULES: tuple[tuple[frozenset[str], Callable[[Comparison, Node, Node], Open]], ...] = (
+_RULES: tuple[tuple[frozenset[str], Callable[[Comparison, Node, Node], Decision]], ...] = (
     (frozenset(("approx",)), Comparison._approximations),
     (frozenset(("named",)), Comparison._names),
     (frozenset(("relation",)), Comparison._relations),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from tandem_plugin.grading.answers import UnreadableError, read, words_of
-from tandem_plugin.grading.comparison import Comparison, Decision, Open, Proof
+from tandem_plugin.grading.comparison import Comparison, Decision, OpenError, Proof
 from tandem_plugin.grading.spelling import same_text
-from tandem_plugin.grading.tree import Node, UndefinedError
+from tandem_plugin.grading.tree import UndefinedError
 
 __all__ = ["AS_WRITTEN", "decide"]
 
@@ -24,7 +24,9 @@ _CAPITALS = re.compile(r"[A-Z]{3,26}")
 _DECIMAL_COMMA = re.compile(r"([^\d,(\[{]*)(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(\d+)([^\d,]*)")
 
 
-def decide(gold: str, answer: str, proof: Proof | None = None, lenient: bool = False) -> Open:
+def decide(
+    gold: str, answer: str, proof: Proof | None = None, lenient: bool = False
+) -> Decision | None:
     """Compare two spelled texts; None where only computer algebra could tell and none is given.
 
     lenient: let computer algebra solve what the answer left unsolved.
@@ -40,16 +42,18 @@ def decide(gold: str, answer: str, proof: Proof | None = None, lenient: bool = F
         rule = "unread_answer"
         given = read(answer)
         rule = "too_deep"
-        decision = Comparison(proof).of(wanted, given)
+        comparison = Comparison(proof)
+        decision = comparison.of(wanted, given)
+        is_condition = {wanted.kind, given.kind} & {"relation", "solved", "named"}
+        if lenient and is_condition and not decision.is_equal:
+            return comparison.solutions(wanted, given)
+        return decision
+    except OpenError:
+        return None
     except (UnreadableError, RecursionError):
         return Decision(False, rule)
     except UndefinedError:
         return Decision(False, "undefined")
-    is_condition = {wanted.kind, given.kind} & {"relation", "solved", "named"}
-    if lenient and is_condition and decision is not None and not decision.is_equal:
-        question = (Node("solutions", (wanted,)), Node("solutions", (given,)))
-        return proof(*question) if proof is not None else None
-    return decision
 
 
 def _with_point(text: str, other: str) -> str:
@@ -60,7 +64,7 @@ def _with_point(text: str, other: str) -> str:
     return f"{match[1]}{match[2]}.{match[3]}{match[4]}"
 
 
-def _choice(gold: str, answer: str) -> Open:
+def _choice(gold: str, answer: str) -> Decision | None:
     """One letter from A to J, in brackets or not; a small one only where there are brackets."""
     wanted, given = _CHOICE.fullmatch(gold), _CHOICE.fullmatch(answer)
     if wanted is None or given is None or not wanted["letter"].isupper():
@@ -70,7 +74,7 @@ def _choice(gold: str, answer: str) -> Open:
     return Decision(wanted["letter"] == letter, "choice")
 
 
-def _words(gold: str, answer: str) -> Open:
+def _words(gold: str, answer: str) -> Decision | None:
     """Words are equal without regard to case and space; a name in capitals only to itself."""
     if _CAPITALS.fullmatch(gold) and _CAPITALS.fullmatch(answer):
         return Decision(gold == answer, "words")

@@ -37,8 +37,8 @@ _REFUSED_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve hundred dozen maybe "
     "perhaps about approximately at more less than least most between except no none all i e pi x "
     "y z is are was but wrong false choose mod modulo divided times point root sqrt "
-    "base factorial through thousand million billion trillion incorrect invalid impossible rejected "
-    "guess estimate approx roughly nearly almost"
+    "base factorial through thousand million billion trillion incorrect invalid impossible "
+    "rejected guess estimate approx roughly nearly almost"
 )
 _REFUSED = frozenset(_REFUSED_WORDS.split())
 """Words behind a number that change what it says."""
