@@ -30,7 +30,7 @@ def test_a_killed_worker_costs_its_answer_and_is_replaced():
     with Grader(GradingLimits(seconds=2, workers=1)) as grader:
         grader.start()
         (nursery,) = grader._pool.process_ids
-        killer = threading.Thread(target=kill_first_child, args=(nursery,))
+        killer = threading.Thread(target=signal_first_child, args=(nursery, signal.SIGKILL, []))
         killer.start()
         grade = grader.grade(ENDLESS, r"\sqrt{2}")
         killer.join()
@@ -39,11 +39,33 @@ def test_a_killed_worker_costs_its_answer_and_is_replaced():
         assert grader.deaths == {"worker_died": 1}
 
 
-def kill_first_child(nursery: int) -> None:
+def test_a_worker_that_stands_still_is_killed_at_the_wall_limit():
+    with Grader(GradingLimits(seconds=0.6, workers=1)) as grader:
+        grader.start()
+        (nursery,) = grader._pool.process_ids
+        stopped: list[int] = []
+        stopper = threading.Thread(
+            target=signal_first_child, args=(nursery, signal.SIGSTOP, stopped), daemon=True
+        )
+        stopper.start()
+        grade = grader.grade(ENDLESS, r"\sqrt{2}")
+        stopper.join()
+        assert (grade.outcome, grade.rule) == ("timeout", "time_limit")
+        assert grade.milliseconds < 1000 * (6 * 0.6 + 1)
+        assert grader.grade(RADICAL, RADICAL_GOLD).outcome == "correct"
+        deadline = time.monotonic() + 10
+        while is_running(stopped[0]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def signal_first_child(nursery: int, sent: signal.Signals, signalled: list[int]) -> None:
+    """Signal the first worker that is at work."""
     children = Path(f"/proc/{nursery}/task/{nursery}/children")
     while not (found := children.read_text().split()) or ticks(found[0]) < 30:
         time.sleep(0.01)
-    os.kill(int(found[0]), signal.SIGKILL)
+    os.kill(int(found[0]), sent)
+    signalled.append(int(found[0]))
 
 
 def ticks(pid: str) -> int:
