@@ -6,16 +6,22 @@ What only computer algebra could tell is asked of it (``Proof``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from tandem_plugin.grading.kinds import TURNED, is_name
-from tandem_plugin.grading.tree import SCALARS, SETS, Node, exact, measured_place, names_of, num
+from tandem_plugin.grading.kinds import TURNED, are_same_function, as_relation, in_order_of, is_name
+from tandem_plugin.grading.tree import (
+    SCALARS,
+    SETS,
+    Node,
+    exact,
+    measured_place,
+    names_of,
+    num,
+    rounds_to,
+    shows,
+)  # fmt: skip
 
-__all__ = ["TOLERANCE", "Comparison", "Decision", "OpenError", "Proof", "rounds_to", "shows"]
-
-TOLERANCE = Fraction(1, 10_000)
-"""Relative, against a measured gold: that of Qwen2.5-Math's evaluation (``numeric_equal``)."""
+__all__ = ["Comparison", "Decision", "OpenError", "Proof"]
 
 
 class Decision(NamedTuple):
@@ -31,23 +37,6 @@ Proof: TypeAlias = Callable[[Node, Node], Decision]
 
 class OpenError(Exception):
     """Only computer algebra could tell, and none is at hand."""
-
-
-def rounds_to(value: Fraction, gold: Fraction, gold_place: int, place: int | None = None) -> bool:
-    """Whether one of a measured gold and a value is the other, rounded, within the tolerance.
-
-    places: those of the last decimal digits; None for a value that was not measured.
-    """
-    gap = abs(value - gold)
-    last = gold_place if place is None else max(place, gold_place)
-    return gap <= TOLERANCE * max(abs(gold), abs(value)) and gap <= Fraction(10) ** last / 2
-
-
-def shows(digits: Fraction, value: Fraction, place: int) -> bool:
-    """Whether a decimal is a value rounded or cut off at the decimal's last digit."""
-    unit = Fraction(10) ** place
-    is_cut_off = place < 0 and 0 <= (value - digits) * (1 if value > 0 else -1) < unit
-    return is_cut_off or abs(value - digits) <= unit / 2 * (1 if place < 0 else Fraction(9, 10))
 
 
 def _all(decisions: Iterable[Decision], rule: str) -> Decision:
@@ -126,17 +115,17 @@ class Comparison:
         be a curve: as a gold it is no value.
         """
         if "relation" in (gold.kind, answer.kind):
-            return self._relations(_as_relation(gold), _as_relation(answer))
+            return self._relations(as_relation(gold), as_relation(answer))
         if gold.kind != "named":
             if gold.kind == "solved":
                 return Decision(False, "kind")
             return _all((self.of(gold, value) for value in answer.parts[1:]), "equation")
         name, value = gold.parts[:2]
         if answer.kind == "named":
-            answer = _in_order_of(name, answer)
-            if name == answer.parts[0] or _are_same_function(name, answer.parts[0]):
+            answer = in_order_of(name, answer)
+            if name == answer.parts[0] or are_same_function(name, answer.parts[0]):
                 return _all((self.of(value, one) for one in answer.parts[1:]), "equation")
-            return self._relations(_as_relation(gold), _as_relation(answer))
+            return self._relations(as_relation(gold), as_relation(answer))
         may_be_curve = all(side.kind == "mul" and is_name(side) for side in gold.parts[:2])
         if may_be_curve or not is_name(name, strictly=True):
             return Decision(False, "equation")
@@ -308,24 +297,6 @@ _RULES: tuple[tuple[frozenset[str], Callable[[Comparison, Node, Node], Decision]
 
 def _unwrapped(node: Node) -> Node:
     return _unwrapped(node.parts[0]) if node.kind in ("quantity", "percent") else node
-
-
-def _in_order_of(names: Node, answer: Node) -> Node:
-    """``y = 2, x = 1`` as ``x = 1, y = 2`` where the gold has that order."""
-    own, value = answer.parts[:2]
-    if not own.kind == names.kind == value.kind == "tuple" or set(own.parts) != set(names.parts):
-        return answer
-    values = dict(zip(own.parts, value.parts, strict=True))
-    return Node("named", (names, Node("tuple", tuple(values[name] for name in names.parts))))
-
-
-def _are_same_function(first: Node, second: Node) -> bool:
-    """``y = ...`` and ``f(x) = ...`` name the same thing."""
-    return {first.kind, second.kind} == {"apply", "sym"} and Node("sym", ("y",)) in (first, second)
-
-
-def _as_relation(node: Node) -> Node:
-    return Node("relation", (node.parts[:2], ("=",))) if node.kind == "named" else node
 
 
 def _interval(node: Node) -> Node:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tandem_plugin.grading.tree import INFINITY, Node, names_of, num
 
-__all__ = ["TURNED", "UnreadableError", "combined", "is_name", "related"]
+__all__ = [
+    "TURNED",
+    "UnreadableError",
+    "are_same_function",
+    "as_relation",
+    "combined",
+    "in_order_of",
+    "is_name",
+    "related",
+]
 
 TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 """Every sign as it stands where its sides change places."""
@@ -109,6 +118,25 @@ def is_name(node: Node, strictly: bool = False) -> bool:
     return (kind in ("ratio", "div") or (kind == "sum" and not strictly)) and all(
         is_name(part, strictly and kind == "div") for part in parts
     )
+
+
+def in_order_of(names: Node, answer: Node) -> Node:
+    """``y = 2, x = 1`` as ``x = 1, y = 2`` where the gold has that order."""
+    own, value = answer.parts[:2]
+    if not own.kind == names.kind == value.kind == "tuple" or set(own.parts) != set(names.parts):
+        return answer
+    values = dict(zip(own.parts, value.parts, strict=True))
+    return Node("named", (names, Node("tuple", tuple(values[name] for name in names.parts))))
+
+
+def are_same_function(first: Node, second: Node) -> bool:
+    """``y = ...`` and ``f(x) = ...`` name the same thing."""
+    return {first.kind, second.kind} == {"apply", "sym"} and Node("sym", ("y",)) in (first, second)
+
+
+def as_relation(node: Node) -> Node:
+    """A name and its value as the two sides of an equation; anything else as it is."""
+    return Node("relation", (node.parts[:2], ("=",))) if node.kind == "named" else node
 
 
 def combined(nodes: list[Node], joiner: str) -> Node:

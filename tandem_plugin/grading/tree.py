@@ -31,12 +31,17 @@ from typing import Any, NamedTuple
 __all__ = [
     "INFINITY",
     "SCALARS",
+    "SETS",
+    "TOLERANCE",
     "Node",
     "UndefinedError",
     "exact",
     "measured_place",
     "names_of",
     "num",
+    "parts_of",
+    "rounds_to",
+    "shows",
 ]
 
 
@@ -59,6 +64,8 @@ SCALARS = frozenset(
 """The kinds of expressions: what arithmetic applies to."""
 SETS = frozenset(("interval", "set", "cup", "cap", "minus", "reals", "empty"))
 """The kinds of sets of real numbers."""
+TOLERANCE = Fraction(1, 10_000)
+"""Relative, against a measured gold: that of Qwen2.5-Math's evaluation (``numeric_equal``)."""
 _MAX_BITS = 20_000
 _MAX_FACTORIAL = 500
 
@@ -138,6 +145,23 @@ def measured_place(node: Node) -> int | None:
         if base == 10 and power is not None and power.denominator == 1:
             return (parts[0].parts[1] or 0) + int(power)
     return None
+
+
+def rounds_to(value: Fraction, gold: Fraction, gold_place: int, place: int | None = None) -> bool:
+    """Whether one of a measured gold and a value is the other, rounded, within the tolerance.
+
+    places: those of the last decimal digits; None for a value that was not measured.
+    """
+    gap = abs(value - gold)
+    last = gold_place if place is None else max(place, gold_place)
+    return gap <= TOLERANCE * max(abs(gold), abs(value)) and gap <= Fraction(10) ** last / 2
+
+
+def shows(digits: Fraction, value: Fraction, place: int) -> bool:
+    """Whether a decimal is a value rounded or cut off at the decimal's last digit."""
+    unit = Fraction(10) ** place
+    is_cut_off = place < 0 and 0 <= (value - digits) * (1 if value > 0 else -1) < unit
+    return is_cut_off or abs(value - digits) <= unit / 2 * (1 if place < 0 else Fraction(9, 10))
 
 
 def parts_of(node: Node) -> Iterator[Node]:

@@ -19,7 +19,7 @@ from typing import Any
 import sympy
 from sympy.core.function import AppliedUndef
 
-from tandem_plugin.grading.comparison import Decision, rounds_to, shows
+from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.symbolic.algebra import (
     TooLargeError,
     UnknownError,
@@ -35,7 +35,7 @@ from tandem_plugin.grading.symbolic.constants import (
     evaluated,
     is_zero,
 )
-from tandem_plugin.grading.tree import SETS, Node, measured_place
+from tandem_plugin.grading.tree import SETS, Node, measured_place, rounds_to, shows
 
 __all__ = ["proof"]
 
