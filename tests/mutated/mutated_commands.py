@@ -14,7 +14,7 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.evaluation.checkpoint import fingerprint_folder
 from tandem_plugin.evaluation.drift_counts import write_counts
 from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
-from tandem_plugin.evaluation.results import run_folder, write_json, write_summary
+from tandem_plugin.evaluation.results import run_folder, write_summary
 from tandem_plugin.rollouts.grades import response_digest
 
 __all__ = ["COMMANDS", "Command", "make_inputs"]
