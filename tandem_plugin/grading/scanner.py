@@ -47,10 +47,10 @@ class Scanner:
         return _compiled(pattern).match(self.text, self.place)
 
     def sees(self, pattern: str) -> bool:
-        return self.peek(pattern) is not None
+        return _compiled(pattern).match(self.text, self.place) is not None
 
     def take(self, pattern: str) -> re.Match[str] | None:
-        if (match := self.peek(pattern)) is not None:
+        if (match := _compiled(pattern).match(self.text, self.place)) is not None:
             self.place = match.end()
         return match
 
