@@ -116,7 +116,10 @@ test-oldest-vllm:
 SOURCES_OF ?= 0.33.0
 test-vllm-sources: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pip download --quiet --no-deps --dest build "vllm==$(SOURCES_OF)"
-	$(VLLM_VENV)/bin/python -m zipfile --extract build/vllm-$(SOURCES_OF)-*.whl build/vllm
+	rm -rf build/vllm
+	$(VLLM_VENV)/bin/python -c "import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
+	  wheel.extractall('build/vllm', [name for name in wheel.namelist() \
+	  if name.endswith(('.py', '/METADATA'))])" build/vllm-$(SOURCES_OF)-*.whl
 	PYTHONPATH=build/vllm $(VLLM_VENV)/bin/python -m pytest integration_tests/test_vllm_hooks.py
 
 # verl's real trainer on a speculative engine.
