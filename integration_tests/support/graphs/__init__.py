@@ -16,7 +16,9 @@ are made here, with the contract of the real ones, and all of vLLM around them i
 Operations are recorded where PyTorch dispatches them: so the compiled pieces run with the backend
 "eager", which splits, wraps and dispatches them as "inductor" does, but generates no code.
 Attention is one operation that reads the metadata of the step which replays it, as a GPU's kernels
-read them from buffers that each step fills.
+read them from buffers that each step fills. In a round of the junior's drafting, which is one graph
+of several passes, it reads what was made anew, within the replay, where the round asks for it; the
+interpreter's runs of Triton's kernels are recorded as well (``rounds.py``).
 """
 
 from support.graphs.front import CAPTURE_SIZES, with_graphs
