@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.speculation import has_drafting
+from support.drafting import has_drafting
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
 GPU_SCRIPT = SCRIPT.with_name("gpu.py")

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.drafting import has_drafting
 from support.engine import RUNNERS, v2_variables
-from support.speculation import has_drafting
 
 ENGINES = [*((runner, "lockstep") for runner in RUNNERS)]
 if has_drafting():

@@ -14,9 +14,10 @@ import pytest
 import torch
 import vllm
 from packaging.version import Version
+from support.drafting import has_drafting
 from support.engine import RUNNERS, on_runner
 from support.models import make_model, make_tokenizer
-from support.speculation import has_drafting, needs_drafting
+from support.speculation import needs_drafting
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 

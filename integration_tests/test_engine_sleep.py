@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from support import sleeping, worker
+from support.drafting import has_drafting
 from support.engine import RUNNERS, tandem_engine
 from support.reference import Reference, alternating
-from support.speculation import has_drafting
 
 LENGTH = 6
 PROMPT = "import numpy\n"

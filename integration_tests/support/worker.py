@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from support.speculation import has_drafting
+from support.drafting import has_drafting
 
 
 def digest(tensors: Any) -> str:

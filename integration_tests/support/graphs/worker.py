@@ -14,12 +14,12 @@ from vllm.triton_utils import HAS_TRITON
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.workspace import init_workspace_manager
 
+from support.drafting import has_drafting
 from support.graphs.front import platform_has_graphs
 from support.graphs.pool import Pool
 from support.graphs.recording import Capture, Graph
 from support.graphs.rounds import record_rounds
 from support.graphs.waiting import let_wait, watch
-from support.speculation import has_drafting
 
 __all__ = ["GraphsWorker", "replays"]
 
