@@ -74,7 +74,7 @@ const showAcross = () => {
   slider.value = find("step").value === "" ? 0 : chosen;
   across.forEach((step, i) => {
     const there = of.filter((r) => r.step === step), mean = meanReward(there);
-    const bar = make("i", i + 1 === chosen ? "chosen" : "");
+    const bar = make("i", i + 1 === chosen ? "now" : "");
     bar.style.height = (mean === null ? 0 : Math.max(0, 100 * mean / top)) + "%";
     bars.append(bar);
     if (i + 1 === chosen) {
