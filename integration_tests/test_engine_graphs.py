@@ -54,7 +54,10 @@ OWN_NOISE = 1.2
 ENGINES = [
     ("v1", "lockstep", "junior", "FULL_AND_PIECEWISE"),
     ("v2", "lockstep", "other", "FULL_AND_PIECEWISE"),
-    pytest.param(("v2", "speculative", "other", "FULL_AND_PIECEWISE"), marks=needs_drafting),
+    pytest.param(
+        ("v2", "speculative", "other", "FULL_AND_PIECEWISE"),
+        marks=[needs_drafting, pytest.mark.long],
+    ),
     pytest.param(("v1", "lockstep", "other", "PIECEWISE"), marks=pytest.mark.long),
 ]
 

@@ -23,7 +23,7 @@ from support.models import make_model
 from support.reference import algorithm_1
 from support.speculation import needs_drafting
 
-pytestmark = needs_drafting
+pytestmark = [needs_drafting, pytest.mark.long]
 
 LENGTH, P, CAP, DRAFTS = 4, 0.5, 2, 2
 PROMPT = [1, 2, 3]
