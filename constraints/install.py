@@ -80,11 +80,12 @@ def install(environment: Path, stack: str, requirements: list[str]) -> None:
     tools = ["pip", "uv"] if overrides else ["pip"]
     run([*pip, "install", "--quiet", *IMPATIENT, "--upgrade", *tools])
     if overrides:
-        uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python]
-        run([*uv, *constraints, "--override", str(overrides), *requirements])
+        # Compiled here, as pip does: where PYTHONDONTWRITEBYTECODE is set, as in many containers,
+        # every process of a run would compile what it imports.
+        uv = [python, "-m", "uv", "pip", "install", "--quiet", "--compile-bytecode"]
+        run([*uv, "--python", python, *constraints, "--override", str(overrides), *requirements])
     else:
-        # Most modules of this many packages are never imported: Python compiles those that are.
-        run([*pip, "install", "--quiet", "--no-compile", *constraints, *requirements])
+        run([*pip, "install", "--quiet", *constraints, *requirements])
     run([*pip, "uninstall", "--quiet", "--yes", *UNNEEDED])
 
 
