@@ -238,9 +238,10 @@ def test_model_runner_v2_is_vllms_own_choice_for_speculative_mode(
     checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nobody sets the variable, as on a GPU; a user's own draft model is judged by vLLM."""
-    with on_runner("v2"):
+    # The variable is back before on_runner takes it away: else it would stay for every later test.
+    with on_runner("v2"), monkeypatch.context() as unset:
         config = configure(checkpoints["senior"], {"mode": "speculative"})
-        monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER")
+        unset.delenv("VLLM_USE_V2_MODEL_RUNNER")
         assert config.use_v2_model_runner
         config.additional_config = {}
         unsupported = inspect.unwrap(type(config)._get_v2_model_runner_unsupported_features)
