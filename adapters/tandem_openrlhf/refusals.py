@@ -8,17 +8,22 @@ unless the run allows it by name (:data:`UNPROVEN`).
 
 from __future__ import annotations
 
-import argparse
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import installed_version, judge_version
+from tandem_plugin.patching.versions import installed_version
 from tandem_plugin.schedules import takes_training_step
-from tandem_plugin.training.refusals import Refusal, Settings, check_refusals
-from tandem_plugin.training.settings import check_text_model
+from tandem_plugin.training import settings
+from tandem_plugin.training.refusals import (
+    Refusal,
+    Settings,
+    broken,
+    check_refusals,
+    is_on,
+    untested,
+)
 from tandem_plugin.training.unproven import Unproven
 
 __all__ = [
@@ -29,8 +34,6 @@ __all__ = [
     "check_models",
     "check_run",
     "check_versions",
-    "of_args",
-    "of_command",
 ]
 
 GROUPLESS_ESTIMATORS = ("flash_reinforce", "reinforce")
@@ -38,8 +41,6 @@ GROUPLESS_ESTIMATORS = ("flash_reinforce", "reinforce")
 
 SOUND_ESTIMATORS = ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", *GROUPLESS_ESTIMATORS)
 """Advantage estimators that give every trained token the whole response's reward."""
-
-_SOUND_LOSSES = ("ppo", "gspo")
 
 UNPROVEN = {
     "estimator": "an advantage estimator that tandem was not tested with",
@@ -75,35 +76,24 @@ def _lacks(*names: str) -> bool:
 
 
 _REFUSALS = (
-    Refusal(
+    broken(
         "--algo.advantage.estimator",
-        lambda name, _: name == "gae",
-        "{key} {value} does not work with tandem: its values and deltas run along the response and "
-        f"break where the junior wrote. Use one of: {', '.join(SOUND_ESTIMATORS)}.",
+        ("gae",),
+        "its values and deltas run along the response and break where the junior wrote",
+        SOUND_ESTIMATORS,
     ),
-    Refusal(
-        "--algo.advantage.estimator",
-        lambda name, _: name not in SOUND_ESTIMATORS,
-        "{key} {value} was not tested with tandem, which trains through a mask with holes. "
-        f"Use one of: {', '.join(SOUND_ESTIMATORS)}.",
-        unproven="estimator",
-    ),
+    untested("--algo.advantage.estimator", SOUND_ESTIMATORS, "estimator"),
     Refusal(
         "--algo.advantage.gamma",
         lambda gamma, run: gamma != 1 and run("--algo.advantage.estimator") == "reinforce",
-        "--algo.advantage.estimator reinforce with {key} {value} does not work with tandem: the "
+        "--algo.advantage.estimator reinforce with {setting} does not work with tandem: the "
         "discount would count the junior's tokens as well. Set {key} 1.",
     ),
-    Refusal(
-        "--actor.policy_loss_type",
-        lambda name, _: name not in _SOUND_LOSSES,
-        f"{{key}} {{value}} was not tested with tandem. Use one of: {', '.join(_SOUND_LOSSES)}.",
-        unproven="loss",
-    ),
+    untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss", reach=""),
     Refusal(
         "--algo.kl.target",
-        lambda target, _: target,
-        "{key} {value} does not go with tandem: OpenRLHF's adaptive controller would follow a mean "
+        is_on,
+        "{setting} does not go with tandem: OpenRLHF's adaptive controller would follow a mean "
         "that counts responses without a token of the senior's. Leave it out for a fixed "
         "coefficient.",
     ),
@@ -114,13 +104,13 @@ _REFUSALS = (
     ),
     Refusal(
         "--data.max_images_per_prompt",
-        lambda number, _: number,
-        "{key} {value}: tandem runs text models only. Leave it out.",
+        is_on,
+        "{setting}: tandem runs text models only. Leave it out.",
     ),
     Refusal(
         "--ds.lora.rank",
-        lambda rank, _: rank,
-        "{key} {value} does not go with tandem: OpenRLHF sends the engine the adapter's weights, "
+        is_on,
+        "{setting} does not go with tandem: OpenRLHF sends the engine the adapter's weights, "
         "not the senior's. Merge the adapter into the checkpoint (python -m "
         "openrlhf.cli.lora_combiner) and train that without {key}.",
     ),
@@ -137,41 +127,17 @@ _REFUSALS = (
         "--ds.attn_implementation",
         # transformers takes a kernel of the package of that name in its place.
         lambda name, _: name == "flash_attention_2" and _lacks("flash-attn", "kernels"),
-        f"{{key}} {{value}}, the default, {_INSTALL_FLASH_ATTN}",
+        f"{{setting}}, the default, {_INSTALL_FLASH_ATTN}",
     ),
-    Refusal(
-        "--ds.packing_samples",
-        lambda packs, _: packs and _lacks("flash-attn"),
-        f"{{key}} {_INSTALL_FLASH_ATTN}",
-    ),
-    Refusal(
-        "--ds.ring_attn_size",
-        lambda size, _: size > 1 and _lacks("flash-attn"),
-        f"{{key}} {_INSTALL_FLASH_ATTN}",
+    *(
+        Refusal(
+            flag,
+            lambda value, _, unused=unused: value > unused and _lacks("flash-attn"),
+            f"{{key}} {_INSTALL_FLASH_ATTN}",
+        )
+        for flag, unused in (("--ds.packing_samples", False), ("--ds.ring_attn_size", 1))
     ),
 )
-
-
-def of_command(arguments: Sequence[str]) -> Settings:
-    """The checked arguments (and ``--help``) of a command line without tandem's own flags.
-
-    They are read before OpenRLHF's own parser does, which is inside its command and cannot be
-    asked. The trainer's process checks them once more as OpenRLHF has them (:func:`of_args`).
-    """
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    for flag, options in ARGUMENTS.items():
-        parser.add_argument(flag, **options)
-    read, _ = parser.parse_known_args(list(arguments))
-    return lambda flag: getattr(read, flag.removeprefix("--"))
-
-
-def of_args(args: Any) -> Settings:
-    """The same of the arguments in the form in which OpenRLHF's command hands them to the trainer.
-
-    There ``args.algo.advantage.estimator`` is what ``--algo.advantage.estimator`` was given.
-    """
-    return lambda flag: operator.attrgetter(flag.removeprefix("--"))(args)
 
 
 def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
@@ -190,13 +156,11 @@ def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
 def check_models(arguments: Settings, tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
     senior = "--actor.model_name_or_path"
-    for flag, model in ((senior, arguments(senior)), ("--tandem.junior", tandem.junior)):
-        if model:
-            check_text_model(flag, model)
+    settings.check_text_models({senior: arguments(senior), "--tandem.junior": tandem.junior})
 
 
 def check_versions(tandem: TandemConfig) -> list[str]:
-    """The warnings of ``tandem doctor`` about OpenRLHF's and vLLM's versions.
+    """The warnings about OpenRLHF's and vLLM's versions.
 
     Raises :class:`ConfigError` where OpenRLHF is not installed, or of a version with which nothing
     is started unless the run allows it.
@@ -209,13 +173,6 @@ def check_versions(tandem: TandemConfig) -> list[str]:
             "(docs/openrlhf.md)."
         )
     unproven = Unproven(tandem, UNPROVEN)
-    for name, version in found.items():
-        if version is None:
-            continue
-        verdict = judge_version(name, version, f"{name} {version}")
-        if verdict.status == "problem":
-            sentence = f"{verdict.message} Its insides may be others: {verdict.mend}."
-            unproven.check("version", sentence)
-        elif verdict.status == "warning":
-            unproven.warnings.append(f"{verdict.message} {verdict.mend}")
-    return unproven.warnings
+    sentence = "{message} Its insides may be others: {mend}."
+    warnings = settings.check_versions(found, unproven, "version", sentence)
+    return [*unproven.warnings, *warnings]

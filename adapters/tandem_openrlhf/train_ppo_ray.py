@@ -16,23 +16,18 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tandem_openrlhf import patches
-from tandem_openrlhf.refusals import check_models, check_run, check_versions, of_command
-from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, EngineError, TandemError
-from tandem_plugin.patching.in_place import check_in_place
-from tandem_plugin.patching.wrapping import wrap_once
+from tandem_openrlhf.refusals import ARGUMENTS, check_models, check_run, check_versions
+from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import (
-    PREFIX,
     VARIABLE,
-    environment_settings,
+    flags_of_command,
     running_config,
-    split_arguments,
+    settings_of_command,
 )
-from tandem_plugin.training.ray_workers import amended
+from tandem_plugin.training.ray_workers import start_jobs_in_tandem
 from tandem_plugin.training.settings import check_settings
 
 __all__ = ["main", "prepare"]
@@ -49,60 +44,21 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     Raises :class:`ConfigError` for settings that are wrong, or where there are none, and
     :class:`EngineError` where the adapter cannot be put in place.
     """
-    flags, others = split_arguments(arguments)
-    given = environment_settings()
-    if given is None and not flags:
-        raise ConfigError(
-            f"Nothing says how to train in tandem. Give {PREFIX}schedule word, or set {VARIABLE}; "
-            f"for a run without tandem use python -m {_OPENRLHF}."
-        )
-    config = TandemConfig.from_mapping({**(given or {}), **flags})
+    config, others = settings_of_command(arguments, f"python -m {_OPENRLHF}")
     for warning in check_versions(config):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     check_settings(config)
     os.environ[VARIABLE] = json.dumps(config.settings())
     patches.apply()
-    _start_jobs_in_tandem(config)
+    start_jobs_in_tandem(patches.FRAMEWORK, patches.__name__, _DRIVERS, patches.MEND)
     return others
-
-
-def _start_jobs_in_tandem(config: TandemConfig) -> None:
-    """Let the workers of the job that this process will start be made ready.
-
-    Touches: ``ray.init`` (Ray 2.55 to 2.60), which OpenRLHF calls with a runtime environment of its
-    own. Goes when: OpenRLHF takes a runtime environment from its caller.
-    """
-    import ray
-
-    def init(
-        original: Callable[..., Any],
-        *args: Any,
-        runtime_env: Mapping[str, Any] | None = None,
-        **more: Any,
-    ) -> Any:
-        _check_driver()
-        environment = amended(runtime_env, config.settings(), patches.__name__)
-        return original(*args, runtime_env=environment, **more)
-
-    wrap_once(ray, "init", init)
-
-
-def _check_driver() -> None:
-    """Raise :class:`EngineError` unless the driver's part of OpenRLHF is there, and patched."""
-    check_in_place(patches.FRAMEWORK)
-    absent = [name for name in _DRIVERS if name not in sys.modules]
-    if absent:
-        raise EngineError(
-            f"OpenRLHF's command is about to start Ray without {absent[0]}, which tandem has to "
-            f"change: this OpenRLHF is not what the adapter was tested with. {patches.MEND}"
-        )
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run OpenRLHF's trainer in tandem."""
     try:
         others = prepare(arguments)
-        given, config = of_command(others), running_config()
+        given, config = flags_of_command(others, ARGUMENTS), running_config()
         if not given("--help"):
             check_run(given, config).say()
             check_models(given, config)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["MADE_FOR", "Verdict", "check_version", "installed_version", "judge_version"]
+__all__ = [
+    "MADE_FOR",
+    "Verdict",
+    "check_version",
+    "installed_version",
+    "judge_version",
+    "running_version",
+]
 
 MADE_FOR = {"vllm": ("0.24", "0.32"), "verl": ("0.9.1", "0.9.1"), "openrlhf": ("0.11.2", "0.11.2")}
 """The versions that this release is made for: the first and the last."""
@@ -70,6 +78,11 @@ def installed_version(name: str) -> str | None:
         except PackageNotFoundError:
             continue
     return None
+
+
+def running_version(name: str) -> str | None:
+    """What an imported module, which may be a checkout, says of itself; else what is installed."""
+    return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -2,24 +2,31 @@
 
 The environment variable ``TANDEM_CONFIG`` holds them as a JSON object, or the path of a file with
 one; flags ``--tandem.NAME VALUE`` of the command are laid over it. Every process of a run reads the
-variable, which the driver brings to them as JSON.
+variable, which the driver brings to them as JSON. Of the trainer's own flags some are checked: in
+the driver before the trainer parses them, in its process as it did.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError, shown
+from tandem_plugin.training.refusals import Settings
 
 __all__ = [
     "PREFIX",
     "VARIABLE",
     "environment_settings",
+    "flags_of_args",
+    "flags_of_command",
     "running_config",
+    "settings_of_command",
     "split_arguments",
     "tandem_config",
 ]
@@ -28,7 +35,7 @@ VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
 
 PREFIX = "--tandem."
-"""How the flags begin that are tandem's, among OpenRLHF's own."""
+"""How the flags begin that are tandem's, among the trainer's own."""
 
 
 def tandem_config(environ: Mapping[str, str] = os.environ) -> TandemConfig | None:
@@ -78,6 +85,40 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
     if not isinstance(settings, dict):
         raise ConfigError(f"{source} holds {shown(settings)}; expected an object of settings.")
     return settings
+
+
+def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemConfig, list[str]]:
+    """The settings that a command's flags and the variable say, and all its other arguments.
+
+    plain: the command for a run without tandem. Raises :class:`ConfigError` for settings that are
+    wrong, or where there are none.
+    """
+    flags, others = split_arguments(arguments)
+    given = environment_settings()
+    if given is None and not flags:
+        raise ConfigError(
+            f"Nothing says how to train in tandem. Give {PREFIX}schedule word, or set {VARIABLE}; "
+            f"for a run without tandem use {plain}."
+        )
+    return TandemConfig.from_mapping({**(given or {}), **flags}), others
+
+
+def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Some flags (and ``--help``) of a command line that the trainer will parse itself.
+
+    flags: what :mod:`argparse` is told of each by the trainer.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    for flag, options in flags.items():
+        parser.add_argument(flag, **options)
+    read, _ = parser.parse_known_args(list(arguments))
+    return lambda flag: getattr(read, flag.removeprefix("--"))
+
+
+def flags_of_args(args: Any) -> Settings:
+    """The same of a trainer's parsed arguments: ``args.a.b`` is what ``--a.b`` was given."""
+    return lambda flag: operator.attrgetter(flag.removeprefix("--"))(args)
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

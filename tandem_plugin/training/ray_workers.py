@@ -13,7 +13,8 @@ import importlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -23,12 +24,51 @@ from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
 
-__all__ = ["FAILURE", "amended", "check_worker", "confirmed_actor", "worker_hook"]
+__all__ = [
+    "FAILURE",
+    "amended",
+    "check_worker",
+    "confirmed_actor",
+    "start_jobs_in_tandem",
+    "worker_hook",
+]
 
 FAILURE = "TANDEM_NOT_READY"
 """The environment variable in which a worker process notes why it could not be made ready."""
 
 _WORKER_HOOK = "worker_process_setup_hook"
+
+
+def start_jobs_in_tandem(framework: str, patches: str, needed: Sequence[str], mend: str) -> None:
+    """Let the workers of the Ray job that this process will start be made ready; repeatable.
+
+    framework: as :mod:`tandem_plugin.patching.in_place` knows it. patches: as in
+    :func:`worker_hook`. needed: the modules without which its command starts no job in tandem.
+    mend: what a user can do where one of them is not loaded by then.
+
+    Touches: ``ray.init`` (Ray 2.55 to 2.60), which the command calls with a runtime environment of
+    its own. Goes when: trainers take a runtime environment from their caller.
+    """
+    import ray
+
+    settings = running_config().settings()
+
+    def init(
+        original: Callable[..., Any],
+        *args: Any,
+        runtime_env: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Any:
+        check_in_place(framework)
+        if absent := [name for name in needed if name not in sys.modules]:
+            raise EngineError(
+                f"{framework}'s command is about to start Ray without {absent[0]}, which tandem "
+                f"has to change: this {framework} is not what the adapter was tested with. {mend}"
+            )
+        environment = amended(runtime_env, settings, patches)
+        return original(*args, runtime_env=environment, **more)
+
+    wrap_once(ray, "init", init)
 
 
 def amended(

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.unproven import Unproven
 
-__all__ = ["Refusal", "Settings", "check_refusals", "given", "is_on"]
+__all__ = [
+    "HOLES",
+    "UNTESTED",
+    "Refusal",
+    "Settings",
+    "broken",
+    "check_refusals",
+    "given",
+    "is_on",
+    "untested",
+]
 
 Settings = Callable[[str], Any]
 """The value of a trainer's setting by its name; None where it has none."""
+
+UNTESTED = "{setting} was not tested with tandem"
+"""How the sentence begins about what nobody has looked at."""
+
+HOLES = ", which trains through a mask with holes"
+"""How it goes on about what the mask reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +36,8 @@ class Refusal:
     """One setting that is refused, and the sentence that says why and what to choose.
 
     refused: whether a value is, which may depend on other settings. sentence: ``{key}`` and
-    ``{value}`` stand for the setting and its value. unproven: the name by which a run may allow
+    ``{value}`` stand for the setting and its value, and ``{setting}`` for both as a user gives
+    them: ``--key value`` of a flag, else ``key=value``. unproven: the name by which a run may allow
     what is only unproven, which may be the ``{value}``; what has no name is known to be wrong.
     """
 
@@ -28,6 +45,30 @@ class Refusal:
     refused: Callable[[Any, Settings], bool]
     sentence: str
     unproven: str = ""
+
+
+def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:
+    """Refuses what a mask with holes breaks. why: what it does; sound: what to choose instead."""
+    return Refusal(
+        key,
+        lambda value, settings: value in names,
+        f"{{setting}} does not work with tandem: {why}. Use one of: {', '.join(sound)}.",
+    )
+
+
+def untested(
+    key: str, sound: Sequence[str | None], unproven: str = "", reach: str = HOLES
+) -> Refusal:
+    """Refuses what is none of ``sound``, among which None stands for a setting that is not there.
+
+    unproven: as in :class:`Refusal`. reach: how the sentence goes on, if not by :data:`HOLES`.
+    """
+    return Refusal(
+        key,
+        lambda value, settings: value not in sound,
+        f"{UNTESTED}{reach}. Use one of: {', '.join(filter(None, sound))}.",
+        unproven,
+    )
 
 
 def given(value: Any, settings: Settings) -> bool:
@@ -49,7 +90,8 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
         value = settings(one.key)
         if not one.refused(value, settings):
             continue
-        sentence = one.sentence.format(key=one.key, value=value)
+        setting = f"{one.key} {value}" if one.key.startswith("--") else f"{one.key}={value}"
+        sentence = one.sentence.format(key=one.key, value=value, setting=setting)
         name = one.unproven.format(value=value)
         if name not in unproven.names:
             raise ConfigError(sentence)

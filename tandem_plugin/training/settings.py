@@ -9,9 +9,11 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.patching.versions import check_version, judge_version
 from tandem_plugin.schedules import TRAINING_STEP
+from tandem_plugin.training.unproven import Unproven
 
-__all__ = ["check_settings", "check_text_model"]
+__all__ = ["check_settings", "check_text_models", "check_versions"]
 
 
 _TOWERS = ("vision_config", "audio_config")
@@ -24,19 +26,42 @@ def check_settings(tandem: TandemConfig) -> None:
     _check_training_step(tandem)
 
 
-def check_text_model(setting: str, model: str) -> None:
+def check_text_models(models: Mapping[str, str | None]) -> None:
     """Raise :class:`ConfigError` for a multimodal checkpoint, by what its ``config.json`` says.
 
-    setting: where the user named it. model: a folder or a name on the Hub; one that cannot be read
-    is left to the trainer, which says so, and to the engine, which refuses what vLLM takes for
-    multimodal.
+    models: the folder or the name on the Hub of each, if there is one, by the setting in which the
+    user named it. One that cannot be read is left to the trainer, which says so, and to the engine,
+    which refuses what vLLM takes for multimodal.
     """
-    towers = [name for name in _TOWERS if _model_config(model).get(name)]
-    if towers:
-        raise ConfigError(
-            f"{setting}={model!r} is multimodal (its config.json has a {towers[0]}); tandem runs "
-            "text models only. Choose a checkpoint of a text model."
-        )
+    for setting, model in models.items():
+        towers = [name for name in _TOWERS if model and _model_config(model).get(name)]
+        if towers:
+            raise ConfigError(
+                f"{setting}={model!r} is multimodal (its config.json has a {towers[0]}); tandem "
+                "runs text models only. Choose a checkpoint of a text model."
+            )
+
+
+def check_versions(
+    found: Mapping[str, str | None], unproven: Unproven, name: str, sentence: str
+) -> list[str]:
+    """The warnings of ``tandem doctor`` about the versions of a trainer and of vLLM.
+
+    found: each version; None where it is not installed. name: what allows a version of another
+    series, if that is among the unproven; sentence: what is said of it, ``{message}`` and
+    ``{mend}`` being those of its verdict. Raises :class:`ConfigError` for a version with which
+    nothing is started.
+    """
+    warnings = []
+    for package, version in found.items():
+        if version is None:
+            continue
+        verdict = judge_version(package, version, f"{package} {version}")
+        if verdict.status == "problem" and name in unproven.names:
+            unproven.check(name, sentence.format(message=verdict.message, mend=verdict.mend))
+        elif warning := check_version(package, version):
+            warnings.append(warning)
+    return warnings
 
 
 def _model_config(model: str) -> Mapping[str, Any]:

@@ -15,9 +15,9 @@ from tandem_openrlhf.refusals import (
     check_models,
     check_run,
     check_versions,
-    of_args,
 )
 from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.training.command import flags_of_args
 from tandem_plugin.training.refusals import Settings
 
 
@@ -46,7 +46,7 @@ def arguments(**changes: Any) -> Settings:
                 setattr(node, parent, SimpleNamespace())
             node = getattr(node, parent)
         setattr(node, last, value)
-    return of_args(root)
+    return flags_of_args(root)
 
 
 WORD = TandemConfig.from_mapping({"schedule": "word"})

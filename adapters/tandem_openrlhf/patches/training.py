@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_openrlhf.patches.generation import Generator
-from tandem_openrlhf.refusals import check_run, of_args
+from tandem_openrlhf.refusals import check_run
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.patching.subclasses import check_part
-from tandem_plugin.training.command import running_config
+from tandem_plugin.training.command import flags_of_args, running_config
 
 __all__ = ["Maker", "MaskedTrainer", "Policy", "SynchronousTrainer", "Trainer", "masked_mean"]
 
@@ -30,7 +30,7 @@ class Maker(Theirs):  # type: ignore[misc]
     def __init__(self, *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)
         config = running_config()
-        check_run(of_args(self.args), config)
+        check_run(flags_of_args(self.args), config)
         vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
         self.tandem = TandemTrainer.start(config, vocabulary, self.args)
 
