@@ -10,8 +10,8 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.patching.versions import check_version, installed_version, judge_version
-from tandem_plugin.training.settings import check_text_model
+from tandem_plugin.patching.versions import running_version
+from tandem_plugin.training import settings
 from tandem_plugin.training.unproven import Unproven
 from tandem_verl import agent_loop, manager, server, trainer_v1
 from tandem_verl.refusals import check_run
@@ -75,29 +75,17 @@ def trainer_class(mode: type) -> Any:
 
 def check_models(config: Any, tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
-    check_text_model("actor_rollout_ref.model.path", str(config.actor_rollout_ref.model.path))
-    if tandem.junior:
-        check_text_model("tandem.junior", tandem.junior)
+    senior = str(config.actor_rollout_ref.model.path)
+    settings.check_text_models(
+        {"actor_rollout_ref.model.path": senior, "tandem.junior": tandem.junior}
+    )
 
 
 def check_versions(unproven: Unproven) -> list[str]:
-    """The warnings of ``tandem doctor`` about verl's and vLLM's versions.
+    """The warnings about verl's and vLLM's versions.
 
     Raises :class:`ConfigError` for a version with which nothing is started.
     """
-    warnings = []
-    for name in ("verl", "vllm"):
-        found = _version(name)
-        if found is None:
-            continue
-        verdict = judge_version(name, found, f"{name} {found}")
-        if verdict.status == "problem" and "dev" in found:
-            unproven.check("development_version", f"{verdict.message} {verdict.mend}.")
-        elif warning := check_version(name, found):
-            warnings.append(warning)
-    return warnings
-
-
-def _version(name: str) -> str | None:
-    """What an imported module, which may be a checkout, says of itself; else what is installed."""
-    return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)
+    found = {name: running_version(name) for name in ("verl", "vllm")}
+    name = "development_version" if "dev" in (found["verl"] or "") else ""
+    return settings.check_versions(found, unproven, name, "{message} {mend}.")

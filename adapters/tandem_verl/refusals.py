@@ -6,7 +6,17 @@ from enum import Enum
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.training.refusals import Refusal, Settings, check_refusals, given, is_on
+from tandem_plugin.training.refusals import (
+    HOLES,
+    UNTESTED,
+    Refusal,
+    Settings,
+    broken,
+    check_refusals,
+    given,
+    is_on,
+    untested,
+)
 from tandem_plugin.training.settings import check_settings
 from tandem_plugin.training.unproven import Unproven
 from tandem_verl.soundness import (
@@ -25,8 +35,6 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _ENGINE = f"{_ROLLOUT}.engine_kwargs.vllm"
 _MODE = "trainer.v1.trainer_mode"
 
-_UNTESTED = "{key}={value} was not tested with tandem"
-_HOLES = f"{_UNTESTED}, which trains through a mask with holes."
 _EXPERIMENTAL = (
     "does not go with tandem: its trainer does not pass where batches are checked. Use "
     "verl.trainer.main_ppo with trainer.v1.trainer_mode="
@@ -115,25 +123,15 @@ REFUSALS = (
         "{key}=adaptive with use_kl_in_reward does not go with tandem: the controller would follow "
         "a mean that counts responses without a token of the senior's. Set {key}=fixed.",
     ),
-    Refusal(
+    broken(
         "algorithm.adv_estimator",
-        lambda name, of: name in BROKEN_ESTIMATORS,
-        "{key}={value} does not work with tandem: it carries the reward back from the response's "
-        "last token, and drops it where the junior wrote that token. Use one of: "
-        f"{', '.join(SOUND_ESTIMATORS)}.",
+        BROKEN_ESTIMATORS,
+        "it carries the reward back from the response's last token, and drops it where the junior "
+        "wrote that token",
+        SOUND_ESTIMATORS,
     ),
-    Refusal(
-        "algorithm.adv_estimator",
-        lambda name, of: name not in SOUND_ESTIMATORS,
-        f"{_HOLES} Use one of: {', '.join(SOUND_ESTIMATORS)}.",
-        unproven="custom_estimator",
-    ),
-    Refusal(
-        f"{_ACTOR}.strategy",
-        lambda engine, of: engine not in SOUND_ENGINES,
-        f"{_UNTESTED}. Use one of: {', '.join(SOUND_ENGINES)}.",
-        unproven="{value}",
-    ),
+    untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
+    untested(f"{_ACTOR}.strategy", SOUND_ENGINES, "{value}", reach=""),
     Refusal(
         "tandem.lambda_jun",
         lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in SOUND_ENGINES,
@@ -153,13 +151,8 @@ REFUSALS = (
         "{key}=True does not work with tandem: it takes the mask of trained tokens for the length "
         "of the response. Set it to False.",
     ),
-    Refusal(
-        f"{_ACTOR}.policy_loss.loss_mode",
-        lambda loss, of: loss is not None and loss not in SOUND_LOSSES,
-        f"{_HOLES} Use one of: {', '.join(SOUND_LOSSES)}.",
-        unproven="custom_loss",
-    ),
-    Refusal("distillation.enabled", is_on, f"{_HOLES} Set it to False.", unproven="distillation"),
+    untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
+    Refusal("distillation.enabled", is_on, f"{UNTESTED}{HOLES}. Set it to False.", "distillation"),
     Refusal(
         "algorithm.rollout_correction.bypass_mode",
         is_on,
@@ -169,12 +162,12 @@ REFUSALS = (
     Refusal(
         _MODE,
         lambda mode, of: _v1(of) and mode not in MODES,
-        f"{_UNTESTED}. Use one of: {', '.join(MODES)}.",
+        f"{UNTESTED}. Use one of: {', '.join(MODES)}.",
     ),
     Refusal(
         f"{_ROLLOUT}.checkpoint_engine.backend",
         lambda name, of: name == "delta_sharded" and _v1(of) and of(_MODE) == "separate_async",
-        f"{_UNTESTED}: it writes into the engine's weights without loading them. Use another one, "
+        f"{UNTESTED}: it writes into the engine's weights without loading them. Use another one, "
         "such as nccl.",
     ),
 )

@@ -159,7 +159,7 @@ def test_other_series_of_verl_are_refused_and_other_releases_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     installed = {"verl": "0.9.1", "vllm": "0.29.0+cpu"}
-    monkeypatch.setattr("tandem_verl.configuration._version", installed.get)
+    monkeypatch.setattr("tandem_verl.configuration.running_version", installed.get)
     unproven = allowed_unproven(TANDEM)
     assert check_versions(unproven) == []
     for version in ("0.8.0", "0.10.0", "1.0"):
@@ -229,7 +229,7 @@ def test_unknown_name_is_refused_with_the_list() -> None:
 
 def test_development_version_of_verl_is_allowed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"verl": "0.10.0.dev0", "vllm": "0.29.0"}
-    monkeypatch.setattr("tandem_verl.configuration._version", installed.get)
+    monkeypatch.setattr("tandem_verl.configuration.running_version", installed.get)
     with pytest.raises(ConfigError, match=r"add development_version to tandem\.unproven"):
         check_versions(allowed_unproven(TANDEM))
     unproven = allowed_unproven(EVERYTHING)
