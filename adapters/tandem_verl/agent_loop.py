@@ -13,8 +13,9 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import ERROR, FACTS
 from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.validation import ANSWERER
 from tandem_verl.switch import running_config
-from tandem_verl.validation import ANSWERER, ROW, answerer_of
+from tandem_verl.validation import ROW, answerer_of
 
 __all__ = ["TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
 

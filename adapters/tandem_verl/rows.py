@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import ERROR, FACTS
 from tandem_plugin.training.metrics import graded
-from tandem_plugin.training.rows import Row, row_of
+from tandem_plugin.training.rows import Row, dumped_columns, row_of
 
-__all__ = ["dumped_with", "rows_of_batch", "rows_of_keys", "with_columns"]
+__all__ = ["dumped_with", "rows_of_batch", "rows_of_keys"]
 
 _LISTS = ("inputs", "outputs", "gts", "scores")
 """What verl dumps of each row."""
@@ -72,12 +72,6 @@ def rows_of_batch(batch: Any) -> list[Row]:
     ]
 
 
-def with_columns(extra: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """Columns of a dump, with tandem's of its rows."""
-    dumped = [row.dump() for row in rows]
-    return {**extra, **{name: [row[name] for row in dumped] for name in dumped[0]}}
-
-
 def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, Any]:
     """The arguments of a dump with tandem's columns, without the rows that are None.
 
@@ -90,6 +84,6 @@ def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, A
         name: [values[i] for i in kept] if len(values) == len(rows) else values
         for name, values in dump["reward_extra_infos_dict"].items()
     }
-    columns = with_columns(columns, [row for row in rows if row is not None])
+    columns |= dumped_columns([row for row in rows if row is not None])
     lists = {name: [dump[name][i] for i in kept] for name in _LISTS}
     return {**dump, **lists, "reward_extra_infos_dict": columns}

@@ -8,16 +8,16 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.mixins import Theirs
-from tandem_plugin.training.checks import check_no_errors, check_validation_rows
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.validation import ANSWERED_BY, Pass, named, passes
 from tandem_verl.manager import check_users_manager
 from tandem_verl.refusals import check_run
 from tandem_verl.rows import dumped_with
 from tandem_verl.server import check_replicas
 from tandem_verl.switch import running_config
-from tandem_verl.validation import AddressedPrompts, Pass, passes
+from tandem_verl.validation import AddressedPrompts
 
 __all__ = ["IMITATED", "TrainerInTandem", "started_run"]
 
@@ -49,14 +49,9 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
     _tandem_pass: Pass | None = None
     """What is being validated; None at any other time."""
 
-    @property
-    def tandem_imitates(self) -> bool:
-        """Whether the senior also learns from the junior's tokens (``lambda_jun``)."""
-        return self._tandem.config.lambda_jun > 0
-
     def tandem_replace_workers(self) -> None:
         """Let the workers that train be of ours where the senior imitates the junior."""
-        if self.tandem_imitates:
+        if self._tandem.config.lambda_jun:
             from tandem_verl import imitation
 
             imitation.replace_workers(self.role_worker_mapping)
@@ -78,17 +73,10 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
         return self._tandem.drafting([one for each in managers for one in each.server_handles])
 
     def tandem_admit(self, rows: Sequence[Row], validates: bool) -> dict[str, float]:
-        """Check a batch before anything is computed from it, and return a training batch's metrics.
-
-        A validation's trajectories must not have failed in tandem, nor be another's to answer.
-        """
+        """Check a batch before anything is computed from it; return a training batch's metrics."""
         if not validates:
             return self._tandem.admit(rows)
-        if self._tandem_pass is None:
-            check_no_errors(rows)
-        else:
-            team = self._tandem_pass.answerer == "team"
-            check_validation_rows(rows, team, self._tandem.rules)
+        self._tandem.check_validation(rows, self._tandem_pass and self._tandem_pass.answerer)
         return {}
 
     def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:
@@ -105,10 +93,10 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
         try:
-            for one in passes(self._tandem.config):
+            for one in passes(self._tandem.config.validation):
                 self._tandem_pass = one
                 self.val_dataloader = AddressedPrompts(prompts, one.answerer)
-                metrics |= one.named(super()._validate())
+                metrics |= named(super()._validate(), one.answerer)
         finally:
             self._tandem_pass, self.val_dataloader = None, prompts
         return metrics
@@ -122,6 +110,8 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
 
     def _dump_generations(self, **dump: Any) -> Any:
         dump = dumped_with(dump, self.tandem_dumped(dump))
-        if self._tandem_pass is not None:
-            dump = self._tandem_pass.addressed(dump)
+        if (one := self._tandem_pass) is not None:
+            said = {ANSWERED_BY: [one.answerer] * len(dump["inputs"])}
+            dump["reward_extra_infos_dict"] = {**dump["reward_extra_infos_dict"], **said}
+            dump["dump_path"] = one.folder(dump["dump_path"])
         return super()._dump_generations(**dump)

@@ -6,6 +6,7 @@ It has no registry of trainers. Each patch is of verl 0.9, and goes when verl dr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +14,8 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.wrapping import wrap_once
-from tandem_plugin.training.rows import Row
-from tandem_verl.rows import rows_of_batch, with_columns
+from tandem_plugin.training.rows import Row, dumped_columns
+from tandem_verl.rows import rows_of_batch
 from tandem_verl.server import register_replica
 from tandem_verl.switch import tandem_node
 from tandem_verl.trainer import IMITATED, TrainerInTandem, started_run
@@ -95,24 +96,22 @@ class TrainerV0InTandem(TrainerInTandem):
             self._tandem_pass.rows.extend(rows)
 
     def _update_actor(self, batch: Any) -> Any:
-        tandem = self._tandem
-        rows = rows_of_batch(batch)
+        rows, tandem = rows_of_batch(batch), self._tandem
         tandem.check_update(rows)
-        metrics = {**tandem.metrics, **self.tandem_drafting()}
-        if self.tandem_imitates:
-            from tandem_verl import imitation
+        ours = {**tandem.metrics, **self.tandem_drafting()}
+        with ExitStack() as told:
+            if weight := tandem.config.lambda_jun:
+                from tandem_verl import imitation
 
-            with imitation.telling_the_workers(batch, rows, tandem.config.lambda_jun):
-                output = super()._update_actor(batch)
-            tandem.check_imitation(output.meta_info["metrics"], IMITATED)
-        else:
+                told.enter_context(imitation.telling_the_workers(batch, rows, weight))
             output = super()._update_actor(batch)
-        output.meta_info["metrics"].update(metrics)
+        tandem.check_imitation(output.meta_info["metrics"], IMITATED)
+        output.meta_info["metrics"].update(ours)
         return output
 
     def _log_rollout_data(self, batch: Any, extra: Any, *rest: Any, **more: Any) -> Any:
-        extra = with_columns(extra, rows_of_batch(batch))
-        return super()._log_rollout_data(batch, extra, *rest, **more)
+        columns = {**extra, **dumped_columns(rows_of_batch(batch))}
+        return super()._log_rollout_data(batch, columns, *rest, **more)
 
     def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:
         return [] if self._tandem_pass is None else self._tandem_pass.rows

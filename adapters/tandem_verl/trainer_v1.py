@@ -102,13 +102,11 @@ class TrainerV1InTandem(TrainerInTandem):
         """Check the masks that the update is about to use; say what is to be imitated."""
         rows = rows_of_keys(batch, queue())
         self._tandem.check_update(rows)
-        if not self.tandem_imitates:
-            return super()._update_actor(batch, metrics)
-        from tandem_verl import imitation
+        if weight := self._tandem.config.lambda_jun:
+            from tandem_verl import imitation
 
-        weight = self._tandem.config.lambda_jun
-        told = imitation.tell_the_workers(batch, rows, queue(), weight)
-        result = super()._update_actor(told, metrics)
+            batch = imitation.tell_the_workers(batch, rows, queue(), weight)
+        result = super()._update_actor(batch, metrics)
         self._tandem.check_imitation(metrics, IMITATED)
         return result
 

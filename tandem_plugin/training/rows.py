@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.training.facts import Facts
 
-__all__ = ["Row", "row_of"]
+__all__ = ["Row", "dumped_columns", "row_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,12 @@ class Row:
             "tandem_segments": [list(segment) for segment in self.segments] or nothing,
         }
         return columns
+
+
+def dumped_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """The columns of at least one row in a rollout dump, by name (:meth:`Row.dump`)."""
+    dumped = [row.dump() for row in rows]
+    return {name: [row[name] for row in dumped] for name in dumped[0]}
 
 
 def row_of(facts: Facts | None, **known: Any) -> Row:

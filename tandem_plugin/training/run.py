@@ -11,10 +11,11 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.admitted_batch import AdmittedBatch
 from tandem_plugin.training.announcement import announcement
-from tandem_plugin.training.checks import check_rows
+from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.drafting import DraftingLog
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
+from tandem_plugin.training.validation import Answerer
 
 __all__ = ["TandemRun"]
 
@@ -53,6 +54,16 @@ class TandemRun:
         self.metrics = {**tandem_metrics(rows), **grading_metrics(rows)}
         return self.metrics
 
+    def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
+        """Raise unless a validation's trajectories succeeded, and who was to answer did.
+
+        answerer: None where the rows do not tell whose turn it was.
+        """
+        if answerer is None:
+            check_no_errors(rows)
+        else:
+            check_validation_rows(rows, answerer == "team", self.rules)
+
     def check_update(self, rows: Sequence[Row]) -> None:
         """Raise :class:`AuthorshipError` unless an update's masks are those that were admitted.
 
@@ -72,8 +83,11 @@ class TandemRun:
         return self._drafting.step(ray.get([one.tandem_draft_stats.remote() for one in engines]))
 
     def check_imitation(self, metrics: Mapping[str, Any], name: str) -> None:
-        """Raise :class:`EngineError` when an update's metrics do not have the term's, ``name``."""
-        if name not in metrics:
+        """Raise :class:`EngineError` when an update's metrics do not have the term's, ``name``.
+
+        In a run without the term there is nothing to have.
+        """
+        if self.config.lambda_jun and name not in metrics:
             raise EngineError(
                 f"lambda_jun={self.config.lambda_jun}, but the workers that train left the "
                 "junior-imitation term out: they have no active tandem adapter. Check that "

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-__all__ = ["TEAM", "Answerer", "answerers"]
+from tandem_plugin.training.rows import Row
+
+__all__ = ["ANSWERED_BY", "ANSWERER", "Answerer", "Pass", "answerers", "named", "passes"]
 
 Answerer = Literal["senior", "team"]
 
-TEAM = "team/"
+ANSWERER = "tandem_answerer"
+"""Under which name a validation prompt or response says, in a batch, who is to answer or did."""
+
+ANSWERED_BY = "answered_by"
+"""The column of a validation dump that says who did."""
+
+_TEAM = "team/"
 """How the names of the team's metrics begin; the senior's are the trainer's own."""
 
 
@@ -24,3 +34,48 @@ def answerers(validation: str) -> tuple[Answerer, ...]:
         "both": ("senior", "team"),
     }
     return walks[validation]
+
+
+def named(metrics: Mapping[str, Any], answerer: Answerer) -> dict[str, Any]:
+    """The metrics of what one of them answered, under names of their own."""
+    prefix = _TEAM if answerer == "team" else ""
+    return {f"{prefix}{name}": value for name, value in metrics.items()}
+
+
+@dataclass(slots=True)
+class Pass:
+    """One walk through the validation prompts, all of them answered by one answerer."""
+
+    answerer: Answerer
+    is_alone: bool
+    """Whether it is the only one of this validation."""
+    is_last: bool
+    samples: list[tuple[Any, Any, Any]]
+    """(input, output, score) for the loggers' table: those of earlier passes, and its own."""
+    rows: list[Row] = field(default_factory=list)
+    """What was generated so far, where the trainer has no keys to ask for it later."""
+
+    def table(self, inputs: Any, outputs: Any, scores: Any) -> dict[str, Any] | None:
+        """Samples for the loggers' table, which has one place a step.
+
+        Those of all passes at the last one, and None before it.
+        """
+        if not self.is_alone:
+            labelled = [f"[{self.answerer}] {text}" for text in inputs]
+            self.samples.extend(zip(labelled, outputs, scores, strict=True))
+            if not self.is_last:
+                return None
+            inputs, outputs, scores = zip(*self.samples, strict=True) if self.samples else [()] * 3
+        return {"inputs": inputs, "outputs": outputs, "scores": scores}
+
+    def folder(self, dumps: str) -> str:
+        """Where its dump lies: apart from the other's where two answer."""
+        return dumps if self.is_alone else os.path.join(dumps, self.answerer)
+
+
+def passes(validation: str) -> Iterator[Pass]:
+    """The passes that one validation is made of, the senior's first; validation: the setting."""
+    walks = answerers(validation)
+    samples: list[tuple[Any, Any, Any]] = []
+    for answerer in walks:
+        yield Pass(answerer, len(walks) == 1, answerer == walks[-1], samples)

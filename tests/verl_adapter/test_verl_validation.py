@@ -20,9 +20,10 @@ from tandem_plugin import (
 )
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.validation import ANSWERER
 from tandem_verl import trainer_v0, trainer_v1
 from tandem_verl.agent_loop import make_trajectory, narrow
-from tandem_verl.validation import ANSWERER, ROW, AddressedPrompts
+from tandem_verl.validation import ROW, AddressedPrompts
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf

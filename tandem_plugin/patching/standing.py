@@ -1,0 +1,17 @@
+"""Objects of ours that stand before a foreign one, in whose name they are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["StandsBefore"]
+
+
+class StandsBefore:
+    """Everything that a subclass does not do itself is the foreign object's own."""
+
+    def __init__(self, theirs: Any) -> None:
+        self._theirs = theirs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._theirs, name)
