@@ -1,4 +1,4 @@
-"""Tandem in the trainer process: what was asked for, and whether every batch is it."""
+"""Whether every batch of OpenRLHF's is what the run asks for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_openrlhf.refusals import GROUPLESS_ESTIMATORS
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.checks import check_log_probs
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
 from tandem_plugin.training.rows import Row, row_of
@@ -57,15 +59,14 @@ def row_of_sample(sample: Any, name: str, group: str) -> Row:
     written in its trajectory.
     """
     tokens, facts = sample.sequences[0].numpy(), Facts.from_wire(getattr(sample, FACTS, None))
-    start = 0
-    if facts is not None:
-        written = [start for start, _ in facts.trained] + [start for _, start, _ in facts.segments]
-        start = min(written, default=0)
-        facts = facts.part(start, len(tokens))
-    # OpenRLHF's masks say something of every token but the first.
-    mask = np.concatenate(([False], sample.action_mask[0].numpy().astype(np.bool_)))
+    start = 0 if facts is None else facts.start
     return row_of(
-        facts, name=name, group=group, response_ids=tokens[start:], response_mask=mask[start:]
+        facts and facts.part(start, len(tokens)),
+        name=name,
+        group=group,
+        response_ids=tokens[start:],
+        # OpenRLHF's masks say something of every token but the first.
+        response_mask=np.concatenate(([False], _mask(sample)))[start:],
     )
 
 
@@ -76,7 +77,7 @@ def check_sample(sample: Any, row: Row) -> None:
     what the senior wrote: here it must hold no token before the response, and rollout
     log-probabilities must be zero where it is not.
     """
-    mask = sample.action_mask[0].numpy().astype(np.bool_)
+    mask = _mask(sample)
     before = np.flatnonzero(mask[: max(len(mask) - len(row.response_ids), 0)])
     if before.size:
         raise AuthorshipError(
@@ -84,18 +85,8 @@ def check_sample(sample: Any, row: Row) -> None:
             f"before the response, the first at position {int(before[0]) + 1}. Something between "
             "the agent executor and the trainer changed it."
         )
-    if sample.rollout_log_probs is None:
-        return
-    log_probs = sample.rollout_log_probs[0].numpy()
-    if len(log_probs) != len(mask):
-        raise AuthorshipError(
-            f"{row.name} has {len(log_probs)} rollout log-probabilities for a mask of {len(mask)}."
-        )
-    if log_probs[~mask].any():
-        raise AuthorshipError(
-            f"{row.name} has rollout log-probabilities of tokens that are not trained on: they "
-            "must be zero outside the senior's tokens."
-        )
+    if sample.rollout_log_probs is not None:
+        check_log_probs(row.name, sample.rollout_log_probs[0].numpy(), mask)
 
 
 def mask_of_the_junior(sample: Any, row: Row) -> Any:
@@ -105,3 +96,7 @@ def mask_of_the_junior(sample: Any, row: Row) -> Any:
     mask = np.zeros(sample.sequences.shape[1], dtype=np.int64)
     mask[len(mask) - len(row.response_ids) :] = row.junior_mask
     return torch.from_numpy(mask[1:]).unsqueeze(0)
+
+
+def _mask(sample: Any) -> NDArray[np.bool_]:
+    return sample.action_mask[0].numpy().astype(np.bool_)  # type: ignore[no-any-return]

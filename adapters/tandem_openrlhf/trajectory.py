@@ -8,33 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from tandem_openrlhf.sample_keys import KeyedLabel
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import AuthorshipError, EngineError
+from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.patching.standing import StandsBefore
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.numbered_prompts import KeyedLabel
 from tandem_plugin.training.ranges import ranges_of
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 
 __all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]
 
 
-class TandemExecutor:
+class TandemExecutor(StandsBefore):
     """Sends a trajectory's calls out with tandem requests; brings its response back narrowed.
 
-    executor: OpenRLHF's own or the user's. Whatever an agent does, it does with the engine that it
-    is given here and says in what it returns. Everything but ``execute`` is the executor's own.
+    It stands before OpenRLHF's own executor or the user's: whatever an agent does, it does with the
+    engine that it is given here and says in what it returns.
     """
 
     def __init__(self, executor: Any, config: TandemConfig) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._config = config
         self._rules: TandemRules | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._executor, name)
 
     async def execute(
         self, *, label: Any, sampling_params: Any, hf_tokenizer: Any, llm_engine: Any, **call: Any
@@ -46,15 +44,9 @@ class TandemExecutor:
         explain.
         """
         rules = self._engines_rules(llm_engine, hf_tokenizer)
-        if not isinstance(label, KeyedLabel):
-            raise EngineError(
-                "A prompt arrived that says nothing about tandem: the adapter is active in the "
-                "process that generates, but not in the trainer's process that sent it. Check that "
-                "tandem-plugin is installed on every node, in the same version."
-            )
-        rule = rules.at(label.step) if label.by_team else None
-        trajectory = Trajectory(rule, label.next_sample(self._config.seed))
-        response = await self._executor.execute(
+        label = KeyedLabel.checked(label)
+        trajectory = label.trajectory(rules)
+        response = await self._theirs.execute(
             label=label.label,
             sampling_params=copy.deepcopy(sampling_params),  # one serves all samples of a prompt
             hf_tokenizer=hf_tokenizer,
@@ -72,18 +64,8 @@ class TandemExecutor:
         return self._rules
 
 
-class TandemEngine:
-    """Stands before OpenRLHF's rollout actor in one trajectory: adds tandem to every call.
-
-    Everything but ``generate`` is the actor's own.
-    """
-
-    def __init__(self, engine: Any, trajectory: Trajectory) -> None:
-        self._engine = engine
-        self._trajectory = trajectory
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
+class TandemEngine(StandsBeforeClient):
+    """Before OpenRLHF's rollout actor."""
 
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
@@ -92,7 +74,7 @@ class TandemEngine:
         call = self._trajectory.call(prompt_token_ids)
         own = copy.deepcopy(sampling_params)
         own.extra_args = {**(own.extra_args or {}), "tandem": call.request}
-        output = await self._engine.generate(
+        output = await self._theirs.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
         for sample in output.outputs:

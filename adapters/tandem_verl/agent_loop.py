@@ -12,7 +12,7 @@ from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import ERROR, FACTS
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 from tandem_plugin.training.validation import ANSWERER
 from tandem_verl.switch import running_config
 from tandem_verl.validation import ROW, answerer_of
@@ -20,18 +20,8 @@ from tandem_verl.validation import ROW, answerer_of
 __all__ = ["TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
 
 
-class TandemClient:
-    """Stands before verl's ``LLMServerClient`` in one trajectory: adds tandem to every call.
-
-    Everything but ``generate`` is the client's own.
-    """
-
-    def __init__(self, client: Any, trajectory: Trajectory) -> None:
-        self._client = client
-        self._trajectory = trajectory
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+class TandemClient(StandsBeforeClient):
+    """Before verl's ``LLMServerClient``."""
 
     async def generate(
         self,
@@ -51,7 +41,7 @@ class TandemClient:
         call = self._trajectory.call(prompt_ids)
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
         extra = {**(sampling_params.get("extra_args") or {}), "tandem": call.request}
-        output = await self._client.generate(
+        output = await self._theirs.generate(
             request_id,
             prompt_ids=prompt_ids,
             sampling_params={**sampling_params, "extra_args": extra},

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.errors import EngineError, TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
+from tandem_plugin.training.drafting import counters_of
 from tandem_verl.switch import tandem_node
 
 __all__ = ["ReplicaInTandem", "ServerInTandem", "check_replicas", "register_replica"]
@@ -90,5 +90,4 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
 
     async def tandem_draft_stats(self) -> dict[str, int]:
         """What became of the engine's drafts; verl's ``collective_rpc`` returns no answers."""
-        workers = await self.engine.collective_rpc(TELL_OF_DRAFTS)
-        return dict(workers[0])
+        return await counters_of(self.engine)

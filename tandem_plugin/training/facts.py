@@ -62,6 +62,12 @@ class Facts:
         """Bool ``[length]``: the junior's tokens of those to train, which can be imitated."""
         return self.trained_mask & ~self.authorship
 
+    @property
+    def start(self) -> int:
+        """Where the first segment or trained token is; 0 where there is neither."""
+        segments = [start for _, start, _ in self.segments]
+        return min([*segments, *(start for start, _ in self.trained)], default=0)
+
     def part(self, start: int, stop: int) -> Facts:
         """The facts of the tokens from ``start`` up to ``stop`` alone, counted from ``start``.
 

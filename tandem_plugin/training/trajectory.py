@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tandem_plugin.patching.standing import StandsBefore
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import sample_seed
@@ -16,7 +17,7 @@ from tandem_plugin.training.authored import Call, author_response
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.ranges import ranges_of
 
-__all__ = ["StartedCall", "Trajectory"]
+__all__ = ["StandsBeforeClient", "StartedCall", "Trajectory"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,3 +89,11 @@ class Trajectory:
             senior=tuple(ranges_of(authored.senior)),
             trained=tuple(ranges_of(np.array(response_mask).astype(np.bool_))),
         )
+
+
+class StandsBeforeClient(StandsBefore):
+    """Stands before a trainer's client in one trajectory: a subclass adds tandem to every call."""
+
+    def __init__(self, client: Any, trajectory: Trajectory) -> None:
+        super().__init__(client)
+        self._trajectory = trajectory

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_openrlhf.sample_keys import KeyedLabel
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import TandemEngine, narrowed
 from tandem_plugin import (
@@ -20,6 +19,7 @@ from tandem_plugin import (
     Vocabulary,
 )
 from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
+from tandem_plugin.training.numbered_prompts import KeyedLabel
 from tandem_plugin.training.trajectory import Trajectory
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

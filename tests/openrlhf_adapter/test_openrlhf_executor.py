@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tandem_openrlhf.patches.training import MaskedTrainer
-from tandem_openrlhf.sample_keys import Numbering
 from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.numbered_prompts import Numbering
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 PROMPT = [1, 2, 3]

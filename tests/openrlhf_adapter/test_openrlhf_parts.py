@@ -15,9 +15,9 @@ from tandem_openrlhf.patches.training import (
     SynchronousTrainer,
     Trainer,
 )
-from tandem_openrlhf.sample_keys import Numbering
 from tandem_plugin import EngineError
 from tandem_plugin.patching.subclasses import check_part, in_place_of
+from tandem_plugin.training.numbered_prompts import Numbering
 
 
 class Theirs:

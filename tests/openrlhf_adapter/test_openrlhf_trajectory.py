@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_openrlhf.sample_keys import KeyedLabel, Numbering
 from tandem_openrlhf.trainer import row_of_sample
 from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.numbered_prompts import KeyedLabel, Numbering
 from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.trajectory import Trajectory
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tandem_openrlhf.patches.generation import ANSWERER, Generator, named_metrics
-from tandem_openrlhf.sample_keys import KeyedLabel
+from tandem_openrlhf.patches.generation import Generator, named_metrics
 from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.training.command import VARIABLE
-from tandem_plugin.training.validation import answerers
+from tandem_plugin.training.numbered_prompts import KeyedLabel
+from tandem_plugin.training.validation import ANSWERER, answerers
 
 
 def evaluated(answerer: str, reward: float) -> Any:

@@ -6,19 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tandem_openrlhf.sample_keys import Numbering
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
 from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.command import running_config
+from tandem_plugin.training.drafting import counters_of
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
-from tandem_plugin.training.validation import TEAM, answerers
+from tandem_plugin.training.numbered_prompts import Numbering
+from tandem_plugin.training.validation import ANSWERER, answerers, named
 
-__all__ = ["ANSWERER", "Engine", "Generator", "ResumedGenerator", "named_metrics"]
-
-ANSWERER = "tandem_answerer"
-"""The attribute of an evaluated experience that says who answered."""
+__all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]
 
 
 class Engine(Theirs):  # type: ignore[misc]
@@ -43,10 +41,7 @@ class Engine(Theirs):  # type: ignore[misc]
 
     async def tandem_draft_stats(self) -> dict[str, int]:
         """What became of the engine's drafts, in the speculative mode."""
-        from tandem_plugin.engine.names import TELL_OF_DRAFTS
-
-        workers = await self.llm.collective_rpc(TELL_OF_DRAFTS)
-        return dict(workers[0])
+        return await counters_of(self.llm)
 
 
 class Generator(Theirs):  # type: ignore[misc]
@@ -117,8 +112,8 @@ def named_metrics(
     evaluate.
     """
     metrics: dict[str, float] = {}
-    for answerer, prefix in (("senior", ""), ("team", TEAM)):
+    for answerer in answerers("both"):
         answered = [sample for sample in samples if getattr(sample, ANSWERER) == answerer]
-        found = original(loader, answered, *rest, **more) if answered else {}
-        metrics |= {prefix + name: value for name, value in found.items()}
+        if answered:
+            metrics |= named(original(loader, answered, *rest, **more), answerer)
     return metrics

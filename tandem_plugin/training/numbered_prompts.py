@@ -1,4 +1,8 @@
-"""Where each prompt stands in a run: what its responses' tandem seeds are derived from."""
+"""Where each prompt stands in a run: what its responses' tandem seeds are derived from.
+
+For a trainer that numbers no prompts, and sends each one's label to where it is answered without
+looking at it: the number travels with the label.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from functools import partial
 from typing import Any, Literal
 
 from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
+from tandem_plugin.training.trajectory import Trajectory
 
 __all__ = ["KeyedLabel", "Numbering"]
 
@@ -19,9 +25,8 @@ Phase = Literal["training", "validation"]
 class KeyedLabel:
     """A prompt's label on its way to the engine, with the prompt's key: its phase and number in it.
 
-    The label is what OpenRLHF sends of each prompt without looking at it: nobody reads it before
-    the agent executor. step: the trainer's step for schedules that depend on it. by_team: whether
-    senior and junior write it together, as in training always; otherwise the senior answers alone.
+    step: the trainer's step for schedules that depend on it. by_team: whether senior and junior
+    write it together, as in training always; otherwise the senior answers alone.
     """
 
     label: Any
@@ -31,6 +36,22 @@ class KeyedLabel:
     by_team: bool = True
     samples: int = 0
     """How many responses to the prompt were begun."""
+
+    @classmethod
+    def checked(cls, label: Any) -> KeyedLabel:
+        """A label that arrived where prompts are answered; :class:`EngineError` without a key."""
+        if isinstance(label, cls):
+            return label
+        raise EngineError(
+            "A prompt arrived that says nothing about tandem: the adapter is active in the "
+            "process that generates, but not in the trainer's process that sent it. Check that "
+            "tandem-plugin is installed on every node, in the same version."
+        )
+
+    def trajectory(self, rules: TandemRules) -> Trajectory:
+        """That of one more response."""
+        rule = rules.at(self.step) if self.by_team else None
+        return Trajectory(rule, self.next_sample(rules.config.seed))
 
     def next_sample(self, base: int) -> Callable[[int], int]:
         """The tandem seed of each generate call of one more response; base: the run's seed."""
