@@ -12,9 +12,9 @@ from tandem_openrlhf.refusals import GROUPLESS_ESTIMATORS
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.checks import check_log_probs
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
+from tandem_plugin.training.log_probs import check_log_probs
 from tandem_plugin.training.rows import Row, row_of
 from tandem_plugin.training.run import TandemRun
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.patching.standing import StandsBefore
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.log_probs import masked_log_probs
 from tandem_plugin.training.numbered_prompts import KeyedLabel
-from tandem_plugin.training.ranges import ranges_of
+from tandem_plugin.training.ranges import bits_within, ranges_of
 from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 
 __all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]
@@ -93,29 +93,12 @@ def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, A
     if trajectory.rule is None:
         return dict(response)
     tokens = list(response["observation_tokens"])
-    trained = np.zeros(len(tokens), dtype=np.bool_)
-    for start, stop in response["action_ranges"]:
-        if not 0 <= start <= stop <= len(tokens):
-            raise AuthorshipError(
-                f"The agent gave the action range ({start}, {stop}) of a response with "
-                f"{len(tokens)} tokens. Ranges lie within it and do not run backwards."
-            )
-        trained[start:stop] = True
-    facts = trajectory.facts((), tokens, trained)
+    facts = trajectory.facts((), tokens, bits_within(response["action_ranges"], len(tokens)))
     assert facts is not None  # there is a rule
-    senior = facts.mask
-    log_probs = response.get("rollout_log_probs")
-    if log_probs is not None:
-        if len(log_probs) != len(tokens):
-            raise AuthorshipError(
-                f"The agent returned {len(log_probs)} rollout log-probabilities for "
-                f"{len(tokens)} tokens: give one a token, zero where no model wrote it, or None."
-            )
-        log_probs = [value if mine else 0.0 for value, mine in zip(log_probs, senior, strict=True)]
     return {
         **response,
-        "action_ranges": ranges_of(senior),
-        "rollout_log_probs": log_probs,
+        "action_ranges": ranges_of(facts.mask),
+        "rollout_log_probs": masked_log_probs(response.get("rollout_log_probs"), facts.mask),
         FACTS: facts.to_wire(),
     }
 

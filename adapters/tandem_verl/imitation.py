@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils import tensordict_utils
@@ -21,7 +20,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem
 from tandem_plugin.training.fields import JUNIOR_MASK
-from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
+from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss, masks_to_imitate
 from tandem_plugin.training.rows import Row
 
 __all__ = [
@@ -131,12 +130,6 @@ def telling_the_workers(batch: Any, rows: Sequence[Row], lambda_jun: float) -> I
 
 
 def _masks(rows: Sequence[Row], is_padding: Sequence[bool]) -> Any:
-    """A column of ragged int64, zeros for rows of padding."""
-    masks = [
-        np.zeros(len(row.response_ids), dtype=np.bool_)
-        if padding or row.junior_mask is None
-        else row.junior_mask
-        for row, padding in zip(rows, is_padding, strict=True)
-    ]
-    tensors = [torch.from_numpy(mask.astype(np.int64)) for mask in masks]
+    """A column of ragged int64."""
+    tensors = [torch.from_numpy(mask) for mask in masks_to_imitate(rows, is_padding)]
     return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
@@ -110,11 +109,8 @@ def _after_import() -> Callable[[str, Callable[[ModuleType], None]], None]:
         if core is None or not core.submodule_search_locations:
             raise
         file = os.path.join(core.submodule_search_locations[0], "patching", "after_import.py")
-        spec = importlib.util.spec_from_file_location(name, file)
-        if spec is None or spec.loader is None:
-            raise
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = ModuleType(name)
+        SourceFileLoader(name, file).exec_module(module)
     waiting: Callable[[str, Callable[[ModuleType], None]], None] = module.after_import
     return waiting
 

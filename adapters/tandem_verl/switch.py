@@ -6,7 +6,7 @@ Importing this imports the standard library alone: the adapter's last resort sta
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def tandem_node(config: Any) -> Any | None:
         rollout = config
     additional = _inner(_inner(_inner(rollout, "engine_kwargs"), "vllm"), "additional_config")
     if isinstance(additional, str):
-        additional = _parsed(additional)
+        with suppress(ValueError, RecursionError):
+            additional = json.loads(additional)
     return _inner(additional, "tandem")
 
 
@@ -47,13 +48,6 @@ def _inner(node: Any, name: str) -> Any | None:
     return getattr(node, name, None)
 
 
-def _parsed(text: str) -> Any | None:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def tandem_config(config: Any) -> TandemConfig | None:
     """The checked settings of a run's configuration; None where it does not ask for tandem.
 
@@ -62,10 +56,6 @@ def tandem_config(config: Any) -> TandemConfig | None:
     node = tandem_node(config)
     if node is None:
         return None
-    if not isinstance(node, Mapping):
-        from omegaconf import OmegaConf
-
-        node = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     from tandem_plugin.config import TandemConfig
 
     return TandemConfig.from_mapping(node)

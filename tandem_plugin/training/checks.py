@@ -13,7 +13,7 @@ from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.replaying import replay_rows
 from tandem_plugin.training.rows import Row
 
-__all__ = ["check_log_probs", "check_no_errors", "check_rows", "check_validation_rows"]
+__all__ = ["check_no_errors", "check_rows", "check_validation_rows"]
 
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
@@ -52,22 +52,6 @@ def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -
                 f"{row.name} was written by the team, but it answers a validation prompt that the "
                 "senior was to answer alone."
             )
-
-
-def check_log_probs(name: str, log_probs: NDArray[np.floating], mask: NDArray[np.bool_]) -> None:
-    """Raise :class:`AuthorshipError` unless rollout log-probabilities are zero outside the mask.
-
-    name: of the response. log_probs, mask: of the same tokens, ``[length]`` each.
-    """
-    if len(log_probs) != len(mask):
-        raise AuthorshipError(
-            f"{name} has {len(log_probs)} rollout log-probabilities for a mask of {len(mask)}."
-        )
-    if log_probs[~mask].any():
-        raise AuthorshipError(
-            f"{name} has rollout log-probabilities of tokens that are not trained on: they must be "
-            "zero outside the senior's tokens."
-        )
 
 
 def check_no_errors(rows: Iterable[Row]) -> None:

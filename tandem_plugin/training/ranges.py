@@ -8,7 +8,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["bits_of", "ranges_of"]
+from tandem_plugin.errors import AuthorshipError
+
+__all__ = ["bits_of", "bits_within", "ranges_of"]
 
 
 def ranges_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -24,3 +26,18 @@ def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
     for start, stop in ranges:
         bits[start:stop] = True
     return bits
+
+
+def bits_within(ranges: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
+    """The same of the action ranges that an agent gave of a response with ``length`` tokens.
+
+    Raises :class:`AuthorshipError` for one that is none.
+    """
+    given = list(ranges)
+    for start, stop in given:
+        if not 0 <= start <= stop <= length:
+            raise AuthorshipError(
+                f"The agent gave the action range ({start}, {stop}) of a response with "
+                f"{length} tokens. Ranges lie within it and do not run backwards."
+            )
+    return bits_of(given, length)

@@ -241,7 +241,7 @@ def test_tokens_to_imitate_of_a_dynamic_step_are_those_of_all_its_micro_batches(
     for step, count in enumerate(expected):
         batch = SimpleNamespace(junior_mask=torch.zeros(1, 3))  # it counts what the buffer holds
         imitation = trainer._tandem_imitation(batch, step)
-        assert (float(imitation._tokens), imitation._ranks) == (count, 1)
+        assert (float(imitation.tokens), imitation.ranks) == (count, 1)
 
 
 def test_prompts_reach_whichever_engine_with_the_numbers_in_which_they_were_drawn(

@@ -7,7 +7,7 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import make_dataclass
+from dataclasses import dataclass, make_dataclass
 from itertools import tee
 from typing import Any
 
@@ -64,6 +64,7 @@ def counted_windows(
         yield item, info
 
 
+@dataclass(slots=True)
 class Imitation:
     """One micro-batch: what is to be imitated, and its log-probabilities once they are computed.
 
@@ -72,21 +73,20 @@ class Imitation:
     ``[rows, actions]``. tokens: how many there are in the whole optimizer step, over all ranks.
     """
 
-    def __init__(self, weight: float, mask: Any, tokens: Any, ranks: int) -> None:
-        self.weight = weight
-        self.mask = mask
-        self._tokens = tokens
-        self._ranks = ranks
-        self._log_probs: Any = None
-        self.loss: Any = None
-        """The term without its weight, once the backward pass took it."""
+    weight: float
+    mask: Any
+    tokens: Any
+    ranks: int
+    log_probs: Any = None
+    loss: Any = None
+    """The term without its weight, once the backward pass took it."""
 
     def forward(
         self, original: Callable[..., Any], sequences: Any, mask: Any, *rest: Any, **more: Any
     ) -> Any:
         """The actor's forward pass, having kept the log-probabilities of what the junior wrote."""
         log_probs, output = original(sequences, mask.bool() | self.mask.bool(), *rest, **more)
-        self._log_probs = log_probs
+        self.log_probs = log_probs
         return log_probs * mask.float(), output
 
     def backward(self, original: Callable[..., Any], loss: Any, *rest: Any, **more: Any) -> Any:
@@ -94,12 +94,12 @@ class Imitation:
 
         Raises :class:`EngineError` without a forward pass.
         """
-        if self._log_probs is None:
+        if self.log_probs is None:
             raise EngineError(
                 "lambda_jun is above 0, but the actor's forward pass left no log-probabilities of "
                 "the junior's tokens: OpenRLHF's trainer is not what the adapter was tested with."
             )
-        self.loss = imitation_loss(self._log_probs, self.mask, self._tokens, self._ranks)
+        self.loss = imitation_loss(self.log_probs, self.mask, self.tokens, self.ranks)
         return original(loss + self.weight * self.loss, *rest, **more)
 
 
