@@ -21,6 +21,7 @@ from tandem_plugin.training.refusals import (
     Settings,
     broken,
     check_refusals,
+    each,
     is_on,
     untested,
 )
@@ -129,13 +130,10 @@ _REFUSALS = (
         lambda name, _: name == "flash_attention_2" and _lacks("flash-attn", "kernels"),
         f"{{setting}}, the default, {_INSTALL_FLASH_ATTN}",
     ),
-    *(
-        Refusal(
-            flag,
-            lambda value, _, unused=unused: value > unused and _lacks("flash-attn"),
-            f"{{key}} {_INSTALL_FLASH_ATTN}",
-        )
-        for flag, unused in (("--ds.packing_samples", False), ("--ds.ring_attn_size", 1))
+    *each(
+        ("--ds.packing_samples", "--ds.ring_attn_size"),
+        lambda value, _: (value is True or value > 1) and _lacks("flash-attn"),
+        f"{{key}} {_INSTALL_FLASH_ATTN}",
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
@@ -78,10 +79,7 @@ def make_trajectory(
     step = int(trajectory["step"])
     place = _place(sample, trajectory)
     team = not validate or answerer_of(rules.config, sample) == "team"
-
-    def seed_of_call(call: int) -> int:
-        return derive_seed(rules.config.seed, phase, step, *place, call)
-
+    seed_of_call = partial(derive_seed, rules.config.seed, phase, step, *place)
     return Trajectory(rules.at(step) if team else None, seed_of_call)
 
 
@@ -92,14 +90,9 @@ def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[in
     if "session_id" not in sample and "priority" in sample:
         return "priority", int(sample["priority"])
     # Neither numbering: a custom agent-loop manager. Name the prompt by what it says.
+    said = str(sample.get("index", "")), repr(sample.get("raw_prompt", ""))
     session = sample.get("session_id", trajectory["rollout_n"])
-    return (
-        "prompt",
-        str(sample.get("index", "")),
-        repr(sample.get("raw_prompt", "")),
-        int(sample.get("priority", 0)),
-        int(session),
-    )
+    return "prompt", *said, int(sample.get("priority", 0)), int(session)
 
 
 class WorkerInTandem(Theirs):  # type: ignore[misc]

@@ -29,6 +29,9 @@ _KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 _USERS_KEY = "actor_rollout_ref.rollout.engine_kwargs.tandem.agent_loop_manager_class"
 """Where the user's own is kept: verl reads of this mapping only what is its engine's."""
 
+_V1S_MANAGER = "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ"
+_V0S_MANAGER = "verl.experimental.agent_loop.agent_loop.AgentLoopManager"
+
 
 def name_manager(config: Any) -> None:
     """Name our manager in a run's configuration, and keep the user's beside it; repeatable."""
@@ -66,25 +69,17 @@ def manager_class(config: Any) -> Any:
     would not pass where masks are narrowed.
     """
     from verl.experimental.agent_loop.agent_loop import AgentLoopManager
+    from verl.utils.import_utils import load_class_from_fqn
 
     use_v1 = config.trainer.get("use_v1", True)
-    if name := users_manager(config):
-        from verl.utils.import_utils import load_class_from_fqn
-
-        base = load_class_from_fqn(name, "AgentLoopManager")
-        if not issubclass(base, AgentLoopManager):
-            raise ConfigError(
-                f"{_KEY}={name} is no subclass of verl's AgentLoopManager, so that tandem does not "
-                "see which generate calls wrote a response, and could not narrow its mask. Derive "
-                f"it from {'AgentLoopManagerTQ' if use_v1 else 'AgentLoopManager'}, or leave it "
-                "out."
-            )
-    elif use_v1:
-        from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
-
-        base = AgentLoopManagerTQ
-    else:
-        base = AgentLoopManager
+    name, verls = users_manager(config), _V1S_MANAGER if use_v1 else _V0S_MANAGER
+    base = load_class_from_fqn(name or verls, "AgentLoopManager")
+    if not issubclass(base, AgentLoopManager):
+        raise ConfigError(
+            f"{_KEY}={name} is no subclass of verl's AgentLoopManager, so that tandem does not see "
+            "which generate calls wrote a response, and could not narrow its mask. Derive it from "
+            f"{verls.rpartition('.')[2]}, or leave it out."
+        )
     return in_tandem(base, NumberingManager if use_v1 else ManagerInTandem)
 
 

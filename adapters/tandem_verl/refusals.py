@@ -13,6 +13,7 @@ from tandem_plugin.training.refusals import (
     Settings,
     broken,
     check_refusals,
+    each,
     given,
     is_on,
     untested,
@@ -39,14 +40,6 @@ _EXPERIMENTAL = (
     "does not go with tandem: its trainer does not pass where batches are checked. Use "
     "verl.trainer.main_ppo with trainer.v1.trainer_mode="
 )
-_MTP = (
-    f"{_MODEL}.mtp.enable_rollout=True is speculative decoding: draft tokens would have no author. "
-    "Set it to False."
-)
-
-
-def _drafts(mtp: Any, of: Settings) -> bool:
-    return mtp is not None and bool(mtp.get("enable") and mtp.get("enable_rollout"))
 
 
 def _v1(of: Settings) -> bool:
@@ -77,14 +70,11 @@ REFUSALS = (
         lambda name, of: name != "vllm",
         "{key}={value!r}: tandem runs inside vLLM. Set {key}=vllm.",
     ),
-    *(
-        Refusal(
-            f"{_ROLLOUT}.{name}",
-            lambda size, of: int(size or 1) > 1,
-            "{key}={value}: tandem does not run with pipeline parallelism, since a token's author "
-            "is chosen where both models end. Set {key}=1 and use tensor parallelism.",
-        )
-        for name in ("pipeline_model_parallel_size", "engine_kwargs.vllm.pipeline_parallel_size")
+    *each(
+        (f"{_ROLLOUT}.pipeline_model_parallel_size", f"{_ENGINE}.pipeline_parallel_size"),
+        lambda size, of: int(size or 1) > 1,
+        "{key}={value}: tandem does not run with pipeline parallelism, since a token's author is "
+        "chosen where both models end. Set {key}=1 and use tensor parallelism.",
     ),
     Refusal(
         f"{_ROLLOUT}.disaggregation.enabled",
@@ -97,25 +87,29 @@ REFUSALS = (
         given,
         "{key}: connectors were not made for two models' caches in one engine. Leave it out.",
     ),
-    *(
-        Refusal(
-            f"{_ENGINE}.{name}",
-            given,
-            "{key}={value!r}: draft tokens would have no author. Leave speculative decoding out.",
-        )
-        for name in ("speculative_config", "speculative_model", "num_speculative_tokens")
+    *each(
+        (
+            f"{_ENGINE}.{name}"
+            for name in ("speculative_config", "speculative_model", "num_speculative_tokens")
+        ),
+        given,
+        "{key}={value!r}: draft tokens would have no author. Leave speculative decoding out.",
     ),
-    Refusal(f"{_ROLLOUT}.mtp", _drafts, _MTP),
-    Refusal(f"{_MODEL}.mtp", _drafts, _MTP),
-    *(
-        Refusal(
-            f"{_MODEL}.{name}",
-            lambda value, of: value and not of(f"{_MODEL}.lora.merge"),  # which sends whole weights
-            "{key}={value}: tandem's engine does not run LoRA adapters. Set "
-            f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine "
-            "merged weights, or merge it into the checkpoint and train that.",
-        )
-        for name in ("lora_rank", "lora.rank", "lora_adapter_path", "lora.adapter_path")
+    *each(
+        (f"{_ROLLOUT}.mtp", f"{_MODEL}.mtp"),
+        lambda mtp, of: mtp is not None and bool(mtp.get("enable") and mtp.get("enable_rollout")),
+        f"{_MODEL}.mtp.enable_rollout=True is speculative decoding: draft tokens would have no "
+        "author. Set it to False.",
+    ),
+    *each(
+        (
+            f"{_MODEL}.{name}"
+            for name in ("lora_rank", "lora.rank", "lora_adapter_path", "lora.adapter_path")
+        ),
+        lambda value, of: value and not of(f"{_MODEL}.lora.merge"),  # which sends whole weights
+        "{key}={value}: tandem's engine does not run LoRA adapters. Set "
+        f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine merged "
+        "weights, or merge it into the checkpoint and train that.",
     ),
     Refusal(
         "algorithm.kl_ctrl.type",

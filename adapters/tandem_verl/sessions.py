@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+from tandem_plugin.patching.wrapping import replaced
 
 __all__ = ["advantages_of_sessions", "reading_whole_sessions"]
 
 
-@contextmanager
-def reading_whole_sessions(module: Any, keys: Sequence[str]) -> Iterator[None]:
+def reading_whole_sessions(module: Any, keys: Sequence[str]) -> AbstractContextManager[None]:
     """Let trainer V1 compute the advantages of sessions of several outputs so, meanwhile.
 
     module: ``verl.trainer.ppo.v1.trainer_base``. Where ``keys`` (uid, session and number of each
@@ -20,16 +20,8 @@ def reading_whole_sessions(module: Any, keys: Sequence[str]) -> Iterator[None]:
     when: verl reads a session's advantage off its reward.
     """
     if all(str(key).endswith("_0") for key in keys):
-        yield
-        return
-    verls = module.compute_advantage_for_multi_trajectories
-    module.compute_advantage_for_multi_trajectories = functools.partial(
-        advantages_of_sessions, verls
-    )
-    try:
-        yield
-    finally:
-        module.compute_advantage_for_multi_trajectories = verls
+        return nullcontext()
+    return replaced(module, "compute_advantage_for_multi_trajectories", advantages_of_sessions)
 
 
 def advantages_of_sessions(

@@ -76,7 +76,7 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
         """Check a batch before anything is computed from it; return a training batch's metrics."""
         if not validates:
             return self._tandem.admit(rows)
-        self._tandem.check_validation(rows, self._tandem_pass and self._tandem_pass.answerer)
+        self._tandem.check_validation(rows, getattr(self._tandem_pass, "answerer", None))
         return {}
 
     def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:

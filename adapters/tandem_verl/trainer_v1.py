@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.rows import Row
 from tandem_verl.manager import check_manager
 from tandem_verl.rows import rows_of_keys
@@ -68,14 +68,12 @@ class TrainerV1InTandem(TrainerInTandem):
     def _build_replay_buffer(self) -> Any:
         """The buffer whose ``sample`` gives the trainer every batch, and metrics with it."""
         buffer = super()._build_replay_buffer()
-        sample = buffer.sample
 
-        @functools.wraps(sample)
-        def watched(*args: Any, **options: Any) -> Any:
+        def watched(sample: Callable[..., Any], *args: Any, **options: Any) -> Any:
             batch, metrics = sample(*args, **options)
             return batch, {**metrics, **self._tandem_examine(batch)}
 
-        buffer.sample = watched
+        wrap_once(buffer, "sample", watched)
         return buffer
 
     def _tandem_examine(self, batch: Any) -> dict[str, float]:

@@ -47,7 +47,7 @@ def wrap_once(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
 
 @contextmanager
 def replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
-    """Let an object's own method be ``wrapper(method, ...)`` within; then it is what it was."""
+    """Let an object's method, or a module's function, be ``wrapper(it, ...)`` within; no longer."""
     is_own = name in vars(owner)  # not its class's
     method = getattr(owner, name)
     setattr(owner, name, functools.partial(wrapper, method))

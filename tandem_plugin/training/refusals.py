@@ -16,6 +16,7 @@ __all__ = [
     "Settings",
     "broken",
     "check_refusals",
+    "each",
     "given",
     "is_on",
     "untested",
@@ -69,6 +70,13 @@ def untested(
         f"{UNTESTED}{reach}. Use one of: {', '.join(filter(None, sound))}.",
         unproven,
     )
+
+
+def each(
+    keys: Iterable[str], refused: Callable[[Any, Settings], bool], sentence: str
+) -> list[Refusal]:
+    """The same refusal of several settings."""
+    return [Refusal(key, refused, sentence) for key in keys]
 
 
 def given(value: Any, settings: Settings) -> bool:
