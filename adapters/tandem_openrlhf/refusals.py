@@ -1,9 +1,7 @@
 """What an OpenRLHF run may not combine with tandem: refused by name before any model is loaded.
 
-A tandem run trains through a mask with holes. What is listed as sound was read in OpenRLHF 0.11.2
-(``trainer/ppo_utils/experience_maker.py`` and ``models/loss.py``); what is broken is refused with
-the reason, and cannot be allowed; what is neither was not looked at, and is refused as unproven
-unless the run allows it by name (:data:`UNPROVEN`).
+What is listed as sound was read in OpenRLHF 0.11.2, in ``trainer/ppo_utils/experience_maker.py``
+and ``models/loss.py``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tandem_plugin.training.unproven import Unproven
 from tandem_verl import agent_loop, manager, server, trainer_v1
 from tandem_verl.refusals import check_run
 from tandem_verl.soundness import allowed_unproven
-from tandem_verl.switch import OUR_MODE, tandem_config
+from tandem_verl.switch import OUR_MODE, running_config
 
 __all__ = ["EXTENDED", "MODULES", "check_models", "check_versions", "prepare", "trainer_class"]
 
@@ -42,13 +42,10 @@ MODULES = (
 def prepare(config: Any) -> None:
     """Check a run that asks for tandem, and name our classes in its configuration; repeatable.
 
-    config: verl's whole configuration. One that does not ask for tandem is left as it is. Raises
-    :class:`ConfigError` for settings that do not go with tandem, and :class:`EngineError` for a
-    verl without a module whose classes are extended.
+    config: verl's whole configuration. Raises :class:`ConfigError` for settings that do not go with
+    tandem, and :class:`EngineError` for a verl without a module whose classes are extended.
     """
-    tandem = tandem_config(config)
-    if tandem is None:
-        return
+    tandem = running_config(config, "A driver")
     unproven = allowed_unproven(tandem)
     for warning in check_versions(unproven):
         print(f"warning: {warning}", file=sys.stderr, flush=True)

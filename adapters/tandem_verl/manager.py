@@ -16,7 +16,6 @@ __all__ = [
     "NumberingManager",
     "TandemAgentLoopManager",
     "check_manager",
-    "check_users_manager",
     "manager_class",
     "name_manager",
     "users_manager",
@@ -81,12 +80,6 @@ def manager_class(config: Any) -> Any:
             f"{verls.rpartition('.')[2]}, or leave it out."
         )
     return in_tandem(base, NumberingManager if use_v1 else ManagerInTandem)
-
-
-def check_users_manager(config: Any) -> None:
-    """Raise, before any worker starts, for a manager of the user's that cannot be in tandem."""
-    if users_manager(config) is not None:
-        manager_class(config)
 
 
 def check_manager(manager: Any) -> None:

@@ -1,8 +1,7 @@
 """What a mask with holes leaves right in verl, and what it breaks.
 
 What is listed as sound was read in verl 0.9.1's ``core_algos.py`` and is held by
-``tests/verl_adapter/test_masks_with_holes.py``; what is broken carries the reward back from the
-response's last token; what is neither was not looked at, and is refused as unproven.
+``tests/verl_adapter/test_masks_with_holes.py``.
 """
 
 from __future__ import annotations

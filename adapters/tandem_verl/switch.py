@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tandem_plugin.config import TandemConfig
 
-__all__ = ["FLAG", "MODES", "OUR_MODE", "running_config", "tandem_config", "tandem_node"]
+__all__ = ["FLAG", "MODES", "OUR_MODE", "running_config", "tandem_node"]
 
 FLAG = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 """The configuration node whose presence turns tandem on."""
@@ -48,30 +48,19 @@ def _inner(node: Any, name: str) -> Any | None:
     return getattr(node, name, None)
 
 
-def tandem_config(config: Any) -> TandemConfig | None:
-    """The checked settings of a run's configuration; None where it does not ask for tandem.
-
-    Raises :class:`ConfigError` for settings that are wrong.
-    """
-    node = tandem_node(config)
-    if node is None:
-        return None
-    from tandem_plugin.config import TandemConfig
-
-    return TandemConfig.from_mapping(node)
-
-
 def running_config(config: Any, who: str) -> TandemConfig:
-    """The settings of a run that is in tandem; who: the part of it that asks.
+    """The checked settings of a run that is in tandem; who: the part of it that asks.
 
-    Raises :class:`EngineError` where the configuration does not ask for tandem any more.
+    Raises :class:`ConfigError` for settings that are wrong, and :class:`EngineError` where the
+    configuration does not ask for tandem any more.
     """
+    from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import EngineError
 
-    tandem = tandem_config(config)
-    if tandem is None:
+    node = tandem_node(config)
+    if node is None:
         raise EngineError(
             f"{who} in tandem was given a configuration that does not ask for tandem: something "
             "changed it on the way. Remove that."
         )
-    return tandem
+    return TandemConfig.from_mapping(node)

@@ -8,21 +8,17 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.mixins import Theirs
-from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import ANSWERED_BY, Pass, named, passes
-from tandem_verl.manager import check_users_manager
+from tandem_verl.manager import manager_class, users_manager
 from tandem_verl.refusals import check_run
 from tandem_verl.rows import dumped_with
 from tandem_verl.server import check_replicas
 from tandem_verl.switch import running_config
 from tandem_verl.validation import AddressedPrompts
 
-__all__ = ["IMITATED", "TrainerInTandem", "started_run"]
-
-IMITATED = f"actor/{IMITATION_METRIC}"
-"""The name of the junior-imitation term among an update's metrics."""
+__all__ = ["TrainerInTandem", "started_run"]
 
 
 def started_run(config: Any, tokenizer: Any) -> TandemRun:
@@ -35,7 +31,8 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     check_run(config, tandem)
     run = TandemRun.start(tandem, Vocabulary.from_tokenizer(tokenizer))
     run.rejects = bool((config.algorithm.get("rollout_correction") or {}).get("rollout_rs"))
-    check_users_manager(config)
+    if users_manager(config):
+        manager_class(config)  # which refuses, before any worker starts, what cannot be in tandem
     return run
 
 

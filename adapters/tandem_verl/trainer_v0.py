@@ -18,7 +18,7 @@ from tandem_plugin.training.rows import Row, dumped_columns
 from tandem_verl.rows import rows_of_batch
 from tandem_verl.server import register_replica
 from tandem_verl.switch import tandem_node
-from tandem_verl.trainer import IMITATED, TrainerInTandem, started_run
+from tandem_verl.trainer import TrainerInTandem, started_run
 
 __all__ = ["PATCHED", "TrainerV0InTandem", "put_in_place", "watch"]
 
@@ -105,7 +105,7 @@ class TrainerV0InTandem(TrainerInTandem):
 
                 told.enter_context(imitation.telling_the_workers(batch, rows, weight))
             output = super()._update_actor(batch)
-        tandem.check_imitation(output.meta_info["metrics"], IMITATED)
+        tandem.check_imitation(output.meta_info["metrics"], "actor/")
         output.meta_info["metrics"].update(ours)
         return output
 

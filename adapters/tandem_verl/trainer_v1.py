@@ -14,7 +14,7 @@ from tandem_verl.rows import rows_of_keys
 from tandem_verl.server import register_replica
 from tandem_verl.sessions import reading_whole_sessions
 from tandem_verl.switch import OUR_MODE, tandem_node
-from tandem_verl.trainer import IMITATED, TrainerInTandem, started_run
+from tandem_verl.trainer import TrainerInTandem, started_run
 
 __all__ = ["TrainerV1InTandem", "queue", "restore_mode"]
 
@@ -105,7 +105,7 @@ class TrainerV1InTandem(TrainerInTandem):
 
             batch = imitation.tell_the_workers(batch, rows, queue(), weight)
         result = super()._update_actor(batch, metrics)
-        self._tandem.check_imitation(metrics, IMITATED)
+        self._tandem.check_imitation(metrics, "actor/")
         return result
 
     def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:

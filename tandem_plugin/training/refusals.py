@@ -1,4 +1,9 @@
-"""A trainer's settings that do not go with tandem, as a table: which, when, and why."""
+"""A trainer's settings that do not go with tandem, as a table: which, when, and why.
+
+A run in tandem trains through a mask with holes. What is broken by them is refused with the reason,
+and cannot be allowed; what nobody has looked at is refused as unproven unless the run allows it by
+name (:mod:`tandem_plugin.training.unproven`).
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from tandem_plugin.training.admitted_batch import AdmittedBatch
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.drafting import DraftingLog
+from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
@@ -82,12 +83,12 @@ class TandemRun:
 
         return self._drafting.step(ray.get([one.tandem_draft_stats.remote() for one in engines]))
 
-    def check_imitation(self, metrics: Mapping[str, Any], name: str) -> None:
-        """Raise :class:`EngineError` when an update's metrics do not have the term's, ``name``.
+    def check_imitation(self, metrics: Mapping[str, Any], prefix: str) -> None:
+        """Raise :class:`EngineError` when an update's metrics lack the term of ``lambda_jun``.
 
-        In a run without the term there is nothing to have.
+        prefix: what the trainer puts before the names of a loss's metrics.
         """
-        if self.config.lambda_jun and name not in metrics:
+        if self.config.lambda_jun and prefix + IMITATION_METRIC not in metrics:
             raise EngineError(
                 f"lambda_jun={self.config.lambda_jun}, but the workers that train left the "
                 "junior-imitation term out: they have no active tandem adapter. Check that "

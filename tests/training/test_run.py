@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError, TandemConfig, Vocabulary
+from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.refusals import Refusal, check_refusals, given
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
@@ -77,9 +78,11 @@ def test_run_that_rejects_may_leave_tokens_out() -> None:
 
 def test_update_that_left_the_imitation_term_out_stops() -> None:
     run = started(lambda_jun=0.1)
-    run.check_imitation({"actor/term": 0.0}, "actor/term")
-    with pytest.raises(EngineError, match=r"lambda_jun=0\.1, but the workers that train"):
-        run.check_imitation({"actor/loss": 0.0}, "actor/term")
+    run.check_imitation({f"actor/{IMITATION_METRIC}": 0.0}, "actor/")
+    started().check_imitation({}, "actor/")
+    for metrics in ({"actor/loss": 0.0}, {IMITATION_METRIC: 0.0}):
+        with pytest.raises(EngineError, match=r"lambda_jun=0\.1, but the workers that train"):
+            run.check_imitation(metrics, "actor/")
 
 
 def test_engines_of_a_run_that_does_not_draft_are_not_asked() -> None:

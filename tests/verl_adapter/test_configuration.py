@@ -27,9 +27,11 @@ def copy(config: Any, **trainer: Any) -> Any:
 
 
 def test_configuration_that_does_not_ask_is_left_as_it_is() -> None:
+    driver: Any = SimpleNamespace(validate_config=lambda config, **more: "validated")
+    plugin.prepare_runs(driver)
     config = copy(PLAIN)
     before = OmegaConf.to_container(config)
-    prepare(config)
+    assert driver.validate_config(config=config) == "validated"
     assert OmegaConf.to_container(config) == before
 
 

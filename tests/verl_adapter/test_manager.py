@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_stand_ins import IN_TANDEM, OmegaConf, torch
+from verl_stand_ins import IN_TANDEM, OmegaConf, tandem_of, torch
 
 from tandem_plugin import ConfigError, EngineError
 from tandem_plugin.patching.mixins import in_tandem
@@ -139,8 +139,11 @@ def test_managers_of_others_keep_working_if_they_derive_from_verls(
     assert issubclass(made, Derived)
     assert issubclass(made, NumberingManager) is use_v1
     assert issubclass(made, ManagerInTandem)
-    manager.check_users_manager(config)
+    config.trainer.v1.trainer_mode = "sync"  # as the trainer has it
+    tandem_of(config)
 
     config = users(monkeypatch, SimpleNamespace, use_v1)
-    with pytest.raises(ConfigError, match=r"=users\.Manager is no subclass of verl's"):
-        manager.check_users_manager(config)
+    config.trainer.v1.trainer_mode = "sync"
+    for refused in (manager.manager_class, tandem_of):
+        with pytest.raises(ConfigError, match=r"=users\.Manager is no subclass of verl's"):
+            refused(config)

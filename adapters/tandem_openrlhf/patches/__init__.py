@@ -1,7 +1,6 @@
 """Every touch on OpenRLHF's internals, by area, each with what, why and when it can go.
 
-A patch waits for its module to be imported, so that it costs a process that never imports it
-nothing. Patches are put in place only in the processes of a run in tandem
+They are put in place only in the processes of a run in tandem
 (:mod:`~tandem_openrlhf.train_ppo_ray`); one that fails there fails the import, and with it the run.
 All were written against OpenRLHF 0.11.2, and hold for 0.11.0 and 0.11.1. Those of ``lambda_jun``
 are loaded only where it is above 0. A test holds the patched symbols against what is changed.
