@@ -152,21 +152,18 @@ def mean_reward(path: Path, places: set[tuple[int, int]]) -> float | None:
 
     Raises :class:`RolloutError` for a line without a reward, which the command did not write.
     """
-    from tandem_plugin.files import open_file
     from tandem_plugin.files.strict_json import is_number
     from tandem_plugin.rollouts.rollout import RolloutError
-    from tandem_plugin.rollouts.rollout_file import placed_row
+    from tandem_plugin.rollouts.rollout_file import placed_rows
 
     rewards: list[float] = []
-    with open_file(path) as lines:
-        for number, line in enumerate(lines, 1):
-            problem, sample, row = placed_row(line)
-            reward = row.get("reward")
-            if not is_number(reward):
-                raise RolloutError(
-                    f"{str(path)!r}, line {number} has no reward: it was not written with --grade. "
-                    "Give another --out."
-                )
-            if (problem, sample) in places:
-                rewards.append(reward)
+    for number, (problem, sample, row) in enumerate(placed_rows(path), 1):
+        reward = row.get("reward")
+        if not is_number(reward):
+            raise RolloutError(
+                f"{str(path)!r}, line {number} has no reward: it was not written with --grade. "
+                "Give another --out."
+            )
+        if (problem, sample) in places:
+            rewards.append(reward)
     return sum(rewards) / len(rewards) if rewards else None

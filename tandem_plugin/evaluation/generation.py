@@ -14,10 +14,9 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.benchmark import Benchmark
 from tandem_plugin.evaluation.checkpoint import Checkpoint
 from tandem_plugin.evaluation.sampling import Sampling
-from tandem_plugin.files import open_file
 from tandem_plugin.rollouts.engine import deciding
 from tandem_plugin.rollouts.rollout import MAX_TOKEN_ID
-from tandem_plugin.rollouts.rollout_file import placed_row
+from tandem_plugin.rollouts.rollout_file import placed_rows
 
 __all__ = ["MARKER", "GenerationFile", "generate", "read_generations", "read_rows_of"]
 
@@ -119,16 +118,12 @@ def read_rows_of(
     """
     seen: set[tuple[int, int]] = set()
     try:
-        with open_file(path) as lines:
-            for line in lines:
-                if not line.endswith(b"\n"):
-                    break
-                problem, sample, row = placed_row(line)
-                if problem >= problems or sample >= samples or (problem, sample) in seen:
-                    continue
-                check(row)
-                seen.add((problem, sample))
-                yield problem, sample, row
+        for problem, sample, row in placed_rows(path):
+            if problem >= problems or sample >= samples or (problem, sample) in seen:
+                continue
+            check(row)
+            seen.add((problem, sample))
+            yield problem, sample, row
     except (OSError, ValueError) as error:
         raise EvaluationError(
             f"The responses {str(path)!r} cannot be read ({error}): generate them first."

@@ -13,10 +13,9 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.generation import GenerationFile
 from tandem_plugin.evaluation.results import versions
 from tandem_plugin.evaluation.sampling import Sampling
-from tandem_plugin.files import open_file
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.rollouts.rollout import short
-from tandem_plugin.rollouts.rollout_file import placed_row
+from tandem_plugin.rollouts.rollout_file import placed_rows
 
 __all__ = ["GradedProblem", "grade_generations", "grades_file", "tally"]
 
@@ -131,14 +130,10 @@ def tally(file: GenerationFile, sampling: Sampling) -> list[GradedProblem]:
 def _outcomes(path: Path) -> dict[tuple[int, int], str]:
     outcomes: dict[tuple[int, int], str] = {}
     try:
-        with open_file(path) as lines:
-            for line in lines:
-                if not line.endswith(b"\n"):
-                    break
-                problem, sample, row = placed_row(line)
-                if row.get("outcome") not in OUTCOMES:
-                    raise ValueError(f"it has the outcome {short(row.get('outcome'))}")
-                outcomes[problem, sample] = row["outcome"]
+        for problem, sample, row in placed_rows(path):
+            if row.get("outcome") not in OUTCOMES:
+                raise ValueError(f"it has the outcome {short(row.get('outcome'))}")
+            outcomes[problem, sample] = row["outcome"]
     except (OSError, ValueError) as error:
         raise EvaluationError(f"The grades {str(path)!r} cannot be read: {error}.") from error
     return outcomes

@@ -6,16 +6,22 @@ import fcntl
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tandem_plugin.files import ForeignLineError, read_appended, read_file, write_file
+from tandem_plugin.files import (
+    ForeignLineError,
+    open_file,
+    read_appended,
+    read_file,
+    write_file,
+)
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.rollouts.rollout import RolloutError, short
 
-__all__ = ["RolloutFile", "placed_row", "run_file"]
+__all__ = ["RolloutFile", "placed_rows", "run_file"]
 
 _BEGIN = b'{"problem": '
 """How every line begins."""
@@ -114,7 +120,7 @@ class RolloutFile:
             self._write(b"\n")
 
     def _take(self, line: bytes) -> None:
-        problem, sample, _ = placed_row(line)
+        problem, sample, _ = _placed_row(line)
         self.done.add((problem, sample))
 
     def _write(self, content: bytes) -> None:
@@ -147,7 +153,16 @@ def _noted(note: Path) -> dict[str, Any]:
     return noted
 
 
-def placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
+def placed_rows(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(problem, sample, row) of every line, but for a last one that has no end yet.
+
+    Raises ValueError for a line that is no rollout, and OSError where the file cannot be read.
+    """
+    with open_file(path) as lines:
+        yield from (_placed_row(line) for line in lines if line.endswith(b"\n"))
+
+
+def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
     """(problem, sample, row) of a line; raises ValueError where it is no rollout.
 
     A part of a JSON object is never one itself, so a line that can be read is whole.

@@ -17,7 +17,7 @@ from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
-from tandem_plugin.training.numbered_prompts import KeyedLabel, Numbering
+from tandem_plugin.training.numbered_prompts import KeyedLabel
 from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.trajectory import Trajectory
 
@@ -266,17 +266,3 @@ def test_length_is_openrlhfs_own_of_the_whole_mask() -> None:
             ones = np.flatnonzero(mask[1:most])
             expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
             assert response_length(Facts("", {}, 0, 20, (), (), trained), most) == expected
-
-
-def test_prompts_are_numbered_across_dispatches() -> None:
-    numbering = Numbering(next_prompt=10, step=2)
-    labels = [*numbering.keyed(["a", "b", "c"]), *numbering.keyed(["d"])]
-    assert labels == [
-        KeyedLabel(label, "training", 10 + i, step=2, by_team=True)
-        for i, label in enumerate("abcd")
-    ]
-    for sample in range(2):
-        seed_of_call = labels[1].next_sample(9)
-        assert [seed_of_call(call) for call in range(2)] == [
-            derive_seed(9, "training", 11, sample, call) for call in range(2)
-        ]

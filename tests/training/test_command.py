@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
-from tandem_plugin.training.command import VARIABLE, split_arguments, tandem_config
+from tandem_plugin.training.command import (
+    VARIABLE,
+    flags_of_args,
+    flags_of_command,
+    settings_of_command,
+    split_arguments,
+    tandem_config,
+)
 
 
 def test_flags_are_taken_out_and_everything_else_stays_in_order() -> None:
@@ -80,3 +88,21 @@ def test_environment_holds_json_or_the_path_of_a_file(tmp_path: Path) -> None:
 def test_wrong_environment_is_refused_with_a_sentence(value: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         tandem_config({VARIABLE: value})
+
+
+def test_flags_of_a_command_are_laid_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
+    config, others = settings_of_command(["--tandem.cap", "4", "--seed", "3"], "the command")
+    assert others == ["--seed", "3"]
+    assert config.parameters == {"p": 0.25, "cap": 4}
+    monkeypatch.setenv(VARIABLE, "")
+    with pytest.raises(ConfigError, match="for a run without tandem use the command"):
+        settings_of_command(["--seed", "3"], "the command")
+
+
+def test_trainers_own_flags_are_read_before_and_after_it_parses_them() -> None:
+    flags = {"--a.kind": {"type": str, "default": "gae"}, "--a.on": {"action": "store_true"}}
+    read = flags_of_command(["--other", "1", "--a.kind=rloo", "-h"], flags)
+    assert [read(flag) for flag in ("--a.kind", "--a.on", "--help")] == ["rloo", False, True]
+    parsed = flags_of_args(SimpleNamespace(a=SimpleNamespace(kind="rloo", on=False)))
+    assert [parsed(flag) for flag in flags] == ["rloo", False]

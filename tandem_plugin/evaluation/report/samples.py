@@ -9,8 +9,7 @@ from typing import Any
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.results import Summary
-from tandem_plugin.files import open_file
-from tandem_plugin.rollouts.rollout_file import placed_row
+from tandem_plugin.rollouts.rollout_file import placed_rows
 from tandem_plugin.spans import JUNIOR, SENIOR, TokenBytes, authored_text
 
 __all__ = ["SampleResponse", "sample_responses"]
@@ -73,15 +72,13 @@ def _rows(
         return
     left = set(wanted)
     try:
-        with open_file(path) as lines:
-            for line in lines:
-                if not left or not line.endswith(b"\n"):
+        for problem, sample, row in placed_rows(path) if left else ():
+            if (problem, sample) in left:
+                left.discard((problem, sample))
+                check(row)
+                yield (problem, sample), row
+                if not left:
                     return
-                problem, sample, row = placed_row(line)
-                if (problem, sample) in left:
-                    left.discard((problem, sample))
-                    check(row)
-                    yield (problem, sample), row
     except (OSError, ValueError) as error:
         raise EvaluationError(f"{str(path)!r} cannot be read: {error}.") from error
 

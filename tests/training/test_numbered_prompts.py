@@ -1,0 +1,44 @@
+"""Numbers of prompts that travel with their labels, and the seeds that follow from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.seeds import derive_seed
+from tandem_plugin.training.numbered_prompts import KeyedLabel, Numbering
+
+
+def test_prompts_are_numbered_across_dispatches() -> None:
+    numbering = Numbering(next_prompt=10, step=2)
+    labels = [*numbering.keyed(["a", "b", "c"]), *numbering.keyed(["d"])]
+    assert labels == [
+        KeyedLabel(label, "training", 10 + i, step=2, by_team=True)
+        for i, label in enumerate("abcd")
+    ]
+    for sample in range(2):
+        seed_of_call = labels[1].next_sample(9)
+        assert [seed_of_call(call) for call in range(2)] == [
+            derive_seed(9, "training", 11, sample, call) for call in range(2)
+        ]
+
+
+def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> None:
+    config = TandemConfig.from_mapping({"schedule": "solo", "seed": 9})
+    rules = TandemRules(config, Vocabulary(tuple("abc"), "a test"))
+    for by_team in (True, False):
+        label = KeyedLabel("", "validation", 5, by_team=by_team)
+        for sample in range(2):
+            made = KeyedLabel.checked(label).trajectory(rules)
+            assert made.seed_of_call(1) == derive_seed(9, "validation", 5, sample, 1)
+            assert (made.rule is not None) is by_team
+
+
+def test_label_without_a_number_is_refused() -> None:
+    with pytest.raises(EngineError, match="says nothing about tandem"):
+        KeyedLabel.checked("the answer")
+
+
+def test_nothing_is_numbered_before_the_trainer_said_where_it_goes_on() -> None:
+    with pytest.raises(EngineError, match="did not say with which prompt it goes on"):
+        Numbering().keyed(["a"])
