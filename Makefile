@@ -27,6 +27,9 @@ OLDEST_VLLM = 0.24.0
 NEWEST_VLLM = 0.32.0
 # The stack of most tests and of the demo: see constraints/.
 STACK = verl-vllm-0.29.0
+# verl with another vLLM, of those in constraints/: make test-vllm VLLM=0.27.1
+VLLM ?= $(NEWEST_VLLM)
+VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
 .PHONY: demo study bench bench-speculative test-gpu bench-gpu soak soak-speculative test test-vllm test-lane \
   test-oldest-vllm test-newest-vllm test-vllm-sources test-openrlhf test-speculative-verl \
@@ -89,9 +92,6 @@ test: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest tests
 	$(MAKE) test-integration
 
-# verl with another vLLM, of those in constraints/: make test-vllm VLLM=0.27.1
-VLLM ?= $(NEWEST_VLLM)
-VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 $(VLLM_VENV)/.ready: pyproject.toml constraints/verl-vllm-$(VLLM).txt
 	$(call install,$(VLLM_VENV),verl-vllm-$(VLLM),--editable ".[cpu$(COMMA)dev]")
 	touch $@
