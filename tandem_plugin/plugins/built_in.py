@@ -12,6 +12,7 @@ from tandem_plugin.boundaries.step import step_boundaries
 from tandem_plugin.boundaries.word import word_boundaries
 from tandem_plugin.plugins.hookspecs import hookimpl
 from tandem_plugin.schedules.chunk import ChunkSchedule
+from tandem_plugin.schedules.handover import HandoverSchedule
 from tandem_plugin.schedules.junior import JuniorSchedule
 from tandem_plugin.schedules.sentence import SentenceSchedule
 from tandem_plugin.schedules.solo import SoloSchedule
@@ -31,6 +32,7 @@ def register_schedules(register: Callable[[type[Any]], None]) -> None:
     register(SentenceSchedule)
     register(StepSchedule)
     register(StepBernoulliSchedule)
+    register(HandoverSchedule)
     register(SoloSchedule)
     register(JuniorSchedule)
 

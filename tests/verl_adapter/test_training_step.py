@@ -92,7 +92,7 @@ def test_rule_at_a_step_has_the_step_in_its_parameters_and_fingerprint() -> None
     assert len({ours.at(step).fingerprint for step in range(8)}) == 8
     assert ours.at(0) is ours.default
     assert ours.at(2).replay(list(range(400)), 5).senior_share == pytest.approx(0.5, abs=0.1)
-    with pytest.raises(ConfigError, match="training_step=-1 is not a number of steps"):
+    with pytest.raises(ConfigError, match="training_step=-1 is not a count from 0"):
         ours.at(-1)
 
 

@@ -56,7 +56,7 @@ def test_senior_writes_everything_at_the_start_and_half_of_it_in_the_end() -> No
         ({"p_end": True}, "p_end=True is not a probability"),
         ({"warmup_steps": 0}, "warmup_steps=0 is not a count"),
         ({"cap": 0}, "cap=0 is not a count"),
-        ({"training_step": -1}, "training_step=-1 is not a number of steps"),
+        ({"training_step": -1}, "training_step=-1 is not a count from 0"),
         ({"p": 0.5}, "p=0.5 is not a parameter of the schedule 'curriculum'"),
     ],
 )
