@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.cli.assignments import SettingsOption
 from tandem_plugin.cli.compare_options import TopOption
 from tandem_plugin.cli.engine_arguments import EngineOption
 from tandem_plugin.cli.eval_inputs import (
-    EvaluatedSchedule,
     begin,
     check_same,
     find_checkpoints,
     read_benchmarks,
-    schedule_settings,
+    team_schedules,
 )
 from tandem_plugin.cli.eval_options import (
     BenchmarkOption,
+    BoundariesOption,
     DeviceOption,
     DtypeOption,
     FloorOption,
@@ -89,6 +90,8 @@ def handoff(
     benchmark: BenchmarkOption,
     out: OutOption,
     schedule: ScheduleOption = None,
+    parameters: SettingsOption = None,
+    boundaries: BoundariesOption = None,
     samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
@@ -97,7 +100,7 @@ def handoff(
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Let each senior answer together with each junior, reasoning step by reasoning step.
+    """Let each senior answer together with each junior: by default, reasoning step by step.
 
     Goes on after a kill, as `tandem eval solo` does. Senior and junior share one engine, and token
     ids pass between them as they are.
@@ -105,11 +108,12 @@ def handoff(
     from tandem_plugin.evaluation.sampling import Sampling
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
+    asked = team_schedules(schedule, parameters, boundaries)
     benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
     seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
-    begin(out, seniors, juniors, benchmark, benchmarks)
+    begin(out, seniors, juniors, benchmark, benchmarks, asked)
     with _Interruptible():
-        written = _handoffs(out, seniors, juniors, schedule, benchmarks, sampling, arguments)
+        written = _handoffs(out, seniors, juniors, asked, benchmarks, sampling, arguments)
     report(written, json)
 
 
@@ -212,18 +216,19 @@ def everything(
     chosen = DriftSettings(smoothing, frequent)
     benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
     seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
-    check_handoffs(seniors, schedule_settings(schedule))  # before the hours that solo runs take
+    asked = team_schedules(schedule)
+    check_handoffs(seniors, asked)  # before the hours that solo runs take
     check_same(seniors, juniors)
     base = juniors[0]
     if floor is not None:
         check_floor(floor, base.name, base.fingerprint, seed)
     answering = [base, *(one for one in seniors if one.name != base.name)]
-    begin(out, answering, juniors, benchmark, benchmarks)
+    begin(out, answering, juniors, benchmark, benchmarks, asked)
     written: list[Path] = []
     with _Interruptible():
         for one in answering:
             written.append(run_solo(out, one, benchmarks, alone, arguments))
-        written += _handoffs(out, seniors, juniors, schedule, benchmarks, team, arguments)
+        written += _handoffs(out, seniors, juniors, asked, benchmarks, team, arguments)
         for one in seniors:
             written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
             written.append(run_drift(out, one.name, base.name, chosen, floor))
@@ -246,20 +251,19 @@ def _handoffs(
     out: Path,
     seniors: Sequence[Checkpoint],
     juniors: Sequence[Checkpoint],
-    schedules: list[EvaluatedSchedule] | None,
+    schedules: Sequence[Mapping[str, Any]],
     benchmarks: Sequence[Benchmark],
     sampling: Sampling,
     arguments: dict[str, Any],
 ) -> list[Path]:
     from tandem_plugin.evaluation.generated_runs import check_handoffs, run_handoff
 
-    asked = schedule_settings(schedules)
-    check_handoffs(seniors, asked)
+    check_handoffs(seniors, schedules)
     return [
         path
         for one in seniors
         for other in juniors
-        for path in run_handoff(out, one, other, asked, benchmarks, sampling, arguments)
+        for path in run_handoff(out, one, other, schedules, benchmarks, sampling, arguments)
     ]
 
 

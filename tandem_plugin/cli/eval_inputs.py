@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +11,12 @@ if TYPE_CHECKING:
     from tandem_plugin.evaluation.checkpoint import Checkpoint
 
 __all__ = [
-    "EvaluatedSchedule",
     "begin",
     "check_same",
     "find_checkpoints",
     "read_benchmarks",
-    "schedule_settings",
+    "team_schedules",
 ]
-
-
-class EvaluatedSchedule(str, Enum):
-    """How senior and junior hand over in an evaluation."""
-
-    STEP = "step"
-    STEP_BERNOULLI = "step-bernoulli"
 
 
 def begin(
@@ -34,6 +25,7 @@ def begin(
     juniors: Sequence[Checkpoint],
     sources: Sequence[str],
     benchmarks: Sequence[Benchmark],
+    schedules: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Refuse to write over what is read, and note the seniors in the user's order."""
     from tandem_plugin.cli.tokenizers import model_files
@@ -41,6 +33,7 @@ def begin(
     from tandem_plugin.evaluation.benchmark import source_of
     from tandem_plugin.evaluation.results import run_files, run_folder
     from tandem_plugin.evaluation.senior_order import note_seniors, order_file
+    from tandem_plugin.evaluation.team_schedule import label
     from tandem_plugin.files import InputFiles
 
     inputs = InputFiles(
@@ -54,21 +47,26 @@ def begin(
         for pair in [(one.name, junior.name) for junior in juniors]:
             folders += [run_folder(out, kind, *pair) for kind in ("legibility", "drift")]
             folders += [
-                run_folder(out, "handoff", *pair, schedule=schedule.value)
-                for schedule in EvaluatedSchedule
+                run_folder(out, "handoff", *pair, schedule=label(schedule))
+                for schedule in schedules
             ]
         for folder in folders:
             inputs.check_outputs(*run_files(folder, names))
     note_seniors(out, [one.name for one in seniors])
 
 
-def schedule_settings(schedules: list[EvaluatedSchedule] | None) -> list[dict[str, Any]]:
-    """The settings of each schedule that was asked for, step where none was."""
-    from tandem_plugin.plugins.selection import make_schedule
-    from tandem_plugin.schedules import schedule_parameters
+def team_schedules(
+    names: list[str] | None, parameters: list[str] | None = None, boundaries: str | None = None
+) -> list[dict[str, Any]]:
+    """The settings of each schedule that was asked for, step where none was.
 
-    names = list(dict.fromkeys(one.value for one in schedules or [EvaluatedSchedule.STEP]))
-    return [{"schedule": name, **schedule_parameters(make_schedule(name, {}))} for name in names]
+    parameters: ``NAME=VALUE`` of the option ``--set``, for each of them.
+    """
+    from tandem_plugin.cli.assignments import assignments
+    from tandem_plugin.evaluation.team_schedule import team_schedule
+
+    given = assignments("--set", parameters or ())
+    return [team_schedule(name, given, boundaries) for name in dict.fromkeys(names or ["step"])]
 
 
 def read_benchmarks(given: Sequence[str]) -> list[Benchmark]:

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tandem_plugin.cli.eval_inputs import EvaluatedSchedule
-
 __all__ = [
     "BenchmarkOption",
+    "BoundariesOption",
     "DeviceOption",
     "DtypeOption",
     "FloorOption",
@@ -55,10 +54,18 @@ SeedOption = Annotated[
     int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
 ]
 ScheduleOption = Annotated[
-    list[EvaluatedSchedule] | None,
+    list[str] | None,
     typer.Option(
         "--schedule",
-        help="step (strict alternation), step-bernoulli (p = 0.5), or both. Default: step.",
+        help="step (strict alternation), step-bernoulli, handover, or any other of `tandem "
+        "plugins`. May be given several times. Default: step.",
+    ),
+]
+BoundariesOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Another boundary resolver than each schedule's own, such as step for `--schedule "
+        "handover`, which then counts reasoning steps and not tokens."
     ),
 ]
 ReadOption = Annotated[

@@ -24,6 +24,7 @@ from tandem_plugin.data.prompt import prompt_ids
 from tandem_plugin.errors import EvaluationError, TandemError
 from tandem_plugin.evaluation.generation import MARKER
 from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.evaluation.team_schedule import engine_settings, request
 from tandem_plugin.rollouts.engine import start_engine
 from tandem_plugin.rollouts.progress import response_progress
 from tandem_plugin.rollouts.rollout_file import RolloutFile
@@ -108,7 +109,8 @@ class _Prompts:
             seed=seed,
         )
         prompt = {"prompt_token_ids": self._prompt_ids(place)}
-        tandem = None if file["schedule"] is None else {**file["schedule"], "seed": draws}
+        team = file["schedule"]
+        tandem = None if team is None else {**request(team), "seed": draws}
         return prompt, params, tandem
 
     def row(self, place: _Place, output: Any) -> dict[str, Any]:
@@ -179,7 +181,8 @@ def _engine(job: Mapping[str, Any]) -> Any:
     """The senior alone, or senior and junior."""
     together = None
     if job["junior"] is not None:
-        together = {**job["files"][0]["schedule"], "junior": job["junior"]}
+        teams = [file["schedule"] for file in job["files"]]
+        together = {**engine_settings(teams), "junior": job["junior"]}
     return start_engine(job["senior"], job["engine"], together)
 
 

@@ -20,6 +20,7 @@ from tandem_plugin.evaluation.grades import GradedProblem, grade_generations, ta
 from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.evaluation.results import run_folder, write_summary
 from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.evaluation.team_schedule import label
 from tandem_plugin.rollouts.engine import deciding
 from tandem_plugin.rules import TandemRules
 
@@ -75,7 +76,7 @@ def run_handoff(
     runs = [
         [
             GenerationFile(
-                run_folder(out, "handoff", senior.name, junior.name, schedule["schedule"]),
+                run_folder(out, "handoff", senior.name, junior.name, label(schedule)),
                 benchmark,
                 senior,
                 junior,
@@ -110,6 +111,9 @@ def generation_settings(
     }
     if first.schedule is not None and first.junior is not None:
         settings["schedule"] = dict(first.schedule)
+        if (named := label(first.schedule)) != first.schedule["schedule"]:
+            # Kept, since a result is read without the plugin that knows the defaults.
+            settings["schedule"]["label"] = named
         settings["junior"] = first.junior.fingerprint
     return settings
 

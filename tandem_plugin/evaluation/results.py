@@ -81,9 +81,14 @@ class Summary:
     @property
     def label(self) -> str:
         """Which runs of other seniors it stands beside: kind, schedule and junior."""
-        schedule = self.settings.get("schedule") or {}
-        name = schedule.get("schedule", "") if isinstance(schedule, Mapping) else str(schedule)
-        return " ".join(part for part in (self.kind, name, self.junior or "") if part)
+        parts = self.kind, _schedule_name(self.settings), self.junior or ""
+        return " ".join(part for part in parts if part)
+
+
+def _schedule_name(settings: Mapping[str, Any]) -> str:
+    """What a run's schedule is called: its label, where its parameters are not the defaults."""
+    schedule = settings.get("schedule") or {}
+    return str(schedule.get("label") or schedule.get("schedule", ""))
 
 
 def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: str = "") -> Path:
@@ -208,9 +213,8 @@ def _short(value: Any) -> str:
 
 def _check_names(path: Path, summary: Summary) -> None:
     """Names become parts of paths, and a result may come from anywhere."""
-    schedule = summary.settings.get("schedule") or {}
-    named = schedule.get("schedule", "-") if isinstance(schedule, Mapping) else schedule
-    for name in (summary.senior, summary.junior or "-", str(named), *summary.problems):
+    named = _schedule_name(summary.settings) or "-"
+    for name in (summary.senior, summary.junior or "-", named, *summary.problems):
         if not name or len(name) > 200 or name.startswith(".") or not _PART.fullmatch(name):
             raise EvaluationError(
                 f"{str(path)!r} has the name {_short(name)}, which cannot be part of a path."

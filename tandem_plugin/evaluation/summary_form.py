@@ -48,6 +48,7 @@ class _Read(_Part):
 
 class _Schedule(_Part):
     schedule: str
+    label: str | None = None
 
 
 class _Settings(_Part):

@@ -147,8 +147,7 @@ def check_index(name: str, value: object) -> int:
         return check_count(name, value)
     except ConfigError:
         raise ConfigError(
-            f"{name}={shown(value)} is not a count from 0: give an integer from 0 to "
-            f"{MAX_COUNT}."
+            f"{name}={shown(value)} is not a count from 0: give an integer from 0 to {MAX_COUNT}."
         ) from None
 
 

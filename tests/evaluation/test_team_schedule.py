@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.cli import app
+from tandem_plugin.evaluation import EvaluationError
+from tandem_plugin.evaluation.results import read_summary, write_summary
+from tandem_plugin.evaluation.team_schedule import (
+    engine_settings,
+    label,
+    request,
+    team_schedule,
+)
+from tandem_plugin.request import TandemRequest
+
+HANDOVER = {
+    "schedule": "handover", "first": "junior", "after": 64, "end": 0, "steps": 0,
+    "training_step": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "boundaries", "expected"),
+    [
+        ("step", {}, None, "step"),
+        ("step", {"first": "senior"}, "step", "step"),
+        ("handover", {"after": 32, "first": "senior"}, None, "handover,first=senior,after=32"),
+        ("handover", {"after": 2}, "step", "handover,after=2,boundaries=step"),
+        ("word", {"p": 0.25}, None, "word,p=0.25"),
+    ],
+)
+def test_label_says_what_is_not_by_default(
+    name: str, parameters: dict[str, Any], boundaries: str | None, expected: str
+):
+    assert label(team_schedule(name, parameters, boundaries)) == expected
+
+
+def test_request_and_engine_are_told_what_each_of_them_takes():
+    counted = team_schedule("handover", {}, "step")
+    assert counted == {**HANDOVER, "boundaries": "step"}
+    asked = TandemRequest.parse({**request(counted), "seed": 1})
+    assert asked is not None
+    assert asked.schedule == "handover"
+    assert asked.parameters == {k: v for k, v in HANDOVER.items() if k != "schedule"}
+    assert TandemConfig.from_mapping(engine_settings([counted])).boundaries == "step"
+    own = team_schedule("step", {}, "step")
+    assert TandemConfig.from_mapping(engine_settings([own, counted])).boundaries == "step"
+    assert engine_settings([own, team_schedule("word", {})]) == own
+
+
+def test_schedules_of_one_engine_do_not_share_a_resolver_by_accident():
+    with pytest.raises(EvaluationError, match=r"different boundaries \(step, word\)"):
+        engine_settings([team_schedule("word", {}), team_schedule("handover", {}, "step")])
+
+
+def test_unknown_schedules_and_parameters_are_refused():
+    with pytest.raises(ConfigError, match="schedule='leap' does not exist"):
+        team_schedule("leap", {})
+    with pytest.raises(ConfigError, match="before=3 is not a parameter"):
+        team_schedule("handover", {"before": 3})
+
+
+def test_runs_of_other_parameters_are_called_otherwise(tmp_path: Path):
+    """The label is read from the result: the plugin that knows the defaults may be missing."""
+    settings = {"schedule": {"schedule": "leap", "far": 3, "label": "leap,far=3"}, "junior": "bb"}
+    content = {
+        "senior": {"name": "s", "path": "/s", "fingerprint": "a"},
+        "junior": {"name": "base", "path": "/b", "fingerprint": "b"},
+        "settings": settings,
+        "benchmarks": {"sums": [{"problem": 0, "samples": 2, "correct": 1}]},
+    }
+    summary = read_summary(write_summary(tmp_path, "handoff", content))
+    assert summary.label == "handoff leap,far=3 base"
+    settings["schedule"]["label"] = "../../leap"
+    with pytest.raises(EvaluationError, match="cannot be part of a path"):
+        read_summary(write_summary(tmp_path, "handoff", content))
+
+
+def test_command_refuses_a_schedule_before_anything_is_read(tmp_path: Path):
+    given = ["eval", "handoff", "--schedule", "handover", "--set", "after=-1"]
+    models = ["--senior", f"s={tmp_path}", "--junior", f"j={tmp_path}"]
+    out = ["--benchmark", "amc=none.jsonl", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, [*given, *models, *out])
+    assert result.exit_code == 1
+    assert "after=-1 is not a count from 0" in result.stderr
+    assert not (tmp_path / "out").exists()
