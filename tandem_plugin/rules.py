@@ -11,7 +11,13 @@ from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.draws import check_seed
-from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TokenizerError
+from tandem_plugin.errors import (
+    ConfigError,
+    FingerprintError,
+    RequestError,
+    TokenizerError,
+    shown,
+)
 from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.plugins.schedule_contract import check_walk
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
@@ -164,6 +170,37 @@ class TandemRules:
         """
         step = (settings or {}).get(TRAINING_STEP)
         return self.default if step is None else self.at(step)
+
+    def asked(self, value: object, training_step: int) -> Rule:
+        """The rule of a generate call for which an agent loop asks a schedule of its own.
+
+        value: schedule and parameters as a request has them, or :data:`~tandem_plugin.request.OFF`
+        for the senior alone. Seeds are the trainer's. Raises :class:`RequestError` for anything
+        else.
+        """
+        if value == OFF:
+            value = {"schedule": "solo"}
+        if not isinstance(value, Mapping) or not isinstance(value.get("schedule"), str):
+            raise RequestError(
+                f"An agent loop asks for tandem={shown(value)} in one of its calls: give a mapping "
+                "with the call's schedule and its parameters, such as {'schedule': 'junior'}."
+            )
+        if taken := sorted(value.keys() & {"seed", "fingerprint", "prompt_length"}):
+            raise RequestError(
+                f"An agent loop gives {taken[0]!r} to one of its calls, which is the trainer's to "
+                "give: leave it out, and give schedule and parameters alone."
+            )
+        request = TandemRequest.parse({**value, "seed": 0})
+        assert request is not None
+        rule = self._rule_for(request)
+        if not takes_training_step(rule.schedule) or TRAINING_STEP in value:
+            return rule
+        return self.asked({**value, TRAINING_STEP: training_step}, training_step)
+
+    def recorded(self, settings: Mapping[str, Any]) -> Rule:
+        """The rule of a call from what :meth:`Rule.settings` said of it where it was generated."""
+        asked = {name: value for name, value in settings.items() if name != "boundaries"}
+        return self.asked(asked, 0)
 
     def for_request(self, value: object) -> ResolvedRequest | None:
         """What a request's wire form asks for; None when the senior answers alone.

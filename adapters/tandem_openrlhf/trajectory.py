@@ -71,9 +71,10 @@ class TandemEngine(StandsBeforeClient):
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> Any:
         """One response to these tokens; its draws are this call's own."""
-        call = self._trajectory.call(prompt_token_ids)
         own = copy.deepcopy(sampling_params)
-        own.extra_args = {**(own.extra_args or {}), "tandem": call.request}
+        extra = own.extra_args or {}
+        call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
+        own.extra_args = {**extra, "tandem": call.request}
         output = await self._theirs.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )

@@ -39,9 +39,10 @@ class TandemClient(StandsBeforeClient):
                 "returns one without its number, so that its draws are not known. Let the loop "
                 "make a call for each sample."
             )
-        call = self._trajectory.call(prompt_ids)
+        extra = sampling_params.get("extra_args") or {}
+        call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
-        extra = {**(sampling_params.get("extra_args") or {}), "tandem": call.request}
+        extra = {**extra, "tandem": call.request}
         output = await self._theirs.generate(
             request_id,
             prompt_ids=prompt_ids,
@@ -80,7 +81,8 @@ def make_trajectory(
     place = _place(sample, trajectory)
     team = not validate or answerer_of(rules.config, sample) == "team"
     seed_of_call = partial(derive_seed, rules.config.seed, phase, step, *place)
-    return Trajectory(rules.at(step) if team else None, seed_of_call)
+    rule_of = partial(rules.asked, training_step=step)
+    return Trajectory(rules.at(step) if team else None, seed_of_call, rule_of)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:

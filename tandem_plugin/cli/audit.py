@@ -138,6 +138,8 @@ class Audit:
                 continue
             try:
                 rule = self.rules.rule(row.settings)
+                for segment in row.segments:
+                    self._rule_of(segment, rule)
             except ConfigError as error:
                 wrong[row.line] = f"tandem_schedule: {error}"
                 continue
@@ -153,19 +155,31 @@ class Audit:
 
     def _replayed(self, rule: Rule, rows: Sequence[_Row]) -> dict[int, list[Difference]]:
         expected = {row.line: np.zeros(len(row.response_ids), np.bool_) for row in rows}
-        parts = ((row, segment) for row in rows for segment in row.segments)
-        for batch in batches(parts, lambda part: len(part[1])):
-            for (row, segment), authorship in zip(batch, _replay(rule, batch), strict=True):
-                expected[row.line][segment.start : segment.stop] = authorship.senior
-                self.tokens += len(authorship)
-                self.senior_tokens += authorship.senior_tokens
-                self.spans += len(authorship.spans)
-                self.handoffs += authorship.handoffs
+        by_rule: dict[str, tuple[Rule, list[tuple[_Row, Segment]]]] = {}
+        for row in rows:
+            for segment in row.segments:
+                of_call = self._rule_of(segment, rule)
+                by_rule.setdefault(of_call.fingerprint, (of_call, []))[1].append((row, segment))
+        for of_call, parts in by_rule.values():
+            for batch in batches(parts, lambda part: len(part[1])):
+                for (row, segment), authorship in zip(batch, _replay(of_call, batch), strict=True):
+                    expected[row.line][segment.start : segment.stop] = authorship.senior
+                    self._count_tokens(authorship)
         self.rows += len(rows)
         return {
             row.line: list(_tandem_differences(row, Authorship(expected[row.line]), rule))
             for row in rows
         }
+
+    def _rule_of(self, segment: Segment, rule: Rule) -> Rule:
+        """The rule of a segment's call: the row's, or the one that the call asked for."""
+        return rule if segment.settings is None else self.rules.rule(segment.settings)
+
+    def _count_tokens(self, authorship: Authorship) -> None:
+        self.tokens += len(authorship)
+        self.senior_tokens += authorship.senior_tokens
+        self.spans += len(authorship.spans)
+        self.handoffs += authorship.handoffs
 
     def _count(self, differences: Iterable[Difference]) -> None:
         differences = [replace(difference, file=self.file) for difference in differences]

@@ -37,6 +37,8 @@ class Segment:
     seed: int
     start: int
     stop: int
+    settings: Mapping[str, Any] | None = None
+    """The schedule that the call asked for, and its parameters; None for the row's."""
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -162,8 +164,9 @@ def _segments(row: dict[str, Any], seed: int, length: int) -> list[Segment]:
     if not isinstance(listed, list):
         raise RolloutError(f"tandem_segments={short(listed)} is not a list of segments.")
     segments: list[Segment] = []
+    asked = _asked(row.get("tandem_segment_schedules"), len(listed))
     for i, item in enumerate(listed):
-        segment = _segment(f"tandem_segments[{i}]", item)
+        segment = _segment(f"tandem_segments[{i}]", item, asked[i])
         earliest = segments[-1].stop if segments else 0
         if not earliest <= segment.start <= segment.stop <= length:
             raise RolloutError(
@@ -178,10 +181,26 @@ def _segments(row: dict[str, Any], seed: int, length: int) -> list[Segment]:
     return segments
 
 
-def _segment(name: str, item: object) -> Segment:
+def _asked(listed: object, segments: int) -> list[Mapping[str, Any] | None]:
+    """The settings of each segment whose call asked for a schedule of its own."""
+    if listed is None:
+        return [None] * segments
+    if (
+        not isinstance(listed, list)
+        or len(listed) != segments
+        or not all(one is None or isinstance(one, dict) for one in listed)
+    ):
+        raise RolloutError(
+            f"tandem_segment_schedules={short(listed)} is not a list of one schedule, or null, for "
+            f"each of the {segments} segments."
+        )
+    return listed
+
+
+def _segment(name: str, item: object, asked: Mapping[str, Any] | None) -> Segment:
     if not isinstance(item, list) or len(item) != 3 or any(type(part) is not int for part in item):
         raise RolloutError(f"{name}={short(item)} is not three integers: seed, start, stop.")
-    return Segment(check_seed(item[0]), item[1], item[2])
+    return Segment(check_seed(item[0]), item[1], item[2], asked)
 
 
 def _fingerprint(row: dict[str, Any], seed: int | None) -> str | None:

@@ -43,19 +43,21 @@ class AuthoredResponse:
     """The authorship of a whole response, tool outputs and other context included.
 
     segments: (seed, start, stop) of every generate call with a trained token in the response, in
-    order, from its first token up to its last trained one. senior: bool ``[length]``, true where
-    the senior is the author; false for the junior's tokens and outside the segments, where no
-    model wrote what is trained.
+    order, from its first token up to its last trained one. rules: that of each. senior: bool
+    ``[length]``, true where the senior is the author; false for the junior's tokens and outside the
+    segments, where no model wrote what is trained.
     """
 
     senior: NDArray[np.bool_]
     segments: tuple[tuple[int, int, int], ...]
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """What a call may have written of a text: ``[start, stop)``, and its authors there."""
 
+    rule: Rule
     seed: int
     start: int
     stop: int
@@ -104,6 +106,7 @@ def author_response(
     return AuthoredResponse(
         senior[len(prompt) :],
         tuple((one.seed, one.start - len(prompt), one.stop - len(prompt)) for one in chosen),
+        tuple(one.rule for one in chosen),
     )
 
 
@@ -130,7 +133,7 @@ def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_
         [(call.rule, call.token_ids[: stop - start], call.seed) for call, start, stop in found]
     )
     return [
-        _Part(call.seed, start, stop, senior)
+        _Part(call.rule, call.seed, start, stop, senior)
         for (call, start, stop), senior in zip(found, replayed, strict=True)
     ]
 

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.training.ranges import bits_of
 
-__all__ = ["Facts"]
+__all__ = ["Asked", "Facts"]
 
 Range = tuple[int, int]
+Asked = tuple[str, Mapping[str, Any]]
+"""The rule that an agent loop asked for in one of its calls: fingerprint and settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Facts:
     a loop keeps of a call behind the last trained token) has no author."""
     trained: tuple[Range, ...]
     """(start, stop) of what the agent loop would train."""
+    asked: tuple[Asked | None, ...] = ()
+    """The rule of each segment whose call asked for one of its own; empty where none did."""
 
     @property
     def authorship(self) -> NDArray[np.bool_]:
@@ -90,6 +94,11 @@ class Facts:
             ),
             within(self.senior),
             within(self.trained),
+            tuple(
+                asked
+                for asked, (_, first, _) in zip(self.asked, self.segments, strict=False)
+                if first < stop
+            ),
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -110,5 +119,6 @@ class Facts:
                 "process knows: the process that generated it has another version of "
                 "tandem-plugin. Use the same one in every process."
             )
-        ranged = ("segments", "senior", "trained")
-        return cls(**{**wire, **{name: tuple(map(tuple, wire[name])) for name in ranged}})
+        ranged = {name: tuple(map(tuple, wire[name])) for name in ("segments", "senior", "trained")}
+        asked = tuple(one if one is None else tuple(one) for one in wire["asked"])
+        return cls(**{**wire, **ranged, "asked": asked})

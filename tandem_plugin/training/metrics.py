@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     ``tandem/senior_share``: the senior's tokens over all tokens. ``tandem/spans_per_response`` and
     ``tandem/handoffs_per_response``: means over responses; a tool output ends a span but is no
     handoff. ``tandem/responses_without_senior``: how many responses have no token of the senior's.
+    Where calls asked for schedules of their own, ``tandem/calls/SCHEDULE/tokens_per_response`` and
+    ``.../senior_share`` for each schedule, the run's own among them.
     """
     if not rows:
         return {}
@@ -40,7 +43,28 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
         "tandem/spans_per_response": float((begins.sum() + handoffs.sum()) / len(rows)),
         "tandem/handoffs_per_response": float(handoffs.sum() / len(rows)),
         "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
+        **_call_metrics(rows),
     }
+
+
+def _call_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """What the calls of each schedule wrote, where not all were of the run's."""
+    if not any(row.asked for row in rows):
+        return {}
+    tokens: Counter[str] = Counter()
+    senior: Counter[str] = Counter()
+    for row in rows:
+        own = (row.settings or {}).get("schedule", "")
+        asked = row.asked or (None,) * len(row.segments)
+        for (_, start, stop), rule in zip(row.segments, asked, strict=True):
+            name = own if rule is None else rule[1]["schedule"]
+            tokens[name] += stop - start
+            senior[name] += int(_authorship(row)[start:stop].sum())
+    metrics = {}
+    for name in sorted(tokens):
+        metrics[f"tandem/calls/{name}/tokens_per_response"] = tokens[name] / len(rows)
+        metrics[f"tandem/calls/{name}/senior_share"] = senior[name] / max(tokens[name], 1)
+    return metrics
 
 
 def graded(reward: Any) -> dict[str, float]:

@@ -51,7 +51,8 @@ class KeyedLabel:
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """That of one more response."""
         rule = rules.at(self.step) if self.by_team else None
-        return Trajectory(rule, self.next_sample(rules.config.seed))
+        rule_of = partial(rules.asked, training_step=self.step)
+        return Trajectory(rule, self.next_sample(rules.config.seed), rule_of)
 
     def next_sample(self, base: int) -> Callable[[int], int]:
         """The tandem seed of each generate call of one more response; base: the run's seed."""

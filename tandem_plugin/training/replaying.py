@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.errors import AuthorshipError, FingerprintError
 from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.rows import Row
 
-__all__ = ["replay_each", "replay_rows"]
+__all__ = ["replay_each", "replay_rows", "segment_rules"]
 
 
 def replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.bool_]]:
@@ -33,16 +33,17 @@ def replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.
 def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool_]]:
     """The authorship of every row, derived from its tokens and the seeds of its segments.
 
-    rules: the trainer's own, of which each row takes that of the step in its settings. Returns bool
-    ``[length of the response]`` for each, true where the senior is the author and false outside the
-    segments. Raises :class:`AuthorshipError` for segments that do not lie in the response, one
-    after the other.
+    rules: the trainer's own, of which each row takes that of the step in its settings, and a
+    segment that which its call asked for. Returns bool ``[length of the response]`` for each, true
+    where the senior is the author and false outside the segments. Raises :class:`AuthorshipError`
+    for segments that do not lie in the response, one after the other, and
+    :class:`FingerprintError` for a call under rules that are not the trainer's.
     """
     segments: list[tuple[int, int, int]] = []
     calls: list[tuple[Rule, TokenIds, int]] = []
     for number, row in enumerate(rows):
-        rule, done = rules.of(row.settings), 0
-        for seed, start, stop in row.segments:
+        done = 0
+        for (seed, start, stop), rule in zip(row.segments, segment_rules(row, rules), strict=True):
             if not done <= start < stop <= len(row.response_ids):
                 raise AuthorshipError(
                     f"{row.name} has {len(row.response_ids)} response tokens and a generate call "
@@ -55,4 +56,30 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
     found = [np.zeros(len(row.response_ids), dtype=np.bool_) for row in rows]
     for (number, start, stop), senior in zip(segments, replay_each(calls), strict=True):
         found[number][start:stop] = senior
+    return found
+
+
+def segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
+    """The rule of each of a row's segments.
+
+    Raises as :func:`replay_rows` does.
+    """
+    run = rules.of(row.settings)
+    if not row.asked:
+        return [run] * len(row.segments)
+    if len(row.asked) != len(row.segments):
+        raise AuthorshipError(
+            f"{row.name} has {len(row.segments)} generate calls and the rules of "
+            f"{len(row.asked)}: something between the agent loop and the trainer changed them."
+        )
+    found = []
+    for asked in row.asked:
+        rule = run if asked is None else rules.recorded(asked[1])
+        if asked is not None and rule.fingerprint != asked[0]:
+            raise FingerprintError(
+                f"A generate call of {row.name} asked for {asked[1].get('schedule')!r} and was "
+                f"generated under the rules {asked[0]}, which are {rule.fingerprint} here. Use the "
+                "same tandem-plugin version, settings and tokenizer in every process."
+            )
+        found.append(rule)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.facts import Asked, Facts
 
 __all__ = ["Row", "dumped_columns", "row_of"]
 
@@ -32,6 +32,8 @@ class Row:
     seed: int | None = None
     fingerprint: str | None = None
     segments: Sequence[Sequence[int]] = ()
+    asked: Sequence[Asked | None] = ()
+    """The rule of each segment whose generate call asked for one of its own; empty for none."""
     trained: NDArray[np.bool_] | None = None
     """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""
     loss_mask: NDArray[np.bool_] | None = None
@@ -56,6 +58,9 @@ class Row:
             "tandem_schedule": None if self.settings is None else dict(self.settings),
             "tandem_segments": [list(segment) for segment in self.segments] or nothing,
         }
+        if self.asked:
+            asked = [None if one is None else dict(one[1]) for one in self.asked]
+            columns["tandem_segment_schedules"] = asked
         return columns
 
 
@@ -79,6 +84,7 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "fingerprint": facts.fingerprint,
         "settings": facts.settings,
         "segments": facts.segments,
+        "asked": facts.asked,
         "trained": facts.trained_mask,
         "junior_mask": facts.junior_mask,
     }

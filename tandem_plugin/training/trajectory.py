@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tandem_plugin.errors import RequestError, shown
 from tandem_plugin.patching.standing import StandsBefore
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import sample_seed
 from tandem_plugin.training.authored import Call, author_response
-from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.facts import Asked, Facts
 from tandem_plugin.training.ranges import ranges_of
 
 __all__ = ["StandsBeforeClient", "StartedCall", "Trajectory"]
@@ -51,22 +52,40 @@ class StartedCall:
 class Trajectory:
     """The generate calls of one agent loop.
 
-    rule: of every call; None where the senior answers alone. seed_of_call: the tandem seed of each
-    call, by its number from 0. An adapter stands before the trainer's client, gives each call the
-    request of :meth:`call`, and hands what it returned back to it.
+    rule: of every call that asks for none of its own; None where the senior answers alone.
+    seed_of_call: the tandem seed of each call, by its number from 0. rule_of: the rule of a call
+    for which the loop asks one; None where a trainer's loops cannot. An adapter stands before the
+    trainer's client, gives each call the request of :meth:`call`, and hands what it returned back
+    to it.
     """
 
     rule: Rule | None
     seed_of_call: Callable[[int], int]
+    rule_of: Callable[[Any], Rule] | None = None
     calls: list[Call] = field(default_factory=list)
     """Those that have returned."""
     started: int = 0
 
-    def call(self, prompt_ids: ArrayLike) -> StartedCall:
-        """The next call, of this prompt; it is copied, since a loop may go on with its list."""
+    def call(self, prompt_ids: ArrayLike, asked: Any = None) -> StartedCall:
+        """The next call, of this prompt; it is copied, since a loop may go on with its list.
+
+        asked: what the loop's own ``extra_args["tandem"]`` says: the call's schedule and
+        parameters, also where the senior answers alone; None for the rule of the trajectory. Raises
+        :class:`RequestError` where it cannot be honoured.
+        """
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
-        return StartedCall(self.rule, self.seed_of_call(number), prompt, self.calls)
+        return StartedCall(self._rule(asked), self.seed_of_call(number), prompt, self.calls)
+
+    def _rule(self, asked: Any) -> Rule | None:
+        if asked is None:
+            return self.rule
+        if self.rule_of is None:
+            raise RequestError(
+                f"An agent loop asks for tandem={shown(asked)} in one of its calls, which this "
+                "trainer's adapter does not take. Leave it out."
+            )
+        return self.rule_of(asked)
 
     def facts(
         self, prompt_ids: ArrayLike, response_ids: ArrayLike, response_mask: ArrayLike
@@ -86,9 +105,17 @@ class Trajectory:
             seed=authored.segments[0][0] if authored.segments else self.seed_of_call(0),
             length=len(authored.senior),
             segments=authored.segments,
+            asked=self._asked(authored.rules),
             senior=tuple(ranges_of(authored.senior)),
             trained=tuple(ranges_of(np.array(response_mask).astype(np.bool_))),
         )
+
+    def _asked(self, rules: Sequence[Rule]) -> tuple[Asked | None, ...]:
+        """What was asked for each segment; empty where nothing was."""
+        asked = tuple(
+            None if rule == self.rule else (rule.fingerprint, rule.settings()) for rule in rules
+        )
+        return asked if any(asked) else ()
 
 
 class StandsBeforeClient(StandsBefore):

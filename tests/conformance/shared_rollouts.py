@@ -33,10 +33,21 @@ class Turn:
     feedback: tuple[int, ...] = ()
     dropped: tuple[Turn, ...] = ()
     """Calls on the same prompt that the loop did not keep; half of them came back later."""
+    schedule: str | None = None
+    """What the loop asked for in this call; None where it left that to the run."""
+
+    @property
+    def asked(self) -> dict[str, str] | None:
+        """What the loop says in the call's ``extra_args``, as ``tandem``."""
+        return None if self.schedule is None else {"schedule": self.schedule}
 
     @property
     def senior(self) -> list[int]:
-        """1 where the senior wrote, by Algorithm 1."""
+        """1 where the senior wrote, by Algorithm 1, or as the call's own schedule says."""
+        if self.schedule == "token":
+            return [int(u < P) for u in draws(self.seed, len(self.tokens))]
+        if self.schedule is not None:
+            return [int(self.schedule == "solo")] * len(self.tokens)
         return algorithm_1(self.tokens, BOUNDARIES, CAP, P, draws(self.seed, len(self.tokens) + 1))
 
 
@@ -79,10 +90,20 @@ class Rollout:
         return [int(generated and not senior) for generated, senior in bits]
 
 
-def rule() -> Rule:
-    """The rule that the rollouts follow."""
+@cache
+def _rules() -> TandemRules:
     config = TandemConfig.from_mapping({"schedule": "word", "p": P, "cap": CAP})
-    return TandemRules(config, Vocabulary(PIECES, "the conformance suite")).default
+    return TandemRules(config, Vocabulary(PIECES, "the conformance suite"))
+
+
+def rule() -> Rule:
+    """The rule that the rollouts follow, but for calls that ask for one of their own."""
+    return _rules().default
+
+
+def rule_asked(asked: object) -> Rule:
+    """The rule of a call that asks for one."""
+    return _rules().asked(asked, training_step=0)
 
 
 LONGEST = 20
@@ -90,7 +111,7 @@ LONGEST = 20
 
 
 def rollouts() -> list[Rollout]:
-    """Two prompts, six responses to each, among them all that differ in kind."""
+    """Two prompts, seven responses to each, among them all that differ in kind."""
     rng = np.random.default_rng(5)
     numbers = count(100)
 
@@ -121,6 +142,18 @@ def rollouts() -> list[Rollout]:
         ("two turns, the second cut off", (turn(9, feedback=(3, 4)), turn(15))),
         ("two turns, the junior's alone", (turn(4, "junior", (8,)), turn(3, "junior"))),
         ("the best of three that begin alike", (chosen(turn(5)),)),
+        (
+            "a frozen partner's turn between two",
+            (turn(6), Turn(next(numbers), tokens(4), (2,), schedule="junior"), turn(5)),
+        ),
+        (
+            "turns of three schedules",
+            (
+                Turn(next(numbers), tokens(5), schedule="solo"),
+                turn(6, feedback=(1,)),
+                Turn(next(numbers), tokens(7), schedule="token"),
+            ),
+        ),
     ]
     prompts = tokens(6), tokens(3)
     return [

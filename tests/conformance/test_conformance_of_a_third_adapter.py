@@ -21,6 +21,7 @@ from shared_rollouts import (  # noqa: E402
     old_log_probs,
     rollouts,
     rule,
+    rule_asked,
     tiny_model,
 )
 from toy_trainer import Client, Sample  # noqa: E402
@@ -68,8 +69,8 @@ def loop_of(rollout: Rollout, number: int) -> Callable[[Client], Sample]:
     def loop(client: Client) -> Sample:
         sent = list(rollout.prompt)
         for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
-            for _ in sampled:
-                client.generate(sent, {})
+            for call in sampled:
+                client.generate(sent, {"tandem": call.asked} if call.asked else {})
             sent += [*turn.tokens, *turn.feedback]
         old = old_log_probs(rollout, number).float()
         prompt, response = list(rollout.prompt), rollout.response
@@ -94,9 +95,13 @@ def test_every_call_says_its_own_seed_and_the_rules_fingerprint() -> None:
     trainer = Trainer(rollouts())
     trainer.samples()
     requests = trainer.client.requests
-    assert {request["fingerprint"] for request in requests} == {rule().fingerprint}
-    seeds = [request["seed"] for request in requests]
-    assert seeds == [call.seed for one in rollouts() for turn in one.calls for call in turn]
+    calls = [call for one in rollouts() for turn in one.calls for call in turn]
+    assert [request["seed"] for request in requests] == [call.seed for call in calls]
+    assert [(request["schedule"], request["fingerprint"]) for request in requests] == [
+        (of_call.schedule.name, of_call.fingerprint)
+        for call in calls
+        for of_call in [rule_asked(call.asked) if call.asked else rule()]
+    ]
 
 
 def test_own_seeds_are_unique_and_the_same_in_every_run() -> None:

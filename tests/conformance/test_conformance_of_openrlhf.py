@@ -29,6 +29,7 @@ from shared_rollouts import (  # noqa: E402
     response_log_probs,
     rollouts,
     rule,
+    rule_asked,
     tiny_model,
 )
 
@@ -60,12 +61,13 @@ def experience(rollout: Rollout) -> Any:
             outputs=[SimpleNamespace(index=0, token_ids=list(next(answers).tokens))]
         )
 
-    trajectory = Trajectory(rule(), lambda call: calls[call].seed)
+    trajectory = Trajectory(rule(), lambda call: calls[call].seed, rule_asked)
     engine = TandemEngine(SimpleNamespace(generate=generate), trajectory)
     sent, ranges = list(rollout.prompt), []
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
-        for _ in sampled:
-            asyncio.run(engine.generate(sent, SimpleNamespace(extra_args=None)))
+        for call in sampled:
+            asked = {"tandem": call.asked} if call.asked else None
+            asyncio.run(engine.generate(sent, SimpleNamespace(extra_args=asked)))
         ranges.append((len(sent), len(sent) + len(turn.tokens)))
         sent = [*sent, *turn.tokens, *turn.feedback]
     response = {
@@ -110,7 +112,7 @@ def in_groups() -> tuple[list[tuple[int, Rollout]], list[Any]]:
         reward=SimpleNamespace(
             clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None
         ),
-        rollout=SimpleNamespace(n_samples_per_prompt=6, max_new_tokens=LONGEST),
+        rollout=SimpleNamespace(n_samples_per_prompt=7, max_new_tokens=LONGEST),
     )
     maker = SimpleNamespace(
         strategy=SimpleNamespace(args=args),

@@ -14,6 +14,7 @@ from shared_rollouts import (  # noqa: E402
     response_log_probs,
     rollouts,
     rule,
+    rule_asked,
     tiny_model,
 )
 
@@ -34,7 +35,8 @@ def test_every_kind_of_response_is_there() -> None:
 def test_replay_is_algorithm_1() -> None:
     for rollout in rollouts():
         for turn in rollout.turns:
-            assert rule().replay(turn.tokens, turn.seed).tolist() == turn.senior
+            of_call = rule_asked(turn.asked) if turn.asked else rule()
+            assert of_call.replay(turn.tokens, turn.seed).tolist() == turn.senior
 
 
 def test_some_ratios_are_clipped_and_some_are_not() -> None:

@@ -28,6 +28,7 @@ from shared_rollouts import (  # noqa: E402
     response_log_probs,
     rollouts,
     rule,
+    rule_asked,
     tiny_model,
 )
 
@@ -54,7 +55,7 @@ def to_imitate(rollout: Rollout) -> list[int]:
 def output_of(rollout: Rollout) -> Any:
     """A trajectory's output as the adapter hands it on."""
     calls = [call for turn in rollout.calls for call in turn]
-    trajectory = Trajectory(rule(), lambda call: calls[call].seed)
+    trajectory = Trajectory(rule(), lambda call: calls[call].seed, rule_asked)
     answers = iter(calls)
 
     async def generate(request_id: str, **asked: Any) -> Any:
@@ -63,8 +64,9 @@ def output_of(rollout: Rollout) -> Any:
     client = TandemClient(SimpleNamespace(generate=generate), trajectory)
     sent = list(rollout.prompt)
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
-        for _ in sampled:
-            asyncio.run(client.generate("one", prompt_ids=sent, sampling_params={}))
+        for call in sampled:
+            asked = {"extra_args": {"tandem": call.asked}} if call.asked else {}
+            asyncio.run(client.generate("one", prompt_ids=sent, sampling_params=asked))
         sent = [*sent, *turn.tokens, *turn.feedback]
     output = SimpleNamespace(
         prompt_ids=list(rollout.prompt),
@@ -97,7 +99,7 @@ def loss_of_micro_batches(
     junior = padded([to_imitate(one) for one in every], torch.int64)
     config = ActorConfig(
         strategy="fsdp2",
-        rollout_n=6,
+        rollout_n=7,
         loss_agg_mode=mode,
         ppo_micro_batch_size_per_gpu=3,
         clip_ratio=CLIP,
@@ -207,7 +209,7 @@ def model_after_vanilla_loss(mode: str) -> Any:
     old = padded([old_log_probs(one, i) for i, one in enumerate(every)], torch.float32)
     config = ActorConfig(
         strategy="fsdp2",
-        rollout_n=6,
+        rollout_n=7,
         ppo_micro_batch_size_per_gpu=1,
         clip_ratio=CLIP,
         clip_ratio_low=CLIP,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,7 +59,9 @@ class Engine:
 def begun(made: TandemRules, label: KeyedLabel | None = None, by_team: bool = True) -> Trajectory:
     """A trajectory of the run with these rules, as its executor begins one."""
     label = label or KeyedLabel("", "training", 0)
-    return Trajectory(made.default if by_team else None, label.next_sample(made.config.seed))
+    rule_of = partial(made.asked, training_step=label.step)
+    rule = made.default if by_team else None
+    return Trajectory(rule, label.next_sample(made.config.seed), rule_of)
 
 
 def call(trajectory: Trajectory, engine: Any, prompt: list[int] = PROMPT, **fields: Any) -> Any:
@@ -91,6 +94,29 @@ def test_every_call_of_every_sample_has_a_seed_of_its_own_and_the_engines_finger
     assert seeds == {
         derive_seed(9, "training", 5, sample, call) for sample in range(2) for call in range(2)
     }
+
+
+def test_call_of_an_agent_has_the_schedule_that_it_asks_for() -> None:
+    made, engine = rules(), Engine([4] * 6, [5] * 6)
+    for by_team in (True, False):
+        partners = {"extra_args": {"tandem": {"schedule": "junior"}, "mine": 1}}
+        trajectory = begun(made, by_team=by_team)
+        call(trajectory, engine, **partners)
+        assert partners["extra_args"]["tandem"] == {"schedule": "junior"}
+        asked = engine.asked[-1]
+        assert (asked["tandem"]["schedule"], asked["mine"]) == ("junior", 1)
+        response = {
+            "observation_tokens": [*PROMPT, *[4] * 6],
+            "action_ranges": [(3, 9)],
+            "rollout_log_probs": None,
+        }
+        handed_on = narrowed(response, trajectory)
+        if by_team:
+            assert handed_on["action_ranges"] == []
+            ((_, settings),) = facts_of(handed_on).asked
+            assert settings["schedule"] == "junior"
+        else:  # a validation of the senior alone trains nothing
+            assert handed_on == response
 
 
 def test_callers_parameters_stay_as_they_were() -> None:

@@ -86,6 +86,33 @@ def test_tandem_run_sends_requests_and_narrows_the_mask() -> None:
     assert 0 < sum(authors) < 10
 
 
+def test_call_of_a_loop_has_the_schedule_that_it_asks_for() -> None:
+    """Here in every call, as a user's ``sampling_params`` would have it: nothing is trained."""
+    client = Client()
+    worker = in_tandem(Worker, WorkerInTandem)(IN_TANDEM, client)
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    asked = {"extra_args": {"tandem": {"schedule": "junior"}, "mine": 1}}
+    sample = {"session_id": 0, "tandem_row": 3}
+    output = asyncio.run(worker._run_agent_loop(asked, trajectory=trajectory, **sample))
+    sent = client.sent[0]["extra_args"]
+    request = TandemRequest.parse(sent["tandem"])
+    assert request is not None
+    assert (request.schedule, sent["mine"]) == ("junior", 1)
+    assert asked["extra_args"]["tandem"] == {"schedule": "junior"}  # siblings share it
+    assert not any(output.response_mask)
+    assert facts_of(output).asked == (
+        (request.fingerprint, {"schedule": "junior", "boundaries": "every"}),
+    )
+
+
+def test_call_that_asks_for_a_seed_of_its_own_stops_the_run() -> None:
+    worker = in_tandem(Worker, WorkerInTandem)(IN_TANDEM, Client())
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    asked = {"extra_args": {"tandem": {"schedule": "junior", "seed": 1}}}
+    output = asyncio.run(worker._run_agent_loop(asked, trajectory=trajectory, session_id=0))
+    assert "gives 'seed' to one of its calls" in output.extra_fields["tandem_error"]
+
+
 def test_error_reaches_the_trainer_through_v1_which_only_logs_errors() -> None:
     output = run_one(IN_TANDEM, Client(RequestError("the engine says no")), session_id=0, uid="u")
     assert output.extra_fields["tandem_error"] == "RequestError: the engine says no"

@@ -1,0 +1,243 @@
+"""Calls for which an agent loop asks a schedule of its own, from the request to the checks."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tandem_plugin import (
+    AuthorshipError,
+    FingerprintError,
+    RequestError,
+    TandemConfig,
+    TandemError,
+    TandemRequest,
+    TandemRules,
+    Vocabulary,
+)
+from tandem_plugin.cli import app
+from tandem_plugin.draws import draws
+from tandem_plugin.training.checks import check_rows
+from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.metrics import tandem_metrics
+from tandem_plugin.training.rows import Row, row_of
+from tandem_plugin.training.trajectory import Trajectory
+
+PIECES = tuple("Ġa" if i % 3 == 0 else "b" for i in range(24))
+VOCABULARY = Vocabulary(PIECES, "a test")
+RULES = TandemRules(TandemConfig.from_mapping({"schedule": "token", "p": 0.5}), VOCABULARY)
+STEP = 3
+
+JUNIOR = {"schedule": "junior"}
+HANDOVER = {"schedule": "handover", "first": "junior", "after": 2}
+ASKED = st.sampled_from([None, JUNIOR, {"schedule": "solo"}, "off", HANDOVER])
+
+
+def played(turns: list[tuple[Any, list[int]]], rules: TandemRules = RULES) -> tuple[Facts, Row]:
+    """The facts of a game of turns (what is asked, tokens), and its row; feedback in between."""
+    trajectory = Trajectory(
+        rules.at(STEP), lambda call: 50 + call, partial(rules.asked, training_step=STEP)
+    )
+    text, mask = [1, 2], []
+    for asked, tokens in turns:
+        trajectory.call(text, asked).returned(tokens)
+        text, mask = [*text, *tokens, 23], [*mask, *[1] * len(tokens), 0]
+    facts = trajectory.facts(text[:2], text[2:], mask)
+    assert facts is not None
+    return facts, row(facts, text[2:])
+
+
+def row(facts: Facts, response_ids: list[int]) -> Row:
+    return row_of(
+        facts,
+        name="Response 0",
+        group="a prompt",
+        response_ids=np.array(response_ids, dtype=np.int64),
+        response_mask=facts.mask,
+    )
+
+
+def expected(asked: Any, tokens: list[int], seed: int) -> list[int]:
+    """Who writes a call's tokens, by a plain loop over them."""
+    name = "solo" if asked == "off" else (asked or {"schedule": "token"})["schedule"]
+    u = draws(seed, len(tokens))
+    return [
+        {"solo": 1, "junior": 0, "token": int(u[t] < 0.5), "handover": int(t >= 2)}[name]
+        for t in range(len(tokens))
+    ]
+
+
+@given(st.lists(st.tuples(ASKED, st.lists(st.integers(0, 22), min_size=1, max_size=6)), max_size=5))
+def test_every_call_is_its_own_schedules(turns: list[tuple[Any, list[int]]]):
+    facts, made = played(turns)
+    bits = [
+        bit
+        for call, (asked, tokens) in enumerate(turns)
+        for bit in (*expected(asked, tokens, 50 + call), 0)
+    ]
+    assert facts.mask.astype(int).tolist() == bits
+    if any(bits):
+        check_rows([made], RULES)
+    assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
+    assert pickle.loads(pickle.dumps(facts)) == facts
+    # A text that is cut anywhere, as trainers do, keeps what was asked beside its segment.
+    for stop in range(facts.length + 1):
+        part = facts.part(0, stop)
+        assert len(part.asked) in (0, len(part.segments))
+        cut = replace(
+            made,
+            **{
+                name: getattr(row(part, made.response_ids[:stop].tolist()), name)
+                for name in Row.__slots__
+            },
+        )
+        if part.mask.any():
+            check_rows([cut], RULES)
+
+
+def test_calls_say_what_was_asked_and_the_rest_what_the_run_says():
+    rule_of = partial(RULES.asked, training_step=STEP)
+    trajectory = Trajectory(RULES.default, lambda call: 50 + call, rule_of)
+    asked = [None, JUNIOR, "off", {"schedule": "word", "p": 0.25}]
+    requests = [TandemRequest.parse(trajectory.call([1], one).request) for one in asked]
+    assert [(r.seed, r.schedule) for r in requests if r] == [
+        (50, "token"), (51, "junior"), (52, "solo"), (53, "word"),
+    ]  # fmt: skip
+    last = requests[-1]
+    assert last is not None
+    assert last.parameters == {"p": 0.25, "cap": 32}
+    assert last.fingerprint == RULES.asked(asked[-1], 0).fingerprint != RULES.fingerprint
+
+
+def test_partner_plays_its_turn_where_the_senior_is_validated_alone():
+    trajectory = Trajectory(None, lambda call: 50, partial(RULES.asked, training_step=STEP))
+    partner = TandemRequest.parse(trajectory.call([1], JUNIOR).request)
+    assert partner is not None
+    assert partner.schedule == "junior"
+    assert trajectory.call([1]).request == "off"
+    assert trajectory.facts([1], [2], [1]) is None
+
+
+def test_training_step_of_a_schedule_that_has_one_is_the_trainers():
+    annealed = {**HANDOVER, "after": 8, "steps": 4}
+    assert RULES.asked(annealed, STEP).settings()["training_step"] == STEP
+    assert RULES.asked({**annealed, "training_step": 1}, STEP).settings()["training_step"] == 1
+    facts, made = played([(annealed, [5] * 9), (None, [7] * 8)])
+    assert facts.mask[:10].astype(int).tolist() == [0] * 2 + [1] * 7 + [0]  # 8 - 8 * 3 / 4
+    check_rows([made], RULES)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"schedule": "junior", "seed": 3}, "gives 'seed' to one of its calls"),
+        ({"schedule": "junior", "prompt_length": 3}, "gives 'prompt_length' to one of its calls"),
+        ({"p": 0.5}, "give a mapping with the call's schedule"),
+        ("junior", "give a mapping with the call's schedule"),
+        ({}, "give a mapping with the call's schedule"),
+        ({"schedule": 3}, "give a mapping with the call's schedule"),
+        ({"schedule": "leap"}, "schedule='leap' does not exist"),
+        ({"schedule": "word", "p": 7}, "p=7 is not a probability"),
+        ({"schedule": "step"}, "step"),
+    ],
+)
+def test_call_that_cannot_be_honoured_is_refused(asked: Any, said: str):
+    trajectory = Trajectory(RULES.default, lambda call: 50, partial(RULES.asked, training_step=0))
+    with pytest.raises(RequestError, match=said):
+        trajectory.call([1], asked)
+
+
+def test_trainer_whose_loops_cannot_ask_says_so():
+    with pytest.raises(RequestError, match="which this trainer's adapter does not take"):
+        Trajectory(RULES.default, lambda call: 50).call([1], JUNIOR)
+
+
+def _forgotten(made: Row) -> Row:
+    return replace(made, asked=())
+
+
+def _shifted(made: Row) -> Row:
+    return replace(made, asked=made.asked[::-1])
+
+
+def _shortened(made: Row) -> Row:
+    return replace(made, asked=made.asked[:1])
+
+
+def _of_other_rules(made: Row) -> Row:
+    return replace(made, asked=(None, ("0" * 16, JUNIOR)))
+
+
+def _misnamed(made: Row) -> Row:
+    fingerprint = made.asked[1][0]  # type: ignore[index]
+    return replace(made, asked=(None, (fingerprint, {"schedule": "solo"})))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "said"),
+    [
+        (_forgotten, AuthorshipError, "is not what its tokens and seeds replay to"),
+        (_shifted, AuthorshipError, "is not what its tokens and seeds replay to"),
+        (_shortened, AuthorshipError, "2 generate calls and the rules of 1"),
+        (_of_other_rules, FingerprintError, "asked for 'junior' and was generated under the rules"),
+        (_misnamed, FingerprintError, "asked for 'solo' and was generated under the rules"),
+    ],
+)
+def test_spoiled_row_is_refused(spoil: Callable[[Row], Row], error: type[TandemError], said: str):
+    _, made = played([(None, [5, 6, 7, 8, 9, 10, 11, 12]), (JUNIOR, [3, 4, 5, 6, 7, 8, 9, 10])])
+    check_rows([made], RULES)
+    with pytest.raises(error, match=said):
+        check_rows([spoil(made)], RULES)
+
+
+def test_metrics_tell_the_calls_of_each_schedule_apart():
+    turns = [(None, [5, 6, 7, 8]), (JUNIOR, [3, 4, 5]), (None, [9, 10])]
+    facts, game = played(turns)
+    _, other = played([(None, [5, 6])])
+    metrics = tandem_metrics([game, other])
+    assert metrics["tandem/calls/junior/tokens_per_response"] == 3 / 2
+    assert metrics["tandem/calls/junior/senior_share"] == 0
+    assert metrics["tandem/calls/token/tokens_per_response"] == 8 / 2
+    senior = int(facts.mask.sum()) + sum(expected(None, [5, 6], 50))
+    assert metrics["tandem/calls/token/senior_share"] == senior / 8
+    assert metrics["tandem/senior_share"] == senior / 11
+    assert not any(name.startswith("tandem/calls") for name in tandem_metrics([other]))
+
+
+def test_dumped_rows_are_replayed_by_the_command(tmp_path: Path):
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(json.dumps({f"{piece}{i}": i for i, piece in enumerate(PIECES)}))
+    rules = TandemRules(RULES.config, Vocabulary.from_path(tokenizer))
+    _, made = played([(None, [5, 6, 7]), (JUNIOR, [3] * 9), (HANDOVER, [8] * 4)], rules)
+    file = tmp_path / "dump.jsonl"
+
+    def replayed(columns: dict[str, Any]) -> Any:
+        file.write_text(json.dumps(columns) + "\n")
+        found = CliRunner().invoke(
+            app, ["replay", str(file), "--tokenizer", str(tokenizer), "--json"]
+        )
+        return json.loads(found.stdout)
+
+    columns = made.dump()
+    found = replayed(columns)
+    assert (found["ok"], found["tokens"]) == (True, 16)
+    assert found["senior_share"] == sum(columns["authorship"]) / 16
+    asked = columns["tandem_segment_schedules"]
+    assert asked[0] is None
+    assert replayed({**columns, "tandem_segment_schedules": [None, None, asked[2]]})["ok"] is False
+    for wrong in (asked[:2], [None, "junior", None], "junior"):
+        said = replayed({**columns, "tandem_segment_schedules": wrong})
+        assert "is not a list of one schedule, or null" in said["shown"][0]["message"]
+    unknown = replayed({**columns, "tandem_segment_schedules": [None, {"schedule": "leap"}, None]})
+    assert "schedule='leap' does not exist" in unknown["shown"][0]["message"]
