@@ -46,7 +46,8 @@ def replay(
 
     A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
     where it has them, its settings in tandem_schedule and, for a response of several turns, its
-    tandem_segments: [seed, start, stop] of each. A response that the senior wrote alone says
+    tandem_segments: [seed, start, stop] of each, with the schedules that calls asked for in
+    tandem_segment_schedules. A response that the senior wrote alone says
     "tandem_seed": null. What --set gives is for rows that do not carry it. Exit code 1 on any
     difference or malformed row.
     """
