@@ -22,7 +22,7 @@ from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
 STEPS, SEED, LENGTH = 2, 7, 96
-AGENTS = ("tool_agent", "two_calls", "tool_agent", "two_outputs")
+AGENTS = ("tool_agent", "two_calls", "game", "two_outputs")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], captured: Path
 ) -> VerlRun:
-    """Every step's four prompts: two through the tool loop, one through each loop of the user's."""
+    """Every step's four prompts: one through the tool loop, one through each loop of the user's."""
     folder = tmp_path_factory.mktemp("verl")
     bench = VerlBench.make(folder, checkpoints["senior"], agents=AGENTS)
     loops = folder / "loops.yaml"
@@ -90,6 +90,7 @@ def test_every_call_has_a_seed_of_its_own(rows: dict[int, list[dict[str, Any]]])
         calls = [[known[seed] for seed, *_ in row["tandem_segments"]] for row in dumped]
         counts = Counter(tuple(call) for call in calls)
         loops = [(("two_calls", 1), ("two_calls", 2)), (("two_outputs", 0),), (("two_outputs", 1),)]
+        loops.append(tuple(("game", turn) for turn in range(len(agent_loops.GAME))))
         for loop in loops:  # the draft of two_calls was dropped, and its seed with it
             assert counts.pop(loop) == 2
         assert {len(calls) for calls in counts} <= {1, 2, 3}
@@ -112,8 +113,13 @@ def test_every_segment_replays_and_nobody_wrote_the_rest(
             recorded[record["tandem_seed"]] = record["authorship"]
     for row in (row for dumped in rows.values() for row in dumped):
         rest = row["authorship"].copy()
-        for seed, start, stop in row["tandem_segments"]:
-            replayed = rule.replay(row["response_ids"][start:stop], seed).tolist()
+        segments = row["tandem_segments"]
+        asked = row.get("tandem_segment_schedules", [None] * len(segments))
+        for (seed, start, stop), own in zip(segments, asked, strict=True):
+            if own is None:
+                replayed = rule.replay(row["response_ids"][start:stop], seed).tolist()
+            else:
+                replayed = [int(own["schedule"] == "solo")] * (stop - start)
             assert row["authorship"][start:stop] == replayed
             assert recorded[seed][: stop - start] == replayed
             rest[start:stop] = [0] * (stop - start)
@@ -122,6 +128,28 @@ def test_every_segment_replays_and_nobody_wrote_the_rest(
         sum(stop - start for _, start, stop in row["tandem_segments"]) < len(row["response_ids"])
         for row in rows[1]
     )
+
+
+def test_turns_of_a_game_are_whose_the_loop_asked_for(
+    run: VerlRun, rows: dict[int, list[dict[str, Any]]]
+) -> None:
+    for step in run.steps:
+        dumped = rows[step["training/global_step"]]
+        games = [row for row in dumped if "tandem_segment_schedules" in row]
+        assert len(games) == 2
+        partners = 0
+        for row in games:
+            names = [own and own["schedule"] for own in row["tandem_segment_schedules"]]
+            assert tuple(names) == agent_loops.GAME
+            (_, first, second), (_, third, stop) = row["tandem_segments"][1:]
+            assert not any(row["authorship"][first:second])
+            assert all(row["authorship"][third:stop])
+            partners += second - first
+        assert step["tandem/calls/junior/tokens_per_response"] == pytest.approx(
+            partners / len(dumped)
+        )
+        assert step["tandem/calls/junior/senior_share"] == 0
+        assert step["tandem/calls/solo/senior_share"] == 1
 
 
 def test_tandem_replay_reads_the_dump(run: VerlRun, rule: Rule, checkpoints: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a user brings to verl's agent loops: two loops of their own, a tool, a parser of tool calls.
+"""What a user brings to verl's agent loops: three of their own, a tool, a parser of tool calls.
 
 As a test hook it registers the parser in verl's processes; verl imports the loops by their names
 (:data:`CONFIG`), and the tool from this file's path.
@@ -14,12 +14,16 @@ from tandem_plugin.patching.after_import import after_import
 
 CONFIG = "".join(
     f"- name: {name}\n  _target_: support.agent_loops.{kind}\n"
-    for name, kind in (("two_calls", "TwoCalls"), ("two_outputs", "TwoOutputs"))
+    for name, kind in (("two_calls", "TwoCalls"), ("two_outputs", "TwoOutputs"), ("game", "Game"))
 )
 """The file that verl's ``agent_loop_config_path`` names."""
 
 PARSER = "every_turn"
 TURNS, CALL_TOKENS = 3, 8
+GAME = (None, "junior", "solo")
+"""The schedules that the calls of a game ask for."""
+
+_KINDS = ("TwoCalls", "TwoOutputs", "Game")
 
 
 def _register_parser(module: ModuleType) -> None:
@@ -41,7 +45,7 @@ def _register_parser(module: ModuleType) -> None:
 after_import("verl.experimental.agent_loop.tool_parser", _register_parser)
 
 
-def _loops() -> tuple[type, type]:
+def _loops() -> tuple[type, type, type]:
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
     class TwoCalls(AgentLoopBase):  # type: ignore[misc]
@@ -101,12 +105,29 @@ def _loops() -> tuple[type, type]:
                 prompt = prompt + ids
             return outputs
 
-    return TwoCalls, TwoOutputs
+    class Game(TwoCalls):
+        """A game of three turns, one with the frozen partner and one of the senior alone.
+
+        The loop would train all of it: whose turn it was is tandem's to know.
+        """
+
+        async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+            prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
+            ids: list[int] = []
+            logprobs: list[float] = []
+            for asked in GAME:
+                extra = {} if asked is None else {"extra_args": {"tandem": {"schedule": asked}}}
+                answer = await self._call([*prompt, *ids], {**sampling_params, **extra})
+                ids += answer.token_ids
+                logprobs += answer.log_probs
+            return self._output(answer, prompt, ids, [1] * len(ids), logprobs)
+
+    return TwoCalls, TwoOutputs, Game
 
 
 def __getattr__(name: str) -> Any:
     """The loops, whose base class is in a module that a hook must not import."""
-    if name in ("TwoCalls", "TwoOutputs"):
-        globals().update(zip(("TwoCalls", "TwoOutputs"), _loops(), strict=True))
+    if name in _KINDS:
+        globals().update(zip(_KINDS, _loops(), strict=True))
         return globals()[name]
     raise AttributeError(name)
