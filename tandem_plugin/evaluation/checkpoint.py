@@ -83,3 +83,12 @@ def pieces_of(path: str) -> tuple[str, ...]:
     from tandem_plugin.boundaries import Vocabulary
 
     return Vocabulary.from_path(path).pieces
+
+
+def check_same_vocabulary(senior: Checkpoint, junior: Checkpoint) -> None:
+    """Raise :class:`EvaluationError` where the one cannot read the other's token ids."""
+    if pieces_of(senior.path) != pieces_of(junior.path):
+        raise EvaluationError(
+            f"{senior.name!r} and {junior.name!r} have different vocabularies: the one cannot "
+            "read the other's token ids."
+        )

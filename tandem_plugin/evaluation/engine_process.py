@@ -101,14 +101,15 @@ class _Prompts:
         from vllm import SamplingParams
 
         file, sampling = self._files[place.file], self._sampling
+        question = file["questions"][place.problem]
         seed, draws = sampling.seeds(file["benchmark"], place.problem, place.sample)
         params = SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
+            max_tokens=question.get("max_tokens", sampling.max_tokens),
             seed=seed,
         )
-        prompt = {"prompt_token_ids": self._prompt_ids(place)}
+        prompt = {"prompt_token_ids": [*self._prompt_ids(place), *question.get("begun", ())]}
         team = file["schedule"]
         tandem = None if team is None else {**request(team), "seed": draws}
         return prompt, params, tandem
@@ -121,11 +122,13 @@ class _Prompts:
         row = {
             "prompt": question["messages"],
             "answer": question["golds"],
-            "response": response.text,
+            "response": self._text(question, response),
             "finish_reason": response.finish_reason,
             "prompt_ids": self._prompt_ids(place),
             "response_ids": list(response.token_ids),
         }
+        if "begun" in question:
+            row["prompt_ids"] = [*row["prompt_ids"], *question["begun"]]
         if file["schedule"] is None:
             return {**row, "tandem_seed": None}
         return {
@@ -136,6 +139,13 @@ class _Prompts:
             "tandem_schedule": response.tandem_schedule,
         }
 
+    def _text(self, question: Mapping[str, Any], response: Any) -> str:
+        """The text of a whole response, with what it was begun with."""
+        if "begun" not in question:
+            return str(response.text)
+        ids = [*question["begun"], *response.token_ids]
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
     def _prompt_ids(self, place: _Place) -> list[int]:
         key = place.file, place.problem
         if key not in self._ids:
@@ -144,8 +154,8 @@ class _Prompts:
 
     def _tokenized(self, place: _Place) -> list[int]:
         file = self._files[place.file]
-        messages = file["questions"][place.problem]["messages"]
-        ids = prompt_ids(messages, self._tokenizer)
+        question = file["questions"][place.problem]
+        ids = question.get("prompt_ids") or prompt_ids(question["messages"], self._tokenizer)
         if len(ids) + self._sampling.max_tokens > self._longest:
             raise EvaluationError(
                 f"Problem {place.problem} of {file['benchmark']} has {len(ids)} tokens, and with "

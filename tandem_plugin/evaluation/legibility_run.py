@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.evaluation.checkpoint import Checkpoint, pieces_of
+from tandem_plugin.evaluation.checkpoint import Checkpoint, check_same_vocabulary
 from tandem_plugin.evaluation.generation import read_generations, read_rows_of
 from tandem_plugin.evaluation.results import (
     Summary,
@@ -41,13 +41,7 @@ def run_legibility(
     """
     from tandem_plugin.evaluation.reader import Reader
 
-    solo = solo_summary(out, senior.name)
-    noted = solo.content["senior"]["fingerprint"]
-    if noted != senior.fingerprint:
-        raise EvaluationError(
-            f"The solo run of {senior.name!r} is by a model with the fingerprint {noted}, and "
-            f"{senior.path} has {senior.fingerprint}: evaluate it under another name."
-        )
+    solo = solo_summary(out, senior.name, senior.fingerprint)
     asked = int(solo.settings["sampling"]["samples"])
     used = asked if samples is None else samples
     if not 1 <= used <= asked:
@@ -63,7 +57,7 @@ def run_legibility(
             "junior": junior.fingerprint,
         }
         if _is_unfinished(folder, solo, senior, settings, used):
-            _check_vocabularies(senior, junior)
+            check_same_vocabulary(senior, junior)
             writer = writer or Reader(senior, dtype, device)
             reader = Reader(junior, dtype, device)
             for name in solo.problems:
@@ -198,11 +192,3 @@ def _check_score(row: Mapping[str, Any]) -> None:
     numbers = [row.get(name) for name in ("tokens", "cross_entropy", "overlap")]
     if not all(map(is_number, numbers)) or type(numbers[0]) is not int or numbers[0] < 0:
         raise ValueError("its tokens, cross_entropy and overlap are no numbers")
-
-
-def _check_vocabularies(senior: Checkpoint, junior: Checkpoint) -> None:
-    if pieces_of(senior.path) != pieces_of(junior.path):
-        raise EvaluationError(
-            f"{senior.name!r} and {junior.name!r} have different vocabularies: the one cannot "
-            "read the other's token ids."
-        )

@@ -245,12 +245,23 @@ def _version(name: str) -> str | None:
         return None
 
 
-def solo_summary(out: Path, name: str) -> Summary:
-    """The finished solo run of a model; raises :class:`EvaluationError` where there is none."""
+def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summary:
+    """The finished solo run of a model.
+
+    fingerprint: the model's; None takes any. Raises :class:`EvaluationError` where there is none,
+    or one by other weights.
+    """
     path = run_folder(out, "solo", name) / SUMMARY
     if not os.path.exists(path):
         raise EvaluationError(
             f"There is no finished solo run of {name!r} in {str(out)!r}: run `tandem eval solo` "
             f"with --senior {name}=... first."
         )
-    return read_summary(path)
+    found = read_summary(path)
+    noted = found.content["senior"]["fingerprint"]
+    if fingerprint not in (None, noted):
+        raise EvaluationError(
+            f"The solo run of {name!r} is by a model with the fingerprint {noted}, and the one "
+            f"given has {fingerprint}: evaluate it under another name."
+        )
+    return found
