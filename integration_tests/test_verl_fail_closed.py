@@ -9,7 +9,7 @@ pytest.importorskip("verl", reason="verl is not installed")
 from support.trainer_run import assert_stopped
 from support.verl_run import ENGINE, TANDEM, VerlBench
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = pytest.mark.timeout(1200)
 BENCH = VerlBench
 
 

@@ -19,7 +19,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 EPOCHS, ENTROPY, KL = 2, 0.02, 0.05
 
 

@@ -112,7 +112,7 @@ class VerlBench:
         environment: dict[str, str] | None = None,
         hook: str | Sequence[str] = (),
         watch: str | None = None,
-        timeout: float = 600,
+        timeout: float = 1100,
         name: str = "run",
         recipe: Sequence[str] = (),
         keeps: Sequence[str] = (),
