@@ -15,7 +15,7 @@ LAYERS = (
     # its own row or a higher one.
     ("_version", "errors"),
     ("files", "patching", "schedules", "boundaries", "draws", "authorship"),
-    ("seeds", "request", "replay", "plugins", "spans"),
+    ("seeds", "request", "replay", "plugins", "spans", "planning"),
     ("fingerprint", "config"),
     ("rules",),
     ("tandem_plugin",),  # the public names

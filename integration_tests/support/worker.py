@@ -29,6 +29,16 @@ def senior_digest(worker: Any) -> str:
     return digest(worker.model_runner.model.named_parameters())
 
 
+def weight_bytes(worker: Any) -> tuple[int, int]:
+    """Bytes of the senior's and the junior's parameters."""
+    model = worker.model_runner.model
+    senior, junior = (
+        sum(p.numel() * p.element_size() for p in each.parameters())
+        for each in (model, model.junior)
+    )
+    return senior, junior
+
+
 def rank(worker: Any) -> int:
     return int(worker.rank)
 

@@ -15,6 +15,7 @@ from tandem_plugin.cli.eval import evaluate
 from tandem_plugin.cli.grade import grade
 from tandem_plugin.cli.output import JsonOption, print_json
 from tandem_plugin.cli.path import path
+from tandem_plugin.cli.plan import plan
 from tandem_plugin.cli.plugins import plugins
 from tandem_plugin.cli.replay import replay
 from tandem_plugin.cli.report import report
@@ -34,6 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(doctor)
+app.command()(plan)
 app.command()(boundaries)
 app.command()(rollout)
 app.command()(replay)

@@ -15,11 +15,9 @@ from typing import Any
 import torch
 
 from tandem_plugin.errors import EngineError
+from tandem_plugin.planning.drafts import CHUNK_BYTES, draft_bytes
 
 __all__ = ["CHUNK_BYTES", "DraftMemory", "check_memory", "draft_memory", "row_chunks", "set_aside"]
-
-CHUNK_BYTES = 2**30
-"""The most that logits of one chunk take in float32, as in vLLM's rejection sampler."""
 
 _FLOAT32 = 4
 _GIB = 2**30
@@ -47,33 +45,25 @@ class DraftMemory:
 
 
 def draft_memory(vllm_config: Any) -> DraftMemory:
-    """What a finished configuration needs: upper bounds, by the shapes of its largest batch.
-
-    With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
-    values are kept, one row of them for padding. A round verifies n = S (k + 1) rows, at most the
-    tokens of a batch: n V logits, and of a chunk of them twice their values in float32, with the
-    requests' parameters and without what is rejected, and both distributions of one row a request.
-    Drafting works on S rows.
-    """
+    """What a finished configuration needs: :func:`~tandem_plugin.planning.drafts.draft_bytes`."""
     scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
     drafting = vllm_config.speculative_config
     draft = drafting.draft_model_config
     requests, drafts = scheduler.max_num_seqs, drafting.num_speculative_tokens
-    vocabulary, head = model.get_vocab_size(), model.head_dtype.itemsize
-    hidden = draft.get_hidden_size() * draft.dtype.itemsize
-    kept = drafts * (requests * vocabulary * head + (requests + 1) * hidden)
-    rows = min(requests * (drafts + 1), scheduler.max_num_batched_tokens)
-    chunk = min(rows, _chunk_rows(vocabulary))
-    checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
-    with_logprobs = chunk * 3 * head
-    verifying = vocabulary * (rows * head + max(checked, with_logprobs))
-    # Masks: a copy in float32, which of it is masked, and what is left. Penalties go with float32
-    # heads alone: what they make of it, three times more.
-    masked = 2 * head + _FLOAT32 + 1 + (3 * _FLOAT32 if head == _FLOAT32 else 0)
+    vocabulary = model.get_vocab_size()
+    found = draft_bytes(
+        requests=requests,
+        drafts=drafts,
+        vocabulary=vocabulary,
+        head=model.head_dtype.itemsize,
+        hidden=draft.get_hidden_size() * draft.dtype.itemsize,
+        batch=scheduler.max_num_batched_tokens,
+        chunk=_chunk_rows(vocabulary),
+    )
     return DraftMemory(
-        kept,
-        max(verifying, requests * vocabulary * masked),
-        requests * vocabulary * head,
+        found.kept,
+        found.a_round,
+        found.logits,
         f"max_num_seqs={requests}, num_draft_tokens={drafts} and {vocabulary:,} token ids",
     )
 

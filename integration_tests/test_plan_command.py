@@ -1,0 +1,57 @@
+"""``tandem plan`` beside a real engine: the KV blocks that it reports, and its weights."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import worker
+from support.commands import TANDEM
+from support.engine import tandem_engine
+from support.models import make_model
+
+GIB = 2**30
+BLOCK = 128
+"""Tokens of a block on a CPU."""
+
+
+def planned(senior: Path, junior: Path, kv_memory: float) -> dict[str, Any]:
+    machine = ["--gpus", "1", "--memory", "8", "--to", "rollout"]
+    engine = ["--dtype", "float32", "--block-size", str(BLOCK), "--kv-memory", str(kv_memory)]
+    lengths = ["--prompt", "128", "--response", "128", "--max-num-seqs", "16"]
+    models = ["--senior", str(senior), "--junior", str(junior)]
+    command = [*TANDEM, "plan", *models, *machine, *engine, *lengths, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"hidden": 96, "layers": 3, "heads": 6, "kv_heads": 3},
+        {"layers": 4, "heads": 4, "kv_heads": 1, "head_dim": 64},
+    ],
+    ids=["equal", "other width and depth", "other head size"],
+)
+def test_blocks_and_weights_are_those_that_an_engine_reports(
+    tmp_path: Path, checkpoints: dict[str, Path], tokenizer: Any, shape: dict[str, Any]
+) -> None:
+    senior = checkpoints["senior"]
+    junior = make_model(tmp_path / "junior", seed=3, tokenizer=tokenizer, **shape)
+    memory = 0.25
+    plan = planned(senior, junior, memory)
+    with tandem_engine(
+        "v1", senior, {"junior": junior}, kv_cache_memory_bytes=int(memory * GIB)
+    ) as engine:
+        reported = engine.llm_engine.vllm_config.cache_config
+        (held,) = engine.collective_rpc(worker.weight_bytes)
+    assert reported.block_size == BLOCK
+    assert plan["engine"]["kv_blocks"] == pytest.approx(reported.num_gpu_blocks, rel=0.01)
+    found = (plan["engine"]["senior"], plan["engine"]["junior"])
+    assert found == pytest.approx(held, rel=0.01)
