@@ -83,7 +83,7 @@ def test_each_user_gets_flags_of_its_own(senior: Path, user: str) -> None:
 
 
 def test_drafting_is_planned_with_its_buffers(senior: Path) -> None:
-    same = ("--senior", senior, *MACHINE, "--offload", "none")
+    same = ("--senior", senior, *MACHINE, "--offload", "none", "--tensor-parallel", 1)
     lockstep, found = asked(*same), asked(*same, "--mode", "speculative", "--drafts", 2)
     assert found["engine"]["drafts"] > lockstep["engine"]["drafts"] == 0
     assert found["engine"]["kv_blocks"] < lockstep["engine"]["kv_blocks"]
