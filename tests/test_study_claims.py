@@ -14,11 +14,14 @@ sys.path.append(str(Path(__file__).parents[1] / "examples" / "study"))
 pytest.importorskip("torch", reason="the light part trains with PyTorch")
 stats = pytest.importorskip("scipy.stats", reason="the tests of claims are SciPy's")
 
-from light.claims import CLAIMS, Claim, detectable, judge  # noqa: E402
+from light.claims import CLAIMS, MOVED_BACK, Claim  # noqa: E402
+from light.judging import detectable, judge, judge_all, power  # noqa: E402
+from light.page import write_page  # noqa: E402
 from light.power import power_lines  # noqa: E402
-from light.runs import Training, trainings  # noqa: E402
+from light.runs import Training, taught, trainings  # noqa: E402
 from light.size import GRPO, SELF, TRL, WHOLE, LightSize, kl_reg  # noqa: E402
-from light.table import MEASURES, Found  # noqa: E402
+from light.table import CHOICES, START, Found, read_found  # noqa: E402
+from stages import write_json  # noqa: E402
 
 MORE = Claim("more", "step", "GRPO", 1, "", 0.02)
 LESS = Claim("less", "kl", "GRPO", -1, "", 0.02)
@@ -60,19 +63,26 @@ def test_error_rates_are_those_that_are_announced():
     assert lost.count("agrees") / 1500 < 0.05 + 4 * (0.05 * 0.95 / 1500) ** 0.5
 
 
-def test_smallest_difference_that_is_found_has_the_announced_power():
+def test_announced_power_is_that_of_simulated_studies():
     rng = np.random.default_rng(1)
-    size = detectable(0.02, 10)
-    found = [judge(MORE, rng.normal(size, 0.02, 10))[1] == "agrees" for _ in range(1500)]
-    assert abs(np.mean(found) - 0.8) < 4 * (0.16 / 1500) ** 0.5
+    for claim, difference, expected in (
+        (MORE, detectable(MORE, 10), 0.8),
+        (MORE, 0.01, power(MORE, 0.01, 10)),
+        (LESS, -0.01, power(LESS, -0.01, 10)),
+        (ALIKE, 0.0, power(ALIKE, 0.0, 10)),
+    ):
+        found = [judge(claim, rng.normal(difference, 0.02, 10))[1] for _ in range(600)]
+        assert abs(found.count("agrees") / 600 - expected) < 4 * (0.25 / 600) ** 0.5
+    assert power(ALIKE, 0.0, 10) > power(ALIKE, 0.02, 10)
 
 
 def test_power_of_every_comparison_is_said_and_the_null_declared():
-    said = "\n".join(power_lines(WHOLE))
+    said = power_lines(WHOLE)
     for claim in CLAIMS:
-        assert f"| {claim.text}" in said
-    assert "10 runs" in said
-    assert "null" in said
+        (line,) = [one for one in said if one.startswith(f"| {claim.text} | {claim.against} |")]
+        assert line.endswith("% |") is (claim.figure is not None or claim.margin is not None)
+    assert "10 runs" in said[0]
+    assert "is a null" in said[-1]
 
 
 def test_whole_study_trains_what_it_promises():
@@ -90,35 +100,104 @@ def test_whole_study_trains_what_it_promises():
 
 
 def point(step: int, solo: float, value: float, validation: float = 0.0) -> dict[str, Any]:
-    beside = {name: value for name in MEASURES if name not in ("solo", "jargon")}
+    names = ("step", "step-bernoulli", "cross_entropy", "overlap", "kl")
+    counts = np.random.default_rng(int(100 * value + step)).integers(1, 50, (8, 60)).tolist()
     return {
-        "step": step, "validation": validation, "solo": solo, "jargon": 0.5,
-        "beside": {SELF: beside},
+        "step": step, "validation": validation, "solo": solo, "jargon": 0.5, "counts": counts,
+        "beside": {SELF: dict.fromkeys(names, value)},
     }  # fmt: skip
+
+
+SIZE = LightSize(exposures=(SELF,), swept="", pairs=1, seeds=(1, 2))
+NOTES = {"senior": point(0, 0.4, 0.0), "juniors": {SELF: point(0, 0.4, 9.0)}}
 
 
 @pytest.fixture
 def found() -> Found:
-    size = LightSize(exposures=(SELF,), swept="", pairs=1, seeds=(1,))
-    start = {"senior": {**point(0, 0.4, 0.0)}}
-    curves = {
-        Training(1, GRPO, 1, (SELF,)): [point(20, 0.8, 4.0, 0.9), point(40, 1.0, 6.0, 0.7)],
-        Training(1, TRL, 1, (SELF,)): [point(20, 0.5, 1.0, 0.1), point(40, 0.6, 2.0, 0.2)],
-        Training(1, kl_reg(0.05), 1, (SELF,)): [point(20, 0.7, 1.0), point(40, 0.7, 2.0)],
-    }
-    return Found(size, (start,), curves)
+    curves = {}
+    for seed, off in ((1, 0.0), (2, 0.1)):
+        curves |= {
+            Training(1, GRPO, seed, (SELF,)): [
+                point(25, 0.8, 4.0 + off, 0.9),
+                point(50, 1.0, 6.0 + off, 0.7),
+            ],
+            Training(1, TRL, seed, (SELF,)): [
+                point(25, 0.5, 1.0 - off, 0.1),
+                point(50, 0.6, 2.0 - off, 0.2),
+            ],
+            Training(1, kl_reg(0.05), seed, (SELF,)): [point(25, 0.7, 1.0), point(50, 0.7, 2.0)],
+        }
+    return Found(SIZE, (NOTES,), curves)
 
 
 def test_best_checkpoint_is_chosen_by_each_runs_own_validation(found: Found):
-    assert found.row(SELF, "GRPO", "best").mean("step") == 4.0
-    assert found.row(SELF, "TRL", "best").mean("step") == 2.0
+    assert found.row(SELF, "GRPO", "best").mean("step") == pytest.approx(4.05)
+    assert found.row(SELF, "TRL", "best").mean("step") == pytest.approx(1.95)
     assert found.row(SELF, "KL-Reg 0.05", "best").mean("step") == 1.0  # the first of equals
-    assert found.row(SELF, "GRPO", "last").mean("step") == 6.0
+    assert found.row(SELF, "GRPO", "last").mean("step") == pytest.approx(6.05)
+    assert found.row(SELF, START, "last").values["solo"].tolist() == [0.4, 0.4]
 
 
-def test_matched_rows_are_where_every_run_is_as_accurate_alone(found: Found):
-    assert found.matched_solo(SELF) == 0.6
-    for method in ("GRPO", "TRL", "KL-Reg 0.05"):
-        assert found.row(SELF, method, "matched").mean("solo") == pytest.approx(0.6)
-    assert found.row(SELF, "GRPO", "matched").mean("step") == pytest.approx(2.0)
-    assert found.row(SELF, "TRL", "matched").mean("step") == pytest.approx(2.0)
+def test_matched_rows_are_where_both_runs_are_as_accurate_alone(found: Found):
+    trl, grpo = found.couple(SELF, "TRL", "GRPO", "matched")
+    assert trl.values["solo"] == pytest.approx([0.6, 0.6])
+    assert grpo.values["solo"] == pytest.approx([0.6, 0.6])
+    assert grpo.values["step"] == pytest.approx([2.0, 2.05])  # halfway to the first checkpoint
+    assert grpo.values["step_number"] == pytest.approx([12.5, 12.5])
+    assert trl.values["step"] == pytest.approx([2.0, 1.9])
+    grpo, other = found.couple(SELF, "GRPO", "KL-Reg 0.05", "matched")
+    assert grpo.values["solo"] == pytest.approx([0.7, 0.7])  # what TRL reaches plays no part
+    assert other.values["step"] == pytest.approx([1.0, 1.0])
+
+
+def test_claims_are_judged_run_by_run_and_only_where_they_say_something(found: Found):
+    judged = {choice: judge_all(found, SELF, choice) for choice in CHOICES}
+    for choice, lines in judged.items():
+        couples = {(one.claim.text, one.method, one.against) for one in lines}
+        assert len(couples) == len(lines)
+        assert all(choice in one.claim.choices for one in lines)
+    assert not [one for one in judged["matched"] if one.claim.measure == "solo"]
+    (team,) = [
+        one for one in judged["last"] if one.claim.measure == "step" and one.against == "GRPO"
+        and one.method == "TRL"
+    ]  # fmt: skip
+    assert team.differences == pytest.approx([-4.0, -4.2])
+    assert team.by_pair == pytest.approx((-4.1,))
+    assert team.error == pytest.approx(0.1)
+    assert team.verdict == "does not"
+
+
+def test_moving_back_is_told_from_noise():
+    """What stays with the junior moves GRPO's drift back; what drifts as GRPO does, does not."""
+    rng = np.random.default_rng(4)
+    base = np.full(60, 1 / 60)
+    away = base * np.exp(rng.normal(0, 0.6, 60))
+
+    def note(step: int, use: np.ndarray) -> dict[str, Any]:
+        counts = rng.multinomial(1200, use / use.sum(), 8).tolist()
+        return point(step, 0.5, 0.0) | {"counts": counts}
+
+    curves = {}
+    for seed, use in ((1, base), (2, away)):  # what TRL's runs write
+        curves[Training(1, GRPO, seed, (SELF,))] = [note(25, away)]
+        curves[Training(1, TRL, seed, (SELF,))] = [note(25, use)]
+    start = {"senior": note(0, base), "juniors": {SELF: note(0, base)}}
+    back, alike = Found(SIZE, (start,), curves).moved_back(SELF, "TRL", "last")
+    assert back > 0.45
+    assert abs(alike) < 0.2
+    assert MOVED_BACK in {claim.measure for claim in CLAIMS}
+
+
+def test_page_has_every_row_and_a_verdict_on_every_claim(found: Found, tmp_path: Path):
+    pytest.importorskip("matplotlib", reason="the page has figures")
+    write_json(taught(tmp_path, 1), NOTES)
+    for one, curve in found.curves.items():
+        write_json(one.note(tmp_path), {"curve": curve})
+    assert read_found(tmp_path, SIZE).curves.keys() == found.curves.keys()
+    said = write_page(tmp_path, SIZE).read_text().splitlines()
+    assert len([line for line in said if line.startswith("| taught senior |")]) == len(CHOICES)
+    verdicts = [line.split(" | ")[-1].strip(" |") for line in said if line.count("|") == 9]
+    judged = sum(len(judge_all(found, SELF, choice)) for choice in CHOICES)
+    known = [one for one in verdicts if one in ("agrees", "does not", "cannot tell")]
+    assert len(known) == judged
+    assert (tmp_path / "figures" / "self.svg").exists()

@@ -4,7 +4,7 @@ Two parts, on two CPU cores without a GPU and without a network. The light one t
 every method in small processes; the real one trains one seed of each with verl's own trainer, and
 evaluates it by `tandem eval`, `compare` and `report`::
 
-    python examples/study/run.py [--out runs/study] [--quick] [--part light|real]
+    python examples/study/run.py [--out runs/study] [--quick]
 
 The same command goes on after a kill.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import light.size
 import real.size
-from light.run import run_light
+from light.run import run_light, train_light
 from light.runs import default_workers
 from real.demo import TrainingError
 from real.run import run_real
@@ -74,7 +74,7 @@ def run(
         training=real_size.light(),
         evaluate_every=real_size.training.steps,
     )
-    stages.run("light at the real budget", lambda: _light(same, budget, workers, console))
+    stages.run("light at the real budget", lambda: train_light(same, budget, workers, console))
     run_real(out / "real", real_size, light_size, light_out, stages)
     written = write_summary(out, light_size, budget, real_size, stages.seconds)
     console.print(

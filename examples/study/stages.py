@@ -20,14 +20,15 @@ class Stages:
     """Runs named stages of a study in ``folder``, and keeps a note of each one that is done.
 
     A stage whose note is there is not run again. A stage that was killed has none, and is: its work
-    must be able to go on from whatever it left, or to begin anew.
+    must be able to go on from whatever it left, or to begin anew. Its time counts where it could be
+    noted before it ended.
     """
 
     def __init__(self, folder: Path, console: Console) -> None:
         self._notes = folder / "stages"
         self.console = console
         self.seconds: dict[str, float] = {}
-        """How long each stage took, when it was run."""
+        """How long each stage took, all starts of it together."""
 
     def run(self, name: str, work: Callable[[], Mapping[str, Any] | None]) -> dict[str, Any]:
         """What the stage's work returned, now or when it was done."""
@@ -38,10 +39,18 @@ class Stages:
             self.console.print(f"{name}: done before.", style="dim", markup=False)
             return dict(found["result"])
         self.console.print(f"{name} ...", style="bold", markup=False)
+        stopped = self._notes / f"{name}.stopped"
+        before = float(stopped.read_text(encoding="utf-8")) if stopped.exists() else 0.0
         began = time.monotonic()
-        result = dict(work() or {})
-        self.seconds[name] = time.monotonic() - began
+        try:
+            result = dict(work() or {})
+        except BaseException:
+            stopped.parent.mkdir(parents=True, exist_ok=True)
+            stopped.write_text(str(before + time.monotonic() - began), encoding="utf-8")
+            raise
+        self.seconds[name] = before + time.monotonic() - began
         write_json(note, {"seconds": self.seconds[name], "result": result})
+        stopped.unlink(missing_ok=True)
         self.console.print(f"{name}: {self.seconds[name]:.0f} s.", highlight=False, markup=False)
         return result
 

@@ -16,61 +16,63 @@ from tandem_plugin.evaluation.drift import kl_divergence, token_counts
 from tandem_plugin.evaluation.legibility import chunk_scores
 from tandem_plugin.seeds import derive_seed
 
-__all__ = ["SCHEDULES", "Evaluation", "Reader", "solo_counts"]
+__all__ = ["FOLDS", "SCHEDULES", "TRAINED_SCHEDULE", "Evaluation", "fold_counts"]
 
-SCHEDULES = {"step": "step", "step-bernoulli": "step-bernoulli", "word": "word"}
-"""The team's schedules: the paper's evaluation, its random form, and that of training."""
+SCHEDULES = ("step", "step-bernoulli")
+"""The team's schedules: the paper's evaluation, and its random form."""
 
+TRAINED_SCHEDULE = "word"
 
-class Reader:
-    """A junior, and how often it writes each token when it answers the problems alone."""
-
-    def __init__(
-        self, task: Task, junior: LanguageModel, problems: Sequence[Problem], n: int
-    ) -> None:
-        self.junior = junior
-        self.counts = solo_counts(task, junior, problems, n, "junior")
+FOLDS = 8
+"""Parts of the problems in which tokens are counted, for the nulls of recovery."""
 
 
 class Evaluation:
-    """Evaluates seniors on the same problems with the same random numbers, at temperature 1."""
+    """Evaluates on the same problems at temperature 1, one response to each.
 
-    def __init__(self, task: Task, problems: Sequence[Problem], samples: int) -> None:
+    seed: of the random numbers, which every model evaluated with it shares. Each training seed has
+    its own, so that the noise of sampling is part of the errors over seeds.
+    """
+
+    def __init__(self, task: Task, problems: Sequence[Problem], seed: int) -> None:
         self.task = task
-        self.problems = [one for one in problems for _ in range(samples)]
-        self.samples = samples
+        self.problems = problems
+        self.seed = seed
 
-    def alone(self, senior: LanguageModel) -> tuple[dict[str, Any], Responses]:
-        """pass@1 of the senior alone, the share of jargon, and its responses."""
-        responses = self._generate(senior, None, None)
+    def alone(self, model: LanguageModel) -> tuple[dict[str, Any], Responses]:
+        """pass@1 of a model alone, the share of jargon, its tokens' counts, and its responses."""
+        responses = self._answers(model)
         rewards = self.task.rewards(responses.token_ids(), self.problems)
-        counts = token_counts(responses.token_ids(), self.task.size)
+        counts = fold_counts(responses, self.task.size)
         return {
             "solo": float(rewards.mean()),
-            "jargon": self.task.jargon_share(counts),
+            "jargon": self.task.jargon_share(counts.sum(axis=0)),
+            "counts": counts.tolist(),
         }, responses
 
-    def beside(self, senior: LanguageModel, reader: Reader, alone: Responses) -> dict[str, Any]:
+    def beside(
+        self, senior: LanguageModel, junior: LanguageModel, alone: Responses, juniors: np.ndarray
+    ) -> dict[str, float]:
         """pass@1 of the team, legibility to the junior, and drift from it.
 
-        alone: what the senior wrote alone, which the junior reads.
+        alone: what the senior wrote alone, which the junior reads. juniors: how often the junior
+        writes each token alone, of :func:`fold_counts`.
         """
-        found: dict[str, Any] = {}
-        for name, schedule in SCHEDULES.items():
-            team = self._generate(senior, reader.junior, schedule)
-            found[name] = float(self.task.rewards(team.token_ids(), self.problems).mean())
-        cross_entropy, overlap = self._legibility(senior, reader.junior, alone)
-        counts = token_counts(alone.token_ids(), self.task.size)
-        found |= {
+        found = {name: self.team_accuracy(senior, junior, name) for name in SCHEDULES}
+        cross_entropy, overlap = self._legibility(senior, junior, alone)
+        counts = fold_counts(alone, self.task.size).sum(axis=0)
+        return {
+            **found,
             "cross_entropy": cross_entropy,
             "overlap": overlap,
-            "kl": kl_divergence(counts, reader.counts),
+            "kl": kl_divergence(counts, juniors.sum(axis=0)),
         }
-        return found
 
-    def team_accuracy(self, senior: LanguageModel, junior: LanguageModel) -> float:
-        """pass@1 under the schedule of training, by which a team's checkpoint is chosen."""
-        team = self._generate(senior, junior, "word")
+    def team_accuracy(
+        self, senior: LanguageModel, junior: LanguageModel, schedule: str = TRAINED_SCHEDULE
+    ) -> float:
+        """pass@1 of a team; under the schedule of training a team's checkpoint is chosen by it."""
+        team = self._answers(senior, junior, schedule)
         return float(self.task.rewards(team.token_ids(), self.problems).mean())
 
     @torch.inference_mode()
@@ -83,30 +85,21 @@ class Evaluation:
         surprise, shared = chunk_scores(ours, theirs, responses.ids[:, start:][written])
         return float(surprise.mean()), float(shared.mean())
 
-    def _generate(
-        self, senior: LanguageModel, junior: LanguageModel | None, schedule: str | None
+    def _answers(
+        self,
+        senior: LanguageModel,
+        junior: LanguageModel | None = None,
+        schedule: str | None = None,
     ) -> Responses:
-        return _answers(self.task, senior, junior, self.problems, schedule, "evaluation")
+        noise = torch.Generator().manual_seed(derive_seed(self.seed, schedule or "solo"))
+        rule = None if schedule is None else self.task.rule(schedule)
+        rows = range(len(self.problems)) if rule else ()
+        seeds = [derive_seed(self.seed, "team", row) for row in rows]
+        prompts = self.task.prompts(self.problems)
+        return generate(senior, junior, prompts, LONGEST, self.task.end, noise, rule, seeds)
 
 
-def solo_counts(
-    task: Task, model: LanguageModel, problems: Sequence[Problem], samples: int, purpose: str
-) -> np.ndarray:
-    """How often each token is written in ``samples`` responses to each problem: int64 ``[V]``."""
-    rows = [one for one in problems for _ in range(samples)]
-    responses = _answers(task, model, None, rows, None, purpose)
-    return token_counts(responses.token_ids(), task.size)
-
-
-def _answers(
-    task: Task,
-    senior: LanguageModel,
-    junior: LanguageModel | None,
-    problems: Sequence[Problem],
-    schedule: str | None,
-    purpose: str,
-) -> Responses:
-    noise = torch.Generator().manual_seed(derive_seed(0, purpose, schedule or "solo"))
-    rule = None if schedule is None else task.rule(schedule)
-    seeds = [derive_seed(1, purpose, row) for row in range(len(problems))] if rule else []
-    return generate(senior, junior, task.prompts(problems), LONGEST, task.end, noise, rule, seeds)
+def fold_counts(responses: Responses, vocabulary: int) -> np.ndarray:
+    """How often each token was written in each part of the problems: int64 ``[FOLDS, V]``."""
+    rows = responses.token_ids()
+    return np.stack([token_counts(rows[fold::FOLDS], vocabulary) for fold in range(FOLDS)])

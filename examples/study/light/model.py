@@ -160,7 +160,7 @@ def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def save_model(model: LanguageModel, tokenizer: Any, folder: Path) -> None:
-    """Write a Hugging Face checkpoint with its tokenizer."""
+    """Write a Hugging Face checkpoint with its tokenizer, whole or not at all."""
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
     sizes = asdict(model.shape)
@@ -186,8 +186,10 @@ def save_model(model: LanguageModel, tokenizer: Any, folder: Path) -> None:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    written.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    temporary = folder.with_name(folder.name + ".tmp")
+    written.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    temporary.rename(folder)
 
 
 def load_model(folder: Path) -> LanguageModel:

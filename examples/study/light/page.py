@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from light.claims import CLAIMS, Judged, judge_all
 from light.figure import draw_curves
+from light.judging import Judged, judge_all
 from light.power import power_lines
 from light.size import SELF, TRL, LightSize
-from light.table import CHOICES, MEASURES, Choice, Found, Row, read_found
+from light.table import CHOICES, MEASURES, START, Choice, Found, Row, read_found
 
 __all__ = ["write_page"]
 
@@ -41,47 +41,54 @@ def _section(found: Found, exposure: str, figure: Path) -> list[str]:
     if exposure == SELF:
         lines += ["Declared beforehand as a null.", ""]
     for choice, said in CHOICES.items():
-        lines += [f"## At {said}", "", *_table(found, exposure, choice), ""]
+        lines += [f"## At {said}", "", *_table(_rows(found, exposure, choice)), ""]
         lines += [*_claims(judge_all(found, exposure, choice)), ""]
     return lines
 
 
-def _table(found: Found, exposure: str, choice: Choice) -> list[str]:
-    names = [method.name for method in found.size.methods(exposure)]
-    rows = [found.row(exposure, name, choice) for name in names]
+def _rows(found: Found, exposure: str, choice: Choice) -> list[tuple[str, Row]]:
+    """Named rows: of matched checkpoints, couples of each other method and TRL."""
+    others = [one.name for one in found.size.methods(exposure) if one != TRL]
+    start = (START, found.row(exposure, START, choice))
+    if choice != "matched":
+        names = [*others, TRL.name]
+        return [start, *((name, found.row(exposure, name, choice)) for name in names)]
+    rows = [start]
+    for other in others:
+        trl, theirs = found.couple(exposure, TRL.name, other, choice)
+        rows += [(f"{other}, as accurate as TRL", theirs), (f"TRL, as accurate as {other}", trl)]
+    return rows
+
+
+def _table(rows: list[tuple[str, Row]]) -> list[str]:
     head = " | ".join(_HEADS[name] for name in MEASURES)
     return [
-        f"| | {head} |",
-        "| --- |" + " ---: |" * len(MEASURES),
-        f"| taught senior | {' | '.join(_start(found, exposure, name) for name in MEASURES)} |",
+        f"| | {head} | step |",
+        "| --- |" + " ---: |" * (len(MEASURES) + 1),
         *(
-            f"| {row.method} | {' | '.join(_cell(row, name) for name in MEASURES)} |"
-            for row in rows
+            f"| {name} | {' | '.join(_cell(row, measure) for measure in MEASURES)} | "
+            f"{row.mean('step_number'):.0f} |"
+            for name, row in rows
         ),
         "",
         "Mean ± standard error over runs.",
     ]
 
 
-def _start(found: Found, exposure: str, measure: str) -> str:
-    values = [
-        {**one["senior"], **one["senior"]["beside"][exposure]}[measure] for one in found.start
-    ]
-    return f"{sum(values) / len(values):.3f}"
-
-
 def _cell(row: Row, measure: str) -> str:
+    if row.method == START:
+        return f"{row.mean(measure):.3f}"  # one a pair: no error over seeds
     return f"{row.mean(measure):.3f} ± {row.error(measure):.3f}"
 
 
 def _claims(judged: list[Judged]) -> list[str]:
-    lines = [
-        f"| {TRL.name}'s claim | against | the paper | here | p | verdict |",
-        "| --- | --- | --- | ---: | ---: | --- |",
+    return [
+        "| Claim | of | against | the paper | here | in each pair | p | verdict |",
+        "| --- | --- | --- | --- | ---: | ---: | ---: | --- |",
+        *(
+            f"| {one.claim.text} | {one.method} | {one.against} | {one.claim.paper} | "
+            f"{one.mean:+.3f} ± {one.error:.3f} | "
+            f"{', '.join(f'{mean:+.3f}' for mean in one.by_pair)} | {one.p:.2g} | {one.verdict} |"
+            for one in judged
+        ),
     ]
-    lines += [
-        f"| {one.claim.text} | {one.against} | {one.claim.paper} | "
-        f"{one.difference:+.3f} ± {one.error:.3f} | {one.p:.2g} | {one.verdict} |"
-        for one in sorted(judged, key=lambda one: CLAIMS.index(one.claim))
-    ]
-    return lines

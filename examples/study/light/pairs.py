@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from two_notations.problem import Problem, draw_problems
@@ -12,7 +13,7 @@ from light.size import SELF, LightSize
 from light.task import Task
 from light.teach import teach
 
-__all__ = ["Problems", "junior_of", "model_folder", "models_of", "teach_model"]
+__all__ = ["Problems", "junior_of", "model_folder", "models_of", "problems_of", "teach_model"]
 
 SENIOR = "senior"
 
@@ -25,6 +26,12 @@ class Problems:
         self.validation = draw_problems(size.validation_problems, 19, self.held_out)
         self.kept_out: frozenset[Problem] = frozenset([*self.held_out, *self.validation])
         self.training = draw_problems(size.training_problems, 23, self.kept_out)
+
+
+@functools.lru_cache(maxsize=2)
+def problems_of(size: LightSize) -> Problems:
+    """The problem sets of a size, drawn once in a process."""
+    return Problems(size)
 
 
 def models_of(size: LightSize) -> list[tuple[int, str]]:
@@ -44,9 +51,9 @@ def teach_model(out: Path, size: LightSize, pair: int, name: str) -> None:
     All models of a pair are taught the same misconceptions; each has a seed of its own.
     """
     folder = model_folder(out, pair, name)
-    if (folder / "model.safetensors").exists():
+    if folder.exists():
         return
-    task, problems = Task(), Problems(size)
+    task, problems = Task(), problems_of(size)
     is_senior = name == SENIOR
     jargon = 0.5 if is_senior else float(name.rstrip("%")) / 100
     model = teach(

@@ -51,9 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_light(out: Path, size: LightSize, workers: int, console: Console) -> Path:
     """Train, measure and write the page, whose path is returned; says first what it can tell."""
+    console.print(Markdown("\n".join(power_lines(size))))
+    train_light(out, size, workers, console)
+    return write_page(out, size)
+
+
+def train_light(out: Path, size: LightSize, workers: int, console: Console) -> None:
+    """Train and measure, with a note of every training and progress to be seen."""
     out.mkdir(parents=True, exist_ok=True)
     check_settings(out / "light.json", size.settings())
-    console.print(Markdown("\n".join(power_lines(size))))
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         console=console,
@@ -66,7 +72,6 @@ def run_light(out: Path, size: LightSize, workers: int, console: Console) -> Pat
                 console.print(f"{done} of {total}: {name}.", highlight=False, markup=False)
 
         run_trainings(out, size, workers, on_done)
-    return write_page(out, size)
 
 
 if __name__ == "__main__":

@@ -5,23 +5,35 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from stages import write_json
 
-from light.evaluate import Evaluation, Reader
+from light.evaluate import Evaluation
 from light.grpo import Method, train
 from light.model import LanguageModel, load_model
-from light.pairs import SENIOR, Problems, junior_of, model_folder, models_of, teach_model
-from light.size import SELF, LightSize
+from light.pairs import (
+    SENIOR,
+    junior_of,
+    model_folder,
+    models_of,
+    problems_of,
+    teach_model,
+)
+from light.size import LightSize
 from light.task import Task
+from tandem_plugin.seeds import derive_seed
 
 __all__ = ["Training", "default_workers", "read_note", "run_trainings", "taught", "trainings"]
+
+Readers: TypeAlias = Mapping[str, tuple[LanguageModel, np.ndarray]]
+"""Each junior, and how often it writes each token alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +123,35 @@ def _one_thread() -> None:
 
 
 def _measure_taught(out: Path, size: LightSize, pair: int) -> None:
+    """The taught senior beside every junior, and what the juniors write alone."""
     note = taught(out, pair)
     if note.exists():
         return
-    task, problems = Task(), Problems(size)
-    evaluation = Evaluation(task, problems.held_out, 1)
-    senior = load_model(model_folder(out, pair, SENIOR))
-    readers = _readers(out, pair, task, problems, size.exposures)
-    found: dict[str, Any] = {"senior": _measured(evaluation, senior, readers)}
-    for exposure in size.exposures:
-        if exposure != SELF:
-            found[exposure] = evaluation.alone(junior_of(out, pair, exposure))[0]
-    write_json(note, found)
+    task, held_out = Task(), problems_of(size).held_out
+    # Other random numbers than the senior's: equal models are to show the noise of drift.
+    junior_evaluation = Evaluation(task, held_out, derive_seed(0, "juniors"))
+    models = {exposure: junior_of(out, pair, exposure) for exposure in size.exposures}
+    juniors = {name: junior_evaluation.alone(model)[0] for name, model in models.items()}
+    evaluation = Evaluation(task, held_out, derive_seed(0, "taught"))
+    start = load_model(model_folder(out, pair, SENIOR))
+    readers = {name: (model, np.array(juniors[name]["counts"])) for name, model in models.items()}
+    write_json(note, {"senior": _measured(evaluation, start, readers), "juniors": juniors})
 
 
 def _train(out: Path, size: LightSize, one: Training) -> None:
     note = one.note(out)
     if note.exists():
         return
-    task, problems = Task(), Problems(size)
-    readers = _readers(out, one.pair, task, problems, one.beside)
-    evaluation = Evaluation(task, problems.held_out, 1)
-    validation = Evaluation(task, problems.validation, 1)
+    task, problems = Task(), problems_of(size)
+    juniors = read_note(taught(out, one.pair))["juniors"]
+    readers: Readers = {
+        name: (junior_of(out, one.pair, name), np.array(juniors[name]["counts"]))
+        for name in one.beside
+    }
+    evaluation = Evaluation(task, problems.held_out, derive_seed(one.seed, "held out"))
+    validation = Evaluation(task, problems.validation, derive_seed(one.seed, "validation"))
     start = load_model(model_folder(out, one.pair, SENIOR))
-    junior = next(iter(readers.values())).junior
+    junior = readers[one.beside[0]][0]
     curve: list[dict[str, Any]] = []
     rewards: list[float] = []
 
@@ -153,23 +170,12 @@ def _train(out: Path, size: LightSize, one: Training) -> None:
     write_json(note, {"name": one.name, "rewards": rewards, "curve": curve})
 
 
-def _readers(
-    out: Path, pair: int, task: Task, problems: Problems, exposures: Sequence[str]
-) -> dict[str, Reader]:
-    return {
-        exposure: Reader(task, junior_of(out, pair, exposure), problems.held_out, 1)
-        for exposure in exposures
-    }
-
-
-def _measured(
-    evaluation: Evaluation, senior: LanguageModel, readers: dict[str, Reader]
-) -> dict[str, Any]:
+def _measured(evaluation: Evaluation, senior: LanguageModel, readers: Readers) -> dict[str, Any]:
     """A senior's measures: alone, and beside each junior."""
     found, responses = evaluation.alone(senior)
     beside = {
-        exposure: evaluation.beside(senior, reader, responses)
-        for exposure, reader in readers.items()
+        exposure: evaluation.beside(senior, junior, responses, counts)
+        for exposure, (junior, counts) in readers.items()
     }
     return {**found, "beside": beside}
 

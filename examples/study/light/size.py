@@ -37,7 +37,7 @@ class LightSize:
     senior_lesson: int = 1200
     junior_lesson: int = 900
     training: Optimization = field(default_factory=lambda: Optimization(steps=100, prompts=16))
-    evaluate_every: int = 20
+    evaluate_every: int = 25
     problems: int = 400
     validation_problems: int = 200
     training_problems: int = 20_000

@@ -10,26 +10,32 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from light.runs import Training, read_note, taught, trainings
-from light.size import LightSize
+from light.size import GRPO, LightSize
+from tandem_plugin.evaluation.token_recovery import RecoverySettings, recovered
 
-__all__ = ["CHOICES", "MEASURES", "Choice", "Found", "Row", "read_found"]
+__all__ = ["CHOICES", "MEASURES", "START", "Choice", "Found", "Point", "Row", "read_found"]
 
 Choice: TypeAlias = Literal["best", "last", "matched"]
 CHOICES: dict[Choice, str] = {
     "best": "each run's best checkpoint by its own validation (as in the paper)",
-    "last": "the last step of every run",
-    "matched": "where each run is as accurate alone (interpolated)",
+    "last": "matched steps, the last of every run",
+    "matched": "matched accuracy alone: the highest that both runs of a couple reach, interpolated",
 }
 MEASURES = ("solo", "step", "step-bernoulli", "cross_entropy", "overlap", "kl", "jargon")
+START = "taught senior"
+
+Point: TypeAlias = Mapping[str, Any]
+"""A checkpoint's measures, its step and its validation."""
+
+_TOP = RecoverySettings(top=20)
+"""The vocabulary has sixty tokens, of which the paper's 500 would be all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One method beside one junior. values: ``[runs]`` of each measure, in the order of runs."""
+    """One method beside one junior. values: ``[runs]`` of each measure, by pairs, then seeds."""
 
-    exposure: str
     method: str
-    choice: Choice
     values: Mapping[str, np.ndarray]
 
     def mean(self, measure: str) -> float:
@@ -44,51 +50,76 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything, in order; start: the measures of the taught models, by pair."""
+    """Everything, in order; start: the notes of the taught models, by pair."""
 
     size: LightSize
     start: tuple[Mapping[str, Any], ...]
     curves: Mapping[Training, Sequence[Mapping[str, Any]]]
 
     def row(self, exposure: str, method: str, choice: Choice) -> Row:
-        """The row of a method; its runs are in the order of pairs, then seeds."""
-        chosen = [self._at(one, exposure, choice) for one in self.runs(exposure, method)]
-        return Row(
-            exposure, method, choice,
-            {name: np.array([found[name] for found in chosen]) for name in MEASURES},
-        )  # fmt: skip
+        """The row of a method at the best or the last checkpoint; of :data:`START`, as taught."""
+        return _row(method, self.points(exposure, method, choice))
+
+    def couple(self, exposure: str, method: str, other: str, choice: Choice) -> tuple[Row, Row]:
+        """The rows of two methods, compared run by run."""
+        if choice != "matched":
+            return self.row(exposure, method, choice), self.row(exposure, other, choice)
+        both = [self._matched(*runs) for runs in self._couples(exposure, method, other)]
+        ours, theirs = zip(*both, strict=True)
+        return _row(method, ours), _row(other, theirs)
+
+    def points(self, exposure: str, method: str, choice: Choice) -> list[Point]:
+        """The checkpoint of each run."""
+        if method == START:
+            return [self.curve(one, exposure)[0] for one in self.runs(exposure, GRPO.name)]
+        curves = [self.curve(one, exposure) for one in self.runs(exposure, method)]
+        return [_chosen(curve, choice) for curve in curves]
 
     def runs(self, exposure: str, method: str) -> list[Training]:
         """The trainings of a method that were measured beside a junior."""
         found = [t for t in self.curves if t.method.name == method and exposure in t.beside]
         return sorted(found, key=lambda one: (one.pair, one.seed))
 
-    def matched_solo(self, exposure: str) -> float:
-        """The accuracy alone that every run beside a junior reaches."""
-        runs = [t for t in self.curves if exposure in t.beside]
-        return min(max(point["solo"] for point in self.curve(one, exposure)) for one in runs)
-
-    def _at(self, one: Training, exposure: str, choice: Choice) -> Mapping[str, float]:
-        curve = self.curve(one, exposure)
-        if choice == "last":
-            return curve[-1]
-        if choice == "best":
-            return max(curve[1:], key=lambda point: (point["validation"], -point["step_number"]))
-        return _at_solo(curve, self.matched_solo(exposure))
-
-    def curve(self, one: Training, exposure: str) -> list[dict[str, float]]:
+    def curve(self, one: Training, exposure: str) -> list[dict[str, Any]]:
         """A run's measures by step, the start first."""
         start = {"step": 0, "validation": 0.0, **self.start[one.pair - 1]["senior"]}
         return [
             {
                 "step_number": point["step"],
-                "validation": point["validation"],
-                "solo": point["solo"],
-                "jargon": point["jargon"],
+                **{name: point[name] for name in ("validation", "solo", "jargon", "counts")},
                 **point["beside"][exposure],
             }
             for point in (start, *self.curves[one])
         ]
+
+    def moved_back(self, exposure: str, method: str, choice: Choice) -> np.ndarray:
+        """What a method moves back of GRPO's drift, beyond what noise gives, by run: ``[runs]``.
+
+        The cross-fitted share of the tokens that GRPO displaces most, less the half of it that is
+        moved back where nothing differs.
+        """
+        points = zip(
+            self.points(exposure, GRPO.name, choice),
+            self.points(exposure, method, choice),
+            [one.pair for one in self.runs(exposure, method)],
+            strict=True,
+        )
+        shares = []
+        for base, other, pair in points:
+            junior = self.start[pair - 1]["juniors"][exposure]
+            counts = np.array([one["counts"] for one in (junior, base, other)])
+            shares.append(recovered(counts, _TOP).cross_fitted)
+        return np.array(shares) - 0.5
+
+    def _couples(
+        self, exposure: str, method: str, other: str
+    ) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+        runs = zip(self.runs(exposure, method), self.runs(exposure, other), strict=True)
+        return [(self.curve(one, exposure), self.curve(two, exposure)) for one, two in runs]
+
+    def _matched(self, one: Sequence[Point], two: Sequence[Point]) -> tuple[Point, Point]:
+        target = min(max(point["solo"] for point in curve) for curve in (one, two))
+        return _at_solo(one, target), _at_solo(two, target)
 
 
 def read_found(out: Path, size: LightSize) -> Found:
@@ -98,7 +129,18 @@ def read_found(out: Path, size: LightSize) -> Found:
     return Found(size, start, curves)
 
 
-def _at_solo(curve: Sequence[Mapping[str, float]], target: float) -> dict[str, float]:
+def _row(method: str, points: Sequence[Point]) -> Row:
+    names = (*MEASURES, "step_number")
+    return Row(method, {name: np.array([float(point[name]) for point in points]) for name in names})
+
+
+def _chosen(curve: Sequence[Point], choice: Choice) -> Point:
+    if choice == "best":
+        return max(curve[1:], key=lambda point: (point["validation"], -point["step_number"]))
+    return curve[-1]
+
+
+def _at_solo(curve: Sequence[Point], target: float) -> Point:
     """A run's measures where it first is ``target`` accurate alone, between two checkpoints."""
     before = curve[0]
     for point in curve:

@@ -39,14 +39,21 @@ class Task:
 
     def ids(self, text: str) -> list[int]:
         """A text's tokens; raises ValueError for one with words that the tokenizer lacks."""
-        ids = list(self.tokenizer(text).input_ids)
-        if self.tokenizer.unk_token_id in ids:
-            raise ValueError(f"The tokenizer does not know all words of {text!r}.")
-        return ids
+        return self.batch_ids([text])[0]
+
+    def batch_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, by one call of the tokenizer: a call costs more than a text."""
+        rows: list[list[int]] = self.tokenizer(list(texts)).input_ids
+        for text, ids in zip(texts, rows, strict=True):
+            if self.tokenizer.unk_token_id in ids:
+                raise ValueError(f"The tokenizer does not know all words of {text!r}.")
+        return rows
 
     def prompts(self, problems: Sequence[Problem]) -> torch.Tensor:
         """int64 ``[problems, length]``: prompts of this task have one length."""
-        return torch.tensor([self.ids(problem.question) for problem in problems])
+        asked = list(dict.fromkeys(problems))
+        ids = dict(zip(asked, self.batch_ids([one.question for one in asked]), strict=True))
+        return torch.tensor([ids[problem] for problem in problems])
 
     def text(self, ids: Sequence[int]) -> str:
         """What a response says, without what ends it."""

@@ -37,14 +37,17 @@ def teach(
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _factor(step, steps))
     for step in range(steps):
-        rows, start = [], 0
-        while len(rows) < batch:
+        problems, solutions = [], []
+        while len(problems) < batch:
             problem = draw_problem(rng)
             if problem not in without:
-                prompt = task.ids(problem.question)
-                start = len(prompt)
-                rows.append([*prompt, *task.ids(teaching.solution(problem, rng)), task.end])
-        ids = torch.tensor(rows)  # solutions of this task have one length
+                problems.append(problem)
+                solutions.append(teaching.solution(problem, rng))
+        prompts = task.prompts(problems)
+        start = prompts.shape[1]
+        # solutions of this task have one length
+        answers = torch.tensor([[*ids, task.end] for ids in task.batch_ids(solutions)])
+        ids = torch.cat((prompts, answers), dim=1)
         logits = model(ids[:, :-1])[:, start - 1 :]
         loss = cross_entropy(logits.flatten(0, 1), ids[:, start:].flatten())
         optimizer.zero_grad()

@@ -57,7 +57,6 @@ class RealSize:
 
 WHOLE = RealSize()
 QUICK = RealSize(
-    methods=("GRPO", "TRL"),
     training=Training(
         steps=1, prompts=4, group=2, warmup=0, max_prompt_length=16, max_response_length=29, seed=1
     ),
