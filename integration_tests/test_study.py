@@ -19,13 +19,13 @@ VERDICTS = ("agrees", "does not", "cannot tell")
 
 FOLDER = Path(__file__).parents[1] / "examples" / "study"
 STUDY = FOLDER / "run.py"
-SENIORS = ("GRPO", "TRL")
+METHODS = ("GRPO", "KL-Reg 0.05", "TRL")
+SENIORS = {name: name.replace(" ", "-") for name in METHODS}
 STAGES = (
     "light",
     "light at the real budget",
     "problems",
-    "train GRPO",
-    "train TRL",
+    *(f"train {name}" for name in METHODS),
     "evaluate",
     "compare",
     "report",
@@ -60,13 +60,22 @@ def weights(folder: Path) -> bytes:
 
 def test_each_method_was_trained_in_its_own_way(study: Path):
     logged = {}
-    for name in SENIORS:
-        (step,) = lines(study / "real" / "trainings" / name / "metrics.jsonl")
+    for name, folder in SENIORS.items():
+        (step,) = lines(study / "real" / "trainings" / folder / "metrics.jsonl")
         logged[name] = step["data"]
-        checkpoint = study / "real" / "trainings" / name / "checkpoint"
+        checkpoint = study / "real" / "trainings" / folder / "checkpoint"
         assert weights(checkpoint) != weights(study / "models" / "pair-1" / "senior")
     assert "tandem/senior_share" not in logged["GRPO"]
+    assert "tandem/senior_share" not in logged["KL-Reg 0.05"]
     assert 0 < logged["TRL"]["tandem/senior_share"] < 1
+
+
+def test_kl_loss_is_towards_the_junior_and_not_the_start(study: Path):
+    """The loss of the first step, of the actor's start, is 0 but for its first update."""
+    (step,) = lines(study / "real" / "trainings" / "KL-Reg-0.05" / "metrics.jsonl")
+    (plain,) = lines(study / "real" / "trainings" / "GRPO" / "metrics.jsonl")
+    assert step["data"]["actor/kl_loss"] > 0.05
+    assert "actor/kl_loss" not in plain["data"]
 
 
 def test_junior_of_the_team_is_the_other_model(study: Path):
@@ -95,26 +104,29 @@ def test_held_out_problems_are_in_no_training(study: Path):
 def test_page_holds_both_parts_and_a_verdict_on_every_claim(study: Path):
     text = (study / "study.md").read_text()
     assert "Declared beforehand" in text
-    for name in SENIORS:
+    for name in METHODS:
         assert f"| {name}, verl |" in text
         assert f"| {name}, light |" in text
     claims = [
-        line for line in text.splitlines() if line.startswith("| more robust handoffs (step) |")
+        line
+        for line in text.splitlines()
+        if line.startswith("| TRL is the better team (`step`) | TRL |")
     ]
-    assert claims
+    # two juniors, one of them with all coefficients of KL-Reg, at three choices of checkpoints
+    assert len(claims) == 3 * ((1 + 3) + (1 + 1))
     assert all(line.split(" | ")[-1].strip(" |") in VERDICTS for line in claims)
     assert (study / "light" / "figures" / "self.svg").exists()
 
 
 def test_numbers_beside_each_other_are_those_of_the_responses(study: Path):
     text = (study / "study.md").read_text()
-    for name in SENIORS:
+    for name, folder in SENIORS.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| {name}, verl |")]
         numbers = [float(cell) for cell in row.strip("| ").split(" | ")[1:]]
         for value, place in zip(
             numbers, ("solo", "handoff/step/junior", "handoff/step-bernoulli/junior"), strict=False
         ):
-            grades = lines(study / "real" / "results" / name / place / "chains.grades.jsonl")
+            grades = lines(study / "real" / "results" / folder / place / "chains.grades.jsonl")
             assert len(grades) == PROBLEMS * SAMPLES
             right = sum(grade["outcome"] == "correct" for grade in grades)
             assert value == pytest.approx(right / len(grades), abs=5e-4)

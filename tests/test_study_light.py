@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", reason="the light loop is PyTorch")
 pytest.importorskip("transformers", reason="the light loop is held to Hugging Face's models")
 
 from light import grpo  # noqa: E402
+from light.evaluate import Evaluation  # noqa: E402
 from light.generate import Responses, generate  # noqa: E402
 from light.model import LanguageModel, Shape, load_model, save_model  # noqa: E402
 from light.task import LONGEST, Task  # noqa: E402
@@ -194,3 +195,46 @@ def test_record_that_is_not_its_replay_stops_the_training(task: Task, models: li
     responses.senior[0, 0] ^= True
     with pytest.raises(RuntimeError, match="differs from its replay"):
         grpo._replayed(responses, task.rule("word"), list(range(8)))
+
+
+def nothing_right(responses: list[list[int]], problems: list[Any]) -> np.ndarray:
+    """The grades of models that were taught nothing."""
+    return np.zeros(len(problems))
+
+
+def test_evaluation_is_the_same_for_a_seed_and_counts_what_was_written(
+    task: Task, models: list[LanguageModel], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(task, "rewards", nothing_right)
+    problems = draw_problems(16, 3)
+    first, again = (Evaluation(task, problems, 5).alone(models[0]) for _ in range(2))
+    other = Evaluation(task, problems, 6).alone(models[0])
+    assert first[0] == again[0]
+    assert first[1].token_ids() == again[1].token_ids()
+    assert first[1].token_ids() != other[1].token_ids()
+    written = np.bincount(np.concatenate(first[1].token_ids()), minlength=task.size)
+    assert np.array(first[0]["counts"]).sum(axis=0).tolist() == written.tolist()
+
+
+def test_equal_models_show_the_noise_of_drift_and_nothing_else(
+    task: Task, models: list[LanguageModel], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(task, "rewards", nothing_right)
+    problems = draw_problems(32, 3)
+    senior, (_, responses) = models[0], Evaluation(task, problems, 1).alone(models[0])
+    juniors = np.array(Evaluation(task, problems, 2).alone(senior)[0]["counts"])
+    found = Evaluation(task, problems, 1).beside(senior, senior, responses, juniors)
+    assert found["overlap"] == pytest.approx(1, abs=1e-6)
+    assert 0 < found["kl"] < 0.2
+    expected = -responses.log_probs[responses.written].mean()
+    assert found["cross_entropy"] == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_model_that_was_cut_short_is_written_anew(
+    task: Task, models: list[LanguageModel], tmp_path: Path
+):
+    (tmp_path / "senior.tmp").mkdir()
+    (tmp_path / "senior.tmp" / "model.safetensors").write_bytes(b"half")
+    save_model(models[0], task.tokenizer, tmp_path / "senior")
+    assert load_model(tmp_path / "senior").shape == models[0].shape
+    assert [path.name for path in tmp_path.iterdir()] == ["senior"]
