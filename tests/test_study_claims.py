@@ -196,8 +196,15 @@ def test_page_has_every_row_and_a_verdict_on_every_claim(found: Found, tmp_path:
     assert read_found(tmp_path, SIZE).curves.keys() == found.curves.keys()
     said = write_page(tmp_path, SIZE).read_text().splitlines()
     assert len([line for line in said if line.startswith("| taught senior |")]) == len(CHOICES)
-    verdicts = [line.split(" | ")[-1].strip(" |") for line in said if line.count("|") == 9]
+    verdicts = [
+        line.split(" | ")[-1].strip(" |") for line in said if line.count("|") == 9 and " ± " in line
+    ]
     judged = sum(len(judge_all(found, SELF, choice)) for choice in CHOICES)
     known = [one for one in verdicts if one in ("agrees", "does not", "cannot tell")]
     assert len(known) == judged
+    glance = said[
+        said.index("# Verdicts") : said.index("# The junior: the senior as it was taught")
+    ]
+    cells = [cell.strip() for line in glance for cell in line.split("|")]
+    assert sum(cells.count(one) for one in ("agrees", "does not", "cannot tell")) == judged
     assert (tmp_path / "figures" / "self.svg").exists()

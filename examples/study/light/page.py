@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
+from light.claims import CLAIMS
 from light.figure import draw_curves
 from light.judging import Judged, judge_all
 from light.power import power_lines
@@ -11,6 +14,9 @@ from light.size import SELF, TRL, LightSize
 from light.table import CHOICES, MEASURES, START, Choice, Found, Row, read_found
 
 __all__ = ["write_page"]
+
+Verdicts: TypeAlias = Mapping[tuple[str, Choice], list[Judged]]
+"""By junior and choice of checkpoints."""
 
 _HEADS = {
     "solo": "alone",
@@ -26,24 +32,49 @@ _HEADS = {
 def write_page(out: Path, size: LightSize) -> Path:
     """Write ``light.md`` and its figures from the notes of all trainings; returns its path."""
     found = read_found(out, size)
-    sections = ["# Before it was run", *power_lines(size), ""]
+    judged = {
+        (exposure, choice): judge_all(found, exposure, choice)
+        for exposure in size.exposures
+        for choice in CHOICES
+    }
+    sections = ["# Before it was run", *power_lines(size), "", *_verdicts(judged), ""]
     for exposure in size.exposures:
-        figure = draw_curves(found, exposure, out / "figures")
-        sections += _section(found, exposure, figure.relative_to(out))
+        figure = draw_curves(found, exposure, out / "figures").relative_to(out)
+        sections += [*_head(exposure), "", f"![Curves]({figure})", ""]
+        for choice, said in CHOICES.items():
+            sections += [f"## At {said}", "", *_table(_rows(found, exposure, choice)), ""]
+            sections += [*_claims(judged[exposure, choice]), ""]
     path = out / "light.md"
     path.write_text("\n".join(sections) + "\n", encoding="utf-8")
     return path
 
 
-def _section(found: Found, exposure: str, figure: Path) -> list[str]:
-    named = "the senior as it was taught" if exposure == SELF else f"{exposure} of jargon"
-    lines = [f"# The junior: {named}", "", f"![Curves]({figure})", ""]
+def _verdicts(judged: Verdicts) -> list[str]:
+    """All verdicts in one table: a line a claim, a column for each junior and choice."""
+    columns = [f"{exposure}, {choice}" for exposure, choice in judged]
+    lines: dict[tuple[str, str, str], dict[str, str]] = {}
+    for column, found in zip(columns, judged.values(), strict=True):
+        for one in found:
+            lines.setdefault((one.claim.text, one.method, one.against), {})[column] = one.verdict
+    order = sorted(lines, key=lambda key: [claim.text for claim in CLAIMS].index(key[0]))
+    return [
+        "# Verdicts",
+        "",
+        f"| Claim | of | against | {' | '.join(columns)} |",
+        "| --- | --- | --- |" + " --- |" * len(columns),
+        *(
+            f"| {' | '.join(key)} | {' | '.join(lines[key].get(one, '–') for one in columns)} |"
+            for key in order
+        ),
+        "",
+        "By the junior's share of jargon and the choice of checkpoints; numbers are below.",
+    ]
+
+
+def _head(exposure: str) -> list[str]:
     if exposure == SELF:
-        lines += ["Declared beforehand as a null.", ""]
-    for choice, said in CHOICES.items():
-        lines += [f"## At {said}", "", *_table(_rows(found, exposure, choice)), ""]
-        lines += [*_claims(judge_all(found, exposure, choice)), ""]
-    return lines
+        return ["# The junior: the senior as it was taught", "", "Declared beforehand as a null."]
+    return [f"# The junior: {exposure} of jargon"]
 
 
 def _rows(found: Found, exposure: str, choice: Choice) -> list[tuple[str, Row]]:
