@@ -21,9 +21,10 @@ def power_lines(size: LightSize) -> list[str]:
         f"{runs} runs of each method beside each junior ({size.pairs} taught pairs, "
         f"{len(size.seeds)} seeds). Claims are tested at {LEVEL:.0%}, one-sided, run against run. "
         f"*Found from*: the smallest difference that is found with a power of {POWER:.0%}, if the "
-        "differences of runs are spread as is assumed here (by a pilot of three seeds of one "
-        "pair, and by what so many answers leave open). Of a claim that nothing differs, the power is given for no difference at all. Of "
-        "every twenty lines about nothing, one is called right by chance, and one wrong.",
+        "differences of runs are spread as is assumed here (by a pilot of three seeds of one pair, "
+        "and by what so many answers leave open). Of a claim that nothing differs, the power is "
+        "given for no difference at all. Of every twenty lines about nothing, one is called right "
+        "by chance, and one wrong.",
         "",
         "| Claim | Against | Assumed spread | Found from | The paper's figure | Power for it |",
         "| --- | --- | ---: | ---: | --- | ---: |",
