@@ -80,6 +80,11 @@ class TandemConfig(BaseModel):
         description="A folder where the engine writes its own record of who wrote each token, "
         "one JSON line a finished request; null writes none.",
     )
+    rollouts: str | None = Field(
+        None,
+        description="A folder where OpenRLHF's trainer writes the responses of each step, for "
+        "`tandem view` and `tandem replay`; null writes none. verl has trainer.rollout_data_dir.",
+    )
     require: bool = Field(
         False,
         description="Refuse requests that say nothing about tandem, instead of letting the senior "

@@ -33,6 +33,8 @@ DIFFERING = {
     "actor_rollout_ref.actor.kl_loss_coef",
     "actor_rollout_ref.actor.kl_loss_type",
     "trainer.default_local_dir",
+    "trainer.rollout_data_dir",
+    "trainer.validation_data_dir",
     "trainer.experiment_name",
 }
 
@@ -58,13 +60,13 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             env=os.environ | environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         lines = record.read_text().splitlines() if record.exists() else []
         calls = [json.loads(line) for line in lines]
         own = (["path"], ["-c"])  # what the script asks about for itself
-        return [call for call in calls if call[1:2] not in own and "best_step" not in call[1]]
+        return [c for c in calls if c[1:2] not in own and "keep_seniors" not in c[1]]
 
     return run
 
@@ -86,9 +88,11 @@ def overrides(call: list[str]) -> dict[str, str]:
     return {name.lstrip("+"): value for name, _, value in (one.partition("=") for one in call[3:])}
 
 
-def write_log(out: Path, run: str, accuracies: dict[int, float], name: str = "val-core") -> None:
+def write_seniors(out: Path, run: str, accuracies: dict[int, float], name: str) -> None:
+    """What the recipe's run leaves: the validations of its log, and the seniors of their steps."""
     folder = out / "trainings" / run
-    folder.mkdir(parents=True)
+    for step in accuracies:
+        (folder / "seniors" / f"step_{step}").mkdir(parents=True)
     lines = [f"step:{s} - {name}/deepscaler/acc/mean@4:{a}\n" for s, a in accuracies.items()]
     (folder / "train.log").write_text("".join(lines))
 
@@ -113,19 +117,26 @@ def test_runs_differ_in_method_and_seed_alone(recorded: Any, tmp_path: Path):
     assert all(one == same[0] for one in same)
 
 
+def write_runs(out: Path) -> None:
+    write_seniors(out, "GRPO-1", {10: 0.25, 20: 0.5, 30: 0.5}, "val-core")
+    write_seniors(out, "KL-Reg-1", {10: 0.5, 20: 0.25}, "val-core")
+    write_seniors(out, "TRL-1", {10: 0.25, 20: 0.125, 30: 0.75}, "team/val-core")
+
+
 def test_training_that_is_done_is_not_repeated(recorded: Any, tmp_path: Path):
-    (tmp_path / "out/trainings/GRPO-1").mkdir(parents=True)
-    (tmp_path / "out/trainings/GRPO-1/done").touch()
+    write_runs(tmp_path / "out")
+    (tmp_path / "out/trainings/GRPO-1/done").write_text("250\n")
     names = [overrides(call)["trainer.experiment_name"] for call in recorded("train")]
     assert names == ["KL-Reg-1", "TRL-1"]
     assert recorded("train") == []
+    longer = recorded("train", STEPS="300")
+    assert [overrides(call)["trainer.total_training_steps"] for call in longer] == ["300"] * 3
 
 
 def test_every_senior_is_evaluated_at_its_best_validation(recorded: Any, tmp_path: Path):
     out = tmp_path / "out"
-    write_log(out, "GRPO-1", {10: 0.25, 20: 0.5, 30: 0.5})
-    write_log(out, "KL-Reg-1", {10: 0.5, 20: 0.25})
-    write_log(out, "TRL-1", {10: 0.25, 20: 0.125, 30: 0.75}, "team/val-core")
+    write_runs(out)
+    recorded("train")
     calls = recorded("evaluate", AMC="amc.jsonl")
     assert [call[:3] for call in calls] == [
         ["tandem", "eval", "all"],
@@ -133,10 +144,8 @@ def test_every_senior_is_evaluated_at_its_best_validation(recorded: Any, tmp_pat
     ]
     whole = parsed(calls[0])
     chosen = dict(one.split("=") for one in whole["senior"])
-    steps = {name: Path(path).parts[-3] for name, path in chosen.items() if name != "base"}
-    assert steps == {
-        "GRPO-1": "global_step_20", "KL-Reg-1": "global_step_10", "TRL-1": "global_step_30",
-    }  # fmt: skip
+    steps = {name: Path(path).resolve().name for name, path in chosen.items() if name != "base"}
+    assert steps == {"GRPO-1": "step_20", "KL-Reg-1": "step_10", "TRL-1": "step_30"}
     assert whole["junior"] == ["base=Qwen/Qwen3-4B-Instruct-2507"]
     assert whole["benchmark"] == ["AMC=amc.jsonl", "AIME=aime24-26", "Minerva=minerva"]
     assert (whole["samples"], whole["team_samples"], whole["temperature"]) == (32, 8, 0.6)
@@ -144,9 +153,8 @@ def test_every_senior_is_evaluated_at_its_best_validation(recorded: Any, tmp_pat
     assert others == [[f"Qwen/Qwen3-{size}B"] for size in ("0.6", "0.6", "1.7", "1.7")]
 
 
-def test_evaluation_stops_where_a_run_has_no_validation(recorded: Any, tmp_path: Path):
-    write_log(tmp_path / "out", "GRPO-1", {10: 0.25})
-    with pytest.raises(AssertionError, match="cannot be read"):
+def test_evaluation_stops_where_a_run_has_left_no_senior(recorded: Any):
+    with pytest.raises(AssertionError, match=r"GRPO-1/senior is not there: train GRPO-1"):
         recorded("evaluate")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from tandem_openrlhf.refusals import GROUPLESS_ESTIMATORS
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.dumps import write_step
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
 from tandem_plugin.training.log_probs import check_log_probs
 from tandem_plugin.training.rows import Row, row_of
 from tandem_plugin.training.run import TandemRun
 
-__all__ = ["TandemTrainer", "check_sample", "mask_of_the_junior", "row_of_sample"]
+__all__ = ["TandemTrainer", "check_sample", "mask_of_the_junior", "row_of_sample", "told_of_sample"]
 
 
 class TandemTrainer(TandemRun):
@@ -32,6 +33,7 @@ class TandemTrainer(TandemRun):
         super().__init__(config, rules)
         self._group_size = int(args.rollout.n_samples_per_prompt)
         self._compared = args.algo.advantage.estimator not in GROUPLESS_ESTIMATORS
+        self._rows: Sequence[Row] = ()
 
     def admit(self, samples: Sequence[Any]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise when it must not be trained on.
@@ -44,12 +46,30 @@ class TandemTrainer(TandemRun):
             group = f"prompt {i // self._group_size}" if self._compared else "the batch"
             rows.append(row_of_sample(sample, f"Response {i} ({group})", group))
         metrics, self.metrics = super().admit(rows), {}
+        self._rows = rows
         for sample, row in zip(samples, rows, strict=True):
             check_sample(sample, row)
             if self.config.lambda_jun:
                 setattr(sample, JUNIOR_MASK, mask_of_the_junior(sample, row))
         self.metrics = metrics
         return metrics
+
+    def dump(self, samples: Sequence[Any], step: int, decode: Callable[[Any], str]) -> None:
+        """Write the samples that were admitted last, where the run says to, as those of a step.
+
+        decode: the text of token ids.
+        """
+        if self.config.rollouts:
+            rows = zip(samples, self._rows, strict=True)
+            told = ((row, told_of_sample(sample, row, decode)) for sample, row in rows)
+            write_step(self.config.rollouts, step, told)
+
+
+def told_of_sample(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:
+    """What a dump says of a sample besides its row; a reward model's reward is not known here."""
+    known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
+    reward = None if sample.rewards is None else float(sample.rewards[0])
+    return {**known, "gts": sample.labels[0], "score": reward}
 
 
 def row_of_sample(sample: Any, name: str, group: str) -> Row:

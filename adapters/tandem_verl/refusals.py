@@ -159,6 +159,12 @@ REFUSALS = (
         f"{UNTESTED}. Use one of: {', '.join(MODES)}.",
     ),
     Refusal(
+        "tandem.rollouts",
+        given,
+        "{key}={value!r} is for OpenRLHF, which writes no rollouts itself. Set "
+        "trainer.rollout_data_dir, where verl's have the authorship of every token.",
+    ),
+    Refusal(
         f"{_ROLLOUT}.checkpoint_engine.backend",
         lambda name, of: name == "delta_sharded" and _v1(of) and of(_MODE) == "separate_async",
         f"{UNTESTED}: it writes into the engine's weights without loading them. Use another one, "

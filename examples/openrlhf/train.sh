@@ -5,18 +5,30 @@
 #
 # trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
 # starts from (the paper gives no coefficient; this one is verl's default). OpenRLHF evaluates with
-# the training's top-p, which the paper leaves at 1.
+# the training's top-p, which the paper leaves at 1. A run ends after the paper's 250 steps and prints
+# what to type next; the same command goes on from the last checkpoint where a run was stopped. It logs
+# to the console unless told otherwise: --logger.wandb.key KEY.
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, Adam's states wait in host memory.
 #   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
 #                     (data/train.jsonl, data/heldout.jsonl)
+#   STEPS             how many steps                       (250)
+#   OUT               the run's folder                     (runs/openrlhf/METHOD)
+#   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
+#
+# The folder gets problems.jsonl (those that so many steps see), train.log, rollouts/ (a file a step, of
+# trl alone), checkpoints/ (the newest, to go on with, and the best), last/ (the senior after the last
+# step) and senior, the best by the run's own evaluations, as a Hugging Face folder.
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=examples/recipe.sh
+source "$here/../recipe.sh"
 method=${1:-}
 shift || true
-model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
-gpus=${GPUS:-2}
+train=${TRAIN:-data/train.jsonl}
+validation=${VALIDATION:-data/heldout.jsonl}
 command=openrlhf.cli.train_ppo_ray
 
 case $method in
@@ -25,6 +37,7 @@ case $method in
     # The best checkpoint is chosen by the team's accuracy, so the team answers in evaluations.
     settings=(--tandem.schedule word --tandem.p 0.5 --tandem.cap 32 --tandem.validation team
       --algo.kl.init_coef 0)
+    dumps=1
     ;;
   grpo) settings=(--algo.kl.init_coef 0) ;;
   kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef 0.001) ;;
@@ -33,6 +46,8 @@ case $method in
     exit 2
     ;;
 esac
+run_folder "runs/openrlhf/$method" "$method"
+if [ "${dumps:-}" = 1 ]; then settings+=(--tandem.rollouts "$out/rollouts"); fi
 
 # Where there is no GPU (a trial of this script), nothing sleeps.
 placement=(--train.colocate_all --vllm.enable_sleep --ds.enable_sleep)
@@ -47,7 +62,11 @@ else
 fi
 if [ "$gpus" = 1 ]; then placement+=(--ds.adam_offload); fi
 
-exec python -m "$command" \
+mkdir -p "$out/checkpoints"
+# OpenRLHF ends with its prompts, of which a step takes 16.
+python "$here/choose_problems.py" "$train" $((16 * steps)) "$out/problems.jsonl"
+
+logged python -m "$command" \
   --actor.model_name_or_path "$model" \
   --actor.num_nodes 1 \
   --actor.num_gpus_per_node "$gpus" \
@@ -58,8 +77,8 @@ exec python -m "$command" \
   --vllm.gpu_memory_utilization 0.5 \
   --ds.zero_stage 3 \
   --actor.gradient_checkpointing_enable \
-  --data.prompt_dataset "${TRAIN:-data/train.jsonl}" \
-  --eval.dataset "${VALIDATION:-data/heldout.jsonl}" \
+  --data.prompt_dataset "$out/problems.jsonl" \
+  --eval.dataset "$validation" \
   --eval.steps 10 \
   --eval.n_samples_per_prompt 4 \
   --eval.temperature 0.6 \
@@ -81,10 +100,18 @@ exec python -m "$command" \
   --actor.entropy_coef 0 \
   --algo.advantage.estimator group_norm \
   --reward.remote_url "$(tandem path reward-openrlhf)" \
-  --ckpt.save_steps 10 \
-  --ckpt.output_dir "runs/$method" \
-  --ckpt.path "runs/$method/checkpoints" \
+  --ckpt.save_steps 25 \
+  --ckpt.max_num 1 \
+  --ckpt.save_hf \
+  --ckpt.load_enable \
+  --ckpt.path "$out/checkpoints" \
+  --ckpt.output_dir "$out/last" \
   "${settings[@]}" \
   ${placement[@]+"${placement[@]}"} \
   "${attention[@]}" \
   "$@"
+
+# OpenRLHF keeps a Hugging Face folder with every checkpoint, and counts none of them.
+best=$(find "$out/checkpoints" -maxdepth 1 -name 'best_global_step*_hf' | sort -V | tail -n 1)
+find "$out/checkpoints" -maxdepth 1 -name '*global_step*_hf' ! -path "$best" -exec rm -r {} +
+finish "$method" "${best:-$out/last}"

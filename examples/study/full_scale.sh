@@ -7,7 +7,7 @@
 # Each part goes on after a kill: verl from its last checkpoint, `tandem eval` from its last response.
 #
 #   SEEDS     "1", as in the paper; "1 2 3" trains each method so often, and tables pool them
-#   STEPS     training steps of each run (250)
+#   STEPS     training steps of each run                  (250)
 #   MODEL     the senior's start, and the junior          (Qwen/Qwen3-4B-Instruct-2507)
 #   JUNIORS   others, for appendix B.2                    ("Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B")
 #   AMC       AMC 23-25 has no public home: your file of it, or amc23 for the part that has (amc23)
@@ -37,25 +37,22 @@ prepare() {
 train() {
   export MODEL="$model" TRAIN="$out/data/train.parquet" VALIDATION="$out/data/heldout.parquet"
   for run in "${runs[@]}"; do
-    [ -e "$out/trainings/$run/done" ] && continue
-    mkdir -p "$out/trainings/$run"
-    "$here/../verl/train.sh" "${recipes[${run%-*}]}" \
+    OUT="$out/trainings/$run" "$here/../verl/train.sh" "${recipes[${run%-*}]}" \
       data.seed="${run##*-}" \
       actor_rollout_ref.actor.data_loader_seed="${run##*-}" \
-      actor_rollout_ref.actor.checkpoint.save_contents='[model,optimizer,extra,hf_model]' \
-      trainer.total_training_steps="${STEPS:-250}" \
-      trainer.default_local_dir="$out/trainings/$run/checkpoints" \
-      trainer.experiment_name="$run" \
-      trainer.logger='[console]' 2>&1 | tee -a "$out/trainings/$run/train.log"
-    touch "$out/trainings/$run/done"
+      trainer.experiment_name="$run"
   done
 }
 
 # NAME=CHECKPOINT of every trained senior, each at its best validation.
 trained() {
   for run in "${runs[@]}"; do
-    step=$(python "$here/best_step.py" "$out/trainings/$run/train.log")
-    echo "$run=$out/trainings/$run/checkpoints/global_step_$step/actor/huggingface"
+    senior=$out/trainings/$run/senior
+    if [ ! -e "$senior" ]; then
+      echo "$senior is not there: train $run to its end first (full_scale.sh train)." >&2
+      exit 1
+    fi
+    echo "$run=$senior"
   done
 }
 

@@ -4,18 +4,28 @@
 #   examples/verl/train.sh trl|grpo|kl-reg [verl's own overrides ...]
 #
 # trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
-# starts from (the paper gives no coefficient; this one is verl's default).
+# starts from (the paper gives no coefficient; this one is verl's default). A run ends after the
+# paper's 250 steps and prints what to type next; the same command goes on where a run was stopped.
+# It logs to the console unless told otherwise: trainer.logger='[console,wandb]'.
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, FSDP's states wait in host memory.
 #   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to verl` wrote
 #                     (data/train.parquet, data/heldout.parquet)
+#   STEPS             how many steps                       (250)
+#   OUT               the run's folder                     (runs/verl/METHOD)
+#   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
+#
+# The folder gets train.log, rollouts/ and validation/ (a file a step), checkpoints/ (the newest, to go
+# on with), seniors/ (the best so far and the newest, as Hugging Face folders) and senior, the best.
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=examples/recipe.sh
+source "$here/../recipe.sh"
 method=${1:-}
 shift || true
-model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
-gpus=${GPUS:-2}
+validation=${VALIDATION:-data/heldout.parquet}
 tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 
 case $method in
@@ -36,6 +46,7 @@ case $method in
     exit 2
     ;;
 esac
+run_folder "runs/verl/$method" "$method"
 
 offload=False
 if [ "$gpus" = 1 ]; then offload=True; fi
@@ -49,12 +60,14 @@ if ! python -c 'from importlib.metadata import version; version("flash-attn")' 2
   )
 fi
 
-exec python -m verl.trainer.main_ppo \
+# verl finds the callback that keeps seniors there.
+export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"
+logged python -m verl.trainer.main_ppo \
   algorithm.adv_estimator=grpo \
   algorithm.norm_adv_by_std_in_grpo=True \
   algorithm.use_kl_in_reward=False \
   data.train_files="${TRAIN:-data/train.parquet}" \
-  data.val_files="${VALIDATION:-data/heldout.parquet}" \
+  data.val_files="$validation" \
   data.train_batch_size=16 \
   data.max_prompt_length=1024 \
   data.filter_overlong_prompts=True \
@@ -85,8 +98,19 @@ exec python -m verl.trainer.main_ppo \
   trainer.n_gpus_per_node="$gpus" \
   trainer.project_name=tandem \
   trainer.experiment_name="$method" \
+  trainer.logger='[console]' \
+  trainer.total_training_steps="$steps" \
   trainer.test_freq=10 \
   trainer.save_freq=10 \
+  trainer.max_actor_ckpt_to_keep=1 \
+  actor_rollout_ref.actor.checkpoint.save_contents='[model,optimizer,extra,hf_model]' \
+  trainer.checkpoint_callback_class=keep_seniors.KeepSeniors \
+  trainer.default_local_dir="$out/checkpoints" \
+  trainer.rollout_data_dir="$out/rollouts" \
+  trainer.validation_data_dir="$out/validation" \
   ${attention[@]+"${attention[@]}"} \
   ${settings[@]+"${settings[@]}"} \
   "$@"
+
+senior=$(python "$here/keep_seniors.py" "$out") || exit 0  # it was told to keep none
+finish "$method" "$senior"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
+from tandem_plugin.rollouts.rollout import read_rollouts
 from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
 from tandem_plugin.training.numbered_prompts import KeyedLabel
 from tandem_plugin.training.trajectory import Trajectory
@@ -197,3 +199,31 @@ def test_estimators_without_groups_need_a_senior_only_somewhere_in_the_batch() -
     assert 0 < without < 24
     made.admit(samples)
     assert made.metrics["tandem/responses_without_senior"] == without
+
+
+def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_replay(
+    tmp_path: Path,
+) -> None:
+    made = trainer(schedule="word", cap=4, rollouts=str(tmp_path / "rollouts"))
+    samples = batch(made)
+    for i, one in enumerate(samples):
+        one.prompts, one.labels = [f"prompt {i // SAMPLES}"], [str(i)]
+        one.rewards = torch.tensor([i / 4])
+    made.admit(samples)
+    made.dump(samples, 3, lambda ids: f"{len(ids)} tokens")
+    rows: list[Any] = list(read_rollouts(tmp_path / "rollouts" / "3.jsonl"))
+    assert [row.fields["score"] for row in rows] == [i / 4 for i in range(len(samples))]
+    assert [row.fields["gts"] for row in rows] == [str(i) for i in range(len(samples))]
+    for row in rows:
+        assert row.fields["output"] == f"{LENGTH} tokens"
+        assert row.fields["step"] == 3
+        replayed = made.rules.default.replay(row.response_ids, row.seed)
+        assert row.authorship == replayed.tolist()
+        assert row.fingerprint == made.rules.default.fingerprint
+
+
+def test_nothing_is_dumped_unless_the_run_says_where() -> None:
+    made = trainer()
+    samples = batch(made)
+    made.admit(samples)
+    made.dump(samples, 3, lambda ids: "")  # the samples have no prompts to tell

@@ -27,7 +27,10 @@ class Theirs:
 def part(ours: type) -> Any:
     """One of tandem's parts of a trainer, as OpenRLHF's own is derived from."""
     made: Any = object.__new__(type("Theirs", (ours, Theirs), {}))
-    made.tandem = SimpleNamespace(engines=())
+    dumped: list[Any] = []
+    made.tandem = SimpleNamespace(
+        engines=(), dumped=dumped, dump=lambda samples, step, _: dumped.append((samples, step))
+    )
     made.numbering = Numbering()
     return made
 
@@ -38,6 +41,7 @@ class TheirTrainer:
     def __init__(self, maker: Any, generator: Any) -> None:
         self.experience_maker, self.samples_generator = maker, generator
         self.vllm_engines = ["an engine"]
+        self.tokenizer = SimpleNamespace(decode=str)
 
     def init_checkpoint_states(self) -> Any:
         return {"total_consumed_prompts": 12, "global_step": 3}
@@ -85,6 +89,7 @@ def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() 
     assert (numbering.next_prompt, numbering.step) == (12, 3)
     assert trainer.train_step("samples", 3) == ({"status": "samples"}, 4)
     assert (numbering.next_prompt, numbering.step) == (12, 4)
+    assert trainer.experience_maker.tandem.dumped == [("samples", 4)]
     with refused():
         in_tandem(SynchronousTrainer, TheirTrainer)(part(Maker), Theirs()).init_checkpoint_states()
 

@@ -221,6 +221,12 @@ def test_imitation_does_not_go_with_an_unproven_engine() -> None:
         check_run(run(**{f"{ACTOR}.strategy": "megatron"}), tandem)
 
 
+def test_dumps_of_the_adapter_are_refused_since_verl_has_its_own() -> None:
+    tandem = TandemConfig.from_mapping({"rollouts": "runs/rollouts"})
+    with pytest.raises(ConfigError, match=r"Set trainer\.rollout_data_dir"):
+        check_run(run(), tandem)
+
+
 def test_unknown_name_is_refused_with_the_list() -> None:
     tandem = TandemConfig.from_mapping({"unproven": ["gae"]})
     with pytest.raises(ConfigError, match=r"names 'gae', .* megatron \(.*custom_loss \("):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tandem_openrlhf.patches.generation import Generator
@@ -48,10 +49,10 @@ class Maker(Theirs):  # type: ignore[misc]
 
 
 class Trainer(Theirs):  # type: ignore[misc]
-    """Lets the batches' check know the engines.
+    """Lets the batches' check know the engines, and dumps each step's responses.
 
-    Touches: ``__init__`` of ``PPOTrainer`` and of ``TrainingActor``, an asynchronous run's. Goes
-    when: OpenRLHF offers plugins hooks on steps.
+    Touches: ``__init__`` and ``train_step`` of ``PPOTrainer`` and of ``TrainingActor``, an
+    asynchronous run's. Goes when: OpenRLHF offers plugins hooks on steps, and dumps responses.
     """
 
     def __init__(self, *rest: Any, **more: Any) -> None:
@@ -59,12 +60,18 @@ class Trainer(Theirs):  # type: ignore[misc]
         check_part(self.experience_maker, Maker)
         self.experience_maker.tandem.engines = self.vllm_engines
 
+    def train_step(self, rollout_samples: Any, *rest: Any, **more: Any) -> Any:
+        status, step = super().train_step(rollout_samples, *rest, **more)
+        tandem, decode = self.experience_maker.tandem, self.tokenizer.decode
+        tandem.dump(rollout_samples, int(step), partial(decode, skip_special_tokens=True))
+        return status, step
+
 
 class SynchronousTrainer(Trainer):
     """Goes on numbering where a checkpoint or a step ended.
 
-    Touches: ``PPOTrainer``: ``init_checkpoint_states`` and ``train_step``. Goes when:
-    :class:`Trainer` does.
+    Touches: ``PPOTrainer``: ``init_checkpoint_states``, and its steps. Goes when: :class:`Trainer`
+    does.
     """
 
     def init_checkpoint_states(self) -> Any:

@@ -1,0 +1,74 @@
+"""What is kept of a run of verl: the best senior so far and the newest, as Hugging Face folders.
+
+verl's checkpoints hold what a run needs to go on, many times the model itself; ``train.sh`` lets
+verl keep the newest alone. ``trainer.checkpoint_callback_class=keep_seniors.KeepSeniors`` takes the
+Hugging Face folder out of each, to ``seniors/step_N`` beside the checkpoints, and removes those
+that a validation in ``train.log`` says are not the best. Printed, once a run has ended: the best
+one, by the run's own validation as in the paper (section 5.1), the team's where the team answered::
+
+    python examples/verl/keep_seniors.py runs/verl/trl
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.errors import TandemError
+from tandem_plugin.evaluation.report.training_log import read_training_log
+
+__all__ = ["KeepSeniors", "best_senior"]
+
+
+class KeepSeniors:
+    """verl's checkpoint callback: see ``verl.trainer.ppo.checkpoint_callback``."""
+
+    def __init__(self, config: Any) -> None:
+        self._run = Path(config.trainer.default_local_dir).parent
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **more: Any) -> None:
+        """Take the senior out of a new checkpoint, and remove what is known to be worse."""
+        place = self._run / "seniors" / f"step_{global_step}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (Path(checkpoint_dir) / "actor" / "huggingface").rename(place)
+        best = best_senior(self._run)
+        for step in _accuracies(self._run).keys() & _seniors(self._run).keys():
+            if _seniors(self._run)[step] != best:
+                shutil.rmtree(_seniors(self._run)[step])
+
+
+def best_senior(run: Path) -> Path:
+    """The kept senior with the best validation, the first of several; without any, the newest.
+
+    Raises :class:`TandemError` where none was kept.
+    """
+    seniors, accuracies = _seniors(run), _accuracies(run)
+    if not seniors:
+        raise TandemError(
+            f"{str(run / 'seniors')!r} holds no senior: train with trainer.save_freq."
+        )
+    validated = [(accuracies[step], -step) for step in seniors if step in accuracies]
+    return seniors[-max(validated)[1] if validated else max(seniors)]
+
+
+def _seniors(run: Path) -> dict[int, Path]:
+    return {int(path.name.removeprefix("step_")): path for path in run.glob("seniors/step_*")}
+
+
+def _accuracies(run: Path) -> dict[int, float]:
+    """The accuracy of each validated step, as far as the log has them."""
+    try:
+        curves = read_training_log(run.name, run / "train.log").curves
+    except TandemError:  # nothing was logged yet
+        return {}
+    return dict(curves.get("team_accuracy") or curves.get("accuracy") or ())
+
+
+if __name__ == "__main__":
+    try:
+        print(best_senior(Path(sys.argv[1])))
+    except TandemError as error:
+        sys.exit(str(error))
