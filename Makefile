@@ -34,7 +34,7 @@ VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 .PHONY: demo study bench bench-speculative test-gpu bench-gpu soak soak-speculative test test-vllm test-lane \
   test-oldest-vllm test-newest-vllm test-vllm-sources test-openrlhf test-speculative-verl \
   test-speculative-openrlhf test-openrlhf-core test-fast test-integration test-trainers test-engines \
-  test-long browser release lint format clean
+  test-long browser release docs lint format clean
 
 # Makes the environment $(1) of the tested stack $(2), by its constraint file, and installs $(3) into it.
 define install
@@ -195,6 +195,17 @@ release:
 	$(VENV)-release/bin/python -m build
 	$(VENV)-release/bin/python -m twine check --strict dist/*
 
+# The site, into build/site, strictly: a link or an anchor that leads nowhere ends it.
+$(VENV)-docs/.ready: pyproject.toml
+	test -x $(VENV)-docs/bin/python || $(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --editable ".[docs]"
+	touch $@
+
+docs: $(VENV)-docs/.ready
+	$(VENV)-docs/bin/python docs/generate_cli.py
+	$(VENV)-docs/bin/python docs/generate_troubleshooting.py
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict
+
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -206,4 +217,4 @@ format: $(VENV)/.test-ready
 
 clean:
 	rm -rf $(VENV) $(VENV)-verl-vllm-* $(VENV)-openrlhf $(VENV)-openrlhf-vllm-* \
-	  $(VENV)-release build dist runs .pytest_cache .mypy_cache .ruff_cache
+	  $(VENV)-docs $(VENV)-release build dist runs .pytest_cache .mypy_cache .ruff_cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
@@ -13,6 +15,19 @@ PLACES = {
     "Issues": "/issues",
 }
 
+_LINK = re.compile(r"(!?\[[^\]]*\]\()(?!\w+:|#)([^)]+)\)")
+"""A relative link of a Markdown page, or, with a "!" before it, a picture."""
+
+
+def absolute_links(text: str, repository: str) -> str:
+    """A page of the root folder to be read elsewhere: links lead to where the sources are."""
+
+    def absolute(link: re.Match[str]) -> str:
+        kind = "raw" if link[1].startswith("!") else "blob"
+        return f"{link[1]}{repository}/{kind}/main/{link[2]})"
+
+    return _LINK.sub(absolute, text) if repository else text
+
 
 class ProjectAddresses(MetadataHookInterface):
     """Hatchling's hook; ``repository`` is where the sources are, empty while nowhere."""
@@ -20,3 +35,6 @@ class ProjectAddresses(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         repository = self.config["repository"].rstrip("/")
         metadata["urls"] = {name: repository + path for name, path in PLACES.items() if repository}
+        page = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        text = absolute_links(page, repository)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}

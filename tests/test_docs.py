@@ -138,12 +138,46 @@ def test_replay_example_of_the_readme_runs(tmp_path: Path, capsys: pytest.Captur
     assert re.match(r"(0\.\d+|1\.0) \(Span\(start=0", capsys.readouterr().out)
 
 
-def test_readme_lists_every_setting_and_parameter_that_a_user_may_set():
-    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+def test_first_example_of_the_readme_is_six_lines_behind_the_guard_of_the_main_module():
+    (example,) = [code for code in readme_examples() if "TandemLLM" in code]
+    compile(example, "README.md", "exec")
+    lines = [line for line in example.splitlines() if line.strip()]
+    assert len(lines) == 6
+    assert lines[1].startswith('if __name__ == "__main__":')
+
+
+def test_settings_page_lists_every_setting_and_parameter_that_a_user_may_set():
+    text = (DOCS / "settings.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
     parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
     # "require" is for the adapters.
     assert listed == (set(TandemConfig.model_fields) | parameters) - {"require"}
+
+
+def test_costs_of_the_readme_are_those_of_the_measured_tables():
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    measured = (DOCS / "performance.md").read_text(encoding="utf-8")
+    costs = readme.split("## What it costs", 1)[1].split("\n## ", 1)[0]
+
+    def said(row: str) -> list[float]:
+        (line,) = re.findall(rf"^\| {row}.* \| ([\d.]+) \| ([\d.]+) \|$", costs, re.MULTILINE)
+        return [float(number) for number in line]
+
+    def cell(row: str, column: int) -> float:
+        """A column of the one row of the page's tables that begins so."""
+        (line,) = re.findall(rf"^\| {row} \|.*$", measured, re.MULTILINE)
+        number = re.match(r"[\d.,]+", line.strip("| ").split(" | ")[column])
+        assert number is not None
+        return float(number[0].replace(",", ""))
+
+    kinds = ("equal", "small junior")
+    assert said("decoding speed") == [cell(rf"64 \| {kind}, lockstep", 3) for kind in kinds]
+    assert said("the same, spec") == [cell(rf"{kind}, speculative \| 4", 4) for kind in kinds]
+    pairs = ("equal sizes, noise 0.05", "a small junior")
+    assert said("forward passes") == [cell(rf"{pair} \| 64 \| 4", 7) for pair in pairs]
+    single = cell("single model", 1)
+    tandem = [cell(f"tandem, {kind}", 1) for kind in ("equal sizes", "small junior")]
+    assert said("KV cache") == [round(found / single, 2) for found in tandem]
 
 
 def snippets(page: str, language: str = "python") -> list[str]:

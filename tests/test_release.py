@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
 
-def urls(repository: str) -> dict[str, str]:
-    """The addresses in the package's metadata where the sources are at ``repository``."""
+def metadata_of(repository: str) -> dict[str, Any]:
+    """What the hook adds to the package's metadata where the sources are at ``repository``."""
     pytest.importorskip("hatchling", reason="hatchling is not installed: it builds the package")
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
@@ -25,8 +25,29 @@ def urls(repository: str) -> dict[str, str]:
     spec.loader.exec_module(module)
     metadata: dict[str, Any] = {}
     module.ProjectAddresses(str(ROOT), {"repository": repository}).update(metadata)
-    found: dict[str, str] = metadata["urls"]
+    return metadata
+
+
+def urls(repository: str) -> dict[str, str]:
+    found: dict[str, str] = metadata_of(repository)["urls"]
     return found
+
+
+def test_links_of_the_readme_work_on_a_package_index_too() -> None:
+    here = "https://forge.example/somebody/tandem-plugin"
+    page = metadata_of(here)["readme"]["text"]
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert f"{here}/raw/main/docs/images/response.svg" in links
+    assert f"{here}/blob/main/docs/verl.md" in links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    named = [re.sub(r"#.*", "", link).split("/main/", 1)[1] for link in links if here in link]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_readme_of_a_project_without_an_address_is_as_it_stands() -> None:
+    said = metadata_of("")["readme"]
+    assert said["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert said["content-type"] == "text/markdown"
 
 
 def test_every_address_follows_from_that_of_the_sources() -> None:

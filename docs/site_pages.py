@@ -1,0 +1,72 @@
+"""MkDocs' hook: the root folder's pages become pages of the site, and links lead where they can.
+
+A link to a file that is not of the site goes to where the sources are, by the one address in
+pyproject.toml; while there is none, the link's text stands alone. A link to what is nowhere stays
+as it is, and the strict build fails on it.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+PAGES = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+    "changelog.md": "CHANGELOG.md",
+}
+"""Pages of the site, each by the file of the root folder that it is."""
+
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
+_FENCE = re.compile(r"(^```.*?^```\s*?$)", re.DOTALL | re.MULTILINE)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the root folder's pages."""
+    from mkdocs.structure.files import File
+
+    for page, source in PAGES.items():
+        content = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Lets each link lead to the site's page of its file, or to the sources."""
+    source = PAGES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    repository = address()
+    parts = _FENCE.split(markdown)
+    return "".join(
+        part if part.startswith("```") else linked(part, source, repository) for part in parts
+    )
+
+
+def linked(text: str, source: str, repository: str) -> str:
+    """The text of a file of the project, with links as the site has them."""
+    own = {file: page for page, file in PAGES.items()}
+    page = own.get(source, source.removeprefix("docs/"))
+
+    def there(link: re.Match[str]) -> str:
+        picture, said, target, anchor = link[1], link[2], link[3], link[4] or ""
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if file in own or file.startswith("docs/"):
+            place = own.get(file, file.removeprefix("docs/"))
+            relative = posixpath.relpath(place, posixpath.dirname(page) or ".")
+            return f"{picture}[{said}]({relative}{anchor})"
+        if not (ROOT / file).exists():
+            return link[0]
+        return f"{picture}[{said}]({repository}/blob/main/{file}{anchor})" if repository else said
+
+    return _LINK.sub(there, text)
+
+
+def address() -> str:
+    """Where the sources are, as pyproject.toml says; empty while nowhere."""
+    said = re.search(r'^repository = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    return os.environ.get("TANDEM_REPOSITORY", said[1] if said else "").rstrip("/")

@@ -1,0 +1,117 @@
+"""The site: every page has its place, every link leads somewhere, refusals are the code's own."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    *sorted(DOCS.glob("*.md")),
+    *sorted((ROOT / "examples").rglob("README.md")),
+]
+LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)")
+
+
+def module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made  # where dataclasses look for its annotations
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def site() -> Any:
+    return module("site_pages")
+
+
+def anchors(page: Path) -> set[str]:
+    """Those of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()).strip() for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target, anchor in LINK.findall(text):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), target
+        if anchor and file.suffix == ".md":
+            assert anchor in anchors(file), f"{target}#{anchor}"
+
+
+def test_every_page_has_its_place_in_the_sites_navigation(site: Any) -> None:
+    listed = re.findall(r": ([\w/-]+\.(?:md|ipynb))$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert len(listed) == len(set(listed))
+    made = set(site.PAGES)
+    assert {name for name in listed if not (DOCS / name).exists()} <= made
+    assert {page.name for page in DOCS.glob("*.md")} | made <= set(listed)
+
+
+def test_links_between_the_root_folder_and_the_site_lead_to_the_sites_pages(site: Any) -> None:
+    text = "[a](docs/verl.md#settings) ![b](docs/images/x.svg) [c](CONTRIBUTING.md) [d](#here)"
+    assert site.linked(text, "README.md", "") == (
+        "[a](verl.md#settings) ![b](images/x.svg) [c](contributing.md) [d](#here)"
+    )
+    assert site.linked("[r](../README.md#install)", "docs/faq.md", "") == "[r](index.md#install)"
+
+
+def test_links_to_what_is_not_of_the_site_lead_to_the_sources_or_are_no_links(site: Any) -> None:
+    link = "[the study](../examples/study/README.md)"
+    there = site.linked(link, "docs/evaluation.md", "https://forge.example/x")
+    assert there == "[the study](https://forge.example/x/blob/main/examples/study/README.md)"
+    assert site.linked(link, "docs/evaluation.md", "") == "the study"
+    nowhere = "[x](../nowhere.md)"
+    assert site.linked(nowhere, "docs/evaluation.md", "") == nowhere
+
+
+@pytest.fixture(scope="module")
+def troubleshooting() -> Any:
+    return module("generate_troubleshooting")
+
+
+def test_troubleshooting_page_is_what_the_code_refuses(troubleshooting: Any) -> None:
+    assert troubleshooting.PAGE.read_text(encoding="utf-8") == troubleshooting.page(), (
+        "docs/troubleshooting.md is out of date: run python docs/generate_troubleshooting.py"
+    )
+
+
+def test_every_file_that_refuses_something_belongs_to_an_area(troubleshooting: Any) -> None:
+    covered = {
+        file
+        for area in troubleshooting.AREAS
+        for place in area.places
+        for file in troubleshooting.files(ROOT / place)
+    }
+    sources = [*(ROOT / "tandem_plugin").rglob("*.py"), *(ROOT / "adapters").rglob("*.py")]
+    refusing = {
+        file for file in sources if any(troubleshooting.raised(ast.parse(file.read_text("utf-8"))))
+    }
+    assert len(refusing) > 50
+    assert refusing <= covered
+
+
+def test_a_sentence_is_divided_into_what_happened_and_what_to_do(troubleshooting: Any) -> None:
+    said = "It holds 3 rows, expected 4. Give one row more."
+    assert troubleshooting.divided(said) == ("It holds 3 rows, expected 4.", "Give one row more.")
+    assert troubleshooting.divided("No file: give one.") == ("No file", "Give one.")
+    assert troubleshooting.divided("It is not so.") == ("It is not so.", "")
+
+
+def test_values_of_a_run_are_marked_in_its_sentences(troubleshooting: Any) -> None:
+    code = 'raise ConfigError(f"p={shown(value)} is {2} of {self._most!r}." " Leave it out.")'
+    said = "p=‹value› is 2 of ‹most›. Leave it out."
+    assert list(troubleshooting.raised(ast.parse(code))) == [said]
