@@ -18,13 +18,14 @@ BENCH = VerlBench
 TANDEM = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 
 
-def composed(method: str, gpus: int) -> Any:
-    """verl's whole configuration, as the script would start it with."""
+def composed(method: str, gpus: int, folder: Path) -> Any:
+    """verl's whole configuration, as the script would start it with in a folder."""
     from omegaconf import OmegaConf
 
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         [SCRIPT, method, "--cfg", "job"],
+        cwd=folder,
         env=os.environ | {"GPUS": str(gpus), "PATH": path},
         capture_output=True,
         text=True,
@@ -35,8 +36,8 @@ def composed(method: str, gpus: int) -> Any:
 
 
 @pytest.mark.parametrize(("method", "gpus"), [("trl", 2), ("grpo", 1), ("kl-reg", 2)])
-def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int) -> None:
-    config = composed(method, gpus)
+def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path: Path) -> None:
+    config = composed(method, gpus, tmp_path)
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     assert (actor.optim.lr, actor.clip_ratio, actor.entropy_coeff) == (1e-6, 0.2, 0)
     assert (config.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (16, 8, 8)
@@ -49,6 +50,11 @@ def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int) -> None:
     assert actor.use_kl_loss is (method == "kl-reg")
     assert config.trainer.n_gpus_per_node == gpus
     assert actor.fsdp_config.optimizer_offload is (gpus == 1)
+    trainer = config.trainer
+    assert (trainer.total_training_steps, trainer.logger) == (250, ["console"])
+    assert trainer.max_actor_ckpt_to_keep == 1
+    assert "hf_model" in actor.checkpoint.save_contents
+    assert trainer.rollout_data_dir == f"runs/verl/{method}/rollouts"
     tandem = selected(config, TANDEM)
     wanted = {"schedule": "word", "p": 0.5, "cap": 32, "validation": "team"}
     assert tandem == (wanted if method == "trl" else None)

@@ -33,15 +33,16 @@ def texts(svg: str) -> list[str]:
 
 
 def test_a_response_is_shown_whole_with_its_authors(pictures: Any) -> None:
-    pieces = ("2", "Ġ<Ġ", "3", "Ċ", "Ġso", "<|im_end|>")
+    turn = ("<|im_start|>", "user", "Ċ", "Is", "Ġ2", "Ġless?")
+    pieces = ("2", "Ġ<Ġ", "3", "Ċ", "Ġso", "<|im_end|>", *turn)
     rollout = {
-        "input": "user\nIs 2 less than 3?\nassistant\n",
+        "prompt_ids": [6, 7, 3, 9, 10, 11, 5],
         "response_ids": [0, 1, 2, 3, 4, 5],
         "authorship": [1, 0, 0, 1, 1, 0],
     }
     svg = pictures.response_picture(rollout, Vocabulary(pieces, "a test"))
     said = texts(svg)
-    assert said[0] == "Is 2 less than 3?"
+    assert said[0] == "Is 2 less?"
     assert "".join(said[1:]).startswith("2 < 3so")
     marks = re.findall(r'<rect class="(senior|junior)"', svg)
     assert marks == ["senior", "junior", "senior", "senior", "junior"]  # the last two: the legend
@@ -63,7 +64,7 @@ def test_the_figure_says_what_was_measured(pictures: Any) -> None:
     assert "30.0% to 60.0%" in said
 
 
-@pytest.mark.parametrize("name", ["response", "learning"])
+@pytest.mark.parametrize("name", ["response", "speed"])
 def test_pictures_of_the_readme_are_there_and_small(name: str) -> None:
     file = ROOT / "docs" / "images" / f"{name}.svg"
     assert f"docs/images/{name}.svg" in (ROOT / "README.md").read_text(encoding="utf-8")

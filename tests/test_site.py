@@ -78,6 +78,16 @@ def test_links_to_what_is_not_of_the_site_lead_to_the_sources_or_are_no_links(si
     assert site.linked(nowhere, "docs/evaluation.md", "") == nowhere
 
 
+def test_figure_of_speed_is_drawn_from_the_measured_table() -> None:
+    figure = module("generate_speed_figure")
+    drawn = figure.FIGURE.read_text(encoding="utf-8")
+    assert drawn == figure.figure(figure.PERFORMANCE.read_text(encoding="utf-8")), (
+        "docs/images/speed.svg is out of date: run python docs/generate_speed_figure.py"
+    )
+    assert drawn.count('class="speculative"') == 8
+    assert "speculative, 4 drafts 1.58" in drawn
+
+
 @pytest.fixture(scope="module")
 def troubleshooting() -> Any:
     return module("generate_troubleshooting")

@@ -1,10 +1,10 @@
-"""The two pictures of the README, from what a run of the demo left::
+"""The two pictures of a run of the demo, as the README has them::
 
     python examples/demo/pictures.py runs/demo --out docs/images
 
-``response.svg``: a right response of the last step, coloured by author. ``learning.svg``: how many
-problems the team and the senior alone solve, by step. Both follow the reader's light or dark theme
-and hold no text but the demo's own arithmetic.
+``response.svg``: a right response of the team in the last evaluation, coloured by author.
+``learning.svg``, of a run that has trained: how many problems the team and the senior alone solve,
+by step. Both follow the reader's light or dark theme and hold no text but the demo's own.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ def picture(height: float, label: str, parts: Sequence[str]) -> str:
     )
 
 
+def asked(prompt: str) -> str:
+    """The user's turn of a rendered prompt."""
+    (turn,) = re.findall(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", prompt, re.DOTALL)
+    return turn.strip()
+
+
 def lines_of(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
     """Cut at line breaks, and at spaces where a line would be too long."""
     line: list[Cell] = []
@@ -66,14 +72,15 @@ def lines_of(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
 
 
 def response_picture(rollout: Mapping[str, Any], vocabulary: Vocabulary) -> str:
-    """A rollout with its problem above and the two authors named below."""
-    authored = authored_text(rollout["response_ids"], rollout["authorship"], TokenBytes(vocabulary))
+    """A response with its problem above and the two authors named below."""
+    token_bytes = TokenBytes(vocabulary)
+    authored = authored_text(rollout["response_ids"], rollout["authorship"], token_bytes)
     cells = [
         (character, authored.spans[piece.first][0])
         for piece in authored.pieces
         for character in re.sub(r"<\|\w+\|>", "", piece.text)
     ]
-    question = re.sub(r"^user\n|\nassistant\n?$", "", rollout["input"].strip())
+    question = asked(token_bytes(rollout["prompt_ids"]).decode())
     parts, y = [], MARGIN + 14.0
     for line in lines_of([(character, SENIOR) for character in question]):
         parts.append(_text(MARGIN, y, "".join(c for c, _ in line), "soft"))
@@ -154,23 +161,28 @@ def learning_picture(
     return picture(height, f"Share of problems solved by step: {told}", parts)
 
 
-def best_to_show(rollouts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of the right ones of the last step, the longest of those in which both wrote as much."""
-    last = max(int(row["step"]) for row in rollouts)
+def best_to_show(responses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Of the team's right ones, that in which the one who wrote less wrote most."""
 
     def worth(row: Mapping[str, Any]) -> tuple[float, int]:
         senior = sum(row["authorship"])
         return float(row["score"]), min(senior, len(row["authorship"]) - senior)
 
-    return max((row for row in rollouts if int(row["step"]) == last), key=worth)
+    return max((row for row in responses if row["authors"] == "team"), key=worth)
 
 
-def solved_by_step(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """The share of evaluation problems solved, by who answered, from the files of evaluations."""
-    found: dict[str, list[tuple[int, float]]] = {}
+def evaluations(run: Path) -> dict[int, list[dict[str, Any]]]:
+    """The responses of each evaluation, by step, in order."""
     files = {int(file.stem.split("-")[1]): file for file in run.glob("evaluation-*.jsonl")}
-    for step in sorted(files):
-        rows = _read(files[step])
+    return {step: _read(files[step]) for step in sorted(files)}
+
+
+def solved_by_step(
+    evaluated: Mapping[int, Sequence[Mapping[str, Any]]],
+) -> dict[str, list[tuple[int, float]]]:
+    """The share of problems solved, by who answered."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for step, rows in evaluated.items():
         for author in sorted({row["authors"] for row in rows}):
             scores = [row["score"] for row in rows if row["authors"] == author]
             found.setdefault(author, []).append((step, sum(scores) / len(scores)))
@@ -187,13 +199,15 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the folder of the demo's run")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     options = parser.parse_args()
-    vocabulary = Vocabulary.from_path(options.run / "model")
-    shown = best_to_show(_read(options.run / "rollouts.jsonl"))
+    vocabulary, evaluated = Vocabulary.from_path(options.run / "model"), evaluations(options.run)
+    shown = best_to_show(evaluated[max(evaluated)])
     write_file(options.out / "response.svg", response_picture(shown, vocabulary))
-    metrics = [(int(row["step"]), row["data"]) for row in _read(options.run / "metrics.jsonl")]
-    rewards = [(s, float(d["critic/score/mean"])) for s, d in metrics if "critic/score/mean" in d]
-    picture_ = learning_picture(rewards, solved_by_step(options.run))
-    write_file(options.out / "learning.svg", picture_)
+    if len(evaluated) > 1:
+        metrics = [(int(row["step"]), row["data"]) for row in _read(options.run / "metrics.jsonl")]
+        key = "critic/score/mean"
+        rewards = [(step, float(data[key])) for step, data in metrics if key in data]
+        learnt = learning_picture(rewards, solved_by_step(evaluated))
+        write_file(options.out / "learning.svg", learnt)
 
 
 if __name__ == "__main__":
