@@ -24,6 +24,7 @@ PAGES = {
 """Pages of the site, each by the file of the root folder that it is."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
+_ROLE = re.compile(r":(?:class|data|func|meth|mod):<code>~?")
 _FENCE = re.compile(r"(^```.*?^```\s*?$)", re.DOTALL | re.MULTILINE)
 
 
@@ -45,6 +46,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return "".join(
         part if part.startswith("```") else linked(part, source, repository) for part in parts
     )
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Shows the names in docstrings as code: Sphinx's roles are no Markdown."""
+    return _ROLE.sub("<code>", html)
 
 
 def linked(text: str, source: str, repository: str) -> str:

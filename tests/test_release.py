@@ -110,3 +110,26 @@ def test_images_get_what_the_package_is_built_from() -> None:
 
 def test_there_is_an_image_for_each_trainer() -> None:
     assert [file.stem for file in DOCKERFILES] == ["openrlhf", "verl"]
+
+
+def test_citation_is_of_the_version_that_is_built() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert str(citation["version"]) == __version__
+    paper = citation["preferred-citation"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert paper["title"] in readme
+    assert all(author["family-names"] in readme for author in paper["authors"])
+
+
+def test_forms_for_issues_are_forms() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+    assert [form.stem for form in forms] == ["fault", "gpu", "idea"]
+    for form in forms:
+        said = yaml.safe_load(form.read_text(encoding="utf-8"))
+        assert said["name"]
+        assert said["description"]
+        ids = [field["id"] for field in said["body"]]
+        assert len(ids) == len(set(ids))
+        assert {field["type"] for field in said["body"]} <= {"textarea", "checkboxes"}

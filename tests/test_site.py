@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import tandem_plugin
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [
@@ -76,6 +78,18 @@ def test_links_to_what_is_not_of_the_site_lead_to_the_sources_or_are_no_links(si
     assert site.linked(link, "docs/evaluation.md", "") == "the study"
     nowhere = "[x](../nowhere.md)"
     assert site.linked(nowhere, "docs/evaluation.md", "") == nowhere
+
+
+def test_names_in_docstrings_are_shown_as_code(site: Any) -> None:
+    shown = site.on_page_content("Raises :class:<code>ConfigError</code>.", None, None, None)
+    assert shown == "Raises <code>ConfigError</code>."
+
+
+def test_api_page_has_every_public_name() -> None:
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\w+", " ".join(re.findall(r"members: \[(.*)\]", page))))
+    public = {name for name in tandem_plugin.__all__ if not name.startswith("_")}
+    assert public - {name for name in public if name.endswith("Error")} <= listed
 
 
 def test_figure_of_speed_is_drawn_from_the_measured_table() -> None:
