@@ -1,6 +1,6 @@
 """Tokens a round and forward passes a token of the speculative mode, against its cost model.
 
-``python benchmarks/drafting.py``, vLLM from 0.32. What is counted does not depend on the machine,
+``python benchmarks/drafting.py``, vLLM from 0.29. What is counted does not depend on the machine,
 so the models are tiny, and run in Triton's interpreter where there is no GPU. Two seniors are their
 junior with noise on its weights, so that the two agree as a trained senior and its frozen junior
 do; beside the third stands a smaller junior. Ratios to a single model follow from the counts, for

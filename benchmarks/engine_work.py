@@ -155,7 +155,6 @@ def _choose_drafts(engine: Any, drafts: int | None) -> None:
         return
     own = _own.setdefault("draft_length", scheduler.draft_length)
     scheduler.draft_length = own if drafts is None else _Fixed(drafts)
-    scheduler.follow()
 
 
 _own: dict[str, Any] = {}
@@ -171,7 +170,10 @@ class _Fixed:
     def observe(self, drafted: int, written: int) -> None:
         """Take in a round."""
 
-    def choose(self) -> int:
+    def time(self, requests: int, drafts: int, seconds: float) -> None:
+        """Take in a step's time."""
+
+    def choose(self, requests: int) -> int:
         """The length of the next round."""
         return self._drafts
 

@@ -22,7 +22,9 @@ TOKENS = {1: 128, 16: 96, 64: 96, 256: 96}
 """Tokens of each response, by batch size."""
 TOY_TOKENS = {1: 12, 4: 12}
 DRAFTS: tuple[int | None, ...] = (None, 2, 4, 8)
-"""Of the speculative engine; None follows what becomes of drafts."""
+"""Of the speculative engine; None follows the load."""
+LEARNING = 600
+"""Tokens of responses by which the engine learns what its steps take, before it is measured."""
 ROUNDS = 3
 
 
@@ -52,6 +54,9 @@ def _figures(pair: Pair, mode: str, engine: EngineProcess, toy: bool) -> dict[st
             counters[place][key] = counters[place].get(key, 0) + count
         return stretch.tokens / stretch.seconds
 
+    if mode == "speculative" and not toy:
+        for batch in tokens:
+            engine.stretch(batch, LEARNING, None)
     samples = run_rounds({str(place): partial(speed, place) for place in places}, rounds)
     return {
         "runner": engine.runner(),

@@ -2,7 +2,7 @@
 
 Each leaves ``<out>/<name>.json``, complete after every case, and ``<out>/tables.md`` is written
 again whenever one ends. Started again, it goes on where it stopped. ``--speculative`` takes those
-of the speculative mode, which need vLLM 0.32, and have tables of their own. ``--docs`` measures
+of the speculative mode, which need vLLM 0.29, and have tables of their own. ``--docs`` measures
 nothing: it writes the tables of ``<out>`` into docs/performance.md.
 """
 
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         help="this benchmark alone; may be given more than once",
     )
     parser.add_argument(
-        "--speculative", action="store_true", help="those of the speculative mode: vLLM from 0.32"
+        "--speculative", action="store_true", help="those of the speculative mode: vLLM from 0.29"
     )
     parser.add_argument(
         "--docs", action="store_true", help=f"write the results into docs/{PAGE.name}"

@@ -1,10 +1,10 @@
 """Decoding in the speculative mode against vLLM with the senior alone, and against lockstep.
 
-``python benchmarks/speculative.py``, vLLM from 0.32: models of which a forward pass reads so much
-that it takes the time, one request at a time. Without a GPU the models run compiled, as in any
-engine on a CPU, and Model Runner V2's own kernels in Triton's interpreter, in all engines but the
-one of vLLM's Model Runner V1; the vocabulary is small, since the interpreter's time grows with it.
-The ratio that would be left without that time is computed from passes, and named so.
+``python benchmarks/speculative.py``, vLLM from 0.29: by batch size, with fixed numbers of drafts and
+with one that follows the load. Without a GPU the models run compiled, as in any engine on a CPU, and
+Model Runner V2's own kernels in Triton's interpreter, in all engines but the one of vLLM's Model
+Runner V1; the vocabulary is small, since the interpreter's time grows with it. The ratio that would
+be left without that time is computed from passes, and named so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from checkpoints import LARGE_JUNIOR, LARGE_SENIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
+from checkpoints import LARGE_JUNIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
 from command import progress_bar, run_benchmark
 from cost_model import ratio_to_single, tokens_per_round
 from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, environment
@@ -28,33 +28,48 @@ NAME = "speculative"
 
 LOGITS = 0.07
 """The standard deviation of the logits, at which two such models share 0.96 of a distribution."""
-DRAFTS, TOKENS, ROUNDS = (2, 4, 6, 8), 32, 5
-ARGUMENTS = {"kv_cache_memory_bytes": 2**28, "max_num_seqs": 4, "max_num_batched_tokens": 512}
+SENIOR = LARGE_JUNIOR
+SMALL_JUNIOR = Shape(512, 1536, layers=5, heads=4, kv_heads=2, head_dim=128, vocabulary=512)
+DRAFTS, ROUNDS = (2, 4, 8), 3
+"""Fixed numbers of drafts; beside them one that follows the load."""
+FOLLOWING = None
+TOKENS = {1: 64, 16: 48, 64: 32}
+"""Of each response, by batch size."""
+LEARNING = 2
+"""Stretches, twice as long, in which the engine learns what its steps take before it is measured."""
+ARGUMENTS = {"kv_cache_memory_bytes": 2**29, "max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 
 
 def measure(results: Results, quick: bool) -> None:
-    """One case an engine and draft length."""
-    shapes = (TINY_SENIOR, TINY_JUNIOR) if quick else (LARGE_SENIOR, LARGE_JUNIOR)
+    """One case a junior and batch size: single models, lockstep and all numbers of drafts."""
+    shapes = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
+    batches = [1, 4] if quick else list(TOKENS)
     folder = results.path.parent / "checkpoints"
     senior = make(folder, shapes[0], 0, LOGITS)
-    juniors = {"equal": shapes[0], "small junior": shapes[1]}
-    engines = [(name, mode) for name in juniors for mode in ("lockstep", "speculative")]
     with ExitStack() as stack, progress_bar() as progress:
         singles: dict[str, EngineProcess] = {}
-        for name, mode in engines:
-            if f"{name}, {mode}" in results:
+        for name, shape in {"equal": shapes[0], "small junior": shapes[1]}.items():
+            missing = [batch for batch in batches if f"{name}, batch {batch}" not in results]
+            if not missing:
                 continue
             if not singles:
                 for single, runner in SINGLES.items():
                     engine = EngineProcess(senior, runner=runner, **ARGUMENTS)
                     singles[single] = stack.enter_context(engine)
-            junior = make(folder, juniors[name], 1, LOGITS)
-            with EngineProcess(
-                senior, junior, runner="v2", tandem=_settings(mode), **ARGUMENTS
-            ) as (engine):
-                cost = juniors[name].read_parameters / shapes[0].read_parameters
-                _measure(results, singles, engine, f"{name}, {mode}", cost, quick, progress)
+            junior = make(folder, shape, 1, LOGITS)
+            cost = shape.read_parameters / shapes[0].read_parameters
+            with ExitStack() as both:
+                engines = {
+                    mode: both.enter_context(
+                        EngineProcess(
+                            senior, junior, runner="v2", tandem=_settings(mode), **ARGUMENTS
+                        )
+                    )
+                    for mode in ("lockstep", "speculative")
+                }
+                for batch in missing:
+                    _measure(results, singles, engines, name, batch, cost, quick, progress)
 
 
 def _settings(mode: str) -> dict[str, Any]:
@@ -66,59 +81,73 @@ def _settings(mode: str) -> dict[str, Any]:
 def _measure(
     results: Results,
     singles: Mapping[str, EngineProcess],
-    engine: EngineProcess,
+    engines: Mapping[str, EngineProcess],
     name: str,
+    batch: int,
     cost: float,
     quick: bool,
     progress: Any,
 ) -> None:
-    """One engine beside the single models; the counters of its drafts are summed over rounds."""
-    lengths: tuple[int | None, ...] = DRAFTS if name.endswith("speculative") else (None,)
+    """Every engine at one batch size; the counters of drafts are summed over rounds."""
+    lengths = (*DRAFTS, FOLLOWING)
     counters: dict[int | None, dict[str, int]] = {length: {} for length in lengths}
+    tokens = 12 if quick else TOKENS[batch]
 
-    def speed(one: EngineProcess, drafts: int | None, tokens: int = TOKENS) -> float:
-        stretch = one.stretch(1, 12 if quick else tokens, drafts)
+    def speed(one: EngineProcess) -> float:
+        stretch = one.stretch(batch, tokens)
+        return stretch.tokens / stretch.seconds
+
+    def drafting(drafts: int | None) -> float:
+        stretch = engines["speculative"].stretch(batch, tokens, drafts)
         for key, count in stretch.drafted.items():
             counters[drafts][key] = counters[drafts].get(key, 0) + count
         return stretch.tokens / stretch.seconds
 
-    cases = {single: partial(speed, process, None) for single, process in singles.items()}
-    cases |= {f"{name}, {length}": partial(speed, engine, length) for length in lengths}
+    for _ in range(0 if quick else LEARNING):
+        engines["speculative"].stretch(batch, 2 * tokens)
+    cases = {single: partial(speed, process) for single, process in singles.items()}
+    cases |= {"lockstep": partial(speed, engines["lockstep"])}
+    cases |= {str(length): partial(drafting, length) for length in lengths}
     rounds = 1 if quick else ROUNDS
-    task = progress.add_task(name, total=len(cases) * (rounds + 1))
+    task = progress.add_task(f"{name}, {batch}", total=len(cases) * (rounds + 1))
     samples = run_rounds(cases, rounds, partial(progress.advance, task))
-    rows = [
-        _row(samples[f"{name}, {length}"], samples, length, counters[length], cost)
-        for length in lengths
-    ]
-    figures = {"engine": name, "cost_of_the_junior": cost, "rows": rows}
+    rows = [_row("lockstep", samples, None, {}, cost)]
+    rows += [_row(str(length), samples, length, counters[length], cost) for length in lengths]
+    figures = {"junior": name, "batch": batch, "cost_of_the_junior": cost, "rows": rows}
     figures |= {single: samples[single].as_json() for single in SINGLES}
     results.add(
-        name, figures | {"engine_arguments": {**ENGINE_ARGUMENTS, **ARGUMENTS}} | _machine()
+        f"{name}, batch {batch}",
+        figures | {"engine_arguments": {**ENGINE_ARGUMENTS, **ARGUMENTS}} | _machine(),
     )
 
 
 def _row(
-    sample: Sample,
+    case: str,
     samples: Mapping[str, Sample],
     drafts: int | None,
     counters: dict[str, int],
     cost: float,
 ) -> dict[str, Any]:
-    """The figures of one draft length, or of lockstep."""
-    found: dict[str, Any] = {"drafts": drafts, **sample.as_json()}
+    """The figures of lockstep, of a fixed number of drafts, or of one that follows the load."""
+    sample = samples[case]
+    found: dict[str, Any] = {"drafts": drafts, "mode": "lockstep", **sample.as_json()}
     for single, runner in SINGLES.items():
         found[f"ratio_to_single_{runner}"] = ratio(sample, samples[single]).as_json()
-    if drafts is None:
+    found["ratio_to_lockstep"] = ratio(sample, samples["lockstep"]).as_json()
+    if case == "lockstep":
         return {**found, "computed_ratio": 1 / (1 + cost)}
     from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
     drafted = DraftStats(**counters)
-    return {
-        **found,
+    found |= {
+        "mode": "speculative",
         "counters": counters,
         "acceptance": drafted.acceptance,
         "tokens_per_round": drafted.tokens_per_round,
+    }
+    if drafts is None:
+        return found
+    return found | {
         "tokens_per_round_of_the_cost_model": tokens_per_round(drafted.acceptance, drafts),
         "forwards_per_token": drafted.forwards_per_token,
         "computed_ratio": ratio_to_single(drafted.tokens_per_round, drafts, cost),
@@ -135,51 +164,61 @@ def _machine() -> dict[str, Any]:
 
 
 def table(content: Mapping[str, Any]) -> Table:
-    """Tokens a second and the ratios to the single model, by engine and draft length."""
-    cases = list(content["cases"].values())
-    rows = [[single, "", spread(cases[0][single]), "", "", "", "", ""] for single in SINGLES]
+    """Tokens a second and the ratios to single models and lockstep, by batch size and drafts."""
+    cases = sorted(content["cases"].values(), key=lambda case: (case["batch"], case["junior"]))
+    rows, seen = [], set()
     for case in cases:
+        batch = str(case["batch"])
+        if batch not in seen:
+            rows += [[batch, one, "", spread(case[one]), "", "", "", "", ""] for one in SINGLES]
+        seen.add(batch)
         for row in case["rows"]:
-            drafted = row["drafts"] is not None
+            drafted = row["mode"] == "speculative"
+            following = drafted and row["drafts"] is None
             rows.append(
                 [
-                    case["engine"],
-                    str(row["drafts"]) if drafted else "",
+                    batch,
+                    f"{case['junior']}, {row['mode']}",
+                    "following" if following else str(row["drafts"]) if drafted else "",
                     spread(row),
-                    spread(row["ratio_to_single_v1"]),
                     spread(row["ratio_to_single_v2"]),
+                    spread(row["ratio_to_lockstep"]) if drafted else "",
                     f"{row['acceptance']:.3f}" if drafted else "",
                     f"{row['tokens_per_round']:.2f}" if drafted else "",
-                    f"{row['computed_ratio']:.2f}",
+                    f"{row['computed_ratio']:.2f}" if "computed_ratio" in row else "",
                 ]
             )
     some = cases[0]
     arguments = ", ".join(f"{key}={value}" for key, value in some["engine_arguments"].items())
-    shapes: tuple[Shape, ...] = (LARGE_SENIOR, LARGE_JUNIOR)
-    millions = [f"{shape.read_parameters / 1e6:,.0f}" for shape in shapes]
+    millions = [f"{shape.read_parameters / 1e6:,.0f}" for shape in (SENIOR, SMALL_JUNIOR)]
     return Table(
         title="Speculative",
         columns=[
+            "batch",
             "engine",
             "drafts a round",
             "decoded tokens a second",
-            "ratio to the single model on V1",
             "ratio to the single model on V2",
+            "ratio to lockstep",
             "acceptance",
             "tokens a round",
             "computed from passes",
         ],
         rows=rows,
-        unit="one request at a time; median of rounds, with the lowest and the highest",
+        unit="median of rounds, with the lowest and the highest",
         notes=(
             f"The senior, and a junior of its size, read {millions[0]} million parameters a pass, "
             f"the small junior {millions[1]}; their output layers are scaled so that their "
             "distributions overlap by about 0.96. Schedule word, p = 0.5, temperature 1. The two "
-            "single models are those beside the first tandem engine; every ratio is to those "
-            "beside its own.",
+            "single models are those beside the first tandem engines of a batch size; every ratio "
+            "is to those beside its own.",
+            f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, after {LEARNING} "
+            "stretches twice as long in which the engine learnt what its steps take; looks at "
+            "other lengths included. Tokens a round are those of rounds with drafts.",
             f"Model Runner V2's kernels are {some['kernels']}: the engines on V2 carry that, the "
             "one on V1, vLLM's choice on a CPU, does not. The last column is what the measured "
-            "tokens a round make of it where the models' passes alone take time.",
+            "tokens a round make of it where a pass takes the time of reading the weights, which "
+            "holds at batch 1 alone.",
             f"Every engine: prompts of {PROMPT} tokens, {some['threads']} threads, {arguments}.",
         ),
     )

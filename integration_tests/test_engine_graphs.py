@@ -58,6 +58,11 @@ ENGINES = [
         ("v2", "speculative", "other", "FULL_AND_PIECEWISE"),
         marks=[needs_drafting, pytest.mark.long],
     ),
+    # Drafts of another number at every step, or none.
+    pytest.param(
+        ("v2", "following", "other", "FULL_AND_PIECEWISE"),
+        marks=[needs_drafting, pytest.mark.long],
+    ),
     pytest.param(("v1", "lockstep", "other", "PIECEWISE"), marks=pytest.mark.long),
 ]
 
@@ -118,6 +123,10 @@ def setup(
     runner, mode, junior, kinds = request.param
     record = tmp_path_factory.mktemp("record")
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
+    follows = mode == "following"
+    if follows:
+        mode = "speculative"
+        tandem |= {"mode": mode, "adaptive_drafts": True}
     references = {
         senior: Reference(checkpoints[senior], checkpoints[junior])
         for senior in ("senior", "junior")
@@ -133,7 +142,10 @@ def setup(
             **TIGHT,
         ) as running,
     ):
-        yield Setup(runner, mode, kinds.split("_AND_"), running, record, references, tokenizer)
+        made = Setup(runner, mode, kinds.split("_AND_"), running, record, references, tokenizer)
+        if follows:
+            made.call(worker.vary_drafts)
+        yield made
 
 
 def greedy_jobs(setup: Setup, name: str, count: int, length: int, gap: float) -> list[traffic.Job]:

@@ -1,14 +1,15 @@
-"""Drafts whose number follows what becomes of them: the same tokens, in rounds of other lengths."""
+"""Drafts whose number follows the load: the same tokens, in rounds of other lengths, or of none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import traffic
-from support.boundary_ids import word_boundaries
+from support import traffic, worker
+from support.boundary_ids import step_boundaries, word_boundaries
 from support.engine import AsyncEngine, async_engine, engine_settings, on_runner
 from support.models import make_model
 from support.records import recorded
@@ -24,30 +25,83 @@ CAP, MOST, LENGTH = 4, 6, 32
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 
 
+SCHEDULES: list[dict[str, Any]] = [
+    {},
+    {"p": 0.3, "cap": 9},
+    {"schedule": "token"},
+    {"schedule": "junior"},
+    {"schedule": "solo"},
+]
+
+
+@dataclass
+class Setup:
+    """An engine whose drafts follow the load, and what it takes to check it."""
+
+    running: AsyncEngine
+    reference: Reference
+    record: Path
+
+    def call(self, function: Any, *args: Any) -> Any:
+        """What a function returns in the engine's worker."""
+        return self.running.run(self.running.engine.collective_rpc(function, args=args))[0]
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["synchronous", "asynchronous"])
 def setup(
     request: pytest.FixtureRequest,
     checkpoints: dict[str, Path],
     tokenizer: Any,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[AsyncEngine, Reference]]:
+) -> Iterator[Setup]:
     """An engine whose junior is far cheaper than its senior and agrees with it in nothing."""
-    folder = tmp_path_factory.mktemp("pair")
+    folder, record = tmp_path_factory.mktemp("pair"), tmp_path_factory.mktemp("record")
     sizes = {"hidden": 32, "layers": 1, "heads": 1, "kv_heads": 1}
     junior = make_model(folder / "junior", seed=5, tokenizer=tokenizer, **sizes)
     tandem = {
         "cap": CAP, "junior": junior, "mode": "speculative", "num_draft_tokens": MOST,
-        "adaptive_drafts": True,
+        "adaptive_drafts": True, "record": record,
     }  # fmt: skip
     senior = checkpoints["senior"]
     with async_engine("v2", senior, tandem, async_scheduling=request.param) as running:
-        yield running, Reference(senior, junior)
+        yield Setup(running, Reference(senior, junior), record)
+
+
+def test_lengths_that_change_at_every_step_change_no_token_and_no_author(
+    setup: Setup, tokenizer: Any
+) -> None:
+    """0 is one of them: rounds without drafts follow rounds with some, and each other."""
+    count = len(setup.call(worker.varied_lengths))
+    setup.call(worker.vary_drafts)
+    try:
+        jobs = traffic.greedy_jobs("varied", 16, tokenizer, LENGTH, SCHEDULES, gap=0.05)
+        responses = setup.running.run(traffic.send(setup.running.engine, jobs, patience=900))
+        sampled = traffic.random_jobs(
+            16, tokenizer, 3, longest=LENGTH, arrival=0.05, seeded=True, drafted=True
+        )
+        others = setup.running.run(traffic.send(setup.running.engine, sampled, patience=900))
+        last = traffic.Job("last", [5, 6], None, {"max_tokens": 2}, 0.0, None)
+        setup.running.run(traffic.send(setup.running.engine, [last], patience=300))
+        lengths = setup.call(worker.varied_lengths)[count:]
+    finally:
+        setup.call(worker.mend_speculation)
+    assert set(lengths) == {0, 1, 2, 4, MOST}
+    words, steps = word_boundaries(tokenizer), step_boundaries(tokenizer)
+    for response in responses:
+        authors = traffic.authors_by_plain_loop(response.job.tandem, {"cap": CAP}, words, steps)
+        expected = setup.reference.greedy(response.job.prompt, LENGTH, authors())
+        assert response.token_ids == expected
+    rules = traffic.make_rules(tokenizer, {"cap": CAP})
+    report = traffic.check(
+        jobs + sampled, responses + others, rules, setup.record, spare=2 * (MOST + 1)
+    )
+    assert (report.lost, report.mismatches) == ([], [])
 
 
 def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
-    setup: tuple[AsyncEngine, Reference], tokenizer: Any
+    setup: Setup, tokenizer: Any
 ) -> None:
-    running, reference = setup
+    running, reference = setup.running, setup.reference
     lengths = []
     for turn, p in enumerate((0.1, 0.9)):
         before = counters(running)

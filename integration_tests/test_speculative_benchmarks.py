@@ -30,19 +30,20 @@ def cases(out: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def test_every_engine_is_measured_beside_single_models(out: Path) -> None:
+def test_every_engine_is_measured_beside_single_models_and_lockstep(out: Path) -> None:
     found = cases(out, "speculative")
-    assert {name: len(case["rows"]) for name, case in found.items()} == {
-        "equal, lockstep": 1,
-        "equal, speculative": 4,
-        "small junior, lockstep": 1,
-        "small junior, speculative": 4,
+    assert set(found) == {
+        f"{junior}, batch {batch}" for junior in ("equal", "small junior") for batch in (1, 4)
     }
     for case in found.values():
+        assert [(row["mode"], row["drafts"]) for row in case["rows"]] == [
+            ("lockstep", None), ("speculative", 2), ("speculative", 4), ("speculative", 8),
+            ("speculative", None),
+        ]  # fmt: skip
         for row in case["rows"]:
             assert 0 < row["low"] <= row["median"] <= row["high"]
-            assert row["ratio_to_single_v1"]["median"] > 0
-            assert row["ratio_to_single_v2"]["median"] > 0
+            for other in ("ratio_to_single_v1", "ratio_to_single_v2", "ratio_to_lockstep"):
+                assert row[other]["median"] > 0
 
 
 @pytest.mark.parametrize("name", ["speculative", "drafting"])
@@ -50,7 +51,7 @@ def test_every_round_had_the_drafts_that_were_asked_for(out: Path, name: str) ->
     found = cases(out, name).values()
     rows = found if name == "drafting" else [row for case in found for row in case["rows"]]
     drafted = [row for row in rows if row["drafts"] is not None]
-    assert len(drafted) == {"speculative": 8, "drafting": 12}[name]
+    assert len(drafted) == 12
     for row in drafted:
         counted = row["counters"]
         assert counted["drafts"] == row["drafts"] * counted["rounds"] > 0

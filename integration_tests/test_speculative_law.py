@@ -68,6 +68,20 @@ def engine(models: Models) -> Iterator[Any]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def following(models: Models) -> Iterator[Any]:
+    """An engine whose rounds have other lengths, 0 among them."""
+    tandem = {
+        "cap": CAP, "p": P, "junior": models.junior, "mode": "speculative",
+        "num_draft_tokens": DRAFTS, "adaptive_drafts": True,
+    }  # fmt: skip
+    with tandem_engine(
+        "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
+    ) as engine:
+        engine.collective_rpc(worker.vary_drafts)
+        yield engine
+
+
 def responses(engine: Any, sampling: dict[str, Any], base: int) -> list[Response]:
     """Responses of an engine, with their authors by the paper's own loop."""
     from vllm import SamplingParams
@@ -153,6 +167,20 @@ def test_responses_and_authors_follow_a_lockstep_engines(
     ours, theirs = samples[name], lockstep_samples[name]
     p_values = {s.name: two_samples(s, ours, theirs) for s in STATISTICS}
     print(name, "two samples", p_values, powers)
+    assert min(p_values.values()) > SIGNIFICANCE, p_values
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_rounds_of_other_lengths_and_without_drafts_follow_the_same_law(
+    models: Models, following: Any, name: str
+) -> None:
+    """Each step's length is drawn anew, whatever was written."""
+    right = law(exact(models, SAMPLINGS[name]), LENGTH, P, CAP)
+    seen = responses(following, SAMPLINGS[name], 90_000)
+    (lengths,) = following.collective_rpc(worker.varied_lengths)
+    assert {0, 1, DRAFTS} == set(lengths)
+    p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
+    print(name, "lengths that vary", p_values)
     assert min(p_values.values()) > SIGNIFICANCE, p_values
 
 

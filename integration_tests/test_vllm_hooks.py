@@ -249,11 +249,30 @@ def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
     assert parameters_in(RUNNER, "GPUModelRunner.execute_model")[1] == "scheduler_output"
     scheduler = source_of("vllm.v1.core.sched.scheduler")
     assert "num_spec_tokens_to_schedule = self.dynamic_sd_lookup[" in scheduler
+    assert scheduler.count("self.dynamic_sd_lookup[") == 1, "each step's length is chosen once"
     module = "vllm.v1.core.sched.scheduler"
     assert parameters_in(module, "Scheduler.make_spec_decoding_stats")[1:4] == [
         "spec_decoding_stats", "num_draft_tokens", "num_accepted_tokens",
     ]  # fmt: skip
     assert parameters_in(module, "Scheduler.update_draft_token_ids") == ["self", "draft_token_ids"]
+
+
+@needs_drafting
+def test_graphs_are_captured_for_every_length_of_the_table_of_lengths() -> None:
+    """The senior's by vLLM, from the configuration; the junior's rounds by tandem's manager."""
+    module = "vllm.v1.worker.gpu.cudagraph_utils"
+    graphs = source_of(module)
+    assert "speculative_config.num_speculative_tokens_per_batch_size," in graphs
+    assert "for decode_query_len in decode_query_lens:" in graphs
+    assert "descs = self._capture_descs[mode]" in graphs
+    assert "self.graphs[desc] = graph" in graphs
+    assert "self.graphs[desc].replay()" in graphs
+    assert parameters_in(module, "CudaGraphManager.__init__")[:5] == [
+        "self", "vllm_config", "device", "cudagraph_mode", "decode_query_len",
+    ]  # fmt: skip
+    assert parameters_in(module, "CudaGraphManager.dispatch")[:5] == [
+        "self", "num_reqs", "num_tokens", "uniform_token_count", "num_active_loras",
+    ]  # fmt: skip
 
 
 @needs_drafting

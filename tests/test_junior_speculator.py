@@ -29,7 +29,9 @@ class Pass:
     def lay_out(self, requests: int) -> None:
         self.requests = requests
 
-    def metadata(self, rows: int, seq_lens: torch.Tensor, longest: torch.Tensor) -> Any:
+    def metadata(
+        self, rows: int, seq_lens: torch.Tensor, longest: torch.Tensor, capturing: bool = False
+    ) -> Any:
         assert (longest >= seq_lens).all()
         return seq_lens.tolist()
 
@@ -41,10 +43,21 @@ class Pass:
 
 
 class NoGraphs:
-    def dispatch(self, *shape: int) -> Any:
-        from vllm.config.compilation import CUDAGraphMode
+    def of(self, requests: int, drafts: int) -> Any:
+        return None
 
-        return SimpleNamespace(cg_mode=CUDAGraphMode.NONE)
+
+class Graphs:
+    """One for every size and length, which only counts."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[int, int]] = []
+
+    def of(self, requests: int, drafts: int) -> Any:
+        return SimpleNamespace(num_reqs=requests + 1, drafts=drafts)
+
+    def run_fullgraph(self, graph: Any) -> None:
+        self.ran.append((graph.num_reqs, graph.drafts))
 
 
 @pytest.fixture
@@ -100,12 +113,15 @@ def propose(made: Any, slots: list[int], computed: list[int], **options: Any) ->
         ),
         masks=lambda batch: options.get("masks"),
         read=read.append,
+        foresees=lambda batch, foreseen: made.foreseen.append(foreseen),
     )
+    made.foreseen = []
     batch = SimpleNamespace(
         num_reqs=len(slots),
         idx_mapping=torch.tensor(slots, dtype=torch.int32),
         is_prefilling_np=torch.tensor([options.get("prompts", False)] * len(slots)).numpy(),
         seq_lens_cpu_upper_bound=torch.tensor([*computed, 0, 0], dtype=torch.int32),
+        num_draft_tokens=options.get("drafted", 0),
     )
     nothing: Any = None
     drafts = made.propose(
@@ -146,6 +162,65 @@ def test_a_round_may_be_shorter_than_the_longest() -> None:
     made.asked = 1  # where the runner does not say
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, -1, -1]]
+    assert made.foreseen == [False]
+
+
+NONE = {"num_speculative_tokens": 0}
+
+
+def test_without_drafts_the_junior_reads_the_newest_token_and_what_it_says_is_kept(
+    sampled: list[Any],
+) -> None:
+    made = make()
+    _, read = propose(made, [2, 0], [5, 3], asked=NONE)
+    assert not read
+    assert made._first.read == []
+    assert made._following.read == [([29, 3], [5, 3], [6, 4])]
+    assert made.hidden[[2, 0], 0, 0].tolist() == [29, 3]
+    assert (made.hidden[[1, 3]] == -1).all()
+    assert sampled == []
+    assert made.foreseen == [True]
+
+
+@pytest.mark.usefixtures("sampled")
+def test_without_drafts_behind_a_round_with_some_the_last_of_them_is_read_as_well() -> None:
+    made = make()
+    propose(made, [2, 0], [5, 3], asked=NONE, drafted=4)
+    assert made._first.read == [([28, 29, 2, 3], [4, 5, 2, 3], [6, 4])]
+    assert made._following.read == []
+    assert made.hidden[[2, 0], 0, 0].tolist() == [29, 3]
+
+
+@pytest.mark.usefixtures("sampled")
+def test_without_drafts_in_a_step_with_prompts_the_junior_reads_the_step_before() -> None:
+    made = make()
+    _, read = propose(made, [2, 0], [5, 3], asked=NONE, drafted=4, prompts=True)
+    assert read
+    assert made._first.read == []
+    assert made._following.read == [([29, 3], [5, 3], [6, 4])]
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_round_of_any_length_is_the_graph_of_its_length(length: int, sampled: list[Any]) -> None:
+    made = make()
+    made._graphs = Graphs()
+    propose(made, [2, 0], [5, 3], asked={"num_speculative_tokens": length})
+    assert made._graphs.ran == [(3, length)]
+    assert made._first.read == made._following.read == sampled == []
+    # What the graph reads: the tokens, wherever its first pass looks for them.
+    assert made._first.input_ids[:4].tolist() == [28, 29, 2, 3]
+    assert made._following.input_ids[:2].tolist() == [29, 3]
+
+
+@pytest.mark.parametrize("options", [{"masks": object()}, {"drafted": 4}])
+def test_without_drafts_masks_wait_for_the_next_step_and_unread_drafts_for_no_graph(
+    options: dict[str, Any], sampled: list[Any]
+) -> None:
+    made = make()
+    made._graphs = Graphs()
+    propose(made, [1], [2], asked=NONE, **options)
+    assert made._graphs.ran == ([] if "drafted" in options else [(2, 0)])
+    assert sampled == []
 
 
 @pytest.mark.usefixtures("sampled")

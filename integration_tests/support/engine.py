@@ -103,7 +103,7 @@ def async_engine(
             # vLLM's CPU platform turns it off, although it works there.
             config.scheduler_config.async_scheduling = async_scheduling
         if async_scheduling is not None and (tandem or {}).get("adaptive_drafts"):
-            choose_scheduler(config, TandemConfig(mode="speculative", adaptive_drafts=True))
+            choose_scheduler(config, TandemConfig.from_mapping(config.additional_config["tandem"]))
         running = AsyncEngine(AsyncLLM.from_vllm_config(config), asyncio.new_event_loop())
         try:
             yield running

@@ -111,6 +111,36 @@ def break_speculation(worker: Any, fault: str) -> None:
     setattr(target, name, wrong)
 
 
+def vary_drafts(worker: Any, seed: int = 0) -> None:
+    """Let each round have another length, 0 among them, drawn anew at every step.
+
+    Of the scheduler, which lives in the worker's process here.
+    """
+    import random
+
+    from tandem_plugin.engine.speculative.draft_length import DraftLength
+
+    drawn = random.Random(seed)
+
+    def choose(self: DraftLength, requests: int) -> int:
+        # Now and then the same once more: rounds without drafts follow each other, too.
+        if _lengths and drawn.random() < 0.4:
+            return _lengths[-1]
+        _lengths.append(drawn.choice(self.lengths))
+        return _lengths[-1]
+
+    _broken.setdefault((DraftLength, "choose"), DraftLength.choose)
+    DraftLength.choose = choose  # type: ignore[method-assign]
+
+
+def varied_lengths(worker: Any) -> list[int]:
+    """The lengths that rounds had since they vary."""
+    return _lengths
+
+
+_lengths: list[int] = []
+
+
 def mend_speculation(worker: Any) -> None:
     while _broken:
         (target, name), right = _broken.popitem()

@@ -8,6 +8,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.names import SCHEDULERS
 from tandem_plugin.engine.patches.drafts import give_drafts_their_targets_ids
+from tandem_plugin.engine.speculative.draft_length import lengths_up_to
 from tandem_plugin.errors import EngineError
 
 __all__ = ["ask_for_drafts", "choose_scheduler", "make_junior_the_draft"]
@@ -71,8 +72,18 @@ def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
 
 
 def choose_scheduler(vllm_config: Any, config: TandemConfig) -> None:
-    """Let a scheduler choose the number of drafts where it is to adapt."""
-    if config.adaptive_drafts:
-        scheduler = vllm_config.scheduler_config
-        kind = "AdaptiveAsyncScheduler" if scheduler.async_scheduling else "AdaptiveScheduler"
-        scheduler.scheduler_cls = f"{SCHEDULERS}.{kind}"
+    """Let a scheduler choose the number of drafts where it is to follow the load.
+
+    vLLM is told of all lengths by its table of lengths by batch size, so that it captures graphs
+    for each; which one a step has is the scheduler's. Where fewer requests run at once than there
+    are lengths, those at the table's end go without.
+    """
+    if not config.adaptive_drafts:
+        return
+    scheduler, speculative = vllm_config.scheduler_config, vllm_config.speculative_config
+    kind = "AdaptiveAsyncScheduler" if scheduler.async_scheduling else "AdaptiveScheduler"
+    scheduler.scheduler_cls = f"{SCHEDULERS}.{kind}"
+    lengths = sorted(lengths_up_to(config.drafts), key=lambda length: (length > 0, -length))
+    speculative.num_speculative_tokens_per_batch_size = [
+        (size, size, length) for size, length in enumerate(lengths, start=1)
+    ]

@@ -2,100 +2,101 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Callable
 
-__all__ = ["DraftLength", "relative_cost"]
+from tandem_plugin.engine.speculative.holding import Holding
+from tandem_plugin.engine.speculative.step_costs import StepCosts, batch_class
 
-_MEMORY = 512.0
-"""How many rounds are remembered, roughly: older ones fade."""
-_LOOK = 8
-"""Where one draft is best, one length in so many is two: rounds of one say nothing of s."""
-_PRIOR = 16.0
-"""How many positions the guess weighs that a run begins with."""
-_HOLDS, _GOES_ON = 0.95, 0.5
-"""That guess: a draft holds, and the token behind the last draft is the senior's."""
+__all__ = ["DraftLength", "lengths_up_to"]
+
+_WORTH = 1.02
+"""How much faster another length must promise to be: changing has a cost of its own."""
+_LOOK, _LOOK_KNOWN = 8, 200
+"""Steps at a batch size until another length is looked at: one unknown there, or one known."""
+_STAY = 5
+"""Steps of a look; the first checks drafts of the length before, and is not timed."""
+
+
+def lengths_up_to(most: int) -> tuple[int, ...]:
+    """The lengths that rounds can have, ascending: 0, the powers of two, and ``most``.
+
+    Few, since a CUDA graph is captured for each of them.
+    """
+    powers = [2**i for i in range(most.bit_length()) if 2**i < most]
+    return (0, *powers, most)
 
 
 class DraftLength:
-    """The draft length of the next round, from what became of the rounds so far.
+    """The draft length of the next rounds, from what became of the rounds so far and their time.
 
-    A draft holds with probability s, given that those before it did, because the junior is its
-    author or the senior accepts it: so s follows acceptance and the schedule's runs at once. With
-    b, the probability that the token behind a whole chain is the senior's, a round of k drafts
-    brings 1 + s + ... + s^(k-1) + b s^k tokens, for one forward pass of the senior and k of the
-    junior. The k from 1 to ``most`` with the most tokens for that cost is taken. Both rates are
-    estimated from the lengths of rounds alone, fading, so that a new policy is followed.
+    The length with the most tokens for the time of a step is taken: tokens by how often a draft
+    holds at each place of a chain (:class:`Holding`), times by batch size (:class:`StepCosts`). 0
+    is a length as well: both models at every step, as in lockstep. Every length is looked at for
+    a few steps now and then, for without that neither is known of those that are never taken.
     """
 
     def __init__(self, most: int, cost: float) -> None:
         """Begin with a guess. cost: the junior's forward pass, in the senior's."""
-        self._most, self._cost = most, cost
-        self._held, self._checked = _PRIOR * _HOLDS, _PRIOR
-        self._behind, self._whole = _PRIOR * _GOES_ON, _PRIOR
-        self._ones = 0
+        self.lengths = lengths_up_to(most)
+        self._holding, self._costs = Holding(most), StepCosts(self.lengths, cost)
+        self._rounds: Counter[tuple[int, int]] = Counter()
+        self._looks: dict[int, _Looks] = {}
 
     def observe(self, drafted: int, written: int) -> None:
-        """Take in a round of ``drafted`` drafts that brought ``written`` tokens.
+        """Take in a round of ``drafted`` drafts that brought ``written`` tokens."""
+        self._rounds[drafted, written] += 1
 
-        Rounds of ``drafted`` tokens say nothing of the last draft: its rejection, and a whole chain
-        without a token behind it, look the same.
-        """
-        if not drafted or not written:
-            return
-        fading = 1 - 1 / _MEMORY
-        rejected = written < drafted
-        if drafted > 1:
-            self._held = self._held * fading + min(written, drafted) - 1
-            self._checked = self._checked * fading + min(written, drafted) - 1 + rejected
-        if not rejected:  # the last draft was reached
-            self._behind = self._behind * fading + (written > drafted) / max(self._holds, 0.05)
-            self._whole = self._whole * fading + 1
+    def time(self, requests: int, drafts: int, seconds: float) -> None:
+        """Take in how long a step took that only decoded, with ``drafts`` drafts of each."""
+        self._costs.observe(requests, drafts, seconds)
 
-    def choose(self) -> int:
-        """The length of the next round, 1 to ``most``: the best, now and then two in place of one.
+    def choose(self, requests: int) -> int:
+        """The length of the next round of so many requests; once for each step of the engine."""
+        for (drafted, written), count in self._rounds.items():
+            self._holding.observe(drafted, written, count)
+        self._rounds.clear()
+        looks = self._looks.setdefault(batch_class(requests), _Looks(self.lengths))
+        speeds = self._speeds(requests)
+        best = max(self.lengths, key=speeds.__getitem__)
+        if looks.best is None or speeds[best] > speeds[looks.best] * _WORTH:
+            looks.best = best
+        return looks.choose(lambda length: self._costs.knows(requests, length))
 
-        Call once for each step of the engine.
-        """
-        best = self.best
-        self._ones = self._ones + 1 if best == 1 else 0
-        return min(2, self._most) if self._ones and self._ones % _LOOK == 0 else best
+    def best(self, requests: int) -> int:
+        """The length that promises the most, whatever is taken or looked at now."""
+        return max(self.lengths, key=self._speeds(requests).__getitem__)
 
-    @property
-    def best(self) -> int:
-        """The length that promises the most: 1 to ``most``."""
-        return max(range(1, self._most + 1), key=self._tokens_for_cost)
-
-    @property
-    def _holds(self) -> float:
-        # The guess stays in at the weight of one position: nothing is ever certain.
-        return (self._held + _HOLDS) / (self._checked + 1)
-
-    def _tokens_for_cost(self, drafts: int) -> float:
-        s, b = self._holds, min(1.0, self._behind / self._whole)
-        tokens: float = sum(s**i for i in range(drafts)) + b * s**drafts
-        return tokens / (1 + self._cost * drafts)
+    def _speeds(self, requests: int) -> dict[int, float]:
+        """Tokens of a request for the time of a step, by length."""
+        return {
+            length: self._holding.tokens(length) / self._costs.seconds(requests, length)
+            for length in self.lengths
+        }
 
 
-def relative_cost(senior: Any, junior: Any) -> float:
-    """The junior's forward pass in the senior's, from two Hugging Face text configurations.
+class _Looks:
+    """Whose turn it is at one size of batches: the best length, now and then another one."""
 
-    Decoding reads every weight that a token needs once, so the ratio of those counts; 1.0 where a
-    configuration does not say enough. Only speed hangs on it.
-    """
-    try:
-        return _weights(junior) / _weights(senior)
-    except (AttributeError, TypeError, ZeroDivisionError):
-        return 1.0
+    def __init__(self, lengths: tuple[int, ...]) -> None:
+        self._others = list(lengths)
+        self._steps, self._left = 0, 0
+        self._looked_at = 0
+        self.best: int | None = None
 
-
-def _weights(config: Any) -> float:
-    hidden, layers = config.hidden_size, config.num_hidden_layers
-    heads = config.num_attention_heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    head = getattr(config, "head_dim", None) or hidden // heads
-    attention = 2 * hidden * head * (heads + kv_heads)
-    experts = getattr(config, "num_experts_per_tok", None)
-    width = config.intermediate_size
-    if experts:
-        width = experts * (getattr(config, "moe_intermediate_size", None) or width)
-    return float(layers * (attention + 3 * hidden * width) + config.vocab_size * hidden)
+    def choose(self, knows: Callable[[int], bool]) -> int:
+        assert self.best is not None
+        if self._left:
+            self._left -= 1
+            return self._looked_at
+        self._steps += 1
+        unknown = [one for one in self._others if one != self.best and not knows(one)]
+        if self._steps < (_LOOK if unknown else _LOOK_KNOWN):
+            return self.best
+        other = next((one for one in unknown or self._others if one != self.best), None)
+        if other is None:
+            return self.best
+        self._others.remove(other)
+        self._others.append(other)
+        self._steps, self._left, self._looked_at = 0, _STAY - 1, other
+        return other

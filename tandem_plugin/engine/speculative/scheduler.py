@@ -1,21 +1,25 @@
-"""vLLM's schedulers, with a draft length that follows what becomes of drafts.
+"""vLLM's schedulers, with a draft length that follows the load and what becomes of drafts.
 
 Touches: ``Scheduler.dynamic_sd_lookup``, vLLM's table of draft lengths by batch size,
-``make_spec_decoding_stats``, which hears of every round, and ``schedule`` and
-``update_draft_token_ids``, since Model Runner V2 hands out the most drafts there can be until 0.31,
-through ``scheduler_cls`` (public).
+``make_spec_decoding_stats``, which hears of every round, ``update_from_output``, whose calls say
+when a step is over, and ``schedule`` and ``update_draft_token_ids``, since Model Runner V2 hands
+out the most drafts there can be until 0.31, through ``scheduler_cls`` (public).
 Versions: 0.29 to 0.32. Why: vLLM's table is fixed when the engine starts, and the best length
-changes with the policy. Goes when: vLLM chooses the length by acceptance.
+changes with the policy, and is another one on every machine. Goes when: vLLM chooses the length by
+acceptance and measured cost.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from tandem_plugin.engine.speculative.draft_length import DraftLength, relative_cost
+from tandem_plugin.engine.speculative.draft_length import DraftLength
+from tandem_plugin.engine.speculative.pace import Pace, step_of
+from tandem_plugin.engine.speculative.step_costs import relative_cost
 
 __all__ = ["AdaptiveAsyncScheduler", "AdaptiveScheduler"]
 
@@ -24,7 +28,6 @@ class _Adaptive:
     """Stands before one of vLLM's schedulers in the bases."""
 
     vllm_config: Any
-    scheduler_config: Any
     num_spec_tokens: int
     _asked: int
 
@@ -36,7 +39,8 @@ class _Adaptive:
         )
         cost = relative_cost(*(model.hf_text_config for model in models))
         self.draft_length = DraftLength(self.num_spec_tokens, cost)
-        self.follow()
+        self._pace = Pace()
+        self.dynamic_sd_lookup = _Lookup(self)
 
     def make_spec_decoding_stats(
         self,
@@ -52,11 +56,15 @@ class _Adaptive:
             spec_decoding_stats, num_draft_tokens, num_accepted_tokens, *rest, **options
         )
 
-    def update_from_output(self, *args: Any, **options: Any) -> Any:
-        """As vLLM's own; then the next rounds' length is chosen."""
-        outputs = super().update_from_output(*args, **options)  # type: ignore[misc]
-        self.follow()
-        return outputs
+    def update_from_output(self, scheduler_output: Any, *rest: Any, **options: Any) -> Any:
+        """As vLLM's own, which is called when a step's tokens are there: so long it took."""
+        step = step_of(scheduler_output)
+        seconds = self._pace.ended(step, time.perf_counter())
+        if seconds is not None:
+            self.draft_length.time(step.requests, step.asked, seconds)
+        return super().update_from_output(  # type: ignore[misc]
+            scheduler_output, *rest, **options
+        )
 
     def schedule(self, *args: Any, **options: Any) -> Any:
         """As vLLM's own; how many drafts it asks for is kept until they are there."""
@@ -70,15 +78,20 @@ class _Adaptive:
         draft_token_ids.draft_token_ids = asked
         super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]
 
-    def follow(self) -> None:
-        """Let the next round have the length that is chosen now."""
-        sizes = self.scheduler_config.max_num_seqs + 1
-        self.dynamic_sd_lookup = [self.draft_length.choose()] * sizes
+
+class _Lookup:
+    """In place of vLLM's table, which it asks once for each step."""
+
+    def __init__(self, scheduler: _Adaptive) -> None:
+        self._scheduler = scheduler
+
+    def __getitem__(self, requests: int) -> int:
+        return self._scheduler.draft_length.choose(requests)
 
 
 class AdaptiveScheduler(_Adaptive, Scheduler):  # type: ignore[misc]  # vllm is untyped here
-    """vLLM's scheduler."""
+    """vLLM's scheduler with drafts that follow the load."""
 
 
 class AdaptiveAsyncScheduler(_Adaptive, AsyncScheduler):  # type: ignore[misc]
-    """vLLM's asynchronous scheduler."""
+    """vLLM's scheduler for asynchronous scheduling with drafts that follow the load."""

@@ -4,8 +4,10 @@ vLLM's runner asks it for drafts at the end of every step. By then the junior's 
 was written but for the last two tokens: the last draft was sampled and never read, and the newest
 token is the senior's or one that was written without a draft. So a round's first pass reads these
 two, and each further one the draft before it; in a step with prompts the junior first reads what
-the senior read. Nothing of a round waits for the device, and all of it lies in fixed memory: where
-vLLM captures whole steps of decoding as CUDA graphs, a round is one graph.
+the senior read. Where no drafts are asked for, one pass reads the newest token, and what the junior
+says behind it is kept: the next token is its author's own, as in lockstep. Nothing of a round waits
+for the device, and all of it lies in fixed memory: where vLLM captures whole steps of decoding as
+CUDA graphs, a round is one graph.
 
 Source: vLLM's ``vllm/v1/worker/gpu/spec_decode/speculator.py`` and ``model_runner.py``. Versions:
 0.29 to 0.32.
@@ -19,13 +21,13 @@ from typing import Any
 import torch
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.attention.backend import AttentionCGSupport
-from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 from tandem_plugin.engine.speculative.draft_model import TandemJunior
 from tandem_plugin.engine.speculative.drafting import Drafting
 from tandem_plugin.engine.speculative.passes import JuniorPass, read_step
+from tandem_plugin.engine.speculative.round_graphs import RoundGraphs, lengths_of_rounds
 
 __all__ = ["JuniorSpeculator"]
 
@@ -43,7 +45,10 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self.hidden = torch.zeros(
             (size + 1, k, self.hidden_size), dtype=self.draft_model_config.dtype, device=device
         )
-        """The junior's hidden states behind every draft of each slot; padding's is the last row."""
+        """The junior's hidden states behind every draft of each slot; padding's is the last row.
+
+        Where none were asked for, the first are those that the next token is sampled from.
+        """
         self._first = JuniorPass(vllm_config, _FIRST, size, device)
         self._following = JuniorPass(vllm_config, _FOLLOWING, size, device)
         self._seq_lens = torch.zeros(size, dtype=torch.int32, device=device)
@@ -74,7 +79,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         fits = fits and support.value >= AttentionCGSupport.UNIFORM_BATCH.value
         mode = CUDAGraphMode.FULL_DECODE_ONLY if whole_steps and fits else CUDAGraphMode.NONE
         # By the first pass's tokens: beyond vLLM's largest graph, attention plans in another way.
-        self._graphs = CudaGraphManager(self.vllm_config, self.device, mode, _FIRST)
+        lengths = lengths_of_rounds(self.vllm_config)
+        self._graphs = RoundGraphs(self.vllm_config, self.device, mode, _FIRST, lengths)
 
     def capture(self) -> None:
         """Capture rounds of every size as vLLM captures its own steps."""
@@ -109,7 +115,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         As vLLM's own speculators, after the step's tokens were written into the runner's state.
         """
         requests, k = input_batch.num_reqs, self.num_speculative_steps
-        length = min(num_speculative_tokens or self.asked or k, k)
+        asked = self.asked if num_speculative_tokens is None else num_speculative_tokens
+        length = k if dummy_run or asked is None else min(asked, k)
         self.temperature.copy_(temperature)
         self.seeds.copy_(seeds)
         if dummy_run:
@@ -120,18 +127,27 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             self._draft(requests, built, length)
             return self._drafted(requests)
         state = self.model_state
-        if input_batch.is_prefilling_np.any():
+        prompts = bool(input_batch.is_prefilling_np.any())
+        if prompts:
             state.read(input_batch)
         self._fill(input_batch.idx_mapping.long(), state.request_states)
-        masks = state.masks(input_batch)
+        masks = state.masks(input_batch) if length else None
         longest = input_batch.seq_lens_cpu_upper_bound[:requests]
-        graph = self._graph_of(requests) if masks is None and length == k else None
-        if graph is None:
-            self._draft(requests, self._built_anew(requests, longest), length, masks)
-        else:
-            self._build_for_graph(graph.num_reqs, longest)
+        # Behind drafts, the last one was never read.
+        catches_up = not length and not prompts and input_batch.num_draft_tokens > 0
+        graph = None
+        if masks is None and not catches_up:
+            graph = self._graphs.of(requests, length)
+        if graph is not None:
+            self._build_for_graph(graph.num_reqs, longest, length)
             self._graphs.run_fullgraph(graph)
-        self.draft_tokens[:requests, length:] = -1
+        elif catches_up:
+            self._foresee(self._first, requests, self._built_anew(requests, longest, self._first))
+        else:
+            self._draft(requests, self._built_anew(requests, longest), length, masks)
+        state.foresees(input_batch, not length)
+        # vLLM's warm-up asks for no drafts until 0.31, and checks some all the same.
+        self.draft_tokens[:requests, length:] = -1 if length else 0
         return self._drafted(requests)
 
     def _drafted(self, requests: int) -> torch.Tensor:
@@ -149,6 +165,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         tokens = states.all_token_ids.gpu[slots[:, None], places]
         self._first.input_ids[: tokens.numel()].copy_(tokens.flatten())
         self._first.positions[: tokens.numel()].copy_(places.flatten())
+        self._following.input_ids[:requests].copy_(tokens[:, 1])
         self._following.positions[:requests].copy_(newest)
         self._fill_with_padding()
         self.idx_mapping[:requests].copy_(slots)
@@ -170,7 +187,13 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
     def _draft(
         self, rows: int, metadata_of: _MetadataOf, length: int, masks: Drafting | None = None
     ) -> None:
-        """A round of ``length`` passes over ``rows``, padding included; what a graph holds."""
+        """A round of ``length`` passes over ``rows``, padding included; what a graph holds.
+
+        Without drafts it is one pass, over the newest tokens alone.
+        """
+        if not length:
+            self._foresee(self._following, rows, metadata_of)
+            return
         self._sample(self._first.run(self.model, rows, self.idx_mapping, metadata_of(0)), 0, masks)
         following = self._following
         for step in range(1, length):
@@ -182,6 +205,15 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         if masks is not None:
             masks.end()
 
+    def _foresee(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
+        """Keep what the junior says behind the newest tokens, for the next step to sample from."""
+        hidden = kind.run(self.model, rows, self.idx_mapping, metadata_of(0))
+        self._keep(hidden, 0)
+
+    def _keep(self, hidden: torch.Tensor, step: int) -> None:
+        kept = self._kept[: len(hidden)]
+        self.hidden[:, step].index_copy_(0, kept, hidden.to(self.hidden.dtype))
+
     def _sample(self, hidden: torch.Tensor, step: int, masks: Drafting | None) -> None:
         """Sample a draft of each row, and keep what it was sampled from.
 
@@ -189,7 +221,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         """
         rows = len(hidden)
         slots = self.idx_mapping[:rows]
-        self.hidden[:, step].index_copy_(0, self._kept[:rows], hidden.to(self.hidden.dtype))
+        self._keep(hidden, step)
         logits = self.model.logits(hidden)
         if masks is not None:
             logits = masks.masked(logits, step, self.draft_tokens[:rows, :step])
@@ -207,16 +239,19 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         )
         self.draft_tokens[:rows, step] = sampled.masked_fill(slots < 0, 0)
 
-    def _built_anew(self, rows: int, longest: torch.Tensor | None) -> _MetadataOf:
+    def _built_anew(
+        self, rows: int, longest: torch.Tensor | None, kind: JuniorPass | None = None
+    ) -> _MetadataOf:
         """Metadata that the host builds before each pass, as attention backends do anywhere.
 
         longest: int32 ``[rows]`` on the host, at least as many tokens as each request's senior
-        has read; None for the longest there are.
+        has read; None for the longest there are. kind: of the first pass, where it is not a
+        round's.
         """
 
         def metadata_of(step: int) -> dict[str, Any]:
-            kind = self._following if step else self._first
-            return kind.metadata(rows, self._seq_lens[:rows], self._longest(rows, longest, step))
+            passes = self._following if step else kind or self._first
+            return passes.metadata(rows, self._seq_lens[:rows], self._longest(rows, longest, step))
 
         return metadata_of
 
@@ -228,16 +263,11 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             most[len(longest) :] = 0
         return most
 
-    def _graph_of(self, requests: int) -> Any:
-        """vLLM's description of the graph for so many requests; None where it has none."""
-        found = self._graphs.dispatch(requests, _FIRST * requests, _FIRST, 0)
-        return found if found.cg_mode == CUDAGraphMode.FULL else None
-
     def _build_for_graph(
-        self, rows: int, longest: torch.Tensor | None, *, capturing: bool = False
+        self, rows: int, longest: torch.Tensor | None, length: int, *, capturing: bool = False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Metadata of both kinds of passes, in the memory that a graph over ``rows`` reads."""
-        seq_lens, last = self._seq_lens[:rows], self.num_speculative_steps - 1
+        seq_lens, last = self._seq_lens[:rows], max(length - 1, 0)
         return (
             self._first.metadata(
                 rows, seq_lens, self._longest(rows, longest, 0), capturing=capturing
@@ -249,17 +279,17 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
 
     def _round_to_capture(self, desc: Any, warmup: bool) -> Callable[[CUDAGraphMode], None]:
         """A round over padding alone, for vLLM's manager of graphs."""
-        rows = desc.num_reqs
+        rows, length = desc.num_reqs, desc.drafts
         self._fill_with_padding()
-        first, following = self._build_for_graph(rows, None, capturing=True)
+        first, following = self._build_for_graph(rows, None, length, capturing=True)
 
         def metadata_of(step: int) -> dict[str, Any]:
             if not step:
-                return first
+                return first if length else following
             self._following.refresh(following)
             return following
 
-        return lambda mode: self._draft(rows, metadata_of, self.num_speculative_steps)
+        return lambda mode: self._draft(rows, metadata_of, length)
 
 
 _MetadataOf = Callable[[int], dict[str, Any] | None]
