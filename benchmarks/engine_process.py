@@ -124,14 +124,17 @@ class EngineProcess:
         times: list[float] = self._ask("decode", mode, batch, steps)
         return batch / statistics.median(times)
 
-    def stretch(self, batch: int, tokens: int, drafts: int | None = None) -> Stretch:
+    def stretch(
+        self, batch: int, tokens: int, drafts: int | None = None, schedule: str | None = None
+    ) -> Stretch:
         """Decode responses of ``tokens`` tokens, with ``drafts`` drafts a round where there are.
 
+        schedule: in place of the engine's.
         The step in which the prompts are read does not count, nor the one in which the first
         response ends.
         """
         time.sleep(0.3)  # as above
-        return Stretch(**self._ask("stretch", batch, tokens, drafts))
+        return Stretch(**self._ask("stretch", batch, tokens, drafts, schedule))
 
     def memory(self) -> dict[str, int]:
         """KV blocks, their size in tokens, bytes of weights by model, of the process, of a GPU."""

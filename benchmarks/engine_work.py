@@ -107,7 +107,9 @@ _seeds = itertools.count()
 """No two responses of one engine are drawn alike."""
 
 
-def _stretch(llm: Any, batch: int, tokens: int, drafts: int | None) -> dict[str, Any]:
+def _stretch(
+    llm: Any, batch: int, tokens: int, drafts: int | None, schedule: str | None
+) -> dict[str, Any]:
     """Fields of a :class:`Stretch`."""
     from vllm import SamplingParams
 
@@ -118,10 +120,11 @@ def _stretch(llm: Any, batch: int, tokens: int, drafts: int | None) -> dict[str,
     drafting = bool(tandem) and tandem.get("mode") == "speculative"
     # Model Runner V1 samples rows that have a seed one by one.
     seeded = _runner(llm) == "V2"
+    own = {} if schedule is None else {"schedule": schedule}
     for row, (prompt, seed) in enumerate(zip(prompts, _seeds, strict=False)):
         params = SamplingParams(
             temperature=1.0, seed=seed if seeded else None, max_tokens=tokens, ignore_eos=True,
-            detokenize=False, extra_args={"tandem": {"seed": seed}} if tandem else None,
+            detokenize=False, extra_args={"tandem": {"seed": seed, **own}} if tandem else None,
         )  # fmt: skip
         engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
     before = _drafted(llm) if drafting else {}

@@ -1,10 +1,10 @@
 """Decoding in the speculative mode against vLLM with the senior alone, and against lockstep.
 
-``python benchmarks/speculative.py``, vLLM from 0.29: by batch size, with fixed numbers of drafts and
-with one that follows the load. Without a GPU the models run compiled, as in any engine on a CPU, and
-Model Runner V2's own kernels in Triton's interpreter, in all engines but the one of vLLM's Model
-Runner V1; the vocabulary is small, since the interpreter's time grows with it. The ratio that would
-be left without that time is computed from passes, and named so.
+``python benchmarks/speculative.py``, vLLM from 0.29: by batch size, with fixed numbers of drafts
+and with one that follows the load. Without a GPU the models run compiled, as in any engine on a
+CPU, and Model Runner V2's own kernels in Triton's interpreter, in all engines but the one of vLLM's
+Model Runner V1; the vocabulary is small, since the interpreter's time grows with it. The ratio that
+would be left without that time is computed from passes, and named so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from checkpoints import LARGE_JUNIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
 from command import progress_bar, run_benchmark
-from cost_model import ratio_to_single, tokens_per_round
+from cost_model import ratio_to_single
 from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, environment
 from results import Results
 from rounds import Sample, ratio, run_rounds
@@ -33,11 +33,16 @@ SMALL_JUNIOR = Shape(512, 1536, layers=5, heads=4, kv_heads=2, head_dim=128, voc
 DRAFTS, ROUNDS = (2, 4, 8), 3
 """Fixed numbers of drafts; beside them one that follows the load."""
 FOLLOWING = None
+PLACES: tuple[tuple[str | None, int | None], ...] = (
+    *((None, length) for length in (*DRAFTS, FOLLOWING)),
+    *(("solo", length) for length in (4, FOLLOWING)),
+)
+"""What the speculative engine is measured with: a schedule in place of its own, and drafts."""
 TOKENS = {1: 64, 16: 48, 64: 32}
 """Of each response, by batch size."""
 LEARNING = 2
-"""Stretches, twice as long, in which the engine learns what its steps take before it is measured."""
-ARGUMENTS = {"kv_cache_memory_bytes": 2**29, "max_num_seqs": 64, "max_num_batched_tokens": 1024}
+"""Stretches, twice as long, in which the engine learns what its steps take beforehand."""
+ARGUMENTS = {"kv_cache_memory_bytes": 2**30, "max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 
 
@@ -89,30 +94,33 @@ def _measure(
     progress: Any,
 ) -> None:
     """Every engine at one batch size; the counters of drafts are summed over rounds."""
-    lengths = (*DRAFTS, FOLLOWING)
-    counters: dict[int | None, dict[str, int]] = {length: {} for length in lengths}
+    counters: dict[tuple[str | None, int | None], dict[str, int]] = {p: {} for p in PLACES}
     tokens = 12 if quick else TOKENS[batch]
 
     def speed(one: EngineProcess) -> float:
         stretch = one.stretch(batch, tokens)
         return stretch.tokens / stretch.seconds
 
-    def drafting(drafts: int | None) -> float:
-        stretch = engines["speculative"].stretch(batch, tokens, drafts)
+    def drafting(place: tuple[str | None, int | None]) -> float:
+        schedule, drafts = place
+        stretch = engines["speculative"].stretch(batch, tokens, drafts, schedule)
         for key, count in stretch.drafted.items():
-            counters[drafts][key] = counters[drafts].get(key, 0) + count
+            counters[place][key] = counters[place].get(key, 0) + count
         return stretch.tokens / stretch.seconds
 
     for _ in range(0 if quick else LEARNING):
         engines["speculative"].stretch(batch, 2 * tokens)
     cases = {single: partial(speed, process) for single, process in singles.items()}
     cases |= {"lockstep": partial(speed, engines["lockstep"])}
-    cases |= {str(length): partial(drafting, length) for length in lengths}
+    cases |= {str(place): partial(drafting, place) for place in PLACES}
     rounds = 1 if quick else ROUNDS
     task = progress.add_task(f"{name}, {batch}", total=len(cases) * (rounds + 1))
     samples = run_rounds(cases, rounds, partial(progress.advance, task))
-    rows = [_row("lockstep", samples, None, {}, cost)]
-    rows += [_row(str(length), samples, length, counters[length], cost) for length in lengths]
+    rows = [_compared("lockstep", samples) | {"mode": "lockstep", "drafts": None}]
+    rows[0]["computed_ratio"] = 1 / (1 + cost)
+    rows += [
+        _compared(str(place), samples) | _drafted(*place, counters[place], cost) for place in PLACES
+    ]
     figures = {"junior": name, "batch": batch, "cost_of_the_junior": cost, "rows": rows}
     figures |= {single: samples[single].as_json() for single in SINGLES}
     results.add(
@@ -121,37 +129,32 @@ def _measure(
     )
 
 
-def _row(
-    case: str,
-    samples: Mapping[str, Sample],
-    drafts: int | None,
-    counters: dict[str, int],
-    cost: float,
-) -> dict[str, Any]:
-    """The figures of lockstep, of a fixed number of drafts, or of one that follows the load."""
+def _compared(case: str, samples: Mapping[str, Sample]) -> dict[str, Any]:
+    """Tokens a second of a tandem engine, and in those of the engines beside it."""
     sample = samples[case]
-    found: dict[str, Any] = {"drafts": drafts, "mode": "lockstep", **sample.as_json()}
+    found: dict[str, Any] = sample.as_json()
     for single, runner in SINGLES.items():
         found[f"ratio_to_single_{runner}"] = ratio(sample, samples[single]).as_json()
-    found["ratio_to_lockstep"] = ratio(sample, samples["lockstep"]).as_json()
-    if case == "lockstep":
-        return {**found, "computed_ratio": 1 / (1 + cost)}
+    return found | {"ratio_to_lockstep": ratio(sample, samples["lockstep"]).as_json()}
+
+
+def _drafted(
+    schedule: str | None, drafts: int | None, counters: dict[str, int], cost: float
+) -> dict[str, Any]:
+    """What became of drafts; where their number is fixed, what that makes of passes."""
     from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
     drafted = DraftStats(**counters)
-    found |= {
-        "mode": "speculative",
+    found = {
+        "mode": "speculative" if schedule is None else f"speculative, {schedule}",
+        "drafts": drafts,
         "counters": counters,
         "acceptance": drafted.acceptance,
         "tokens_per_round": drafted.tokens_per_round,
     }
-    if drafts is None:
-        return found
-    return found | {
-        "tokens_per_round_of_the_cost_model": tokens_per_round(drafted.acceptance, drafts),
-        "forwards_per_token": drafted.forwards_per_token,
-        "computed_ratio": ratio_to_single(drafted.tokens_per_round, drafts, cost),
-    }
+    if drafts is not None:
+        found["computed_ratio"] = ratio_to_single(drafted.tokens_per_round, drafts, cost)
+    return found
 
 
 def _machine() -> dict[str, Any]:
@@ -173,7 +176,7 @@ def table(content: Mapping[str, Any]) -> Table:
             rows += [[batch, one, "", spread(case[one]), "", "", "", "", ""] for one in SINGLES]
         seen.add(batch)
         for row in case["rows"]:
-            drafted = row["mode"] == "speculative"
+            drafted = row["mode"] != "lockstep"
             following = drafted and row["drafts"] is None
             rows.append(
                 [
@@ -214,7 +217,8 @@ def table(content: Mapping[str, Any]) -> Table:
             "is to those beside its own.",
             f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, after {LEARNING} "
             "stretches twice as long in which the engine learnt what its steps take; looks at "
-            "other lengths included. Tokens a round are those of rounds with drafts.",
+            "other lengths included. Tokens a round are those of rounds with drafts. Solo: the "
+            "senior writes every token, as the single model does.",
             f"Model Runner V2's kernels are {some['kernels']}: the engines on V2 carry that, the "
             "one on V1, vLLM's choice on a CPU, does not. The last column is what the measured "
             "tokens a round make of it where a pass takes the time of reading the weights, which "

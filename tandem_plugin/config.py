@@ -50,9 +50,9 @@ class TandemConfig(BaseModel):
     )
     adaptive_drafts: bool = Field(
         False,
-        description="Let the number of drafts follow what becomes of them, from 1 to "
-        "num_draft_tokens, in the speculative mode. Seeded requests then follow the same "
-        "distribution, but need not repeat token for token under other traffic.",
+        description="Let the number of drafts follow the load in the speculative mode: batch size, "
+        "what steps take and what becomes of drafts, from none to num_draft_tokens. Seeded "
+        "requests then follow the same distribution, but need not repeat token for token.",
     )
     validation: Literal["senior", "team", "both"] = Field(
         "senior",

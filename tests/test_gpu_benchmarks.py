@@ -139,15 +139,15 @@ def test_an_engine_that_fails_is_a_failed_case_and_not_one_left_out(
 
 def test_draft_lengths_are_fixed_and_given_back_to_the_engine(module: Any) -> None:
     work = module("engine_work")
-    own = SimpleNamespace(choose=lambda: 3)
+    own = SimpleNamespace(choose=lambda requests: 3)
     chosen: list[int] = []
     scheduler = SimpleNamespace(draft_length=own)
-    scheduler.follow = lambda: chosen.append(scheduler.draft_length.choose())
     engine = SimpleNamespace(
         engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler))
     )
     for drafts in (2, 8, None):
         work._choose_drafts(engine, drafts)
+        chosen.append(scheduler.draft_length.choose(16))
     assert chosen == [2, 8, 3]
     assert scheduler.draft_length is own
 

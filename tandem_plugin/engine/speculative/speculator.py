@@ -57,6 +57,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._columns = torch.arange(k, dtype=torch.int64, device=device)
         self._before = torch.tensor([-1, 0], device=device)
         self._graphs: Any = None
+        self._lengths = lengths_of_rounds(vllm_config)
+        self._follows = 0 in self._lengths
         self.asked: int | None = None
         """How many drafts the scheduler asked for, where the runner does not say."""
 
@@ -79,8 +81,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         fits = fits and support.value >= AttentionCGSupport.UNIFORM_BATCH.value
         mode = CUDAGraphMode.FULL_DECODE_ONLY if whole_steps and fits else CUDAGraphMode.NONE
         # By the first pass's tokens: beyond vLLM's largest graph, attention plans in another way.
-        lengths = lengths_of_rounds(self.vllm_config)
-        self._graphs = RoundGraphs(self.vllm_config, self.device, mode, _FIRST, lengths)
+        self._graphs = RoundGraphs(self.vllm_config, self.device, mode, _FIRST, self._lengths)
 
     def capture(self) -> None:
         """Capture rounds of every size as vLLM captures its own steps."""
@@ -116,7 +117,10 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         """
         requests, k = input_batch.num_reqs, self.num_speculative_steps
         asked = self.asked if num_speculative_tokens is None else num_speculative_tokens
-        length = k if dummy_run or asked is None else min(asked, k)
+        # vLLM's warm-up asks for none until 0.31, and means those that there are.
+        if dummy_run or asked is None or not (asked or self._follows):
+            asked = k
+        length = min(asked, k)
         self.temperature.copy_(temperature)
         self.seeds.copy_(seeds)
         if dummy_run:
@@ -146,7 +150,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         else:
             self._draft(requests, self._built_anew(requests, longest), length, masks)
         state.foresees(input_batch, not length)
-        # vLLM's warm-up asks for no drafts until 0.31, and checks some all the same.
+        # Ids, where there are none: the warm-up then checks some all the same.
         self.draft_tokens[:requests, length:] = -1 if length else 0
         return self._drafted(requests)
 
