@@ -29,6 +29,8 @@ class RoundDescriptor(BatchExecutionDescriptor):  # type: ignore[misc]  # vllm i
 class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
     """vLLM's manager of graphs, for rounds of each of some lengths."""
 
+    _capture_descs: dict[Any, list[Any]]
+
     def __init__(
         self,
         vllm_config: Any,
