@@ -74,9 +74,9 @@ study: $(VENV)/.demo-ready
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)
 
-# That of the speculative mode: make bench-speculative VLLM=0.32.0
-bench-speculative: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python benchmarks/run.py --speculative --out $(BENCHMARKS)
+# That of the speculative mode.
+bench-speculative: $(VENV)/.demo-ready
+	$(BIN)/python benchmarks/run.py --speculative --out $(BENCHMARKS)
 
 # On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM and
 # this package. All parts, or some: make test-gpu PART="v2 sleep", make bench-gpu PART=4b
@@ -161,11 +161,11 @@ soak: $(VENV)/.test-ready
 	$(BIN)/python integration_tests/soak.py --runner v2 --async-scheduling --graphs \
 	  --out runs/soak-v2-graphs.json
 
-# The same in the speculative mode: make soak-speculative VLLM=0.32.0
-soak-speculative: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python integration_tests/soak.py --mode speculative --async-scheduling \
+# The same in the speculative mode.
+soak-speculative: $(VENV)/.test-ready
+	$(BIN)/python integration_tests/soak.py --mode speculative --async-scheduling \
 	  --out runs/soak-speculative.json
-	$(VLLM_VENV)/bin/python integration_tests/soak.py --mode speculative --async-scheduling --graphs \
+	$(BIN)/python integration_tests/soak.py --mode speculative --async-scheduling --graphs \
 	  --out runs/soak-speculative-graphs.json
 
 test-fast: $(VENV)/.test-ready
