@@ -263,6 +263,8 @@ class SpeculativeState(AuthorsState):
             return
         self._said = time.monotonic()
         drafted = self.rounds.of_engine()
+        if not drafted.rounds:
+            return
         logger.info(
             "tandem drafts: %.2f tokens a round, %.3f forward passes a token, %.1f%% of %d drafts "
             "accepted where the senior writes",
