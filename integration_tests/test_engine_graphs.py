@@ -122,7 +122,9 @@ def setup(
 ) -> Any:
     runner, mode, junior, kinds = request.param
     record = tmp_path_factory.mktemp("record")
+    # Every step is measured, so that a host that waits for it is noticed.
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
+    tandem["measure_every"] = 1
     follows = mode == "following"
     if follows:
         mode = "speculative"

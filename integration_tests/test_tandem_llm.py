@@ -176,7 +176,7 @@ def test_stream_gives_each_as_it_finishes_and_leaves_nothing_behind(llm: Any, pa
         assert seen[key] == list(output.outputs[0].token_ids)
         break
     assert not llm.llm_engine.has_unfinished_requests()
-    assert llm._resolved == {}
+    assert llm._requests == {}
 
 
 def test_requests_that_are_aborted_are_forgotten(llm: Any, params: Any) -> None:
@@ -197,12 +197,12 @@ def test_requests_that_are_aborted_are_forgotten(llm: Any, params: Any) -> None:
         if key == "short":
             abort_all()
     assert streamed == [("short", 1), ("late", 3)]
-    assert llm._resolved == {}
+    assert llm._requests == {}
 
     llm.enqueue(PROMPTS, params, tandem=7, use_tqdm=False)
     abort_all()
     assert llm.wait_for_completion(use_tqdm=False) == []
-    assert llm._resolved == {}
+    assert llm._requests == {}
 
 
 def test_samples_of_one_request_have_seeds_of_their_own(

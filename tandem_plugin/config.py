@@ -54,6 +54,17 @@ class TandemConfig(BaseModel):
         "what steps take and what becomes of drafts, from none to num_draft_tokens. Seeded "
         "requests then follow the same distribution, but need not repeat token for token.",
     )
+    measure_every: int = Field(
+        64,
+        ge=0,
+        description="Measure how well each model reads what the other one writes in one of so many "
+        "steps of the engine, drawn anew among them each time; 0 measures nothing.",
+    )
+    partner_logprobs: bool = Field(
+        False,
+        description="Measure every step, and keep both models' log probability of each token for "
+        "those who ask for it: TandemLLM's outputs and `tandem rollout`.",
+    )
     validation: Literal["senior", "team", "both"] = Field(
         "senior",
         description="Who answers validation prompts in a trainer: the senior alone, the team, or "

@@ -169,6 +169,11 @@ def draft_buffers_hold_the_juniors_storage(worker: Any) -> bool:
     )
 
 
+def kept_scores(worker: Any) -> int:
+    """Of how many requests the scores of tokens are kept."""
+    return len(worker.model_runner.get_model().tandem_measures.token_log._tokens)
+
+
 def limit_chunks(worker: Any, rows: int | None) -> list[int]:
     """Let the junior's head run over at most so many rows at a time; None as before.
 

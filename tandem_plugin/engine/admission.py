@@ -10,6 +10,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from tandem_plugin.engine.measures.token_scores import sample_name
+from tandem_plugin.engine.names import TOKEN_LOG_NAME
 from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
 from tandem_plugin.errors import EngineError, RequestError, TandemError
@@ -155,4 +157,6 @@ def sample_params(params: Any, index: int) -> Any:
     request = replace(request, seed=sample_seed(request.seed, index))
     own = copy(params)
     own.extra_args = {**params.extra_args, "tandem": request.to_wire()}
+    if name := params.extra_args.get(TOKEN_LOG_NAME):
+        own.extra_args[TOKEN_LOG_NAME] = sample_name(name, index, params.n)
     return own

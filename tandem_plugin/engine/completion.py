@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from vllm.outputs import CompletionOutput
 
 from tandem_plugin.authorship import Authorship, Span
@@ -20,6 +22,9 @@ class Signature(NamedTuple):
     seed: int
     fingerprint: str
     settings: dict[str, Any]
+    scores: NDArray[np.float32] | None = None
+    """float32 ``[length, 3]``: both models' log p of each token, the senior's first, and their
+    overlap there."""
 
 
 @dataclass(repr=False, eq=False)
@@ -30,6 +35,14 @@ class TandemCompletion(CompletionOutput):  # type: ignore[misc]  # vllm is untyp
     tandem_seed: int | None = None
     tandem_fingerprint: str | None = None
     tandem_schedule: dict[str, Any] | None = None
+    senior_logprobs: NDArray[np.float32] | None = None
+    """The senior's log p of each token, whoever wrote it; None unless ``partner_logprobs`` is set.
+
+    Of its own distribution: before temperature, nucleus, penalties and masks."""
+    junior_logprobs: NDArray[np.float32] | None = None
+    """The junior's, likewise."""
+    overlaps: NDArray[np.float32] | None = None
+    """The overlap of both distributions where each token was chosen, from 0 to 1."""
     authored: AuthoredText = field(default_factory=lambda: AuthoredText([], []))
     """The text of all tokens, special ones included, in the pieces that its authors wrote."""
 
@@ -56,11 +69,15 @@ def signed_completion(
         return TandemCompletion(
             **given, authored=authored_text(ids, [SENIOR] * len(ids), token_bytes)
         )
+    scores = [None] * 3 if signature.scores is None else list(signature.scores.T)
     return TandemCompletion(
         **given,
         authorship=signature.authorship,
         tandem_seed=signature.seed,
         tandem_fingerprint=signature.fingerprint,
         tandem_schedule=signature.settings,
+        senior_logprobs=scores[0],
+        junior_logprobs=scores[1],
+        overlaps=scores[2],
         authored=authored_text(ids, signature.authorship.tolist(), token_bytes),
     )

@@ -7,16 +7,20 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from vllm import LLM, RequestOutput, SamplingParams
 
-from tandem_plugin.engine.completion import Signature, signed_completion
-from tandem_plugin.engine.names import TELL_OF_DRAFTS
+from tandem_plugin.engine.asked import NOTHING, Asked, signature_of, with_tandem
+from tandem_plugin.engine.completion import signed_completion
+from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.measures.token_scores import RequestScores
+from tandem_plugin.engine.names import TELL_OF_DRAFTS, TELL_OF_MEASURES
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.tandem_params import SeedSource, TandemParams, resolve_requests
 from tandem_plugin.engine.vocabularies import engine_rules
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
-from tandem_plugin.seeds import sample_seed
 from tandem_plugin.spans import TokenBytes
 
 __all__ = ["TandemLLM"]
@@ -36,8 +40,9 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     one each. With one seed for several prompts, the first has it and the others have seeds derived
     from it. Each output is a :class:`TandemCompletion`: a ``CompletionOutput`` with ``authorship``
     (an :class:`Authorship`), ``spans`` with their text, ``tandem_seed``, ``tandem_fingerprint`` and
-    ``tandem_schedule``, all None for a request that is off: enough to replay it anywhere. A
-    notebook shows it in its authors' colours.
+    ``tandem_schedule``, all None for a request that is off: enough to replay it anywhere. With
+    ``partner_logprobs`` it has both models' log probability of every token. A notebook shows it in
+    its authors' colours.
 
     Raises :class:`ConfigError` or :class:`EngineError` at construction when the settings do not go
     with the engine, and :class:`RequestError` for a request that cannot be honoured.
@@ -62,7 +67,9 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         seed = settings.get("seed") if isinstance(settings, Mapping) else None
         super().__init__(model, additional_config=additional, **arguments)
         self._seeds = SeedSource(seed)
-        self._resolved: dict[str, ResolvedRequest | None] = {}
+        self._requests: dict[str, Asked] = {}
+        has_scores = self.tandem_rules.config.partner_logprobs
+        self._scores = RequestScores(self.collective_rpc) if has_scores else None
 
     @property
     def tandem_rules(self) -> TandemRules:
@@ -78,6 +85,17 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
             raise EngineError("In lockstep nothing is drafted: only mode='speculative' counts.")
         workers: list[dict[str, int]] = self.collective_rpc(TELL_OF_DRAFTS)
         return DraftStats(**workers[0])
+
+    def measures(self) -> MeasureSums:
+        """How well each model read what the other wrote, in the steps measured since the start.
+
+        Raises :class:`EngineError` where nothing is measured.
+        """
+        config = self.tandem_rules.config
+        if not config.measure_every and not config.partner_logprobs:
+            raise EngineError("measure_every=0: nothing is measured. Set it to 1 or more.")
+        workers: list[dict[str, float]] = self.collective_rpc(TELL_OF_MEASURES)
+        return MeasureSums(**workers[0])
 
     def generate(
         self,
@@ -115,8 +133,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     ) -> list[str]:
         """As ``vllm.LLM.enqueue``, in tandem; :meth:`wait_for_completion` gives the outputs."""
         prompts = _listed(prompts, _is_one_prompt)
-        params, resolved = self._in_tandem(sampling_params, tandem, len(prompts))
-        return self._noted(super().enqueue(prompts, params, **options), resolved)
+        params, asked = self._in_tandem(sampling_params, tandem, len(prompts))
+        return self._noted(super().enqueue(prompts, params, **options), asked)
 
     def enqueue_chat(
         self,
@@ -129,8 +147,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     ) -> list[str]:
         """As ``vllm.LLM.enqueue_chat``, in tandem."""
         messages = _listed(messages, _is_one_conversation)
-        params, resolved = self._in_tandem(sampling_params, tandem, len(messages))
-        return self._noted(super().enqueue_chat(messages, params, use_tqdm, **options), resolved)
+        params, asked = self._in_tandem(sampling_params, tandem, len(messages))
+        return self._noted(super().enqueue_chat(messages, params, use_tqdm, **options), asked)
 
     def wait_for_completion(
         self,
@@ -141,9 +159,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         """As ``vllm.LLM.wait_for_completion``, with the authorship of each response."""
         kind = RequestOutput if output_type is None else output_type
         outputs: list[Any] = super().wait_for_completion(kind, use_tqdm=use_tqdm)
-        for output in outputs:
-            self._sign(output)
-        self._resolved.clear()  # the engine is empty: what is left was aborted
+        self._sign(outputs)
+        self._forget(list(self._requests))  # the engine is empty: what is left was aborted
         return outputs
 
     def stream(
@@ -173,7 +190,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
                 for output in self.llm_engine.step():
                     if output.finished and output.request_id in running:
                         key, _ = running.pop(output.request_id)
-                        self._sign(output)
+                        self._sign([output])
                         yield key, output
                 if not self.llm_engine.has_unfinished_requests():
                     self._forget(running)  # somebody else aborted them
@@ -192,7 +209,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
 
     def _in_tandem(
         self, params: Any, tandem_params: TandemParams | Sequence[TandemParams], prompts: int
-    ) -> tuple[list[SamplingParams], list[ResolvedRequest | None]]:
+    ) -> tuple[list[SamplingParams], list[Asked]]:
         """Sampling parameters of each prompt with what it asks for, fingerprint included."""
         if params is None:
             params = self.get_default_sampling_params()
@@ -210,42 +227,47 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
                 )
             tandem_params = [(one.extra_args or {}).get("tandem") for one in each]
         resolved = resolve_requests(self.tandem_rules, tandem_params, prompts, self._seeds)
-        return [_with_tandem(one, what) for one, what in zip(each, resolved, strict=True)], resolved
+        asked = [self._as_asked(one, what) for one, what in zip(each, resolved, strict=True)]
+        return [with_tandem(one, what) for one, what in zip(each, asked, strict=True)], asked
 
-    def _noted(self, names: list[str], resolved: list[ResolvedRequest | None]) -> list[str]:
-        self._resolved.update(zip(map(_external, names), resolved, strict=True))
+    def _as_asked(self, params: SamplingParams, resolved: ResolvedRequest | None) -> Asked:
+        if self._scores is None or resolved is None:
+            return Asked(resolved, None, params.n)
+        return Asked(resolved, self._scores.new_name(), params.n)
+
+    def _noted(self, names: list[str], asked: list[Asked]) -> list[str]:
+        self._requests.update(zip(map(_external, names), asked, strict=True))
         return names
 
     def _forget(self, names: Iterable[str]) -> None:
         """No output comes of these requests any more."""
-        for name in names:
-            self._resolved.pop(name, None)
+        gone = [self._requests.pop(name, NOTHING) for name in names]
+        if self._scores is not None:
+            self._scores.forget(name for one in gone for name in one.names)
 
-    def _sign(self, output: RequestOutput) -> None:
-        """Replay who wrote each token of an output, and say so on it."""
-        resolved = self._resolved.pop(output.request_id, None)
-        signed = []
-        for completion in output.outputs:
-            if resolved is None:
-                signed.append(signed_completion(completion, self._token_bytes))
-                continue
-            rule, seed = resolved.rule, sample_seed(resolved.seed, completion.index)
-            prefix = resolved.prefix(output.prompt_token_ids)
-            authorship = rule.replay_rest(prefix, completion.token_ids, seed)
-            signature = Signature(authorship, seed, rule.fingerprint, rule.settings())
-            signed.append(signed_completion(completion, self._token_bytes, signature))
-        output.outputs = signed
+    def _sign(self, outputs: Sequence[RequestOutput]) -> None:
+        """Replay who wrote each token of outputs, and say so on them."""
+        asked = [self._requests.pop(output.request_id, NOTHING) for output in outputs]
+        scores: dict[str, NDArray[np.float32]] = {}
+        if self._scores is not None:
+            lengths = {
+                one.names[completion.index]: len(completion.token_ids)
+                for output, one in zip(outputs, asked, strict=True)
+                for completion in output.outputs
+                if one.names
+            }
+            scores = self._scores.fetch(lengths)
+        for output, one in zip(outputs, asked, strict=True):
+            output.outputs = [
+                signed_completion(
+                    completion, self._token_bytes, signature_of(output, completion, one, scores)
+                )
+                for completion in output.outputs
+            ]
 
     @cached_property
     def _token_bytes(self) -> TokenBytes:
         return TokenBytes(self.tandem_rules.vocabulary)
-
-
-def _with_tandem(params: SamplingParams, resolved: ResolvedRequest | None) -> SamplingParams:
-    wire = "off" if resolved is None else resolved.request().to_wire()
-    params = params.clone()
-    params.extra_args = {**(params.extra_args or {}), "tandem": wire}
-    return params
 
 
 def _listed(value: Any, is_one: Callable[[Any], bool]) -> list[Any]:

@@ -12,6 +12,9 @@ __all__ = [
     "SCHEDULERS",
     "SPECULATIVE_PREFIX",
     "TELL_OF_DRAFTS",
+    "TELL_OF_MEASURES",
+    "TELL_OF_TOKENS",
+    "TOKEN_LOG_NAME",
     "asks_for_tandem",
     "without_prefix",
 ]
@@ -34,6 +37,15 @@ SCHEDULERS = "tandem_plugin.engine.speculative.scheduler"
 
 TELL_OF_DRAFTS = "tandem_draft_stats"
 """What ``collective_rpc`` asks the workers of a speculative engine for: their counters."""
+
+TELL_OF_MEASURES = "tandem_measures"
+"""What ``collective_rpc`` asks the workers of an engine for: what they have measured."""
+
+TELL_OF_TOKENS = "tandem_token_scores"
+"""The same for the tokens of requests, by the names that these were given."""
+
+TOKEN_LOG_NAME = "tandem_token_log"
+"""In a request's ``extra_args``: the name under which its tokens' scores are kept."""
 
 
 def without_prefix(architecture: str) -> str:

@@ -24,6 +24,8 @@ class AuthoredRequest:
     """The engine's own list of response token ids; it grows as the engine generates."""
     authors: list[bool] = field(default_factory=list)
     """Who wrote each token, as it was decided then; known once the request has left the batch."""
+    name: str | None = None
+    """Under which its tokens' scores are kept, where somebody asked for them."""
     prefix: list[int] = field(default_factory=list)
     """How the response began, in an earlier request under the same seed: not among ``output``."""
 

@@ -7,6 +7,7 @@ initialisation or reprocessing reaches it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.measures.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.errors import EngineError
@@ -54,6 +57,10 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
     object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
     object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
+    let_workers_tell_of_measures()
+    measures = measures_of(vllm_config)
+    measures.read_by(functools.partial(self._senior.compute_logits, self), junior.compute_logits)
+    object.__setattr__(self, "tandem_measures", measures)
 
 
 def _forward(
@@ -89,6 +96,9 @@ def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | No
     ranks of a tensor-parallel group that vLLM gives no logits.
     """
     authors = self.tandem_step_authors.take(hidden_states.shape[0])
+    if authors is not None and self.tandem_measures.is_due():
+        width = hidden_states.shape[1] - self.tandem_junior_width
+        self.tandem_measures.keep(hidden_states[:, :width], hidden_states[:, width:])
     heads: Heads = self.tandem_heads
     return heads.logits(hidden_states, authors)
 

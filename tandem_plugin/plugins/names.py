@@ -17,6 +17,8 @@ TAKEN = frozenset(
         "mode",
         "num_draft_tokens",
         "adaptive_drafts",
+        "measure_every",
+        "partner_logprobs",
         "validation",
         "lambda_jun",
         "unproven",

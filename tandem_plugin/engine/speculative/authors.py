@@ -40,12 +40,15 @@ class ChainAuthors(DeviceAuthors):
         self._authors, self._runs = torch.stack(authors), torch.stack(runs)
         return self._authors.T
 
-    def in_tandem(self, slots: torch.Tensor) -> torch.Tensor:
-        """Which of these slots hold a request in tandem: bool ``[slots]``."""
-        found = torch.zeros_like(self._author)
-        for group in self._groups.values():
-            found = found | self._mask_of(group)
-        return found.index_select(0, slots)
+    def at(self, slots: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+        """Who writes these positions of a round: bool ``[positions]``, true = senior.
+
+        slots, steps: int64 ``[positions]``, the slot of each and its place in the round. Asked
+        before :meth:`advance`.
+        """
+        if self._authors is None:
+            return self.of(slots)
+        return self._authors[steps, slots]
 
     def advance(
         self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor

@@ -51,6 +51,8 @@ class Team(Protocol):
 
     def set_memory_aside(self) -> None: ...
 
+    def keep_states(self, input_batch: Any) -> None: ...
+
     def count(
         self,
         slots: torch.Tensor,
@@ -81,6 +83,7 @@ class UndraftedSampler:
             self._is_profiled = True
         authors = self._state.take(input_batch)
         if authors is not None:
+            self._state.keep_states(input_batch)
             logits = self._state.with_undrafted(logits, input_batch, authors)
         return self._sampler(logits, input_batch)
 
@@ -110,6 +113,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
                 "The junior's drafts came without their logits, so that the senior could not check "
                 "them exactly. This vLLM version is not supported in mode='speculative'."
             )
+        self._state.keep_states(input_batch)
         slots = input_batch.idx_mapping.long()
         chain = self._state.along()
         held = self._drafted(input_batch)

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from tandem_plugin.engine.heads import without_foreign_ids
+from tandem_plugin.engine.measures.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
 from tandem_plugin.engine.patches.drafts import let_workers_tell_of_drafts
+from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.vocabularies import shared_vocabulary
 
@@ -33,10 +35,22 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     let_workers_tell_of_drafts()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
+    let_workers_tell_of_measures()
+    object.__setattr__(self, "tandem_measures", measures_of(vllm_config))
     self.tandem_shared_ids = shared_vocabulary(vllm_config)
+    self.tandem_states = None
 
 
-def _compute_logits(self: Any, *arguments: Any, **options: Any) -> torch.Tensor | None:
-    """The senior's own, without ids that the junior could not read."""
-    logits: torch.Tensor | None = self._senior.compute_logits(self, *arguments, **options)
+def _compute_logits(
+    self: Any, hidden_states: torch.Tensor, *arguments: Any, **options: Any
+) -> torch.Tensor | None:
+    """The senior's own, without ids that the junior could not read.
+
+    The hidden states are left for the sampler, which may want to measure what comes of them.
+    """
+    if self.tandem_measures.is_on:
+        self.tandem_states = hidden_states
+    logits: torch.Tensor | None = self._senior.compute_logits(
+        self, hidden_states, *arguments, **options
+    )
     return logits if logits is None else without_foreign_ids(logits, self.tandem_shared_ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
 
+from tandem_plugin.engine.measures.measures import SampledRows
 from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.runners.v2.state import AuthorsState
 from tandem_plugin.engine.speculative.authors import ChainAuthors
@@ -54,6 +55,10 @@ class SpeculativeState(AuthorsState):
         self.drafts = vllm_config.speculative_config.num_speculative_tokens
         self._junior = junior_of(vllm_config)
         self._junior.freeze()
+        model.tandem_measures.read_by(
+            partial(model._senior.compute_logits, model),
+            self._junior.junior.compute_logits,
+        )
         self._said = time.monotonic()
         self._in_tandem = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
@@ -234,6 +239,37 @@ class SpeculativeState(AuthorsState):
             seniors = logits[chunk]
             seniors.copy_(torch.where(stands[chunk, None], own.to(logits.dtype), seniors))
         return logits
+
+    def keep_states(self, input_batch: Any) -> None:
+        """Keep both models' hidden states of a step that is to be measured.
+
+        The junior reads the step's tokens for it: of the token behind a chain of drafts that all
+        held, nothing else would tell what it makes of it.
+        """
+        measures = self.model.tandem_measures
+        if measures.is_due():
+            rows = input_batch.logits_indices
+            measures.keep(self.model.tandem_states, self.read(input_batch).index_select(0, rows))
+
+    def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
+        """What came of the rows whose logits a round computed: some of each request."""
+        batch, states = self._batch, self._req_states
+        of_row, steps = batch.expanded_idx_mapping.long(), batch.expanded_local_pos.long()
+        count = torch.zeros(self.max_num_reqs, dtype=torch.int64, device=self.device)
+        written = count.scatter_(0, slots, num_sampled.long()).index_select(0, of_row)
+        places = states.total_len.gpu.index_select(0, of_row).long() - written + steps
+        tokens = states.all_token_ids.gpu
+        per_request = np.diff(batch.cu_num_logits_np)
+        return SampledRows(
+            tokens=tokens[of_row, places.clamp(0, tokens.shape[1] - 1)],
+            authors=self._authors.at(of_row, steps),
+            written=(steps < written) & self._authors.in_tandem(of_row),
+            positions=self._authors.lengths(of_row) + steps,
+            names=[
+                self._names.get(slot)
+                for slot in np.repeat(batch.idx_mapping_np, per_request).tolist()
+            ],
+        )
 
     def set_memory_aside(self) -> None:
         """Let vLLM's profiling see what a round needs: see :func:`set_aside`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,19 @@ from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.rules import Rule
 
-__all__ = ["BatchAuthors"]
+__all__ = ["BatchAuthors", "Written"]
 
 _last = itemgetter(-1)
+
+
+class Written(NamedTuple):
+    """A token that a step brought."""
+
+    row: int
+    request: AuthoredRequest
+    position: int
+    """Its place in what the request has written."""
+    author: bool
 
 
 class _Group:
@@ -144,6 +155,18 @@ class BatchAuthors:
                     f"Row {int(group.rows.max())} is in tandem, but the batch has {rows} rows."
                 ) from error
         return authors
+
+    def written(self) -> list[Written]:
+        """The tokens that came since :meth:`next_authors` was asked, before anything moves."""
+        found = []
+        for group in self._groups.values():
+            positions = group.position if group.is_gathered else self._position[group.slots]
+            for slot, position in zip(group.slots, positions.tolist(), strict=True):
+                request = self._request(slot)
+                if len(request.output) == position + 1:
+                    author = bool(self._written[slot, position])
+                    found.append(Written(int(self._row[slot]), request, position, author))
+        return found
 
     def _place(self, slot: int, row: int) -> None:
         self._slot_of_row[row] = slot

@@ -13,6 +13,8 @@ import torch
 from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirectionality
 
 from tandem_plugin.engine.admission import tandem_argument
+from tandem_plugin.engine.measures.measures import KeptStates, SampledRows, measures_of
+from tandem_plugin.engine.names import TOKEN_LOG_NAME
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.step_authors import step_authors_of
@@ -34,6 +36,9 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         self._rows = 0
         self._step_authors = step_authors_of(vllm_config)
         self._step_authors.bind()
+        self._device = device
+        self._measures = measures_of(vllm_config)
+        self._measures.finish = self._measure
 
     def is_argmax_invariant(self) -> bool:
         return True  # apply() changes nothing
@@ -45,6 +50,7 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         """Follow the batch, then post the authors of the coming step. Called once a step."""
         if self._rows:
             self._step_authors.settle()  # the step before this one
+            self._measure()
         if batch_update is not None:
             self._rows = batch_update.batch_size
             for row in batch_update.removed:
@@ -68,11 +74,40 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
         request = AuthoredRequest(
-            resolved.rule, resolved.seed, output, prefix=resolved.prefix(prompt or [])
+            resolved.rule,
+            resolved.seed,
+            output,
+            name=(params.extra_args or {}).get(TOKEN_LOG_NAME),
+            prefix=resolved.prefix(prompt or []),
         )
+        if request.name is not None and self._measures.token_log is not None:
+            self._measures.token_log.begin(request.name)
         self._authors.add(row, request, positions)
 
     def _end(self, row: int) -> None:
         request = self._authors.remove(row)
         if request is not None and self._record is not None and request.output:
             self._record.write(request)
+
+    def _measure(self) -> None:
+        """Measure the step that has sampled, where its states were kept; its tokens are here now.
+
+        Before anything moves in the batch, or when somebody asks for the sums.
+        """
+        kept = self._measures.take()
+        if kept is None:
+            return
+        found = self._authors.written()
+        rows = self._to_device([one.row for one in found])
+        kept = KeptStates(kept.senior.index_select(0, rows), kept.junior.index_select(0, rows))
+        sampled = SampledRows(
+            tokens=self._to_device([one.request.output[one.position] for one in found]),
+            authors=self._to_device([one.author for one in found]).bool(),
+            written=torch.ones(len(found), dtype=torch.bool, device=self._device),
+            positions=self._to_device([one.position for one in found]),
+            names=[one.request.name for one in found],
+        )
+        self._measures.add(kept, sampled)
+
+    def _to_device(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64).to(self._device, non_blocking=True)

@@ -188,6 +188,18 @@ class DeviceAuthors:
         """
         return self._author.index_select(0, slots)
 
+    def in_tandem(self, slots: torch.Tensor) -> torch.Tensor:
+        """Which of these slots hold a request in tandem: bool ``[slots]``."""
+        found = torch.zeros_like(self._author)
+        for group in self._groups.values():
+            found = found | self._mask_of(group)
+        return found.index_select(0, slots)
+
+    def lengths(self, slots: torch.Tensor) -> torch.Tensor:
+        """How many tokens the requests in these slots have written: int64 ``[slots]``, as they."""
+        written: torch.Tensor = self._place.index_select(0, slots) - slots * self._positions
+        return written
+
     def advance(
         self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
     ) -> None:

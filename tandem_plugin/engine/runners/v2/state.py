@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 
 from tandem_plugin.engine.admission import tandem_argument
+from tandem_plugin.engine.measures.measures import SampledRows
+from tandem_plugin.engine.names import TOKEN_LOG_NAME
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
 from tandem_plugin.engine.vocabularies import engine_rules
@@ -42,7 +44,10 @@ class AuthorsState:
         self._ahead = 2 * (drafts + 1) if drafts else 0
         self._slot_requests: dict[str, SlotRequest] = {}
         self._prompt_lengths: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        """Of slots: the names under which their requests' tokens are kept."""
         self._req_states: Any = None
+        self._batch: Any = None
         model.tandem_step_authors.bind()
 
     @cached_property
@@ -67,6 +72,7 @@ class AuthorsState:
         resolved = None if argument is None else self._rules.for_request(argument)
         if resolved is None:
             return
+        self._name(req_index, params)
         prompt = new_req_data.prompt_token_ids  # NewRequestData.prompt_len: from 0.29
         output = list(new_req_data.prefill_token_ids[len(prompt) :])
         positions = self.max_model_len - len(prompt)
@@ -88,6 +94,7 @@ class AuthorsState:
         if slot_request is None:
             return
         prompt_length = self._prompt_lengths.pop(req_id)
+        self._names.pop(slot_request.slot, None)
         if self._record is not None:
             self._write_record(slot_request, prompt_length)
         self._authors.remove(slot_request)
@@ -98,7 +105,7 @@ class AuthorsState:
 
     def prepare_inputs(self, input_batch: Any, req_states: Any) -> Any:
         """Post the authors of the coming step's rows for the model's ``compute_logits``."""
-        self._req_states = req_states
+        self._req_states, self._batch = req_states, input_batch
         slots = input_batch.idx_mapping
         in_tandem = self._authors.any_in_tandem
         self.model.tandem_step_authors.post(self._authors.of(slots) if in_tandem else None)
@@ -109,8 +116,28 @@ class AuthorsState:
     ) -> None:
         self.model.tandem_step_authors.settle()
         super().postprocess_state(idx_mapping, num_sampled, *rest, **options)  # type: ignore[misc]
+        if (kept := self.model.tandem_measures.take()) is not None:
+            rows = self._sampled_rows(idx_mapping.long(), num_sampled)
+            self.model.tandem_measures.add(kept, rows)
         last_tokens = self._req_states.last_sampled_tokens[:, 0]
         self._authors.advance(idx_mapping, num_sampled, last_tokens)
+
+    def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
+        """What came of the rows whose logits a step computed: one of each request."""
+        return SampledRows(
+            tokens=self._req_states.last_sampled_tokens[:, 0].index_select(0, slots),
+            authors=self._authors.of(slots),
+            written=(num_sampled > 0) & self._authors.in_tandem(slots),
+            positions=self._authors.lengths(slots),
+            names=[self._names.get(slot) for slot in self._batch.idx_mapping_np.tolist()],
+        )
+
+    def _name(self, slot: int, params: Any) -> None:
+        name = (params.extra_args or {}).get(TOKEN_LOG_NAME)
+        log = self.model.tandem_measures.token_log
+        if name is not None and log is not None:
+            self._names[slot] = name
+            log.begin(name)
 
     def _write_record(self, slot_request: SlotRequest, prompt_length: int) -> None:
         slot, states = slot_request.slot, self._req_states
@@ -121,7 +148,9 @@ class AuthorsState:
         if output:
             authors = self._authors.recorded(slot_request, len(output))
             prefix = list(slot_request.prefix)
-            request = AuthoredRequest(slot_request.rule, slot_request.seed, output, authors, prefix)
+            request = AuthoredRequest(
+                slot_request.rule, slot_request.seed, output, authors, prefix=prefix
+            )
             self._record.write(request, self._further(slot_request))  # type: ignore[union-attr]
 
     def _further(self, slot_request: SlotRequest) -> dict[str, Any]:

@@ -1,0 +1,153 @@
+"""The measures of an engine: what a step sampled is read by both models, and summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import torch
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.measures.scores import token_scores, totals
+from tandem_plugin.engine.measures.steps import MeasuredSteps
+from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.measures.token_log import TokenLog
+from tandem_plugin.engine.vocabularies import engine_rules
+from tandem_plugin.errors import EngineError
+
+__all__ = ["Head", "KeptStates", "Measures", "SampledRows", "measures_of"]
+
+Head: TypeAlias = Callable[[torch.Tensor], "torch.Tensor | None"]
+"""A model's own logits ``[rows, V]`` from its hidden states ``[rows, width]``; None on ranks of a
+tensor-parallel group that vLLM gives no logits."""
+
+_CHUNK_BYTES = 2**26
+"""The most that one model's logits of a chunk of rows take in float32."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptStates:
+    """Both models' hidden states ``[rows, width]`` behind which a step samples."""
+
+    senior: torch.Tensor
+    junior: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledRows:
+    """What came of each row of a step."""
+
+    tokens: torch.Tensor
+    """int64 ``[rows]``; anything where none was written."""
+    authors: torch.Tensor
+    """bool ``[rows]``, true = senior."""
+    written: torch.Tensor
+    """bool ``[rows]``, whether the row's token is one of a request in tandem."""
+    positions: torch.Tensor
+    """int64 ``[rows]``, the token's place in what its request has written."""
+    names: Sequence[str | None] = ()
+    """What each row's request is called, where its tokens are to be kept."""
+
+
+class Measures:
+    """Measures the steps that are drawn for it, on the device.
+
+    The model keeps the hidden states of such a step where it computes logits (:meth:`is_due`,
+    :meth:`keep`); what was sampled behind them is known later, and then both models' heads run over
+    them once more (:meth:`add`): so it does not matter which logits were needed for sampling, nor
+    what became of them.
+    """
+
+    def __init__(self, config: TandemConfig, vocabulary: int) -> None:
+        self._rows = max(1, _CHUNK_BYTES // (4 * vocabulary))
+        self._steps = MeasuredSteps(1 if config.partner_logprobs else config.measure_every)
+        self.token_log = TokenLog() if config.partner_logprobs else None
+        """What is kept of each token; None where that was not asked for."""
+        self.is_on = bool(config.partner_logprobs or config.measure_every)
+        """Whether any step is measured."""
+        self._heads: tuple[Head, Head] | None = None
+        self._kept: KeptStates | None = None
+        # Made at the first measured step: a deep sleep discards what is allocated while loading.
+        self._sums: torch.Tensor | None = None
+        self.finish: Callable[[], None] = _nothing
+        """Adds what a runner still holds back: a step whose tokens it learns with the next one."""
+
+    def read_by(self, senior: Head, junior: Head) -> None:
+        """Take in both models' heads."""
+        self._heads = senior, junior
+
+    def is_due(self) -> bool:
+        """Whether the step that samples now is measured. Call once for each step in tandem."""
+        return self._steps.next()
+
+    def keep(self, senior: torch.Tensor, junior: torch.Tensor) -> None:
+        """Keep a step's hidden states until it has sampled: ``[rows, width]`` of each model."""
+        if len(senior) != len(junior):
+            raise EngineError(
+                f"The senior has hidden states of {len(senior)} rows and the junior of "
+                f"{len(junior)}, so that nothing can be measured. This vLLM version is not "
+                "supported: set measure_every=0."
+            )
+        self._kept = KeptStates(senior, junior)
+
+    def take(self) -> KeptStates | None:
+        """The hidden states that were kept for this step, once; None where it is not measured."""
+        kept, self._kept = self._kept, None
+        return kept
+
+    @torch.inference_mode()
+    def add(self, kept: KeptStates, rows: SampledRows) -> None:
+        """Measure a step's rows; waits for nothing."""
+        scores = self._scores(kept, rows.tokens)
+        if scores is None:
+            return
+        if self._sums is None:
+            fields = len(MeasureSums.__dataclass_fields__)
+            self._sums = torch.zeros(fields, dtype=torch.float64, device=scores.device)
+        self._sums += totals(scores, rows.authors, rows.written)
+        if self.token_log is not None:
+            self.token_log.add(rows.names, scores, rows.positions, rows.written)
+
+    def sums(self) -> MeasureSums:
+        """Those since the engine's start; waits for the device."""
+        self.finish()
+        return MeasureSums() if self._sums is None else MeasureSums(*self._sums.tolist())
+
+    def take_tokens(self, names: Sequence[str]) -> dict[str, list[list[float]]]:
+        """Each token's scores of these requests: see :meth:`TokenLog.take`."""
+        self.finish()
+        return {} if self.token_log is None else self.token_log.take(names)
+
+    def _scores(self, kept: KeptStates, tokens: torch.Tensor) -> torch.Tensor | None:
+        """float32 ``[rows, 3]``, some rows at a time: vLLM's profiling does not see this memory."""
+        assert self._heads is not None
+        senior_head, junior_head = self._heads
+        found = []
+        for start in range(0, len(tokens), self._rows):
+            part = slice(start, start + self._rows)
+            senior = senior_head(kept.senior[part].contiguous())
+            junior = junior_head(kept.junior[part].contiguous())
+            if senior is None or junior is None:
+                return None
+            found.append(token_scores(senior, junior, tokens[part]))
+        return torch.cat(found) if found else None
+
+
+def _nothing() -> None:
+    """Nothing is held back."""
+
+
+_measures: WeakValueDictionary[str, Measures] = WeakValueDictionary()
+"""Weakly: each lives as long as the model and the runner's binding that share it."""
+
+
+def measures_of(vllm_config: Any) -> Measures:
+    """Those of one engine in this process: model, runner and RPC find each other through them."""
+    found = _measures.get(vllm_config.instance_id)
+    if found is None:
+        vocabulary = int(vllm_config.model_config.get_vocab_size())
+        found = Measures(engine_rules(vllm_config).config, vocabulary)
+        _measures[vllm_config.instance_id] = found
+    return found

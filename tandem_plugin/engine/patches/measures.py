@@ -1,0 +1,38 @@
+"""What workers tell of the measures of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tandem_plugin.engine.names import TELL_OF_MEASURES, TELL_OF_TOKENS
+
+__all__ = ["let_workers_tell_of_measures"]
+
+
+def let_workers_tell_of_measures() -> None:
+    """Let ``collective_rpc`` return what each worker has measured.
+
+    ``"tandem_measures"``: the sums since the engine's start; ``"tandem_token_scores"`` with a list
+    of requests' names: their tokens' scores, which are forgotten then. Touches: ``WorkerBase``,
+    which gets two methods more. Versions: 0.24 to 0.32. Why and when it goes: as
+    :func:`~tandem_plugin.engine.patches.drafts.let_workers_tell_of_drafts`.
+    """
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    setattr(WorkerBase, TELL_OF_MEASURES, _worker_measures)
+    setattr(WorkerBase, TELL_OF_TOKENS, _worker_token_scores)
+
+
+def _worker_measures(worker: Any) -> dict[str, float]:
+    found: dict[str, float] = _measures(worker).sums().to_row()
+    return found
+
+
+def _worker_token_scores(worker: Any, names: Sequence[str]) -> dict[str, list[list[float]]]:
+    found: dict[str, list[list[float]]] = _measures(worker).take_tokens(names)
+    return found
+
+
+def _measures(worker: Any) -> Any:
+    return worker.model_runner.get_model().tandem_measures

@@ -1,0 +1,177 @@
+"""What an engine measures of a step's rows: as `tandem eval legibility` and plain loops have it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tandem_plugin import EngineError, TandemConfig
+from tandem_plugin.engine.measures.measures import Measures, SampledRows
+from tandem_plugin.engine.measures.scores import token_scores, totals
+from tandem_plugin.engine.measures.steps import MeasuredSteps
+from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.measures.token_log import TokenLog
+from tandem_plugin.engine.measures.token_scores import RequestScores, sample_name
+from tandem_plugin.evaluation.legibility import chunk_scores
+
+VOCABULARY = 50_000
+FIELDS = list(MeasureSums.__dataclass_fields__)
+
+
+def logits(seed: int, rows: int, vocabulary: int = VOCABULARY) -> torch.Tensor:
+    return 3 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("padding", [-64, 0, 128])
+def test_scores_are_those_of_the_evaluation_of_legibility(padding: int) -> None:
+    """padding: by how much the junior's vocabulary is longer than the senior's."""
+    rows = 24
+    senior, junior = logits(0, rows), logits(1, rows, VOCABULARY + padding)
+    junior[:, :VOCABULARY] += senior[:, : VOCABULARY + padding] if padding <= 0 else senior
+    tokens = torch.arange(rows) * 7
+    found = token_scores(senior, junior, tokens)
+    cross_entropy, overlap = chunk_scores(senior, junior, tokens)
+    assert found.dtype == torch.float32
+    assert 0.1 < float(overlap.mean()) < 0.9
+    torch.testing.assert_close(-found[:, 1].double(), cross_entropy, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[:, 2].double(), overlap, atol=1e-5, rtol=0)
+    of_senior, _ = chunk_scores(junior, senior, tokens)
+    torch.testing.assert_close(-found[:, 0].double(), of_senior, atol=1e-5, rtol=0)
+
+
+def test_totals_are_a_plain_loops_over_the_rows_that_wrote_in_tandem() -> None:
+    scores = torch.rand(40, 3, generator=torch.Generator().manual_seed(0)) - 0.5
+    authors, written = torch.arange(40) % 3 == 0, torch.arange(40) % 4 != 1
+    scores[~written] = math.nan  # whatever rows without a token have
+    expected = dict.fromkeys(FIELDS, 0.0)
+    for (senior, junior, overlap), author, counts in zip(
+        scores.tolist(), authors.tolist(), written.tolist(), strict=True
+    ):
+        if counts and author:
+            expected["senior_tokens"] += 1
+            expected["junior_cross_entropy"] -= junior
+            expected["overlap"] += overlap
+        elif counts:
+            expected["junior_tokens"] += 1
+            expected["senior_cross_entropy"] -= senior
+    found = MeasureSums(*totals(scores, authors, written).tolist())
+    assert found.to_row() == pytest.approx(expected)
+
+
+def test_means_are_over_each_authors_own_tokens_and_left_out_without_any() -> None:
+    sums = MeasureSums(4.0, 2.0, 3.0, 0.0, 0.0)
+    assert sums.means() == {"junior_cross_entropy": 0.5, "overlap": 0.75}
+    assert MeasureSums().means() == {}
+
+
+def test_sums_since_an_earlier_look_are_the_difference_or_all_after_a_restart() -> None:
+    earlier, later = MeasureSums(2.0, 1.0, 1.5, 1.0, 0.5), MeasureSums(5.0, 2.0, 4.0, 1.0, 0.5)
+    assert later.since(earlier) == MeasureSums(3.0, 1.0, 2.5, 0.0, 0.0)
+    assert earlier.since(later) == earlier
+    assert earlier + later == MeasureSums(7.0, 3.0, 5.5, 2.0, 1.0)
+
+
+@pytest.mark.parametrize("every", [1, 2, 7, 64])
+def test_one_step_of_every_so_many_is_measured_at_any_place_among_them(every: int) -> None:
+    steps = MeasuredSteps(every)
+    rounds = [[steps.next() for _ in range(every)] for _ in range(40 * every)]
+    assert all(sum(one) == 1 for one in rounds)
+    places = [one.index(True) for one in rounds]
+    assert set(places) == set(range(every))
+    again = MeasuredSteps(every)  # in another process of the same engine
+    assert [again.next() for _ in range(every)].index(True) == places[0]
+
+
+def test_no_step_is_measured_where_nothing_is_asked_for() -> None:
+    steps = MeasuredSteps(0)
+    assert not any(steps.next() for _ in range(100))
+    assert not Measures(TandemConfig.from_mapping({"measure_every": 0}), 8).is_on
+
+
+def measured(config: dict[str, object], rows: int, most: int = VOCABULARY) -> Measures:
+    """Measures of models whose hidden states are their logits, in chunks of rows."""
+    measures = Measures(TandemConfig.from_mapping(config), 2**24 // most)
+    measures.read_by(lambda states: states, lambda states: states)
+    for step in range(3):
+        assert measures.is_due()
+        measures.keep(logits(2 * step, rows), logits(2 * step + 1, rows))
+        kept = measures.take()
+        assert kept is not None
+        assert measures.take() is None
+        numbers = torch.arange(rows)
+        measures.add(
+            kept,
+            SampledRows(
+                tokens=numbers,
+                authors=numbers % 2 == 0,
+                written=numbers != 3,
+                positions=torch.full((rows,), step),
+                names=[f"r{number}" if number < 4 else None for number in range(rows)],
+            ),
+        )
+    return measures
+
+
+def test_rows_are_measured_in_chunks_as_all_at_once() -> None:
+    config = {"measure_every": 1}
+    whole, chunked = (measured(config, 9, most).sums() for most in (100, 2))
+    assert whole.senior_tokens == 15
+    assert whole.junior_tokens == 9
+    assert chunked.to_row() == pytest.approx(whole.to_row())
+
+
+def test_scores_of_named_requests_are_kept_until_they_are_taken() -> None:
+    measures = measured({"partner_logprobs": True}, 6)
+    assert measures.take_tokens(["r0"]) == {}  # it never entered
+    log = measures.token_log
+    assert log is not None
+    for name in ("r0", "r1", "r3", "r9"):
+        log.begin(name)
+    measures = Measures(TandemConfig.from_mapping({"partner_logprobs": True}), VOCABULARY)
+    measures.token_log = log
+    for step in range(3):
+        scores = torch.full((3, 3), float(step))
+        positions, written = torch.tensor([step] * 3), torch.tensor([True, step != 1, False])
+        log.add(["r0", "r1", "r3"], scores, positions, written)
+    log.add(["r0"], torch.full((1, 3), 9.0), torch.tensor([2]), torch.tensor([True]))
+    taken = log.take(["r0", "r1", "r3", "r9"])
+    assert taken["r0"] == [[0.0] * 3, [1.0] * 3, [9.0] * 3]  # written again: the last counts
+    assert taken["r1"] == [[0.0] * 3]  # what comes behind a gap is none of it
+    assert taken["r3"] == taken["r9"] == []
+    assert log.take(["r0"]) == {}
+
+
+def test_many_steps_of_scores_are_copied_and_none_is_lost() -> None:
+    log = TokenLog()
+    log.begin("r")
+    for step in range(1000):
+        log.add(["r"], torch.full((1, 3), step / 8), torch.tensor([step]), torch.tensor([True]))
+    assert log.take(["r"])["r"] == [[step / 8] * 3 for step in range(1000)]
+
+
+def test_states_of_different_numbers_of_rows_are_refused() -> None:
+    measures = Measures(TandemConfig(), VOCABULARY)
+    with pytest.raises(EngineError, match="measure_every=0"):
+        measures.keep(torch.zeros(3, 4), torch.zeros(2, 4))
+
+
+def test_a_response_with_an_unmeasured_token_is_refused() -> None:
+    def workers(method: str, args: tuple[list[str]]) -> list[dict[str, list[list[float]]]]:
+        assert method == "tandem_token_scores"
+        return [{}, {name: [[-1.0, -2.0, 0.5]] * 3 for name in args[0]}]
+
+    scores = RequestScores(workers)
+    names = [scores.new_name() for _ in range(3)]
+    assert len(set(names)) == 3
+    found = scores.fetch({names[0]: 2, names[1]: 0})
+    assert found[names[0]].shape == (2, 3)
+    assert found[names[1]].shape == (0, 3)
+    with pytest.raises(EngineError, match="4 tokens, and the engine measured 3"):
+        scores.fetch({names[2]: 4})
+
+
+def test_samples_of_a_request_have_names_of_their_own() -> None:
+    assert sample_name("5", 0, 1) == "5"
+    assert [sample_name("5", i, 2) for i in range(2)] == ["5/0", "5/1"]
