@@ -19,6 +19,7 @@ import drafting
 import engine_memory
 import grading
 import lockstep
+import measuring
 import replay_throughput
 import resuming
 import selection
@@ -32,6 +33,7 @@ __all__ = ["BENCHMARKS", "SPECULATIVE", "main"]
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     lockstep,
+    measuring,
     selection,
     replay_throughput,
     resuming,

@@ -31,6 +31,7 @@ def results(out: Path, name: str) -> dict[str, Any]:
 def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
     cases = {
         "lockstep": 8,
+        "measuring": 2,
         "selection": 16,
         "replay_throughput": 4,
         "resuming": 6,
@@ -44,6 +45,8 @@ def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
             assert len(case["rounds"]) >= 1
     for case in results(out, "lockstep")["cases"].values():
         assert case["ratio_to_single"]["median"] > 0
+    for case in results(out, "measuring")["cases"].values():
+        assert case["cost"] == (case["measured_to_plain"]["median"] - 1) / case["every"]
 
 
 def test_kv_blocks_are_those_that_both_models_leave_room_for(out: Path) -> None:
@@ -59,7 +62,15 @@ def test_kv_blocks_are_those_that_both_models_leave_room_for(out: Path) -> None:
 
 def test_tables_have_machine_and_command_beside_every_figure(out: Path) -> None:
     text = (out / "tables.md").read_text()
-    names = ("lockstep", "selection", "replay_throughput", "resuming", "grading", "engine_memory")
+    names = (
+        "lockstep",
+        "measuring",
+        "selection",
+        "replay_throughput",
+        "resuming",
+        "grading",
+        "engine_memory",
+    )
     for name in names:
         assert f"`python benchmarks/{name}.py --quick`" in text
         assert results(out, name)["machine"]["processor"] in text

@@ -126,6 +126,38 @@ def requests_sent(browser: Any) -> list[str]:
     return [url for url in sent.values() if not url.startswith(("file:", "data:", "chrome"))]
 
 
+def test_tokens_are_shaded_by_the_other_models_surprise_and_say_what_both_make_of_them(
+    page: Any, browser: Any
+) -> None:
+    text = "ab é"
+    scores = {
+        "senior_logprobs": [-0.1, -2.0, -0.3, -0.4, -0.5],
+        "junior_logprobs": [-4.0, -0.2, -9.0, -0.4, -1.0],
+        "overlaps": [0.25, 0.5, 0.75, 0.9, 1.0],
+    }
+    page([row(text, [1, 0, 1, 1, 0], **scores)])
+    assert texts(browser) == [text]
+    pieces = elements(browser, ".text > span")
+    assert [piece.text.strip() for piece in pieces] == ["a", "b", "", "é"]
+    found = [
+        browser.execute_script(
+            "return document.querySelectorAll('.text > span')[arguments[0]]"
+            ".style.getPropertyValue('--surprise')",
+            place,
+        )
+        for place in range(4)
+    ]
+    assert found == ["0.80", "0.40", "1.00", "0.20"]
+    assert elements(browser, "#legend-scored")[0].is_displayed()
+    colours = {piece.value_of_css_property("background-color") for piece in pieces}
+    assert len(colours) == 4
+    elements(browser, ".text")[0].send_keys("\ue014")  # the right arrow
+    said = elements(browser, "#detail")[0].text
+    assert "log p -0.10 by the senior, -4.00 by the junior; overlap 0.25" in said
+    page([row(text, [1, 0, 1, 1, 0])])
+    assert not elements(browser, "#legend-scored")[0].is_displayed()
+
+
 def test_hostile_text_is_shown_as_text_and_does_nothing(page: Any, browser: Any):
     browser.get_log("browser")
     browser.get_log("performance")

@@ -280,6 +280,7 @@ class Engine:
             response = SimpleNamespace(
                 text=text, finish_reason="stop", token_ids=[1, 2], tandem_seed=7,
                 authorship=Authorship.from_bits([1, 0]), tandem_fingerprint="x", tandem_schedule={},
+            overlaps=None,
             )  # fmt: skip
             yield (problem, 0), SimpleNamespace(outputs=[response])
 

@@ -116,6 +116,29 @@ def test_tokens_that_no_model_wrote_are_neithers(view: Any):
     assert data["responses"][0]["spans"] == [SENIOR, 1, 1, OTHER, 1, 2, JUNIOR, 2, 2]
 
 
+def test_scores_of_tokens_come_with_the_text_of_each(view: Any):
+    columns = {
+        "senior_logprobs": [-0.5, -1.25, -0.1, 0.0],
+        "junior_logprobs": [-3.0, -0.75, -0.2, -0.00049],
+        "overlaps": [0.25, 0.5, 0.75, 1],
+    }
+    _, _, data = view(tandem_row(**columns), tandem_row())
+    scored, plain = data["responses"]
+    assert (scored["scored"], plain["scored"]) == (1, 0)
+    assert "cuts" not in plain
+    assert scored["scores"][:6] == [-0.5, -3.0, 0.25, -1.25, -0.75, 0.5]
+    assert scored["scores"][-3:] == [0.0, -0.0, 1]
+    assert sum(scored["cuts"][::3]) == len(scored["text"])
+    assert scored["cuts"][1::3] == scored["cuts"][2::3] == [0, 1, 2, 3]
+    short = tandem_row(**columns | {"overlaps": [0.5]})
+    text = tandem_row(**columns | {"overlaps": ["0.5"] * 4})
+    alone = tandem_row(senior_logprobs=[-0.5] * 4)
+    _, result, data = view(tandem_row(), short, text, alone)
+    assert (result["responses"], result["unread_lines"]) == (1, 3)
+    assert data["unread"][0][2] == "overlaps=[0.5] is not 4 numbers, one a token."
+    assert data["unread"][2][2] == "junior_logprobs=None is not 4 numbers, one a token."
+
+
 def test_response_of_the_senior_alone_is_the_seniors(view: Any):
     _, _, data = view({"response_ids": [0, 1], "tandem_seed": None})
     assert data["responses"][0]["spans"] == [SENIOR, 2, 2]

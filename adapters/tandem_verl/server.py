@@ -8,7 +8,7 @@ from typing import Any
 from tandem_plugin.errors import EngineError, TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
-from tandem_plugin.training.drafting import counters_of
+from tandem_plugin.training.engines import told_by
 from tandem_verl.switch import tandem_node
 
 __all__ = ["ReplicaInTandem", "ServerInTandem", "check_replicas", "register_replica"]
@@ -88,6 +88,6 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
                 raise
             raise refusal from None
 
-    async def tandem_draft_stats(self) -> dict[str, int]:
-        """What became of the engine's drafts; verl's ``collective_rpc`` returns no answers."""
-        return await counters_of(self.engine)
+    async def tandem_told(self, what: str) -> dict[str, Any]:
+        """What a worker tells of its counters; verl's ``collective_rpc`` returns no answers."""
+        return await told_by(self.engine, what)

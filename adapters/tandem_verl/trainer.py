@@ -64,10 +64,10 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
         for servers in self.tandem_servers():
             check_replicas(servers.get_replicas())
 
-    def tandem_drafting(self) -> dict[str, float]:
-        """What became of the drafts since the last step; nothing from engines that do not draft."""
-        managers = self.tandem_servers() if self._tandem.config.drafts else []
-        return self._tandem.drafting([one for each in managers for one in each.server_handles])
+    def tandem_engine_metrics(self) -> dict[str, float]:
+        """What the run's engines counted and measured since the last step."""
+        servers = [one for each in self.tandem_servers() for one in each.server_handles]
+        return self._tandem.engine_metrics(servers)
 
     def tandem_admit(self, rows: Sequence[Row], validates: bool) -> dict[str, float]:
         """Check a batch before anything is computed from it; return a training batch's metrics."""
@@ -96,6 +96,7 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
                 metrics |= named(super()._validate(), one.answerer)
         finally:
             self._tandem_pass, self.val_dataloader = None, prompts
+        self.tandem_engine_metrics()  # what the team counted here is not the next step's
         return metrics
 
     def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None:

@@ -98,7 +98,7 @@ class TrainerV0InTandem(TrainerInTandem):
     def _update_actor(self, batch: Any) -> Any:
         rows, tandem = rows_of_batch(batch), self._tandem
         tandem.check_update(rows)
-        ours = {**tandem.metrics, **self.tandem_drafting()}
+        ours = {**tandem.metrics, **self.tandem_engine_metrics()}
         with ExitStack() as told:
             if weight := tandem.config.lambda_jun:
                 from tandem_verl import imitation

@@ -84,7 +84,7 @@ class TrainerV1InTandem(TrainerInTandem):
         folder = "validation_data_dir" if validates else "rollout_data_dir"
         if self.config.trainer.get(folder):
             self._tandem_rows.update(zip(batch.keys, rows, strict=True))
-        return metrics if validates else {**metrics, **self.tandem_drafting()}
+        return metrics if validates else {**metrics, **self.tandem_engine_metrics()}
 
     def fit(self, agent_loop_manager: Any) -> Any:
         check_manager(agent_loop_manager)

@@ -22,6 +22,8 @@ TRAINING_REWARD = "critic/score/mean"
 RESPONSE_LENGTH = "response_length/mean"
 SENIOR_SHARE = "tandem/senior_share"
 SPANS = "tandem/spans_per_response"
+JUNIOR_CROSS_ENTROPY = "tandem/junior_cross_entropy"
+OVERLAP = "tandem/overlap"
 PROBABILITY_GAP = "training/rollout_probs_diff_max"
 
 # What a tandem rollout holds beside verl's own fields.
@@ -76,7 +78,7 @@ def check_tandem(records: Sequence[tuple[int, Metrics]], rollouts: Sequence[Roll
     Raises:
         ReportError: a tandem metric or field is missing.
     """
-    for key in (SENIOR_SHARE, SPANS):
+    for key in (SENIOR_SHARE, SPANS, JUNIOR_CROSS_ENTROPY):
         if not any(key in metrics for _, metrics in records):
             raise ReportError(
                 f"The run logged no {key}: it did not train in tandem. Check that tandem-plugin "
@@ -110,6 +112,8 @@ def steps_table(
         curve(records, RESPONSE_LENGTH, "length"),
         curve(records, SENIOR_SHARE, "senior share"),
         curve(records, SPANS, "spans"),
+        curve(records, JUNIOR_CROSS_ENTROPY, "junior's cross-entropy"),
+        curve(records, OVERLAP, "overlap"),
         *evaluation_curves(evaluations),
     ]
     columns = [column for column in columns if column.points]
@@ -135,15 +139,27 @@ def draw_curves(
     *,
     solo: bool,
 ) -> None:
-    """Training reward and evaluation pass rates over steps, as a PNG."""
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    """Reward, pass rates of evaluations and the junior's cross-entropy over steps, as a PNG."""
+    read = curve(records, JUNIOR_CROSS_ENTROPY, "the junior's cross-entropy on the senior's tokens")
+    figure, (axes, *below) = plt.subplots(
+        2 if read.points else 1,
+        figsize=(7, 6 if read.points else 4),
+        layout="constrained",
+        sharex=True,
+        squeeze=False,
+    )[:, 0]
+    for lower in below:
+        lower.plot(*zip(*read.points, strict=True), color="tab:purple", label=read.name)
+        lower.set(xlabel="step", ylabel="nats a token", ylim=(0, None))
+        lower.grid(alpha=0.3)
+        lower.legend()
     author = SENIOR_ALONE if solo else TEAM
     training = curve(records, TRAINING_REWARD, f"training reward, {author}")
     if training.points:
         axes.plot(*zip(*training.points, strict=True), color="0.6", label=training.name)
     for one in evaluation_curves(evaluations):
         axes.plot(*zip(*one.points, strict=True), marker="o", label=f"evaluation, {one.name}")
-    axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1))
+    axes.set(xlabel="" if below else "step", ylabel="mean reward", ylim=(0, 1))
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=150)
@@ -181,6 +197,24 @@ def before_and_after(evaluations: Sequence[tuple[int, Mapping[str, float]]]) -> 
         f"{one.last:.1%} after ({100 * (one.last - one.first):+.1f} points)."
         for one in evaluation_curves(evaluations)
     ]
+
+
+def how_it_reads(records: Sequence[tuple[int, Metrics]]) -> list[str]:
+    """How well the junior predicts what the senior writes, at the first and the last steps.
+
+    Means over a third of the steps at either end, since a step measures some of its tokens.
+    """
+    lines = []
+    for key, name, unit in (
+        (JUNIOR_CROSS_ENTROPY, "The junior's cross-entropy on what the senior writes", " nats"),
+        (OVERLAP, "The overlap of both models where the senior writes", ""),
+    ):
+        values = [value for _, value in curve(records, key, name).points]
+        if values:
+            few = max(1, len(values) // 3)
+            first, last = sum(values[:few]) / few, sum(values[-few:]) / few
+            lines.append(f"{name}: {first:.3f}{unit} in the first steps, {last:.3f} in the last.")
+    return lines
 
 
 def show_response(rollouts: Sequence[Rollout], tokenizer: Decoder, console: Console) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from data import ProblemFileError, Row, make_row, read_problems, split_rows, write_parquet
 from evaluate import EvaluationError, Sampling, evaluate
 from model import Lesson, encode_messages, teach
+from next_steps import next_commands, write_page
 from problems import draw_distinct
 from report import (
     PROBABILITY_GAP,
@@ -28,13 +29,14 @@ from report import (
     curve,
     draw_curves,
     gather_rollouts,
+    how_it_reads,
     show_response,
     steps_table,
 )
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from train import TANDEM, Paths, Training, TrainingError, read_metrics, train
+from train import MEASURES, TANDEM, Paths, Training, TrainingError, read_metrics, train
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 EVALUATION_PROBLEMS = 256
@@ -112,12 +114,15 @@ def run(
             if not console.is_terminal:  # a log file shows no bar
                 console.print(f"Step {step} of {training.steps}: {_state(metrics)}.")
 
-        overrides = [] if solo else [TANDEM]
+        overrides = [] if solo else [TANDEM, MEASURES]
         senior = train(model, train_file, evaluation_file, paths, training, overrides, on_step)
     rates = _evaluate(senior, model, evaluation_file, paths, training.steps, sampling, console)
     evaluations.append((training.steps, rates))
     _report(paths, evaluations, solo, console)
     console.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
+    page = None if solo else write_page(paths)
+    for line in next_commands(paths, training, page):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _evaluate(
@@ -153,7 +158,7 @@ def _report(
             f"{max(value for _, value in gap):.1e}.",
             highlight=False,
         )
-    for line in before_and_after(evaluations):
+    for line in before_and_after(evaluations) + how_it_reads(records):
         console.print(f"[bold]{line}[/bold]", highlight=False)
 
 

@@ -24,6 +24,9 @@ from tandem_plugin.grading.rewards import reward_file
 # The one flag that turns an ordinary verl run into a tandem run.
 TANDEM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem.schedule=word"
 
+# Of the engine's steps one in four is measured: the demo's responses are short.
+MEASURES = TANDEM.rpartition(".")[0] + ".measure_every=4"
+
 REWARDS = reward_file("verl")
 SAMPLER = Path(__file__).resolve().with_name("sampler.py")
 _RUN_MARK = "TANDEM_DEMO_RUN"  # set in the environment of every process of a run

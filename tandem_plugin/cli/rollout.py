@@ -66,6 +66,13 @@ def rollout(
             "instruction for a box; else nothing."
         ),
     ] = None,
+    partner_logprobs: Annotated[
+        bool,
+        typer.Option(
+            "--partner-logprobs",
+            help="Write both models' log probability of every token, and their overlap there.",
+        ),
+    ] = False,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -94,6 +101,8 @@ def rollout(
 
     check_seed(seed)
     asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
+    if partner_logprobs:
+        asked["partner_logprobs"] = True
     config = TandemConfig.from_mapping({**asked, "junior": junior})
     arguments = engine_arguments(engine or [])
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
@@ -114,6 +123,7 @@ def rollout(
         # None where nothing was asked for, so that a file without the field is gone on with.
         "instruction": asking.instruction,
         "grade": {"sympy": version("sympy")} if grade else None,
+        "partner_logprobs": True if config.partner_logprobs else None,
         "engine": deciding(arguments),
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]

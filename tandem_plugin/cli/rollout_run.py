@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.cli.problems import Asking, answer
+from tandem_plugin.rollouts.rollout import SCORES
 
 if TYPE_CHECKING:
     from tandem_plugin.data import Problem
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from tandem_plugin.rollouts.rollout_file import RolloutFile
 
 __all__ = ["RolloutRun", "mean_reward", "write_rollouts"]
+
+_DIGITS = 6
+"""Of scores, behind the point: as many as float32 has."""
 
 
 class RolloutRun:
@@ -75,7 +79,19 @@ class RolloutRun:
             "tandem_seed": response.tandem_seed,
             "tandem_fingerprint": response.tandem_fingerprint,
             "tandem_schedule": response.tandem_schedule,
+            **_scores(response),
         }
+
+
+def _scores(response: Any) -> dict[str, list[float]]:
+    """The columns of what both models make of each token, where the engine was asked for them."""
+    if response.overlaps is None:
+        return {}
+    columns = response.senior_logprobs, response.junior_logprobs, response.overlaps
+    return {
+        name: [round(score, _DIGITS) for score in column.tolist()]
+        for name, column in zip(SCORES, columns, strict=True)
+    }
 
 
 def write_rollouts(

@@ -10,9 +10,10 @@ from typing import Any, BinaryIO
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
 from tandem_plugin.files import open_file
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = [
+    "SCORES",
     "MalformedRow",
     "Rollout",
     "RolloutError",
@@ -21,6 +22,9 @@ __all__ = [
     "read_rollouts",
     "short",
 ]
+
+SCORES = ("senior_logprobs", "junior_logprobs", "overlaps")
+"""The columns of what both models make of each token, whoever wrote it."""
 
 MAX_LINE_BYTES = 2**26
 MAX_TOKEN_ID = 2**31 - 1
@@ -62,6 +66,9 @@ class Rollout:
     """The schedule and its parameters, as far as the row carries them."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Everything that the row says."""
+    scores: tuple[list[float], ...] | None = None
+    """Of each token both models' log p, the senior's first, and their overlap there, where the row
+    has them: see :data:`SCORES`."""
     offset: int = 0
     """The byte of the file at which the line begins: see :func:`read_rollout`."""
 
@@ -141,6 +148,7 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
         fingerprint=_fingerprint(row, seed),
         settings=_settings(row),
         fields=row,
+        scores=_scores(row, len(response_ids)),
         offset=offset,
     )
 
@@ -201,6 +209,16 @@ def _segment(name: str, item: object, asked: Mapping[str, Any] | None) -> Segmen
     if not isinstance(item, list) or len(item) != 3 or any(type(part) is not int for part in item):
         raise RolloutError(f"{name}={short(item)} is not three integers: seed, start, stop.")
     return Segment(check_seed(item[0]), item[1], item[2], asked)
+
+
+def _scores(row: dict[str, Any], length: int) -> tuple[list[float], ...] | None:
+    columns = [row.get(name) for name in SCORES]
+    if all(column is None for column in columns):
+        return None
+    for name, column in zip(SCORES, columns, strict=True):
+        if not isinstance(column, list) or len(column) != length or not all(map(is_number, column)):
+            raise RolloutError(f"{name}={short(column)} is not {length} numbers, one a token.")
+    return tuple(columns)  # type: ignore[arg-type]  # lists of numbers, as was just seen
 
 
 def _fingerprint(row: dict[str, Any], seed: int | None) -> str | None:

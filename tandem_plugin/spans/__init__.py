@@ -7,6 +7,7 @@ from tandem_plugin.spans.authored_text import (
     AuthoredText,
     Piece,
     authored_text,
+    token_pieces,
 )
 from tandem_plugin.spans.coloured import coloured
 from tandem_plugin.spans.token_bytes import TokenBytes
@@ -20,4 +21,5 @@ __all__ = [
     "TokenBytes",
     "authored_text",
     "coloured",
+    "token_pieces",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-__all__ = ["JUNIOR", "OTHER", "SENIOR", "AuthoredText", "Piece", "authored_text"]
+__all__ = ["JUNIOR", "OTHER", "SENIOR", "AuthoredText", "Piece", "authored_text", "token_pieces"]
 
 JUNIOR, SENIOR, OTHER = 0, 1, 2
 """Who wrote a token; OTHER for what neither model wrote, such as the output of a tool."""
@@ -57,6 +57,13 @@ def authored_text(
     """
     spans = [(author, sum(1 for _ in run)) for author, run in groupby(authors)]
     return AuthoredText(spans, list(_pieces(_bytes_of(spans, token_ids, token_bytes))))
+
+
+def token_pieces(
+    token_ids: Sequence[int], token_bytes: Callable[[Sequence[int]], bytes]
+) -> list[Piece]:
+    """The same text cut at every token: ``first`` and ``last`` are tokens' positions."""
+    return list(_pieces(token_bytes([token_id]) for token_id in token_ids))
 
 
 def _bytes_of(

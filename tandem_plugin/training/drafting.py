@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
-__all__ = ["DraftingLog", "counters_of"]
-
-
-async def counters_of(engine: Any) -> dict[str, int]:
-    """The counters of an asynchronous engine of vLLM's, which its first worker keeps."""
-    workers = await engine.collective_rpc(TELL_OF_DRAFTS)
-    return dict(workers[0])
+__all__ = ["DraftingLog"]
 
 
 class DraftingLog:

@@ -7,13 +7,16 @@ from typing import Any, Self
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.names import TELL_OF_DRAFTS, TELL_OF_MEASURES
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.admitted_batch import AdmittedBatch
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
 from tandem_plugin.training.drafting import DraftingLog
+from tandem_plugin.training.engines import told_by_all
 from tandem_plugin.training.imitation import IMITATION_METRIC
+from tandem_plugin.training.measuring import MeasuringLog
 from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
@@ -34,6 +37,7 @@ class TandemRun:
         """Those of the batch that was admitted last."""
         self._admitted = AdmittedBatch()
         self._drafting = DraftingLog()
+        self._measuring = MeasuringLog()
 
     @classmethod
     def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:
@@ -72,16 +76,20 @@ class TandemRun:
         """
         self._admitted.check(rows, self.rejects)
 
-    def drafting(self, engines: Sequence[Any]) -> dict[str, float]:
-        """What became of the drafts since the last step; nothing in a run that does not draft.
+    def engine_metrics(self, engines: Sequence[Any]) -> dict[str, float]:
+        """What engines counted and measured since the last call: drafts, and both models' reading.
 
-        engines: the handles of the Ray actors that hold them, with a method ``tandem_draft_stats``.
+        engines: the handles of the Ray actors that hold them: see
+        :func:`~tandem_plugin.training.engines.told_by_all`.
         """
-        if not self.config.drafts:
-            return {}
-        import ray
-
-        return self._drafting.step(ray.get([one.tandem_draft_stats.remote() for one in engines]))
+        metrics: dict[str, float] = {}
+        if not engines:
+            return metrics
+        if self.config.drafts:
+            metrics |= self._drafting.step(told_by_all(engines, TELL_OF_DRAFTS))
+        if self.config.measure_every or self.config.partner_logprobs:
+            metrics |= self._measuring.step(told_by_all(engines, TELL_OF_MEASURES))
+        return metrics
 
     def check_imitation(self, metrics: Mapping[str, Any], prefix: str) -> None:
         """Raise :class:`EngineError` when an update's metrics lack the term of ``lambda_jun``.

@@ -81,7 +81,8 @@ def _columns(
     }
     for name in ("reward", "tokens", "senior", "team", "spans"):
         columns[name] = [getattr(found, name) for _, found in rows]
-    columns["shared"] = [int(found.shared) for _, found in rows]
+    for name in ("shared", "scored"):
+        columns[name] = [int(getattr(found, name)) for _, found in rows]
     return columns
 
 

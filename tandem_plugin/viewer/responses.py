@@ -9,7 +9,15 @@ from typing import Any
 
 from tandem_plugin.files.strict_json import is_number
 from tandem_plugin.rollouts.rollout import Rollout, short
-from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, AuthoredText, TokenBytes, authored_text
+from tandem_plugin.spans import (
+    JUNIOR,
+    OTHER,
+    SENIOR,
+    AuthoredText,
+    TokenBytes,
+    authored_text,
+    token_pieces,
+)
 
 __all__ = ["ViewedResponse", "view_response"]
 
@@ -30,10 +38,14 @@ class ViewedResponse:
     spans: int
     shared: bool
     """Whether a character of it has two authors."""
+    scored: bool
+    """Whether what both models make of its tokens is known."""
     content: bytes
     """What its card holds, as JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author,
     tokens, length of the text that is the span's alone) and ``shared`` (span, later span, length),
-    lengths in UTF-16 code units, as a browser counts them."""
+    lengths in UTF-16 code units, as a browser counts them. Where the row has scores of its tokens
+    also ``cuts`` (length of a piece of text, its first and last token) and ``scores`` (both models'
+    log p and their overlap, of each token)."""
 
 
 def view_response(
@@ -50,6 +62,7 @@ def view_response(
         "facts": list(_facts(row, grade)),
         "spans": spans,
         "shared": shared,
+        **_scored(row, token_bytes),
     }
     return ViewedResponse(
         _reward(row.fields if grade is None else grade),
@@ -58,6 +71,7 @@ def view_response(
         counts[SENIOR] + counts[JUNIOR],
         len(authored.spans),
         bool(shared),
+        row.scores is not None,
         json.dumps(content, separators=(",", ":")).encode(),
     )
 
@@ -66,15 +80,28 @@ def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
     alone = [0] * len(authored.spans)
     shared: list[int] = []
     for piece in authored.pieces:
-        length = len(piece.text)
-        if not piece.text.isascii():
-            length = len(piece.text.encode("utf-16-le")) // 2
+        length = _units(piece.text)
         if piece.first == piece.last:
             alone[piece.first] += length
         else:
             shared += (piece.first, piece.last, length)
     spans = zip(authored.spans, alone, strict=True)
     return [number for span, length in spans for number in (*span, length)], shared
+
+
+def _scored(row: Rollout, token_bytes: TokenBytes) -> dict[str, list[Any]]:
+    if row.scores is None:
+        return {}
+    pieces = token_pieces(row.response_ids, token_bytes)
+    return {
+        "cuts": [n for piece in pieces for n in (_units(piece.text), piece.first, piece.last)],
+        "scores": [round(score, 3) for token in zip(*row.scores, strict=True) for score in token],
+    }
+
+
+def _units(text: str) -> int:
+    """The length of a text as a browser counts it."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def _authors(row: Rollout) -> Sequence[int]:

@@ -85,8 +85,31 @@ def test_update_that_left_the_imitation_term_out_stops() -> None:
             run.check_imitation(metrics, "actor/")
 
 
-def test_engines_of_a_run_that_does_not_draft_are_not_asked() -> None:
-    assert started().drafting([SimpleNamespace()]) == {}
+def test_engines_of_a_run_that_neither_drafts_nor_measures_are_not_asked() -> None:
+    assert started(measure_every=0).engine_metrics([SimpleNamespace()]) == {}
+    assert started(measure_every=1, mode="speculative").engine_metrics([]) == {}
+
+
+def test_metrics_of_engines_are_what_they_told_since_the_last_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.setattr(ray, "get", list)
+    sums = {"senior_tokens": 2.0, "junior_cross_entropy": 3.0, "overlap": 1.0}
+    sums |= {"junior_tokens": 4.0, "senior_cross_entropy": 1.0}
+    drafts = {"rounds": 10, "drafts": 40, "tokens": 42}
+    drafts |= {"senior_drafts": 20, "senior_accepted": 19, "junior_drafts": 18}
+    told = {"tandem_measures": sums, "tandem_draft_stats": drafts}
+    engine = SimpleNamespace(tandem_told=SimpleNamespace(remote=lambda what: dict(told[what])))
+    run = started(mode="speculative")
+    first = run.engine_metrics([engine, engine])
+    assert first["tandem/junior_cross_entropy"] == 1.5
+    assert first["tandem/draft_acceptance"] == 0.95
+    sums |= {"senior_tokens": 3.0, "junior_cross_entropy": 7.0, "overlap": 1.5}
+    assert run.engine_metrics([engine, engine]) == {
+        "tandem/junior_cross_entropy": 4.0,
+        "tandem/overlap": 0.5,
+    }
 
 
 TABLE = (

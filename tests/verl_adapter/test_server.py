@@ -59,13 +59,13 @@ def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> No
     assert in_place.is_in_place("verl")
 
 
-def test_what_became_of_drafts_is_the_first_workers_answer() -> None:
+def test_what_is_told_of_an_engine_is_the_first_workers_answer() -> None:
     async def collective_rpc(method: Any) -> list[dict[str, int]]:
-        return [{"drafted": 3}, {"drafted": 3}]
+        return [{method: 3}, {method: 4}]
 
     server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
     server.engine = SimpleNamespace(collective_rpc=collective_rpc)
-    assert asyncio.run(server.tandem_draft_stats()) == {"drafted": 3}
+    assert asyncio.run(server.tandem_told("drafted")) == {"drafted": 3}
 
 
 class Replica:

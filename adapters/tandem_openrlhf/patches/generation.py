@@ -10,7 +10,7 @@ from tandem_openrlhf.trajectory import TandemExecutor, response_length
 from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.drafting import counters_of
+from tandem_plugin.training.engines import told_by
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
 from tandem_plugin.training.numbered_prompts import Numbering
@@ -39,9 +39,9 @@ class Engine(Theirs):  # type: ignore[misc]
         await super().__init__(*args, additional_config=additional, **arguments)
         self.executor = TandemExecutor(self.executor, config)
 
-    async def tandem_draft_stats(self) -> dict[str, int]:
-        """What became of the engine's drafts, in the speculative mode."""
-        return await counters_of(self.llm)
+    async def tandem_told(self, what: str) -> dict[str, Any]:
+        """What a worker of the engine tells of its counters."""
+        return await told_by(self.llm, what)
 
 
 class Generator(Theirs):  # type: ignore[misc]

@@ -38,8 +38,8 @@ class Maker(Theirs):  # type: ignore[misc]
     def make_experience_batch(self, rollout_samples: Any) -> Any:
         import torch
 
-        drafting = self.tandem.drafting(self.tandem.engines)
-        metrics = {**self.tandem.admit(rollout_samples), **drafting}
+        told = self.tandem.engine_metrics(self.tandem.engines)
+        metrics = {**self.tandem.admit(rollout_samples), **told}
         experiences = super().make_experience_batch(rollout_samples)
         for experience in experiences:
             for name, value in metrics.items():

@@ -25,7 +25,7 @@ const responses = places.map(({ part, place }, position) => {
   return {
     position, part, place, problem: of("problem"), step: of("step"), sample: of("sample"),
     reward: of("reward"), tokens: of("tokens"), senior: of("senior"), team, spanCount,
-    shared: of("shared") === 1, share: team ? of("senior") / team : null,
+    shared: of("shared") === 1, scored: of("scored") === 1, share: team ? of("senior") / team : null,
     handoffs: Math.max(0, spanCount - 1),
   };
 });
@@ -52,7 +52,8 @@ const unpack = (part, keep) => {
 };
 
 // The content of a response: text, spans (author, tokens, length of text: three numbers a span),
-// shared characters, facts, and the turns of its prompt.
+// shared characters, facts, and the turns of its prompt; perhaps cuts (length of text, first and
+// last token) and the tokens' scores (log p of senior and junior, overlap).
 const contentOf = async (response) => {
   const part = await unpack(response.part, true);
   return { ...part.responses[response.place], turns: part.prompts[response.problem] };

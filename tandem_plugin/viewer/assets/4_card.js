@@ -42,6 +42,29 @@ const promptOf = (response, content) => {
   return details;
 };
 
+const MOST_NATS = 5; // of surprise, behind which all shades are the same
+
+// Cuts the text at every token, shaded by how little the other model would have expected it.
+const addTokens = (add, { cuts, scores, spans }) => {
+  let span = 0, stop = spans[1];
+  const spanAt = (token) => {
+    while (token >= stop) { span += 1; stop += spans[3 * span + 1]; }
+    return span;
+  };
+  for (let i = 0; i < cuts.length; i += 3) {
+    const [length, first, last] = cuts.slice(i, i + 3);
+    const begins = spanAt(first), ends = spanAt(last), author = spans[3 * begins];
+    const piece = add(length, begins === ends ? CLASSES[author] : "shared", begins, ends);
+    if (!piece) continue;
+    piece.dataset.first = first;
+    piece.dataset.final = last;
+    if (author > 1) continue;
+    const surprise = -scores[3 * last + author]; // of the other one: senior first, and author 1
+    piece.style.setProperty("--surprise", Math.min(1, Math.max(0, surprise / MOST_NATS)).toFixed(2));
+    piece.classList.add("scored");
+  }
+};
+
 // Cuts the text at the handoffs. A character that two spans share stands between them.
 const fillText = (box, response, content) => {
   if (!content.text) {
@@ -55,13 +78,19 @@ const fillText = (box, response, content) => {
   const pieces = document.createDocumentFragment();
   let at = 0;
   const add = (length, className, span, last) => {
-    if (!length) return;
+    if (!length) return null;
     const piece = make("span", className, content.text.slice(at, at + length));
     piece.dataset.span = span;
     if (last !== span) piece.dataset.last = last;
     pieces.append(piece);
     at += length;
+    return piece;
   };
+  if (content.cuts) {
+    addTokens(add, content);
+    box.append(pieces);
+    return;
+  }
   for (let span = 0; span < response.spanCount; span += 1) {
     add(content.spans[3 * span + 2], CLASSES[content.spans[3 * span]], span, span);
     const both = shared.get(span);
@@ -84,7 +113,7 @@ const card = (response, content) => {
   box.tabIndex = 0;
   box.setAttribute("role", "group");
   box.setAttribute("aria-label", "Response to " + title + "; arrow keys move through its spans");
-  spansOf.set(box, { response, spans: content.spans });
+  spansOf.set(box, { response, spans: content.spans, scores: content.scores });
   fillText(box, response, content);
   article.append(head(response, content, title), bar(response), promptOf(response, content), box);
   return article;

@@ -7,15 +7,29 @@ const positions = (spans, span) => {
   return [start, start + spans[3 * span + 1] - 1];
 };
 
+// What both models make of a piece's tokens, where that is known.
+const scoreOf = (piece, scores) => {
+  if (!scores || piece.dataset.first === undefined) return "";
+  const first = Number(piece.dataset.first), last = Number(piece.dataset.final);
+  const said = [];
+  for (let token = first; token <= last; token += 1) {
+    const [senior, junior, overlap] = scores.slice(3 * token, 3 * token + 3);
+    said.push(" Token " + token + ": log p " + senior.toFixed(2) + " by the senior, "
+      + junior.toFixed(2) + " by the junior; overlap " + overlap.toFixed(2) + ".");
+  }
+  return said.join("");
+};
+
 const describe = (piece) => {
-  const { response, spans } = spansOf.get(piece.parentElement);
+  const { response, spans, scores } = spansOf.get(piece.parentElement);
   const author = (n) => AUTHORS[spans[3 * n]];
   const span = Number(piece.dataset.span);
   if (piece.dataset.last !== undefined) {
     const last = Number(piece.dataset.last);
     return ["One character, written by both",
       "It begins in span " + (span + 1) + " (" + author(span) + ") and ends in span "
-      + (last + 1) + " (" + author(last) + "): a handoff between its bytes."];
+      + (last + 1) + " (" + author(last) + "): a handoff between its bytes."
+      + scoreOf(piece, scores)];
   }
   const [start, stop] = positions(spans, span), tokens = stop - start + 1;
   const where = tokens === 1 ? "1 token, position " + start
@@ -23,7 +37,7 @@ const describe = (piece) => {
   const handoff = span === 0 ? "the response begins here"
     : "handoff " + span + " of " + response.handoffs + ", from the " + author(span - 1);
   return ["Span " + (span + 1) + " of " + response.spanCount + ": " + author(span),
-    where + "; " + handoff.replace("the neither", "neither") + "."];
+    where + "; " + handoff.replace("the neither", "neither") + "." + scoreOf(piece, scores)];
 };
 
 const showDetail = (piece, speak) => {

@@ -35,6 +35,7 @@ const begin = () => {
   fillUnread();
   fillChosen();
   find("legend-shared").hidden = !responses.some((r) => r.shared);
+  find("legend-scored").hidden = !responses.some((r) => r.scored);
   find("legend-other").hidden = !responses.some((r) => r.team < r.tokens);
   fillRewards();
   fillSteps();
