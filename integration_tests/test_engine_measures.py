@@ -5,19 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from support import worker
 from support.engine import engine_settings, on_runner
 from support.metrics import metric
+from support.reading import Readers
 from support.speculation import needs_drafting
 
-from tandem_plugin.evaluation.checkpoint import find_checkpoint
-from tandem_plugin.evaluation.legibility import chunk_scores
-from tandem_plugin.evaluation.reader import Reader
+from tandem_plugin.training.measuring import MeasuringLog
 
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 EXACT = 1e-5
@@ -30,30 +28,9 @@ ENGINES = [
 TIGHT = {"block_size": 32, "num_gpu_blocks_override": 9, "max_num_seqs": 8}
 
 
-class Readers(NamedTuple):
-    """Both models as `tandem eval legibility` reads with them, in float32 on a CPU."""
-
-    senior: Reader
-    junior: Reader
-
-    def scores(self, prompt: list[int], response: list[int]) -> np.ndarray:
-        """float64 ``[tokens, 3]``: both models' log p and their overlap."""
-        logits = [one.head(one.states(prompt, response)) for one in self]
-        tokens = torch.tensor(response)
-        of_junior, overlap = chunk_scores(*logits, tokens)
-        of_senior, _ = chunk_scores(*reversed(logits), tokens)
-        return torch.stack([-of_senior, -of_junior, overlap], dim=1).numpy()
-
-
 @pytest.fixture(scope="module")
 def readers(checkpoints: dict[str, Path]) -> Readers:
-    torch.set_num_threads(1)
-    return Readers(
-        *(
-            Reader(find_checkpoint(str(checkpoints[name])), "float32", "cpu")
-            for name in ("senior", "other")
-        )
-    )
+    return Readers.of(checkpoints["senior"], checkpoints["other"])
 
 
 @pytest.fixture(scope="module", params=ENGINES, ids="-".join)
@@ -97,26 +74,19 @@ def test_every_token_is_scored_as_the_evaluation_scores_it(llm: Any, readers: Re
     )
     off = outputs[2].outputs[0]
     assert off.senior_logprobs is off.junior_logprobs is off.overlaps is None
-    scores, authors = [], []
+    read = []
     for output in (outputs[0], outputs[1], outputs[3]):
         for response in output.outputs:
-            expected = readers.scores(output.prompt_token_ids, list(response.token_ids))
+            tokens = output.prompt_token_ids, list(response.token_ids)
+            expected = readers.scores(*tokens)
             np.testing.assert_allclose(found_scores(response), expected, atol=EXACT, rtol=0)
-            scores.append(expected)
-            authors.append(response.authorship.senior)
-    senior, junior, overlap = np.concatenate(scores).T
-    mine = np.concatenate(authors)
-    assert 0 < mine.sum() < len(mine)
+            read.append((*tokens, response.authorship.tolist()))
     measured = llm.measures().since(before)
-    assert (measured.senior_tokens, measured.junior_tokens) == (mine.sum(), (~mine).sum())
-    assert measured.means() == pytest.approx(
-        {
-            "junior_cross_entropy": -junior[mine].mean(),
-            "overlap": overlap[mine].mean(),
-            "senior_cross_entropy": -senior[~mine].mean(),
-        },
-        abs=EXACT,
-    )
+    authors = [author for *_, authorship in read for author in authorship]
+    assert 0 < measured.senior_tokens == sum(authors)
+    assert 0 < measured.junior_tokens == len(authors) - sum(authors)
+    logged = MeasuringLog().step([measured.to_row()])
+    assert logged == pytest.approx(readers.means(read), abs=EXACT)
 
 
 def test_preempted_requests_keep_the_scores_of_their_tokens(llm: Any, readers: Readers) -> None:

@@ -23,6 +23,7 @@ from support.openrlhf_setup import (
     losses,
     seeds_of,
 )
+from support.reading import Readers
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -36,6 +37,7 @@ def trained(
     run = openrlhf.bench.run(
         *openrlhf.flags,
         f"--tandem.record={captured / 'engine'}",
+        *("--tandem.measure_every", "1"),
         *("--train.micro_batch_size", "1", "--ckpt.save_steps", "2"),
         *("--ckpt.path", str(openrlhf.bench.folder / "checkpoints")),
         hooks="capture_openrlhf",
@@ -129,6 +131,22 @@ def test_metrics_and_lengths_are_those_of_the_whole_responses(
         handoffs = sum(a != b for row in bits for a, b in itertools.pairwise(row))
         assert step["tandem/handoffs_per_response"] == pytest.approx(handoffs / len(bits))
         assert step["tandem/responses_without_senior"] == sum(not any(row) for row in bits)
+
+
+def test_measures_of_the_first_step_are_those_of_a_plain_reading(
+    trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
+) -> None:
+    """In the engine's bfloat16; the first responses are by the checkpoint."""
+    run, captured = trained
+    folder = Path(openrlhf.junior.partition("=")[2]).parent
+    readers = Readers.of(folder / "senior", folder / "junior", "bfloat16")
+    rows = []
+    for row in batches(captured)[0]:
+        ((seed, start, stop),) = row["segments"]
+        response = row["tokens"][start:stop]
+        rows.append((row["tokens"][:start], response, openrlhf.rule.replay(response, seed)))
+    expected = readers.means((*tokens, authors.tolist()) for *tokens, authors in rows)
+    assert {name: run.steps[0][name] for name in expected} == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(

@@ -13,6 +13,7 @@ pytest.importorskip("verl", reason="verl is not installed")
 
 import torch
 from support.grpo import GRPOReference, relative_error
+from support.reading import Readers
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
@@ -42,6 +43,7 @@ def flags(checkpoints: dict[str, Path]) -> list[str]:
         f"{TANDEM}.cap=6",
         f"{TANDEM}.seed={SEED}",
         f"{TANDEM}.junior={checkpoints['junior']}",
+        f"{TANDEM}.measure_every=1",
         f"actor_rollout_ref.actor.ppo_epochs={EPOCHS}",
         # Far enough in the first of two epochs for the second to clip some tokens.
         "actor_rollout_ref.actor.optim.lr=2e-3",
@@ -210,6 +212,22 @@ def test_metrics_are_those_of_the_dump(either: Any) -> None:
         assert step["tandem/handoffs_per_response"] == pytest.approx(handoffs / len(bits))
         assert step["tandem/spans_per_response"] == pytest.approx(handoffs / len(bits) + 1)
         assert step["tandem/responses_without_senior"] == sum(not any(row) for row in bits)
+
+
+def test_measures_are_those_of_a_plain_reading_of_the_dump(
+    either: Any, bench: VerlBench, checkpoints: dict[str, Path]
+) -> None:
+    """Of the first step, whose responses are by the checkpoint; validation comes in between."""
+    run, _, _ = either
+    rollouts = run.rollouts(1)
+    prompt_of = GRPOReference(bench.model, rollouts).prompt
+    readers = Readers.of(bench.model, checkpoints["junior"])
+    expected = readers.means(
+        (prompt_of(row), row["response_ids"], row["authorship"]) for row in rollouts
+    )
+    assert {name: run.steps[0][name] for name in expected} == pytest.approx(expected, abs=1e-5)
+    for step in run.steps[1:]:  # the senior learns: other numbers
+        assert all(step[name] != run.steps[0][name] for name in expected)
 
 
 def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> None:
