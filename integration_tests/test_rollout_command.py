@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.commands import ENGINE, TANDEM, run, stopped
+from support.reading import Readers
 
 PROBLEMS, SAMPLES, TOKENS = 30, 2, 150
 
@@ -81,6 +83,30 @@ def test_page_of_the_file_is_made_without_naming_a_tokenizer(whole: Path, tmp_pa
     page = tmp_path / "page.html"
     run([*TANDEM, "view", str(whole), "-o", str(page)])
     assert page.stat().st_size > 20_000
+
+
+def test_both_models_log_probabilities_are_written_and_shown(
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+):
+    out, problems = tmp_path / "rollouts.jsonl", tmp_path / "problems.jsonl"
+    problems.write_text('{"problem": "What is 2 + 2?"}\n')
+    command = [
+        *(*TANDEM, "rollout", "--out", str(out), "--problems", str(problems), "--n", "2"),
+        *("--senior", str(checkpoints["senior"]), "--junior", str(checkpoints["other"])),
+        *("--max-tokens", "12", "--temperature", "0.7", "--raw"),
+        *ENGINE,
+    ]
+    run([*command, "--partner-logprobs"])
+    readers = Readers.of(checkpoints["senior"], checkpoints["other"])
+    for row in rows(out).values():
+        columns = [row[name] for name in ("senior_logprobs", "junior_logprobs", "overlaps")]
+        expected = readers.scores(tokenizer(row["prompt"]).input_ids, row["response_ids"])
+        np.testing.assert_allclose(np.transpose(columns), expected, atol=1e-5, rtol=0)
+    page = json.loads(run([*TANDEM, "view", str(out), "--json"]).stdout)
+    assert (page["responses"], page["unread_lines"]) == (2, 0)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert refused.returncode != 0
+    assert "was made with partner_logprobs=True" in refused.stderr
 
 
 def test_killed_and_interrupted_run_ends_with_the_same_responses(

@@ -79,8 +79,13 @@ class Engine:
             expected = request.rule.cursor([*request.prefix, *request.output], request.seed)
             assert authors[row] == expected.author
             self.checked += 1
+        came = []
+        for row, request in self.rows.items():
             if len(request.output) < LONGEST and self.random.random() < 0.9:
+                came.append((row, request, len(request.output), bool(authors[row])))
                 request.output.append(self.token())
+        by_row = lambda written: written[0]  # noqa: E731
+        assert sorted(map(tuple, self.batch.written()), key=by_row) == sorted(came, key=by_row)
 
 
 @settings(max_examples=40)

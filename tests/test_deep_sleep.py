@@ -136,6 +136,20 @@ def test_a_sleep_of_level_1_is_vllms_own(monkeypatch: pytest.MonkeyPatch) -> Non
     worker.wake_up()
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_what_is_to_be_measured_is_measured_while_the_weights_are_there(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, model, junior = lockstep(monkeypatch)
+    before, found = bits(model) + bits(junior), []
+    measures = SimpleNamespace(finish=lambda: found.append(bits(model) + bits(junior)))
+    object.__setattr__(model, "tandem_measures", measures)
+    worker.sleep(level)
+    assert found == [before]
+    worker.wake_up()
+    assert len(found) == 1
+
+
 def test_a_worker_without_tandem_sleeps_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(seed=0)
     worker = worker_of(model, None, model)

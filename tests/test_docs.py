@@ -308,7 +308,7 @@ def test_rollouts_page_names_every_field_of_a_line():
     assert set(re.findall(r"`(\w+)`", table)) - {"stop", "length"} == {
         "problem", "sample", "prompt", "answer", "response", "finish_reason", "response_ids",
         "authorship", "tandem_seed", "tandem_fingerprint", "tandem_schedule", "reward", "outcome",
-        "pred", "grading_rule",
+        "pred", "grading_rule", "senior_logprobs", "junior_logprobs", "overlaps",
     }  # fmt: skip
 
 

@@ -65,7 +65,11 @@ def _senior_state(self: Any) -> type[Any]:
 
 
 def _load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
-    """The senior's own, at its start and at every weight sync."""
+    """The senior's own, at its start and at every weight sync.
+
+    What the weights before have sampled is measured by them, where that is still to be done.
+    """
+    self.tandem_measures.finish()
     loaded = self._senior.load_weights(self, *arguments, **options)
     pack_cpu_linear_weights_anew(self, loaded)
     return loaded

@@ -16,12 +16,16 @@ def copy_juniors_out_once() -> None:
     Touches: ``Worker.sleep`` and ``Worker.wake_up`` of vLLM's GPU worker. Versions: 0.24 to 0.32.
     Why: they copy every buffer to the host at each sleep and back at each wake-up, and so the whole
     junior, which never changes; and its tensors that are neither parameters nor buffers they lose.
-    Workers with a sleep of their own still find the junior among the model's buffers. Goes when:
-    vLLM lets a model say how its weights go through a sleep.
+    Workers with a sleep of their own still find the junior among the model's buffers. What is still
+    to be measured is measured before a sleep of any level. Goes when: vLLM lets a model say how its
+    weights go through a sleep.
     """
     from vllm.v1.worker.gpu_worker import Worker
 
     def sleep(original: Callable[..., Any], worker: Any, level: int = 1) -> Any:
+        measures = getattr(worker.model_runner.model, "tandem_measures", None)
+        if measures is not None:
+            measures.finish()  # while both heads are there
         if level == 2:
             for copy in _host_copies(worker):
                 copy.hold()
