@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tandem_plugin import EngineError, TandemConfig
+from tandem_plugin.engine.measures.ends import End, ends_of, within
 from tandem_plugin.engine.measures.measures import Measures, SampledRows
 from tandem_plugin.engine.measures.scores import token_scores, totals
 from tandem_plugin.engine.measures.steps import MeasuredSteps
@@ -175,3 +178,35 @@ def test_a_response_with_an_unmeasured_token_is_refused() -> None:
 def test_samples_of_a_request_have_names_of_their_own() -> None:
     assert sample_name("5", 0, 1) == "5"
     assert [sample_name("5", i, 2) for i in range(2)] == ["5/0", "5/1"]
+
+
+def test_what_is_written_behind_the_end_of_a_response_is_none_of_its_tokens() -> None:
+    """Against a plain loop over responses of random tokens, some of which stop them."""
+    rng = random.Random(0)
+    for _ in range(200):
+        ends = [
+            End(rng.randint(1, 8), tuple(rng.sample(range(10), rng.randint(0, 2))))
+            for _ in range(5)
+        ]
+        responses = [[rng.randrange(10) for _ in range(12)] for _ in ends]
+        prompts = [[rng.randrange(10) for _ in range(4)] for _ in ends]  # may hold stop tokens
+        positions = [rng.randrange(9) for _ in ends]
+        before = [
+            (prompt + response[:position])[::-1][:4]
+            for prompt, response, position in zip(prompts, responses, positions, strict=True)
+        ]
+        found = within(
+            torch.from_numpy(ends_of(ends)), torch.tensor(positions), torch.tensor(before)
+        )
+        for end, response, position, is_in in zip(
+            ends, responses, positions, found.tolist(), strict=True
+        ):
+            near = response[max(0, position - 4) : position]
+            assert is_in == (position < end.limit and not set(near) & set(end.stops))
+
+
+def test_a_response_ends_as_its_sampling_parameters_say() -> None:
+    params = SimpleNamespace(eos_token_id=2, stop_token_ids=[5, 6])
+    assert End.of(params, 9) == End(9, (2, 5, 6))
+    assert End.of(SimpleNamespace(stop_token_ids=None), 3) == End(3, ())
+    assert ends_of([]).shape == (0, 1)

@@ -253,22 +253,18 @@ class SpeculativeState(AuthorsState):
 
     def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
         """What came of the rows whose logits a round computed: some of each request."""
-        batch, states = self._batch, self._req_states
+        batch = self._batch
         of_row, steps = batch.expanded_idx_mapping.long(), batch.expanded_local_pos.long()
         count = torch.zeros(self.max_num_reqs, dtype=torch.int64, device=self.device)
         written = count.scatter_(0, slots, num_sampled.long()).index_select(0, of_row)
-        places = states.total_len.gpu.index_select(0, of_row).long() - written + steps
-        tokens = states.all_token_ids.gpu
-        per_request = np.diff(batch.cu_num_logits_np)
-        return SampledRows(
-            tokens=tokens[of_row, places.clamp(0, tokens.shape[1] - 1)],
-            authors=self._authors.at(of_row, steps),
-            written=(steps < written) & self._authors.in_tandem(of_row),
-            positions=self._authors.lengths(of_row) + steps,
-            names=[
-                self._names.get(slot)
-                for slot in np.repeat(batch.idx_mapping_np, per_request).tolist()
-            ],
+        total = self._req_states.total_len.gpu.index_select(0, of_row).long()
+        return self._rows(
+            of_row,
+            np.repeat(batch.idx_mapping_np, np.diff(batch.cu_num_logits_np)),
+            self._authors.at(of_row, steps),
+            self._authors.lengths(of_row) + steps,
+            steps < written,
+            total - written + steps,
         )
 
     def set_memory_aside(self) -> None:

@@ -19,7 +19,7 @@ from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule
 
-__all__ = ["DeviceAuthors", "SlotRequest"]
+__all__ = ["DeviceAuthors", "SlotRequest", "to_device"]
 
 
 @dataclass(slots=True)
@@ -268,7 +268,12 @@ class DeviceAuthors:
         return self._to_device(table)
 
     def _to_device(self, values: NDArray[Any]) -> torch.Tensor:
-        tensor = torch.from_numpy(values)
-        if self._device.type == "cpu":
-            return tensor
-        return tensor.pin_memory().to(self._device, non_blocking=True)
+        return to_device(values, self._device)
+
+
+def to_device(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Values of the host on the device, without waiting."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -11,12 +11,14 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
+from numpy.typing import NDArray
 
 from tandem_plugin.engine.admission import tandem_argument
+from tandem_plugin.engine.measures.ends import NO_END, End, ends_of, within
 from tandem_plugin.engine.measures.measures import SampledRows
 from tandem_plugin.engine.names import TOKEN_LOG_NAME
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
-from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest, to_device
 from tandem_plugin.engine.vocabularies import engine_rules
 
 __all__ = ["AuthorsState", "shared_memory"]
@@ -46,6 +48,8 @@ class AuthorsState:
         self._prompt_lengths: dict[str, int] = {}
         self._names: dict[int, str] = {}
         """Of slots: the names under which their requests' tokens are kept."""
+        self._ends: dict[int, End] = {}
+        """Likewise: where their responses end."""
         self._req_states: Any = None
         self._batch: Any = None
         model.tandem_step_authors.bind()
@@ -78,6 +82,7 @@ class AuthorsState:
         positions = self.max_model_len - len(prompt)
         if params.max_tokens is not None:
             positions = min(positions, params.max_tokens)
+        self._ends[req_index] = End.of(params, positions)
         self._slot_requests[new_req_data.req_id] = self._authors.add(
             req_index,
             resolved.rule,
@@ -95,6 +100,7 @@ class AuthorsState:
             return
         prompt_length = self._prompt_lengths.pop(req_id)
         self._names.pop(slot_request.slot, None)
+        self._ends.pop(slot_request.slot, None)
         if self._record is not None:
             self._write_record(slot_request, prompt_length)
         self._authors.remove(slot_request)
@@ -124,12 +130,43 @@ class AuthorsState:
 
     def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
         """What came of the rows whose logits a step computed: one of each request."""
+        return self._rows(
+            slots,
+            self._batch.idx_mapping_np,
+            self._authors.of(slots),
+            self._authors.lengths(slots),
+            num_sampled > 0,
+            self._req_states.total_len.gpu.index_select(0, slots).long() - 1,
+        )
+
+    def _rows(
+        self,
+        slots: torch.Tensor,
+        slots_host: NDArray[Any],
+        authors: torch.Tensor,
+        positions: torch.Tensor,
+        written: torch.Tensor,
+        places: torch.Tensor,
+    ) -> SampledRows:
+        """Rows of logits, by the slot of each, here and on the host.
+
+        places: int64 ``[rows]``, where the token of each stands among those of its request, the
+        prompt's included. What asynchronous scheduling or a round wrote behind the end of a
+        response is none of its tokens.
+        """
+        back = torch.arange(max(self._ahead, 2), device=slots.device)
+        ids = self._req_states.all_token_ids.gpu
+        at = (places[:, None] - back).clamp(0, ids.shape[1] - 1)
+        tokens = ids[slots[:, None], at].long()
+        hosts = slots_host.tolist()
+        ends = ends_of([self._ends.get(slot, NO_END) for slot in hosts])
+        in_response = within(to_device(ends, self.device), positions, tokens[:, 1:])
         return SampledRows(
-            tokens=self._req_states.last_sampled_tokens[:, 0].index_select(0, slots),
-            authors=self._authors.of(slots),
-            written=(num_sampled > 0) & self._authors.in_tandem(slots),
-            positions=self._authors.lengths(slots),
-            names=[self._names.get(slot) for slot in self._batch.idx_mapping_np.tolist()],
+            tokens=tokens[:, 0],
+            authors=authors,
+            written=written & in_response & self._authors.in_tandem(slots),
+            positions=positions,
+            names=[self._names.get(slot) for slot in hosts],
         )
 
     def _name(self, slot: int, params: Any) -> None:
