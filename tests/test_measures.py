@@ -176,8 +176,7 @@ def test_a_response_with_an_unmeasured_token_is_refused() -> None:
 
 
 def test_samples_of_a_request_have_names_of_their_own() -> None:
-    assert sample_name("5", 0, 1) == "5"
-    assert [sample_name("5", i, 2) for i in range(2)] == ["5/0", "5/1"]
+    assert [sample_name("5", i) for i in range(2)] == ["5/0", "5/1"]
 
 
 def test_what_is_written_behind_the_end_of_a_response_is_none_of_its_tokens() -> None:

@@ -158,5 +158,5 @@ def sample_params(params: Any, index: int) -> Any:
     own = copy(params)
     own.extra_args = {**params.extra_args, "tandem": request.to_wire()}
     if name := params.extra_args.get(TOKEN_LOG_NAME):
-        own.extra_args[TOKEN_LOG_NAME] = sample_name(name, index, params.n)
+        own.extra_args[TOKEN_LOG_NAME] = sample_name(name, index)
     return own

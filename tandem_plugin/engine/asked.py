@@ -34,7 +34,9 @@ class Asked:
         """Of each of its samples."""
         if self.name is None:
             return []
-        return [sample_name(self.name, index, self.samples) for index in range(self.samples)]
+        if self.samples == 1:
+            return [self.name]
+        return [sample_name(self.name, index) for index in range(self.samples)]
 
 
 NOTHING = Asked(None, None, 1)

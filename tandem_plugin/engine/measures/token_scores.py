@@ -59,6 +59,6 @@ class RequestScores:
             self._rpc(TELL_OF_TOKENS, args=(names,))
 
 
-def sample_name(name: str, index: int, samples: int) -> str:
-    """The name of sample ``index`` of a request for ``samples``."""
-    return name if samples == 1 else f"{name}/{index}"
+def sample_name(name: str, index: int) -> str:
+    """The name of sample ``index`` of a request for several."""
+    return f"{name}/{index}"
