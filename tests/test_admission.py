@@ -81,6 +81,17 @@ def test_samples_keep_the_length_of_the_prompt():
     sample = admission.sample_params(params, 1)
     assert sample.extra_args["tandem"] == {"seed": sample_seed(1, 1), "prompt_length": 3}
     assert sample.extra_args["other"] == 2
+    assert "tandem_token_log" not in sample.extra_args
+
+
+def test_samples_have_names_of_their_own_for_their_scores():
+    # vLLM asks with the request's own parameters, or with a sample's, whose n is 1.
+    for n in (1, 2):
+        extra = {"tandem": {"seed": 1}, "tandem_token_log": "5"}
+        params = SimpleNamespace(extra_args=extra, n=n)
+        names = [admission.sample_params(params, i).extra_args["tandem_token_log"] for i in (0, 1)]
+        assert names == ["5/0", "5/1"]
+        assert params.extra_args["tandem_token_log"] == "5"
 
 
 def test_prompt_that_comes_in_parts_is_refused_in_tandem_alone(engine: Any, rules: TandemRules):
