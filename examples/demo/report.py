@@ -112,7 +112,7 @@ def steps_table(
         curve(records, RESPONSE_LENGTH, "length"),
         curve(records, SENIOR_SHARE, "senior share"),
         curve(records, SPANS, "spans"),
-        curve(records, JUNIOR_CROSS_ENTROPY, "junior's cross-entropy"),
+        curve(records, JUNIOR_CROSS_ENTROPY, "junior's nats"),
         curve(records, OVERLAP, "overlap"),
         *evaluation_curves(evaluations),
     ]
@@ -141,13 +141,14 @@ def draw_curves(
 ) -> None:
     """Reward, pass rates of evaluations and the junior's cross-entropy over steps, as a PNG."""
     read = curve(records, JUNIOR_CROSS_ENTROPY, "the junior's cross-entropy on the senior's tokens")
-    figure, (axes, *below) = plt.subplots(
+    figure, panels = plt.subplots(
         2 if read.points else 1,
         figsize=(7, 6 if read.points else 4),
         layout="constrained",
         sharex=True,
         squeeze=False,
-    )[:, 0]
+    )
+    axes, *below = panels[:, 0]
     for lower in below:
         lower.plot(*zip(*read.points, strict=True), color="tab:purple", label=read.name)
         lower.set(xlabel="step", ylabel="nats a token", ylim=(0, None))
