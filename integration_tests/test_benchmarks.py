@@ -13,6 +13,15 @@ from support.drafting import has_drafting
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
 GPU_SCRIPT = SCRIPT.with_name("gpu.py")
+CASES = {
+    "lockstep": 8,
+    "measuring": 2,
+    "selection": 16,
+    "replay_throughput": 4,
+    "resuming": 6,
+    "grading": 4,
+}
+"""How many cases each benchmark has."""
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +38,7 @@ def results(out: Path, name: str) -> dict[str, Any]:
 
 
 def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
-    cases = {
-        "lockstep": 8,
-        "measuring": 2,
-        "selection": 16,
-        "replay_throughput": 4,
-        "resuming": 6,
-        "grading": 4,
-    }
-    for name, count in cases.items():
+    for name, count in CASES.items():
         found = results(out, name)["cases"]
         assert len(found) == count
         for case in found.values():
@@ -62,16 +63,7 @@ def test_kv_blocks_are_those_that_both_models_leave_room_for(out: Path) -> None:
 
 def test_tables_have_machine_and_command_beside_every_figure(out: Path) -> None:
     text = (out / "tables.md").read_text()
-    names = (
-        "lockstep",
-        "measuring",
-        "selection",
-        "replay_throughput",
-        "resuming",
-        "grading",
-        "engine_memory",
-    )
-    for name in names:
+    for name in (*CASES, "engine_memory"):
         assert f"`python benchmarks/{name}.py --quick`" in text
         assert results(out, name)["machine"]["processor"] in text
 
