@@ -114,7 +114,7 @@ def test_every_segment_replays_and_nobody_wrote_the_rest(
     for row in (row for dumped in rows.values() for row in dumped):
         rest = row["authorship"].copy()
         segments = row["tandem_segments"]
-        asked = row.get("tandem_segment_schedules", [None] * len(segments))
+        asked = row["tandem_segment_schedules"] or [None] * len(segments)
         for (seed, start, stop), own in zip(segments, asked, strict=True):
             if own is None:
                 replayed = rule.replay(row["response_ids"][start:stop], seed).tolist()
@@ -135,7 +135,7 @@ def test_turns_of_a_game_are_whose_the_loop_asked_for(
 ) -> None:
     for step in run.steps:
         dumped = rows[step["training/global_step"]]
-        games = [row for row in dumped if "tandem_segment_schedules" in row]
+        games = [row for row in dumped if row["tandem_segment_schedules"]]
         assert len(games) == 2
         partners = 0
         for row in games:

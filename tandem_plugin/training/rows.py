@@ -50,18 +50,16 @@ class Row:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
         # Without a segment a reader takes the whole response for one of the row's seed.
         nothing = [] if self.seed is None else [[self.seed, 0, 0]]
-        columns: dict[str, Any] = {
+        asked = [None if one is None else dict(one[1]) for one in self.asked]
+        return {
             "response_ids": self.response_ids.tolist(),
             "authorship": None if self.authorship is None else self.authorship.astype(int).tolist(),
             "tandem_seed": self.seed,
             "tandem_fingerprint": self.fingerprint,
             "tandem_schedule": None if self.settings is None else dict(self.settings),
             "tandem_segments": [list(segment) for segment in self.segments] or nothing,
+            "tandem_segment_schedules": asked or None,
         }
-        if self.asked:
-            asked = [None if one is None else dict(one[1]) for one in self.asked]
-            columns["tandem_segment_schedules"] = asked
-        return columns
 
 
 def dumped_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -31,7 +31,7 @@ from tandem_plugin.draws import draws
 from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.metrics import tandem_metrics
-from tandem_plugin.training.rows import Row, row_of
+from tandem_plugin.training.rows import Row, dumped_columns, row_of
 from tandem_plugin.training.trajectory import Trajectory
 
 PIECES = tuple("Ġa" if i % 3 == 0 else "b" for i in range(24))
@@ -213,6 +213,17 @@ def test_metrics_tell_the_calls_of_each_schedule_apart():
     assert metrics["tandem/calls/token/senior_share"] == senior / 8
     assert metrics["tandem/senior_share"] == senior / 11
     assert not any(name.startswith("tandem/calls") for name in tandem_metrics([other]))
+
+
+def test_columns_of_a_dump_are_those_of_every_row():
+    """verl dumps columns: also where the first row has nothing to say in one."""
+    _, plain = played([(None, [5, 6])])
+    _, game = played([(None, [5, 6]), (JUNIOR, [3])])
+    for rows in ([plain, game], [game, plain]):
+        columns = dumped_columns(rows)["tandem_segment_schedules"]
+        assert [None if one is None else len(one) for one in columns] == [
+            len(row.asked) or None for row in rows
+        ]
 
 
 def test_dumped_rows_are_replayed_by_the_command(tmp_path: Path):
