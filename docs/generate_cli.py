@@ -38,7 +38,8 @@ def page() -> str:
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """The commands of a group by their full names, those of groups within it included."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.commands[name]
         if hasattr(command, "commands"):
             yield from _commands(command, f"{prefix} {name}")
         else:

@@ -38,7 +38,7 @@ def answered(model: Path) -> tuple[list[list[int]], list[list[int]]]:
         "max_num_batched_tokens": 100,
         "max_num_seqs": 8,
     }
-    engine = start_engine(str(model), settings, None)
+    engine = start_engine(str(model), settings, None, 16)
     prompts = [{"prompt_token_ids": list(range(i, i + 40))} for i in range(8)]
     asked = [SamplingParams(seed=i, max_tokens=8, ignore_eos=True) for i in range(8)]
     together = engine.generate(prompts, asked, use_tqdm=False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -10,8 +11,12 @@ from typer.testing import CliRunner
 from tandem_plugin import __version__
 from tandem_plugin.cli import app
 
-COMMANDS = ["doctor", "boundaries", "replay", "plugins", "view", "rollout", "grade", "path"]
+COMMANDS = ["doctor", "plan", "plugins", "boundaries", "path", "rollout", "grade", "view", "replay"]
 COMMANDS += ["compare", "report"]
+GROUPS = {
+    "data": ["prepare", "check", "show"],
+    "eval": ["solo", "handoff", "legibility", "drift", "all"],
+}
 
 
 def test_version_is_printed():
@@ -66,3 +71,73 @@ def test_wrong_command_line_ends_with_code_2(arguments: list[str]):
     assert as_json.exit_code == 2
     assert as_json.stderr == ""
     assert list(json.loads(as_json.stdout)) == ["error"]
+
+
+def test_help_has_every_command_in_the_order_of_work():
+    lines = CliRunner().invoke(app, ["--help"]).output.splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("  ") and line[2:3].isalpha()]
+    order = "doctor plan data plugins boundaries path rollout grade view replay eval compare report"
+    assert [name for name in listed if name in [*COMMANDS, *GROUPS]] == order.split()
+    assert set(order.split()) == {*COMMANDS, *GROUPS}
+    headings = ["Before a run:", "Responses of a team:", "Results of a training:"]
+    assert [line for line in lines if line in headings] == headings
+
+
+@pytest.mark.parametrize("group", [[], ["data"], ["eval"]])
+def test_help_says_of_each_command_on_one_whole_line_what_it_does(group: list[str]):
+    """On a terminal of 80 columns."""
+    said = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).output
+    assert "..." not in said.partition("COMMAND [ARGS]...")[2]
+    for name in GROUPS[group[0]] if group else [*COMMANDS, *GROUPS]:
+        (line,) = [line for line in said.splitlines() if line.startswith(f"  {name} ")]
+        assert line.endswith("."), line
+        assert len(line) <= 80
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], *([name] for name in [*COMMANDS, *GROUPS]), *([g, c] for g in GROUPS for c in GROUPS[g])],
+    ids=" ".join,
+)
+def test_short_help_option_is_the_long_one(command: list[str]):
+    short, long = (CliRunner().invoke(app, [*command, option]) for option in ("-h", "--help"))
+    assert short.exit_code == 0
+    assert short.output == long.output
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("tandem re", ["replay", "report"]),
+        ("tandem plan --mem", ["--memory"]),
+        ("tandem eval s", ["solo"]),
+    ],
+)
+def test_shells_complete_commands_and_options(words: str, found: list[str]):
+    code = "from tandem_plugin.cli import main; main()"
+    asked = {
+        "_TANDEM_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    program = f"import sys; sys.argv[0] = 'tandem'; {code}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True
+    )
+    assert done.stdout.split() == found, done.stderr
+
+
+def test_a_table_in_a_log_keeps_its_lines_whole():
+    """One line a row, however long."""
+    code = (
+        "from tandem_plugin.cli.output import table_console\n"
+        "from rich.table import Table\n"
+        "table = Table.grid(padding=(0, 2))\n"
+        "table.add_row('ok', 'word ' * 60)\n"
+        "table_console().print(table)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.splitlines()) == 1

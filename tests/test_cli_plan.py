@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tandem_plugin.cli import app, devices
-from tandem_plugin.cli.devices import Card
+from tandem_plugin.cli import app
+from tandem_plugin.planning import devices
+from tandem_plugin.planning.devices import Card
 
 SIZES = {
     "model_type": "qwen3",

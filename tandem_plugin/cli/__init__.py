@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -25,28 +26,55 @@ from tandem_plugin.cli.view import view
 
 __all__ = ["app", "main"]
 
+_ORDER: list[str] = []
+
+
+class _InOrder(TandemGroup):
+    """typer puts groups of commands behind all single ones; help has them where they are used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_ORDER)
+
+
 app = typer.Typer(
-    cls=TandemGroup,
+    cls=_InOrder,
     help="Tandem reinforcement learning: a senior and a junior write one response together.",
+    epilog="More of a command: tandem rollout -h",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(doctor)
-app.command()(plan)
-app.command()(boundaries)
-app.command()(rollout)
-app.command()(replay)
-app.command()(plugins)
-app.command()(view)
-app.command()(grade)
-app.command()(path)
-app.command()(compare)
-app.command()(report)
-app.add_typer(data, name="data")
-app.add_typer(evaluate, name="eval")
+
+_BEFORE, _TOGETHER, _AFTER = "Before a run", "Responses of a team", "Results of a training"
+
+
+def _add(command: Callable[..., None], heading: str, short: str) -> None:
+    """A command under its heading. short: one line of at most 64 characters, as help lists it."""
+    _ORDER.append(command.__name__)
+    app.command(rich_help_panel=heading, short_help=short)(command)
+
+
+def _add_group(group: typer.Typer, name: str, heading: str, short: str) -> None:
+    _ORDER.append(name)
+    app.add_typer(group, name=name, rich_help_panel=heading, short_help=short)
+
+
+# In the order in which they are used.
+_add(doctor, _BEFORE, "Check GPU, memory, disk, versions, plugins and known traps.")
+_add(plan, _BEFORE, "Say whether two models fit the GPUs, and the flags to set.")
+_add_group(data, "data", _BEFORE, "Problem sets: prepare, check for overlap, look at them.")
+_add(plugins, _BEFORE, "List schedules and boundary resolvers, plugins' too.")
+_add(boundaries, _BEFORE, "Count the boundaries in a tokenizer's vocabulary.")
+_add(path, _BEFORE, "Print the path of a file that a trainer asks for.")
+_add(rollout, _TOGETHER, "Let senior and junior answer problems, into one file.")
+_add(grade, _TOGETHER, "Grade responses by the answers in their last boxes.")
+_add(view, _TOGETHER, "Write an HTML page of rollouts, coloured by author.")
+_add(replay, _TOGETHER, "Derive every author again, and compare with the record.")
+_add_group(evaluate, "eval", _AFTER, "Evaluate seniors: alone, with juniors, drift, legibility.")
+_add(compare, _AFTER, "Print the paper's tables of two seniors or more.")
+_add(report, _AFTER, "Write an HTML page of figures, tables and responses.")
 
 
 @app.callback()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import BoundarySet, Vocabulary
@@ -62,7 +62,6 @@ def _examples(found: BoundarySet, vocabulary: Vocabulary, number: int) -> list[d
 
 
 def _print(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -77,4 +76,4 @@ def _print(result: dict[str, Any]) -> None:
     }
     for name, value in rows.items():
         table.add_row(name, Text(value, overflow="fold"))
-    Console(highlight=False).print(table)
+    table_console().print(table)

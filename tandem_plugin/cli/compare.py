@@ -17,7 +17,7 @@ from tandem_plugin.cli.compare_options import (
     checkpoints,
     pools,
 )
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, print_json, table_console
 from tandem_plugin.cli.table_output import table_json
 
 if TYPE_CHECKING:
@@ -100,11 +100,10 @@ def _as_json(
 
 
 def _print(comparison: Comparison, tables: list[PaperTable], files: dict[str, str]) -> None:
-    from rich.console import Console
 
     from tandem_plugin.evaluation.rendering import rich_table
 
-    console = Console(highlight=False)
+    console = table_console()
     for table in tables:
         console.print(rich_table(table))
     for sentence in comparison.missing:

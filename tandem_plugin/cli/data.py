@@ -17,6 +17,7 @@ from tandem_plugin.cli.data_output import (
     print_table,
 )
 from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.data import ProblemSet, PromptTemplate
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["data"]
 
 data = typer.Typer(
+    cls=CommandGroup,
     help="Problem sets: prepare them for a trainer, check them for overlap, look at them.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -70,7 +72,7 @@ TokenizerOption = Annotated[
 ]
 
 
-@data.command()
+@data.command(short_help="Write a problem set as a trainer reads it.")
 def prepare(
     source: SourceArgument,
     to: Annotated[Framework, typer.Option(help="The trainer: verl or openrlhf.")],
@@ -132,7 +134,7 @@ def prepare(
     print_bad(problems)
 
 
-@data.command()
+@data.command(short_help="Find evaluation problems that are in the training set.")
 def check(
     train: Annotated[str, typer.Argument(help="The training set. " + _SOURCE)],
     evaluation: Annotated[list[str], typer.Argument(help="The evaluation sets, likewise.")],
@@ -150,15 +152,12 @@ def check(
 
     The exit code is 1 where there are any: the paper's sets are disjoint.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from tandem_plugin.data import find_overlaps
+    from tandem_plugin.progress import ShownProgress
 
     trained = _read(train, None, bad_rows)
     results: dict[str, Any] = {}
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with ShownProgress() as progress:
         for name in evaluation:
             evaluated = _read(name, None, bad_rows)
             task = progress.add_task(evaluated.name, total=len(trained))
@@ -179,7 +178,7 @@ def check(
     raise typer.Exit(0 if is_disjoint else 1)
 
 
-@data.command()
+@data.command(short_help="Show problems as a model would be asked.")
 def show(
     source: SourceArgument,
     rows: Annotated[int, typer.Option(min=1, help="How many problems to show.")] = 2,

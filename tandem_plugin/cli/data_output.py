@@ -9,6 +9,8 @@ import typer
 if TYPE_CHECKING:
     from tandem_plugin.data import Overlap, ProblemSet
 
+from tandem_plugin.cli.output import table_console
+
 __all__ = ["overlap_report", "print_bad", "print_check", "print_problem", "print_table"]
 
 
@@ -43,19 +45,17 @@ def _short(problems: ProblemSet, row: int) -> str:
 
 def print_table(rows: dict[str, Any]) -> None:
     """Print names and values side by side."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
         table.add_row(name.replace("_", " "), Text(str(value), overflow="fold"))
-    Console(highlight=False).print(table)
+    table_console().print(table)
 
 
 def print_problem(shown: dict[str, Any]) -> None:
     """Print a problem as a model would be asked, and its golds."""
-    from rich.console import Console
     from rich.panel import Panel
     from rich.text import Text
 
@@ -63,7 +63,7 @@ def print_problem(shown: dict[str, Any]) -> None:
     if not isinstance(prompt, str):
         prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
     golds = "  or  ".join(shown["golds"])
-    Console(highlight=False).print(
+    table_console().print(
         Panel(Text(prompt), title=f"row {shown['row']}", subtitle=Text(f"gold: {golds}"))
     )
 

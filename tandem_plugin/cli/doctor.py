@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.cli.machine import Finding
@@ -17,10 +17,10 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Check versions, vLLM's model runner, tandem's plugin and adapters, and known traps.
+    """Check GPU, memory, disk, versions, vLLM, tandem's plugin and adapters, and known traps.
 
-    vLLM and verl are imported in processes of their own, which takes some seconds. Exit code 1
-    when there is a problem; a framework that is not installed is not one.
+    vLLM and verl are imported in processes of their own, beside each other, which takes some
+    seconds. Exit code 1 when there is a problem; a framework that is not installed is not one.
     """
     findings = _findings()
     problem = any(finding.status == "problem" for finding in findings)
@@ -37,8 +37,8 @@ def _findings() -> list[Finding]:
     from tandem_plugin.cli.checks import CHECKS
     from tandem_plugin.cli.machine import Machine
 
-    machine = Machine.here()
     with Console(stderr=True).status("Looking at vLLM and verl"):
+        machine = Machine.here()
         return [check(machine) for check in CHECKS]
 
 
@@ -51,11 +51,10 @@ def _result(findings: list[Finding], ok: bool) -> dict[str, Any]:
 def _print(findings: list[Finding]) -> None:
     from collections import Counter
 
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = table_console()
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         message = Text(finding.message, overflow="fold")

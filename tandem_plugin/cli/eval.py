@@ -38,6 +38,7 @@ from tandem_plugin.cli.eval_options import (
 )
 from tandem_plugin.cli.eval_output import report
 from tandem_plugin.cli.output import INTERRUPTED, JsonOption
+from tandem_plugin.cli.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.evaluation.benchmark import Benchmark
@@ -47,13 +48,14 @@ if TYPE_CHECKING:
 __all__ = ["evaluate"]
 
 evaluate = typer.Typer(
+    cls=CommandGroup,
     help="Evaluate seniors: alone, handing over to juniors, drift, legibility.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@evaluate.command()
+@evaluate.command(short_help="Let each senior answer alone, and grade: pass@k.")
 def solo(
     senior: SeniorOption,
     benchmark: BenchmarkOption,
@@ -83,7 +85,7 @@ def solo(
     report(written, json)
 
 
-@evaluate.command()
+@evaluate.command(short_help="Let each senior hand over to each junior, and grade.")
 def handoff(
     senior: SeniorOption,
     junior: JuniorOption,
@@ -117,7 +119,7 @@ def handoff(
     report(written, json)
 
 
-@evaluate.command()
+@evaluate.command(short_help="Let each junior read each senior's own responses.")
 def legibility(
     senior: SeniorOption,
     junior: JuniorOption,
@@ -145,7 +147,7 @@ def legibility(
     report(written, json)
 
 
-@evaluate.command()
+@evaluate.command(short_help="Compare each senior's vocabulary with the junior's.")
 def drift(
     senior: Annotated[
         list[str], typer.Option(metavar="NAME", help="A senior's name. May be repeated.")
@@ -175,7 +177,7 @@ def drift(
     report([run_drift(out, name, junior, chosen, floor) for name in senior], json, top)
 
 
-@evaluate.command(name="all")
+@evaluate.command(name="all", short_help="All of it; the first junior is the base.")
 def everything(
     senior: SeniorOption,
     junior: JuniorOption,

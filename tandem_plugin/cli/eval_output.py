@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tandem_plugin.cli.output import print_json
+from tandem_plugin.cli.output import print_json, table_console
 from tandem_plugin.cli.table_output import table_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
 
     written: the paths of their summaries. top: how many tokens recovery is about.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -52,7 +51,7 @@ def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
     for one in found:
         numbers = "  ".join(f"{name} {value:.4g}" for name, value in headline(one).items())
         shown.add_row(Text(one.senior), Text(one.label), numbers)
-    console = Console(highlight=False)
+    console = table_console()
     console.print(shown)
     for table in tables:
         console.print(rich_table(table))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, print_json, table_console
 from tandem_plugin.errors import DataError
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def grade(
 
 
 def _one(record: Grade, json: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -93,27 +92,22 @@ def _one(record: Grade, json: bool) -> None:
     for name, value in record.to_dict().items():
         if value is not None:
             table.add_row(name, Text(str(value), overflow="fold"))
-    Console(highlight=False).print(table)
+    table_console().print(table)
 
 
 def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
     from contextlib import nullcontext
     from json import dumps
 
-    from rich.console import Console
-    from rich.progress import Progress
-
     from tandem_plugin.cli.grade_records import GradeRecords
     from tandem_plugin.files import InputFiles
+    from tandem_plugin.progress import ShownProgress
     from tandem_plugin.rollouts.grades import response_digest
 
     if out is not None:
         InputFiles(responses=[file]).check_outputs(out)
-    console = Console(stderr=True)
     stream = nullcontext(None) if out is None else GradeRecords(out)
-    with stream as lines, Progress(
-        console=console, transient=True, disable=not console.is_terminal
-    ) as progress:  # fmt: skip
+    with stream as lines, ShownProgress() as progress:
         records = [] if lines is None else lines.before
         done = {record["line"]: record["response_sha256"] for record in records}
         size_of_all = os.path.getsize(file) if os.path.isfile(file) else None
@@ -175,7 +169,6 @@ def _batches(file: Path, done: Mapping[int, str]) -> Iterator[tuple[list[_Row], 
 
 
 def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, json: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from tandem_plugin.grading import Grade, GradeCounts
@@ -206,4 +199,4 @@ def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, 
     if grader.deaths:
         lost = ", ".join(f"{name} {count:,}" for name, count in grader.deaths.items())
         table.add_row("workers lost", lost)
-    Console(highlight=False, stderr=out is None).print(table)
+    table_console(stderr=out is None).print(table)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from pathlib import Path
 from typing import Literal
 
 from tandem_plugin.cli.probes import Probe, run_probe
+from tandem_plugin.planning.devices import Card, free_disk, graphics_cards, host_memory
 
 __all__ = ["Finding", "Machine", "Status"]
 
@@ -55,16 +57,30 @@ class Machine:
     """Entry points by group."""
     environ: Mapping[str, str]
     probe: Callable[[str], Probe]
-    """Runs a probe in another process; the second call for a name costs nothing."""
+    """What a probe found in another process; it waits until that is done."""
+    cards: Sequence[Card]
+    """NVIDIA GPUs."""
+    memory: tuple[int, int] | None
+    """Bytes, all and what is available; None where unknown."""
+    disks: Mapping[str, int]
+    """Free bytes of the disks of folders that runs write to."""
 
     @classmethod
     def here(cls) -> Machine:
         """This machine, as this Python sees it."""
+        versions = {name: found for name in DISTRIBUTIONS if (found := _version(name))}
         return cls(
-            versions={name: found for name in DISTRIBUTIONS if (found := _version(name))},
+            versions=versions,
             entry_points={group: tuple(entry_points(group=group)) for group in GROUPS},
             environ=os.environ,
-            probe=cache(run_probe),
+            probe=_probes([name for name in ("vllm", "verl") if _is_installed(name, versions)]),
+            cards=graphics_cards(),
+            memory=host_memory(),
+            disks={
+                str(folder): free
+                for folder in (Path.cwd(), _model_cache())
+                if (free := free_disk(folder)) is not None
+            },
         )
 
     @property
@@ -78,3 +94,29 @@ def _version(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+def _probes(names: Sequence[str]) -> Callable[[str], Probe]:
+    """Probes that start beside each other as soon as one is asked for.
+
+    Importing takes each some seconds of one core.
+    """
+    running: dict[str, Future[Probe]] = {}
+
+    def probe(name: str) -> Probe:
+        if not running:
+            with ThreadPoolExecutor(max_workers=len(names)) as pool:
+                running.update({each: pool.submit(run_probe, each) for each in names})
+        return running[name].result()
+
+    return probe
+
+
+def _is_installed(name: str, versions: Mapping[str, str]) -> bool:
+    return name in versions or f"{name}-cpu" in versions
+
+
+def _model_cache() -> Path:
+    """Where Hugging Face's libraries keep what they fetch."""
+    default = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
+    return Path(os.environ.get("HF_HOME", default)).expanduser()

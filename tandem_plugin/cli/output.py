@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import os
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-__all__ = ["INTERRUPTED", "JsonOption", "print_error", "print_json"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["INTERRUPTED", "JsonOption", "print_error", "print_json", "table_console"]
+
+_WIDE = 10_000
 
 INTERRUPTED = 130
 """The exit code of a command that was interrupted, as shells have it."""
@@ -29,3 +35,13 @@ def print_error(message: str, as_json: bool) -> None:
         print_json({"error": message})
     else:
         typer.echo(f"Error: {message}", err=True)
+
+
+def table_console(stderr: bool = False) -> Console:
+    """Where tables are printed: as wide as a terminal; in a log or a pipe, lines stay whole."""
+    from rich.console import Console
+
+    console = Console(highlight=False, stderr=stderr)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDE
+    return console

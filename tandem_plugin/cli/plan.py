@@ -183,7 +183,7 @@ def plan(
 
 def _machine(gpus: int | None, memory: float | None) -> tuple[int, int]:
     """GPUs of a machine and bytes of one of them: as given, or as they are here."""
-    from tandem_plugin.cli.devices import graphics_cards
+    from tandem_plugin.planning.devices import graphics_cards
 
     if gpus is not None and memory is not None:
         return gpus, _bytes(memory)

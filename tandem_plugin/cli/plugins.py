@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.plugins.catalogue import Catalogue, Registration
@@ -82,11 +82,10 @@ def _entry(entry: Registration) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = table_console()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in ("name", "kind", "parameters", "distribution"):
         table.add_column(heading, overflow="fold")

@@ -81,15 +81,12 @@ def _options(schedule: str | None, boundaries: str | None, settings: list[str]) 
 
 def _audit(files: Sequence[Path], rules: RuleBook, keep: int) -> Audit:
     """Read and compare every row, with a progress bar on a terminal's stderr."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from tandem_plugin.cli.audit import Audit
+    from tandem_plugin.progress import ShownProgress
     from tandem_plugin.rollouts.rollout import read_rollouts
 
     audit = Audit(rules, keep)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with ShownProgress() as progress:
         task = progress.add_task("replay", total=sum(file.stat().st_size for file in files))
         for file in files:
             audit.file = file.name if len(files) > 1 else None

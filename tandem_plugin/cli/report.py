@@ -65,11 +65,9 @@ def report(
     dynamics, the paper's tables, and responses coloured by author. The page makes no request of any
     network and holds no script.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from tandem_plugin.errors import EvaluationError
     from tandem_plugin.evaluation.tables import TableOptions
+    from tandem_plugin.progress import ShownProgress
 
     try:
         from tandem_plugin.evaluation.report.build import build_report
@@ -79,8 +77,7 @@ def report(
         ) from error
     chosen = TableOptions(k, top, checkpoints(run))
     logs = [_log(given) for given in log or ()]
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with ShownProgress() as progress:
         task = progress.add_task("report", total=None)
         try:
             written = build_report(

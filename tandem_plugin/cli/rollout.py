@@ -135,7 +135,7 @@ def rollout(
         skipped: dict[int, str] = {}
         if todo:
             try:
-                llm = start_engine(senior, arguments, config.settings())
+                llm = start_engine(senior, arguments, config.settings(), max_tokens)
                 run = RolloutRun(llm, listed, asking, seed, sampling, skipped)
                 write_rollouts(run, file, todo, len(places), grader)
             except KeyboardInterrupt:

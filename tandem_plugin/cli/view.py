@@ -159,9 +159,7 @@ def _shown(
     room: int,
 ) -> ShownResponses:
     """List what the files hold, and read what the page shows of it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
+    from tandem_plugin.progress import ShownProgress
     from tandem_plugin.rollouts.grades import Grades
     from tandem_plugin.rollouts.rollout import RolloutError
     from tandem_plugin.spans import TokenBytes
@@ -172,8 +170,7 @@ def _shown(
     records: dict[int, Grades] = {place: Grades(path) for place, path in graded.items()}
     listing = Listing(files)
     shown = ShownResponses(listing, TokenBytes(vocabulary), Decoding(vocabulary), records)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with ShownProgress() as progress:
         task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
         listing.read(lambda count: progress.advance(task, count))
         chosen = asked.of(listing.responses, listing.numbers)

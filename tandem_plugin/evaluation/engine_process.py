@@ -76,7 +76,7 @@ def answer(job: Mapping[str, Any]) -> None:
         ]
         if not todo:
             return
-        engine = _engine(job)
+        engine = _engine(job, sampling.max_tokens)
         prompts = _Prompts(engine, job, sampling)
         all_of_them = sum(len(file["questions"]) * sampling.samples for file in job["files"])
         with response_progress(_names(job), all_of_them, all_of_them - len(todo)) as advance:
@@ -187,13 +187,13 @@ def _answers(
                 yield running.pop(output.request_id), output
 
 
-def _engine(job: Mapping[str, Any]) -> Any:
+def _engine(job: Mapping[str, Any], tokens: int) -> Any:
     """The senior alone, or senior and junior."""
     together = None
     if job["junior"] is not None:
         teams = [file["schedule"] for file in job["files"]]
         together = {**engine_settings(teams), "junior": job["junior"]}
-    return start_engine(job["senior"], job["engine"], together)
+    return start_engine(job["senior"], job["engine"], together, tokens)
 
 
 def _names(job: Mapping[str, Any]) -> str:

@@ -60,17 +60,14 @@ def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
     Responses are graded as text, all of it, whoever wrote it. Source: section 3.4 and appendix A.2
     of the paper.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from tandem_plugin.grading import Grader
+    from tandem_plugin.progress import ShownProgress
     from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     noted = {
         "generations": file.path.name,
         "versions": {name: versions()[name] for name in _DECIDING},
     }
-    console = Console(stderr=True)
     total = len(file.benchmark.problems) * sampling.samples
     with RolloutFile(grades_file(file), noted) as written:
         todo = (
@@ -81,8 +78,7 @@ def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
         first = list(islice(todo, _BATCH))
         if not first:
             return
-        bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-        with Grader() as grader, bar:
+        with Grader() as grader, ShownProgress() as bar:
             task = bar.add_task(f"grade {file.benchmark.name}", total=total)
             for batch in _batches(first, todo):
                 grades = grader.grade_batch([(row["response"], row["answer"]) for *_, row in batch])

@@ -119,19 +119,16 @@ def _score(
     reader: Reader,
 ) -> None:
     """Score what has no score yet, a line a response."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from tandem_plugin.evaluation.legibility import chunk_length, score_response
+    from tandem_plugin.progress import ShownProgress
     from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     problems = len(solo.problems[name])
     chunk = chunk_length(max(writer.vocabulary, reader.vocabulary))
-    console = Console(stderr=True)
     noted = _noted(name, solo, senior, settings)
     with (
         RolloutFile(_scores_file(folder, name), noted) as file,
-        Progress(console=console, disable=not console.is_terminal) as progress,
+        ShownProgress(transient=False) as progress,
     ):
         task = progress.add_task(
             f"{senior.name} read by {reader.checkpoint.name}: {name}",

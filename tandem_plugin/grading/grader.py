@@ -100,15 +100,12 @@ class Grader:
     def grade_batch(self, pairs: Iterable[tuple[Any, ...]], progress: bool = False) -> list[Grade]:
         """Grade (response, gold) or (response, gold, prompt), in order, on all workers.
 
-        progress: show a bar on stderr where that is a terminal.
+        progress: show on stderr how far it is.
         """
-        from rich.console import Console
-        from rich.progress import Progress
+        from tandem_plugin.progress import ShownProgress
 
         todo: Sequence[tuple[Any, ...]] = list(pairs)
-        console = Console(stderr=True)
-        disable = not (progress and console.is_terminal)
-        with Progress(console=console, transient=True, disable=disable) as bar:
+        with ShownProgress(shown=progress) as bar:
             task = bar.add_task("grade", total=len(todo))
             grades: list[Grade] = []
             for grade in self._executor().map(lambda pair: self.grade(*pair), todo):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,8 +30,13 @@ def deciding(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in arguments.items() if k not in _NEUTRAL}
 
 
-def start_engine(model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None) -> Any:
+def start_engine(
+    model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
+) -> Any:
     """vLLM's own ``LLM``, or a :class:`TandemLLM` where ``tandem`` settings are given.
+
+    tokens: the longest response. On a CPU the engine takes what fits the memory that is free,
+    unless ``arguments`` say how much, and that is said on stderr.
 
     Raises :class:`EngineError` when vLLM is missing or does not start.
     """
@@ -43,12 +49,14 @@ def start_engine(model: str, arguments: Mapping[str, Any], tandem: Mapping[str, 
     together = {} if tandem is None else {"tandem": dict(tandem)}
     try:
         engine = _tandem_llm() if together else _llm()
-        arguments = {**_whole_prompts(), **arguments}
+        on_cpu = _is_cpu()
     except ImportError as error:
         raise EngineError(
             f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
             "'tandem-plugin[vllm]'\"."
         ) from error
+    if on_cpu:
+        arguments = {**_WHOLE_PROMPTS, **_memory(model, arguments, tandem, tokens), **arguments}
     try:
         return engine(model, **together, **arguments)
     except TandemError:
@@ -57,16 +65,31 @@ def start_engine(model: str, arguments: Mapping[str, Any], tandem: Mapping[str, 
         raise EngineError(f"The engine did not start: {type(error).__name__}: {error}") from error
 
 
-def _whole_prompts() -> dict[str, bool]:
-    """What keeps vLLM on a CPU from reading prompts in parts.
+_WHOLE_PROMPTS = {"enable_chunked_prefill": False}
+"""What keeps vLLM on a CPU from reading prompts in parts.
 
-    Every response has a seed of its own, and for each part but a prompt's last one vLLM winds the
-    random generator of that seed back, which a CPU's cannot do: "CPU Generator does not use offset"
-    (Model Runner V1, 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
-    """
+Every response has a seed of its own, and for each part but a prompt's last one vLLM winds the
+random generator of that seed back, which a CPU's cannot do: "CPU Generator does not use offset"
+(Model Runner V1, 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
+"""
+
+
+def _is_cpu() -> bool:
     from vllm.platforms import current_platform
 
-    return {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
+    return bool(current_platform.is_cpu())
+
+
+def _memory(
+    model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
+) -> dict[str, int]:
+    from tandem_plugin.planning.cpu_engine import cpu_arguments
+
+    models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
+    chosen, sentence = cpu_arguments(models, arguments, tokens)
+    if sentence:
+        print(sentence, file=sys.stderr)
+    return chosen
 
 
 def _llm() -> Any:

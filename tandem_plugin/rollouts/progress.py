@@ -10,20 +10,20 @@ __all__ = ["response_progress"]
 
 @contextmanager
 def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where that is a terminal; gives what to call with each response's length.
+    """Show it on stderr; gives what to call with each response's length.
 
     total: responses in all. done: those that are there already.
     """
-    from rich.console import Console
     from rich.markup import escape
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+
+    from tandem_plugin.progress import ShownProgress
 
     columns = (
         TextColumn("{task.description}"),
@@ -33,8 +33,7 @@ def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[in
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with ShownProgress(*columns, transient=False) as progress:
         task = progress.add_task(escape(name), total=total, completed=done, tokens=0)
         tokens = 0
 
