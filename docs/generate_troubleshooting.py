@@ -105,6 +105,11 @@ AREAS = (
         "one ([evaluation](evaluation.md)).",
         ("tandem_plugin/evaluation",),
     ),
+    Area(
+        "Planning",
+        "What a plan needs of checkpoints and machines stands in [planning](planning.md).",
+        ("tandem_plugin/planning",),
+    ),
     Area("Commands", "`--help` of a command lists what it takes.", ("tandem_plugin/cli",)),
 )
 
@@ -162,9 +167,11 @@ def _tabled(refusals: Iterable[Refusal]) -> Iterator[tuple[str, str]]:
     for one in refusals:
         template = re.sub(r"\{value\.[\w.()]*(![rs])?\}", "‹value›", one.sentence)
         names = {name for _, name, _, _ in string.Formatter().parse(template) if name}
-        assert names <= {"key", "value"}, one.sentence
+        assert names <= {"key", "value", "setting"}, one.sentence
         name = "a name of its own" if "{" in one.unproven else f"`{one.unproven}`"
-        said = re.sub(r"\{value(![rs])?\}", "‹value›", template.replace("{key}", one.key))
+        setting = one.setting("‹value›")
+        said = template.replace("{key}", one.key).replace("{setting}", setting)
+        said = re.sub(r"\{value(![rs])?\}", "‹value›", said)
         yield said, f"(or allow {name})" if one.unproven else ""
 
 

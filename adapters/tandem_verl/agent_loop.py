@@ -14,9 +14,9 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import ERROR, FACTS
 from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
-from tandem_plugin.training.validation import ANSWERER
+from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
-from tandem_verl.validation import ROW, answerer_of
+from tandem_verl.validation import ROW
 
 __all__ = ["TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
 
@@ -79,7 +79,8 @@ def make_trajectory(
     phase = "validation" if validate else "training"
     step = int(trajectory["step"])
     place = _place(sample, trajectory)
-    team = not validate or answerer_of(rules.config, sample) == "team"
+    asked, said = rules.config.validation, sample.get(ANSWERER)
+    team = not validate or answerer_of(asked, said) == "team"
     seed_of_call = partial(derive_seed, rules.config.seed, phase, step, *place)
     rule_of = partial(rules.asked, training_step=step)
     return Trajectory(rules.at(step) if team else None, seed_of_call, rule_of)

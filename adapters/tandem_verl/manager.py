@@ -15,7 +15,6 @@ __all__ = [
     "ManagerInTandem",
     "NumberingManager",
     "TandemAgentLoopManager",
-    "check_manager",
     "manager_class",
     "name_manager",
     "users_manager",
@@ -80,16 +79,6 @@ def manager_class(config: Any) -> Any:
             f"{verls.rpartition('.')[2]}, or leave it out."
         )
     return in_tandem(base, NumberingManager if use_v1 else ManagerInTandem)
-
-
-def check_manager(manager: Any) -> None:
-    """Raise :class:`EngineError` unless a trainer was given a manager of ours."""
-    if not isinstance(manager, ManagerInTandem):
-        raise EngineError(
-            f"The trainer was given the agent-loop manager {type(manager).__name__}, which is not "
-            "in tandem: something changed agent_loop_manager_class after tandem had set it. "
-            "Remove that."
-        )
 
 
 class ManagerInTandem(Theirs):  # type: ignore[misc]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from tandem_plugin.errors import EngineError, TandemError
+from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
 from tandem_plugin.training.engines import told_by
 from tandem_verl.switch import tandem_node
 
-__all__ = ["ReplicaInTandem", "ServerInTandem", "check_replicas", "register_replica"]
+__all__ = ["ReplicaInTandem", "ServerInTandem", "register_replica"]
 
 
 def register_replica() -> None:
@@ -20,16 +19,6 @@ def register_replica() -> None:
 
     base = RolloutReplicaRegistry.get("vllm")
     RolloutReplicaRegistry.register("vllm", lambda: in_tandem(base, ReplicaInTandem))
-
-
-def check_replicas(replicas: Iterable[Any]) -> None:
-    """Raise :class:`EngineError` unless a trainer's replicas are of ours."""
-    for replica in replicas:
-        if not isinstance(replica, ReplicaInTandem):
-            raise EngineError(
-                f"The rollout runs in a {type(replica).__name__}, which is not tandem's: something "
-                "registered another one after tandem had. Remove that."
-            )
 
 
 class ReplicaInTandem(Theirs):  # type: ignore[misc]

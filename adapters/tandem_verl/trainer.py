@@ -8,13 +8,14 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import ANSWERED_BY, Pass, named, passes
 from tandem_verl.manager import manager_class, users_manager
 from tandem_verl.refusals import check_run
 from tandem_verl.rows import dumped_with
-from tandem_verl.server import check_replicas
+from tandem_verl.server import ReplicaInTandem
 from tandem_verl.switch import running_config
 from tandem_verl.validation import AddressedPrompts
 
@@ -62,7 +63,8 @@ class TrainerInTandem(Theirs):  # type: ignore[misc]
     def tandem_check_servers(self) -> None:
         """Raise :class:`EngineError` unless the run's servers are of ours."""
         for servers in self.tandem_servers():
-            check_replicas(servers.get_replicas())
+            for replica in servers.get_replicas():
+                check_part(replica, ReplicaInTandem)
 
     def tandem_engine_metrics(self) -> dict[str, float]:
         """What the run's engines counted and measured since the last step."""

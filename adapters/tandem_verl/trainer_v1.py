@@ -7,9 +7,10 @@ from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.rows import Row
-from tandem_verl.manager import check_manager
+from tandem_verl.manager import ManagerInTandem
 from tandem_verl.rows import rows_of_keys
 from tandem_verl.server import register_replica
 from tandem_verl.sessions import reading_whole_sessions
@@ -87,7 +88,7 @@ class TrainerV1InTandem(TrainerInTandem):
         return metrics if validates else {**metrics, **self.tandem_engine_metrics()}
 
     def fit(self, agent_loop_manager: Any) -> Any:
-        check_manager(agent_loop_manager)
+        check_part(agent_loop_manager, ManagerInTandem)
         return super().fit(agent_loop_manager)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:

@@ -42,8 +42,8 @@ class Refusal:
     """One setting that is refused, and the sentence that says why and what to choose.
 
     refused: whether a value is, which may depend on other settings. sentence: ``{key}`` and
-    ``{value}`` stand for the setting and its value, and ``{setting}`` for both as a user gives
-    them: ``--key value`` of a flag, else ``key=value``. unproven: the name by which a run may allow
+    ``{value}`` stand for the setting and its value, and ``{setting}`` for both as
+    :meth:`setting` gives them. unproven: the name by which a run may allow
     what is only unproven, which may be the ``{value}``; what has no name is known to be wrong.
     """
 
@@ -51,6 +51,10 @@ class Refusal:
     refused: Callable[[Any, Settings], bool]
     sentence: str
     unproven: str = ""
+
+    def setting(self, value: Any) -> str:
+        """The setting with a value of it as a user gives both: ``--key value`` or ``key=value``."""
+        return f"{self.key} {value}" if self.key.startswith("--") else f"{self.key}={value}"
 
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:
@@ -103,8 +107,7 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
         value = settings(one.key)
         if not one.refused(value, settings):
             continue
-        setting = f"{one.key} {value}" if one.key.startswith("--") else f"{one.key}={value}"
-        sentence = one.sentence.format(key=one.key, value=value, setting=setting)
+        sentence = one.sentence.format(key=one.key, value=value, setting=one.setting(value))
         name = one.unproven.format(value=value)
         if name not in unproven.names:
             raise ConfigError(sentence)

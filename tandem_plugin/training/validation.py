@@ -7,9 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.rows import Row
 
-__all__ = ["ANSWERED_BY", "ANSWERER", "Answerer", "Pass", "answerers", "named", "passes"]
+__all__ = [
+    "ANSWERED_BY",
+    "ANSWERER",
+    "Answerer",
+    "Pass",
+    "answerer_of",
+    "answerers",
+    "named",
+    "passes",
+]
 
 Answerer = Literal["senior", "team"]
 
@@ -34,6 +44,21 @@ def answerers(validation: str) -> tuple[Answerer, ...]:
         "both": ("senior", "team"),
     }
     return walks[validation]
+
+
+def answerer_of(validation: str, said: Answerer | None) -> Answerer:
+    """Who is to answer a validation prompt.
+
+    said: what the prompt says of it; None where it says nothing. Raises :class:`ConfigError` where
+    both are to answer, and the prompt does not say whose turn it is.
+    """
+    if said is None and validation == "both":
+        raise ConfigError(
+            "tandem.validation=both: a validation prompt came without saying who is to answer it, "
+            "so this trainer does not validate as the framework's own does. Set "
+            "validation=senior or validation=team."
+        )
+    return "team" if (said or validation) == "team" else "senior"
 
 
 def named(metrics: Mapping[str, Any], answerer: Answerer) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from verl_stand_ins import IN_TANDEM, PLAIN
 from tandem_plugin import EngineError, RequestError
 from tandem_plugin.patching import in_place
 from tandem_plugin.patching.mixins import in_tandem
-from tandem_verl.server import ReplicaInTandem, ServerInTandem, check_replicas
+from tandem_plugin.patching.subclasses import check_part
+from tandem_verl.server import ReplicaInTandem, ServerInTandem
 
 
 class Server:
@@ -82,6 +83,6 @@ def test_replica_has_servers_of_ours_where_tandem_is_asked_for() -> None:
     assert issubclass(tandem_run.server_class.__ray_actor_class__, ServerInTandem)
     assert tandem_run.server_class._default_options["num_cpus"] == 3
     assert plain.server_class.__ray_actor_class__ is Server
-    check_replicas([tandem_run])
-    with pytest.raises(EngineError, match="runs in a Replica, which is not tandem's"):
-        check_replicas([tandem_run, Replica(IN_TANDEM.actor_rollout_ref.rollout)])
+    check_part(tandem_run, ReplicaInTandem)
+    with pytest.raises(EngineError, match="Replica is in the place of tandem's"):
+        check_part(Replica(IN_TANDEM.actor_rollout_ref.rollout), ReplicaInTandem)

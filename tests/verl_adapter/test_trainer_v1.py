@@ -188,7 +188,7 @@ def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
     trainer, _ = start(IN_TANDEM)
     ours = object.__new__(ManagerInTandem)
     assert trainer.fit(ours) is ours
-    with pytest.raises(EngineError, match="agent-loop manager SimpleNamespace, which is not"):
+    with pytest.raises(EngineError, match="SimpleNamespace is in the place of tandem's"):
         trainer.fit(SimpleNamespace())
 
 
