@@ -101,6 +101,7 @@ def report(
         "figures": list(written.figures),
         "tables": written.tables,
         "responses": written.samples,
+        "verdict": list(written.verdict),
         "notes": list(written.notes),
     }
     if json:
@@ -110,6 +111,8 @@ def report(
         f"Wrote {written.page}: {len(written.figures)} figures, {written.tables} tables, "
         f"{written.samples} responses."
     )
+    for sentence in written.verdict:
+        typer.echo(sentence)
     for sentence in written.notes:
         typer.echo(sentence, err=True)
 

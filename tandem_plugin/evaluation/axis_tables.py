@@ -55,6 +55,7 @@ def axis_table(comparison: Comparison, label: str, runs: Mapping[str, Summary]) 
         tuple(rows),
         tuple(rules),
         2,
+        "Problems: " + ", ".join(f"{n} {len(rows):,}" for n, rows in first.problems.items()) + ".",
     )
 
 

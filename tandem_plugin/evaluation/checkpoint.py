@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.benchmark import checked_name
+from tandem_plugin.evaluation.model_names import name_of
 
 __all__ = ["Checkpoint", "find_checkpoint", "fingerprint_folder", "pieces_of"]
 
@@ -31,11 +32,12 @@ class Checkpoint:
 def find_checkpoint(given: str) -> Checkpoint:
     """A model from ``NAME=PATH``, a folder, or a name on the Hugging Face Hub.
 
-    Without a name it is the folder's. Raises :class:`EvaluationError` where there is no model.
+    Without a name it is called by its run and step, or its folder. Raises :class:`EvaluationError`
+    where there is no model.
     """
     name, equals, path = given.partition("=")
     if not equals:
-        name, path = Path(given).name, given
+        name, path = name_of(given), given
     folder = Path(path) if Path(path).is_dir() else _downloaded(path)
     resolved = folder.resolve()
     return Checkpoint(checked_name(name, "model"), str(resolved), fingerprint_folder(resolved))

@@ -187,6 +187,7 @@ def test_hostile_text_stays_text(make_results: MakeResults, byte_tokenizer: Path
         "html", "head", "meta", "title", "style", "body", "header", "h1", "dl", "dt", "dd", "p",
         "main", "figure", "h2", "img", "figcaption", "section", "div", "table", "thead", "tbody",
         "tr", "th", "td", "strong", "small", "h3", "details", "summary", "pre", "span", "footer",
+        "ul", "li", "b", "picture", "source",
     }  # fmt: skip
     assert {tag for tag, _ in page.tags} <= allowed
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError, TokenizerError
-from tandem_plugin.evaluation.comparison import check_problems, compare_runs
+from tandem_plugin.evaluation.comparison import Comparison, check_problems, compare_runs
 from tandem_plugin.evaluation.measures import Over
-from tandem_plugin.evaluation.paper_table import PaperTable
 from tandem_plugin.evaluation.recovery_tables import Recoveries
 from tandem_plugin.evaluation.report import drift_figures, figures
+from tandem_plugin.evaluation.report.facts import how_it_was_made, what_was_run
 from tandem_plugin.evaluation.report.figure import ReportFigure, Style, styles
 from tandem_plugin.evaluation.report.page import Picture, make_page
 from tandem_plugin.evaluation.report.samples import SampleResponse, sample_responses
@@ -27,6 +26,7 @@ from tandem_plugin.evaluation.results import (
 )
 from tandem_plugin.evaluation.senior_order import noted_seniors, order_file, ordered_seniors
 from tandem_plugin.evaluation.tables import TableOptions, paper_tables
+from tandem_plugin.evaluation.verdict import verdicts
 from tandem_plugin.files import InputFiles, write_file
 from tandem_plugin.spans import TokenBytes
 
@@ -41,6 +41,7 @@ class Report:
     figures: tuple[str, ...]
     tables: int
     samples: int
+    verdict: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -86,21 +87,26 @@ def build_report(
     written: list[str] = []
     for figure in _figures(runs, drawn_as, vocabularies, logs, recoveries, over):
         on_figure(figure.title)
-        png = figure.png()
+        png, dark = figure.png(), figure.png(dark=True)
         write(out / "figures" / f"{figure.name}.png", png)
         write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
-        drawn.append((figure.name, figure.title, figure.caption, png))
+        drawn.append(Picture(figure.name, figure.title, figure.caption, png, dark))
         written.append(figure.name)
-    tables = _tables(runs, seniors, notes, pools or {}, over, options, recoveries)
+    comparison = _comparison(runs, seniors, notes, pools or {}, over)
+    tables = [] if comparison is None else paper_tables(comparison, options, recoveries)
+    shown = [] if comparison is None else verdicts(comparison, options.k)
     chosen: list[SampleResponse] = []
     for by_senior in runs.values():
         for run in by_senior.values():
             if run.kind in ("solo", "handoff"):
                 chosen += sample_responses(run, samples, vocabularies.token_bytes(run))
     page = out / "index.html"
-    text = make_page(title, list(_facts(runs)), tables, drawn, chosen, list(dict.fromkeys(notes)))
+    told = list(dict.fromkeys(notes))
+    facts, details = list(what_was_run(runs)), list(how_it_was_made(runs))
+    text = make_page(title, shown, facts, details, tables, drawn, chosen, told)
     write(page, text.encode("utf-8", "replace"))
-    return Report(page, tuple(written), len(tables), len(chosen), tuple(dict.fromkeys(notes)))
+    said = tuple(f"{one.sentence} {one.evidence}" for one in shown)
+    return Report(page, tuple(written), len(tables), len(chosen), said, tuple(told))
 
 
 class _Vocabularies:
@@ -197,16 +203,14 @@ def _figures(
         yield figures.training_figure(logs, drawn_as)
 
 
-def _tables(
+def _comparison(
     runs: Mapping[str, Mapping[str, Summary]],
     seniors: Sequence[str],
     notes: list[str],
     pools: Mapping[str, Sequence[str]],
     over: Over,
-    options: TableOptions,
-    recoveries: Recoveries,
-) -> list[PaperTable]:
-    """The tables of ``tandem compare``, over pooled seniors and those evaluated most widely."""
+) -> Comparison | None:
+    """As of ``tandem compare``, of pooled seniors and those evaluated most widely; None of one."""
     counted: dict[str, int] = {}
     for by_senior in runs.values():
         for name in by_senior:
@@ -218,7 +222,7 @@ def _tables(
         chosen = list(counted)
     if len(chosen) < 2:
         notes.append("There are results of one senior alone: tables compare two or more.")
-        return []
+        return None
     chosen_runs = {
         name: {label: found[name] for label, found in runs.items() if name in found}
         for name in seniors
@@ -226,23 +230,4 @@ def _tables(
     }
     comparison = compare_runs(chosen_runs, pools=pools, over=over)
     notes += comparison.missing
-    return paper_tables(comparison, options, recoveries)
-
-
-def _facts(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str]]:
-    """What the evaluation was made with."""
-    for label, by_senior in runs.items():
-        first = next(iter(by_senior.values()))
-        sampling = first.settings.get("sampling")
-        if isinstance(sampling, Mapping):
-            yield label, ", ".join(f"{name} {value}" for name, value in sampling.items())
-    models = {
-        role["name"]: role.get("fingerprint", "")
-        for by_senior in runs.values()
-        for run in by_senior.values()
-        for role in (run.content["senior"], run.content.get("junior"))
-        if role
-    }
-    yield "models", ", ".join(f"{name} {mark}".strip() for name, mark in models.items())
-    versions = next(iter(next(iter(runs.values())).values())).content.get("versions") or {}
-    yield "versions", json.dumps(versions).strip("{}").replace('"', "")
+    return comparison

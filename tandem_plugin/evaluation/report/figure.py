@@ -27,8 +27,18 @@ __all__ = [
     "styles",
 ]
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""Okabe and Ito's, which people who see colours otherwise can tell apart."""
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
+"""Okabe and Ito's, which people who see colours otherwise can tell apart; a brown stands for their
+black, which cannot be seen on a dark page."""
+
+_DARK_GROUND, _DARK_TEXT, _DARK_RULE = "#161616", "#e4e4e4", "#666666"
+"""Of a dark page, as its style has them."""
+
+_DARK = {
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), _DARK_GROUND),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _DARK_TEXT),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), _DARK_RULE),
+}
 
 _LINES, _MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
 _LONGEST = 24
@@ -80,15 +90,16 @@ class ReportFigure:
         writer.writerows([as_cell(value) for value in row] for row in self.rows)
         return text.getvalue()
 
-    def png(self) -> bytes:
-        """The picture; the same numbers give the same bytes."""
+    def png(self, dark: bool = False) -> bytes:
+        """The picture, for a light or a dark page; the same numbers give the same bytes."""
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         # Dollars in a token or a name are no mathematics.
+        plain: Any = {"text.parse_math": False, "text.usetex": False}
         with (
-            matplotlib.rc_context({"text.parse_math": False, "text.usetex": False}),
+            matplotlib.rc_context(plain | _DARK if dark else plain),
             warnings.catch_warnings(),
         ):
             warnings.filterwarnings("ignore", "Glyph .* missing from font")

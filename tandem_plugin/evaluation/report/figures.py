@@ -74,7 +74,7 @@ def pass_at_k_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> Repo
             axes.set_xticks(ks, [str(k) for k in ks])
             low, high = axes.get_ylim()
             axes.set_ylim(max(0.0, low), min(101.0, high))
-            axes.set(xlabel="k (responses)", title=benchmark)
+            axes.set(xlabel="k (responses)", title=_counted(first, benchmark))
             axes.grid(alpha=0.25)
             if i % 4 == 0:
                 axes.set_ylabel("pass@k (%)")
@@ -121,7 +121,7 @@ def legibility_figure(
                     places, points[:, 0], yerr=points[:, 1], color=drawn[senior].colour,
                     fmt=drawn[senior].marker, capsize=2, markersize=4,
                 )  # fmt: skip
-            names = [name.replace(" ", "\n") for name in benchmarks]
+            names = [_counted(first, name).replace(" ", "\n", 1) for name in benchmarks]
             axes.set_xticks(range(len(benchmarks)), names)
             axes.set_title(one.heading)
             axes.grid(alpha=0.25, axis="y")
@@ -186,6 +186,12 @@ def training_figure(logs: Sequence[TrainingLog], drawn: Mapping[str, Style]) -> 
         draw,
         (3.4 * min(3, len(shown)) + 0.6, 3.0 * -(-len(shown) // 3) + 0.4),
     )
+
+
+def _counted(run: Summary, benchmark: str) -> str:
+    """A benchmark with its number of problems."""
+    rows = run.problems.get(benchmark)
+    return benchmark if rows is None else f"{benchmark} ({len(rows):,} problems)"
 
 
 def _value(found: Measured, benchmark: str) -> tuple[float, float]:

@@ -9,15 +9,27 @@ import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from itertools import groupby
+from typing import NamedTuple
 
 from tandem_plugin._version import __version__
 from tandem_plugin.evaluation.paper_table import Cell, PaperTable
 from tandem_plugin.evaluation.report.samples import SampleResponse
+from tandem_plugin.evaluation.verdict import LEVEL, Verdict
 
 __all__ = ["Picture", "make_page", "safe"]
 
-Picture = tuple[str, str, str, bytes]
-"""(name of its files, title, caption, PNG) of a figure."""
+
+class Picture(NamedTuple):
+    """A figure as the page shows it."""
+
+    name: str
+    """Of its files."""
+    title: str
+    caption: str
+    light: bytes
+    dark: bytes
+    """PNG, for a light page and for a dark one."""
+
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
                      "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
@@ -34,7 +46,9 @@ def safe(text: str) -> str:
 
 def make_page(
     title: str,
+    verdict: Sequence[Verdict],
     facts: Sequence[tuple[str, str]],
+    details: Sequence[tuple[str, str]],
     tables: Sequence[PaperTable],
     pictures: Sequence[Picture],
     samples: Sequence[SampleResponse],
@@ -42,7 +56,9 @@ def make_page(
 ) -> str:
     """The whole page. Its Content Security Policy allows its own style and pictures, and no more.
 
-    facts: what the evaluation was made with, for the head of the page. notes: what is missing.
+    verdict: what the results show, first of all. facts: what the evaluation was made with, for the
+    head of the page; details: the same for those who want to make it again, folded. notes: what is
+    missing.
     """
     style = files("tandem_plugin.evaluation.report").joinpath("page.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -52,7 +68,9 @@ def make_page(
     )
     body = [
         f"<header><h1>{safe(title)}</h1>",
-        "<dl>" + "".join(f"<dt>{safe(k)}</dt><dd>{safe(v)}</dd>" for k, v in facts) + "</dl>",
+        *_verdict(verdict),
+        _list(facts),
+        f"<details><summary>Fingerprints and versions</summary>{_list(details)}</details>",
         *(f"<p class=note>{safe(note)}</p>" for note in notes),
         "</header><main>",
         *(_figure(picture) for picture in pictures),
@@ -72,14 +90,40 @@ def make_page(
     )
 
 
+def _list(facts: Sequence[tuple[str, str]]) -> str:
+    return "<dl>" + "".join(f"<dt>{safe(k)}</dt><dd>{safe(v)}</dd>" for k, v in facts) + "</dl>"
+
+
+def _verdict(verdict: Sequence[Verdict]) -> Iterable[str]:
+    if not verdict:
+        return
+    yield "<section class=verdict><h2>What the results show</h2><ul>"
+    for one in verdict:
+        kind = one.outcome.replace(" ", "-")
+        yield (
+            f"<li class={kind}><b>{safe(one.outcome)}</b> {safe(one.sentence)} "
+            f"<small>{safe(one.evidence)}</small></li>"
+        )
+    tests = sum(one.outcome != "no test" for one in verdict)
+    said = "1 test" if tests == 1 else f"{tests} tests"
+    yield (
+        f"</ul><p class=small>{said}, each at the level of {LEVEL:g}, not corrected for their "
+        "number: where nothing differs, about one in twenty says better, and one worse.</p>"
+        "</section>"
+    )
+
+
 def _figure(picture: Picture) -> str:
-    name, title, caption, png = picture
-    data = base64.b64encode(png).decode()
+    light, dark = (
+        f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        for png in (picture.light, picture.dark)
+    )
+    title, caption, name = safe(picture.title), safe(picture.caption), safe(picture.name)
     return (
-        f"<figure><h2>{safe(title)}</h2><div class=wide>"
-        f'<img alt="{safe(title)}. {safe(caption)}" src="data:image/png;base64,{data}">'
-        f"</div><figcaption>{safe(caption)} Files: {safe(name)}.png, {safe(name)}.csv</figcaption>"
-        "</figure>"
+        f"<figure><h2>{title}</h2><div class=wide><picture>"
+        f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img alt="{title}. {caption}" src="{light}"></picture></div>'
+        f"<figcaption>{caption} Files: {name}.png, {name}.csv</figcaption></figure>"
     )
 
 
@@ -89,8 +133,14 @@ def _table(table: PaperTable) -> str:
         for j, name in enumerate(table.columns)
     )
     rows = []
+    last = [""] * len(table.columns)
     for i, row in enumerate(table.rows):
-        cells = "".join(_cell(cell, j < table.text_columns) for j, cell in enumerate(row))
+        # Where rows stand one below the other, on a phone, each says what it is of.
+        last = [cell.text or before for cell, before in zip(row, last, strict=True)]
+        cells = "".join(
+            _cell(cell, name, before if j < table.text_columns else None)
+            for j, (cell, name, before) in enumerate(zip(row, table.columns, last, strict=True))
+        )
         rows.append(f"<tr{' class=rule' if i in table.rules else ''}>{cells}</tr>")
     note = f"<p class=note>{safe(table.note)}</p>" if table.note else ""
     return (
@@ -99,13 +149,15 @@ def _table(table: PaperTable) -> str:
     )
 
 
-def _cell(cell: Cell, is_name: bool) -> str:
+def _cell(cell: Cell, column: str, name: str | None) -> str:
+    """name: what stands here or above, in a column of names; None in a column of numbers."""
     text = safe(cell.text)
     if cell.bold:
         text = f"<strong>{text}</strong>"
     if cell.error:
         text += f"<small> ± {safe(cell.error)}</small>"
-    return f"<td{_NAME if is_name else ''}>{text}{safe(cell.stars)}</td>"
+    marks = f' class=name data-above="{safe(name)}"' if name is not None else ""
+    return f'<td{marks} data-column="{safe(column)}">{text}{safe(cell.stars)}</td>'
 
 
 def _samples(samples: Sequence[SampleResponse]) -> Iterable[str]:

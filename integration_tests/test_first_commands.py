@@ -1,0 +1,49 @@
+"""The first `tandem rollout` and `tandem eval` on a CPU: no option says anything of the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.commands import TANDEM
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    rows = [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(2)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "VLLM_CPU_KVCACHE_SPACE"}
+    return subprocess.run(
+        [*TANDEM, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+    )
+
+
+def test_a_team_answers(checkpoints: dict[str, Path], problems: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rollouts.jsonl"
+    models = ("--senior", checkpoints["senior"], "--junior", checkpoints["other"])
+    done = run("rollout", *models, "--problems", problems, "--out", out, "--max-tokens", 8)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(out.read_text().splitlines()) == 2
+    assert "On this CPU the engine takes " in done.stderr
+
+
+def test_a_senior_is_evaluated(
+    checkpoints: dict[str, Path], problems: Path, tmp_path: Path
+) -> None:
+    settings = ("--n", 1, "--max-tokens", 8, "--out", tmp_path / "results")
+    senior = ("--senior", f"senior={checkpoints['senior']}")
+    done = run("eval", "solo", *senior, "--benchmark", f"sums={problems}", *settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "On this CPU the engine takes " in done.stderr
