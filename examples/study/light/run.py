@@ -51,7 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_light(out: Path, size: LightSize, workers: int, console: Console) -> Path:
     """Train, measure and write the page, whose path is returned; says first what it can tell."""
-    console.print(Markdown("\n".join(power_lines(size))))
+    said = "\n".join(power_lines(size))
+    if console.is_terminal:
+        console.print(Markdown(said))
+    else:  # a log file has room for whole lines
+        console.out(said, highlight=False)
     train_light(out, size, workers, console)
     return write_page(out, size)
 
