@@ -33,12 +33,14 @@ class Pass:
         self, rows: int, seq_lens: torch.Tensor, longest: torch.Tensor, capturing: bool = False
     ) -> Any:
         assert (longest >= seq_lens).all()
-        return seq_lens.tolist()
+        return self.width, seq_lens.tolist()
 
     def run(self, junior: Any, rows: int, slots: torch.Tensor, metadata: Any) -> torch.Tensor:
         tokens = rows * self.width
+        width, lengths = metadata
+        assert width == self.width, "metadata of another kind of pass"
         ids = self.input_ids[:tokens]
-        self.read.append((ids.tolist(), self.positions[:tokens].tolist(), metadata))
+        self.read.append((ids.tolist(), self.positions[:tokens].tolist(), lengths))
         return ids.view(rows, -1)[:, -1:].float()
 
 
@@ -246,7 +248,7 @@ def test_padding_is_neither_read_nor_kept() -> None:
     made = make()
     propose(made, [2], [5])
     kept = made.hidden[:SIZE].clone()
-    made._draft(3, lambda step: made._seq_lens[:3].tolist(), DRAFTS)
+    made._draft(3, lambda step: (2 - (step > 0), made._seq_lens[:3].tolist()), DRAFTS)
     assert made.idx_mapping.tolist() == [2, -1, -1, -1]
     assert [read[2] for read in made._following.read[-2:]] == [[9, 0, 0], [10, 0, 0]]
     assert made.draft_tokens[1:3].tolist() == [[0] * DRAFTS] * 2

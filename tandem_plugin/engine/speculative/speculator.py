@@ -127,8 +127,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             if is_profile:  # the most tokens that the junior ever reads at once
                 read_step(self.model, self.vllm_config, input_batch, None, None)
             self._fill_with_padding()
-            built = _nothing if skip_attn_for_dummy_run else self._built_anew(requests, None)
-            self._draft(requests, built, length)
+            built = self._built_anew(requests, None, self._first)
+            self._draft(requests, _nothing if skip_attn_for_dummy_run else built, length)
             return self._drafted(requests)
         state = self.model_state
         prompts = bool(input_batch.is_prefilling_np.any())
@@ -139,16 +139,17 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         longest = input_batch.seq_lens_cpu_upper_bound[:requests]
         # Behind drafts, the last one was never read.
         catches_up = not length and not prompts and input_batch.num_draft_tokens > 0
+        begins = self._first if length or catches_up else self._following
         graph = None
         if masks is None and not catches_up:
             graph = self._graphs.of(requests, length)
         if graph is not None:
             self._build_for_graph(graph.num_reqs, longest, length)
             self._graphs.run_fullgraph(graph)
-        elif catches_up:
-            self._foresee(self._first, requests, self._built_anew(requests, longest, self._first))
+        elif not length:
+            self._foresee(begins, requests, self._built_anew(requests, longest, begins))
         else:
-            self._draft(requests, self._built_anew(requests, longest), length, masks)
+            self._draft(requests, self._built_anew(requests, longest, begins), length, masks)
         state.foresees(input_batch, not length)
         # Ids, where there are none: the warm-up then checks some all the same.
         self.draft_tokens[:requests, length:] = -1 if length else 0
@@ -244,17 +245,16 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self.draft_tokens[:rows, step] = sampled.masked_fill(slots < 0, 0)
 
     def _built_anew(
-        self, rows: int, longest: torch.Tensor | None, kind: JuniorPass | None = None
+        self, rows: int, longest: torch.Tensor | None, begins: JuniorPass
     ) -> _MetadataOf:
         """Metadata that the host builds before each pass, as attention backends do anywhere.
 
         longest: int32 ``[rows]`` on the host, at least as many tokens as each request's senior
-        has read; None for the longest there are. kind: of the first pass, where it is not a
-        round's.
+        has read; None for the longest there are. begins: the kind of the first pass.
         """
 
         def metadata_of(step: int) -> dict[str, Any]:
-            passes = self._following if step else kind or self._first
+            passes = self._following if step else begins
             return passes.metadata(rows, self._seq_lens[:rows], self._longest(rows, longest, step))
 
         return metadata_of
