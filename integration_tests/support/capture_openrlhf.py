@@ -50,13 +50,13 @@ def _capture_imitation(module: ModuleType) -> None:
     backward = module.Imitation.backward
 
     def captured(self: Any, original: Any, loss: Any, *rest: Any, **more: Any) -> Any:
-        log_probs = self._log_probs
+        log_probs = self.log_probs
         with torch.enable_grad():
-            self._log_probs = log_probs.detach().requires_grad_()
+            self.log_probs = log_probs.detach().requires_grad_()
             term = backward(self, lambda loss: loss, torch.zeros(()))
-            (gradient,) = torch.autograd.grad(term, self._log_probs)
-        self._log_probs = log_probs
-        content = {"mask": self.mask, "tokens": float(self._tokens), "gradient": gradient}
+            (gradient,) = torch.autograd.grad(term, self.log_probs)
+        self.log_probs = log_probs
+        content = {"mask": self.mask, "tokens": float(self.tokens), "gradient": gradient}
         torch.save({**content, "loss": float(self.loss)}, _next("imitation", "pt"))
         return backward(self, original, loss, *rest, **more)
 
