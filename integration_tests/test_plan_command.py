@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from support.commands import TANDEM
 from support.engine import tandem_engine
 from support.models import make_model
 
-GIB = 2**30
 BLOCK = 128
 """Tokens of a block on a CPU."""
 
@@ -44,11 +44,9 @@ def test_blocks_and_weights_are_those_that_an_engine_reports(
 ) -> None:
     senior = checkpoints["senior"]
     junior = make_model(tmp_path / "junior", seed=3, tokenizer=tokenizer, **shape)
-    memory = 0.25
-    plan = planned(senior, junior, memory)
-    with tandem_engine(
-        "v1", senior, {"junior": junior}, kv_cache_memory_bytes=int(memory * GIB)
-    ) as engine:
+    # vLLM on a CPU takes the variable before any argument.
+    plan = planned(senior, junior, float(os.environ["VLLM_CPU_KVCACHE_SPACE"]))
+    with tandem_engine("v1", senior, {"junior": junior}) as engine:
         reported = engine.llm_engine.vllm_config.cache_config
         (held,) = engine.collective_rpc(worker.weight_bytes)
     assert reported.block_size == BLOCK
