@@ -52,7 +52,8 @@ def _kl_reg(coefficient: float) -> RealMethod:
             f"{_ACTOR}.kl_loss_type=low_var_kl",
             f"{_REFERENCE}.log_prob_micro_batch_size_per_gpu="
             "${actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu}",
-            # the reference in float32, like the actor
+            # the reference like the actor: not compiled, and in float32
+            f"{_REFERENCE}.fsdp_config.use_torch_compile=False",
             f"+{_REFERENCE}.fsdp_config.mixed_precision="
             "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
         ),
