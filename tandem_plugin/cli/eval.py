@@ -267,12 +267,12 @@ def continuation(
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Let each junior go on from the steps of each senior's own responses: the paper's H_t.
+    """Let juniors go on from the steps of the seniors' own responses.
 
-    The responses are those of `tandem eval solo` in the same folder. From behind every step, or
-    some of them, the junior continues, and is graded; beside that stands how far the two models'
-    next tokens are apart there. The table is the paper's two-by-two (its appendix on KL
-    regularisation). Goes on after a kill, as `tandem eval solo` does.
+    That is the paper's H_t. The responses are those of `tandem eval solo` in the same folder. From
+    behind every step, or some of them, the junior continues, and is graded; beside that stands how
+    far the two models' next tokens are apart there. The table is the paper's two-by-two (its
+    appendix on KL regularisation). Goes on after a kill, as `tandem eval solo` does.
     """
     from tandem_plugin.cli.eval_output import report_continuations
     from tandem_plugin.evaluation.continuation.run import run_continuation

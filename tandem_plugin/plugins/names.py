@@ -24,6 +24,7 @@ TAKEN = frozenset(
         "unproven",
         "seed",
         "record",
+        "rollouts",
         "require",
         # What a request says beside them.
         "fingerprint",

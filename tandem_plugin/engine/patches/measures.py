@@ -15,8 +15,9 @@ def let_workers_tell_of_measures() -> None:
 
     ``"tandem_measures"``: the sums since the engine's start; ``"tandem_token_scores"`` with a list
     of requests' names: their tokens' scores, which are forgotten then. Touches: ``WorkerBase``,
-    which gets two methods more. Versions: 0.24 to 0.32. Why and when it goes: as
-    :func:`~tandem_plugin.engine.patches.drafts.let_workers_tell_of_drafts`.
+    which gets two methods more. Versions: 0.24 to 0.32. Why, as for drafts: a
+    worker's numbers reach the front end by the names of its methods alone. Goes when: vLLM lets a
+    model state add to its workers' answers.
     """
     from vllm.v1.worker.worker_base import WorkerBase
 

@@ -57,9 +57,12 @@ class StepCosts:
         """Take in a step that only decoded, and drafted as many tokens as it checked."""
         if drafts not in self._places or not seconds > 0:
             return
+        a_pass = seconds / passes(requests, drafts, self._cost)
+        if not a_pass > 0:  # no clock measures so little
+            return
         key = batch_class(requests), self._places[drafts]
         seen = self._seen.setdefault(key, deque(maxlen=_REMEMBERED))
-        seen.append(math.log(seconds / passes(requests, drafts, self._cost)))
+        seen.append(math.log(a_pass))
         if len(seen) >= _ENOUGH:
             self._known[key] = sorted(seen)[int(_QUARTILE * len(seen))]
 
