@@ -101,30 +101,33 @@ def test_lengths_that_change_at_every_step_change_no_token_and_no_author(
 def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
     setup: Setup, tokenizer: Any
 ) -> None:
+    """On a machine whose steps take what is said here: no test depends on this one's speed."""
     running, reference = setup.running, setup.reference
-    lengths = []
-    # The second turn is what the engine learns by: rounds are remembered for a while.
-    for turn, p in enumerate((0.1, 0.9, 0.9)):
-        before = counters(running)
-        jobs = []
-        for seed in range(turn * 100, turn * 100 + 12):
-            prompt = tokenizer(PROMPTS[seed % len(PROMPTS)]).input_ids
-            sampling = {"max_tokens": LENGTH, "temperature": 0.0, "ignore_eos": True}
-            tandem = {"seed": seed, "p": p}
-            jobs.append(traffic.Job(f"adaptive-{seed}", prompt, tandem, sampling, 0.0, None))
-        for response in running.run(traffic.send(running.engine, jobs, patience=900)):
-            asked = response.job.tandem
-            assert asked is not None
-            loop = algorithm_1(asked["seed"], p, CAP, word_boundaries(tokenizer))
-            expected = reference.greedy(response.job.prompt, LENGTH, loop)
-            assert response.token_ids == expected
-        after = counters(running)
-        drafted = DraftStats(**{name: after[name] - before[name] for name in after})
-        print(f"p = {p}:", drafted, drafted.tokens_per_round)
-        lengths.append(drafted.drafts / max(drafted.rounds, 1))
+    setup.call(worker.give_lengths_a_price, 1.0, 0.1)
+    means = []
+    try:
+        # The second turn is what the engine learns by: rounds are remembered for a while.
+        for turn, p in enumerate((0.1, 0.9, 0.9)):
+            before = len(setup.call(worker.varied_lengths))
+            jobs = []
+            for seed in range(turn * 100, turn * 100 + 12):
+                prompt = tokenizer(PROMPTS[seed % len(PROMPTS)]).input_ids
+                sampling = {"max_tokens": LENGTH, "temperature": 0.0, "ignore_eos": True}
+                tandem = {"seed": seed, "p": p}
+                jobs.append(traffic.Job(f"adaptive-{seed}", prompt, tandem, sampling, 0.0, None))
+            for response in running.run(traffic.send(running.engine, jobs, patience=900)):
+                asked = response.job.tandem
+                assert asked is not None
+                loop = algorithm_1(asked["seed"], p, CAP, word_boundaries(tokenizer))
+                expected = reference.greedy(response.job.prompt, LENGTH, loop)
+                assert response.token_ids == expected
+            chosen = setup.call(worker.varied_lengths)[before:]
+            means.append(sum(chosen) / len(chosen))
+    finally:
+        setup.call(worker.mend_speculation)
     # The junior's own drafts, nearly all of the first, all stand; the senior, who writes nearly all
     # of the others, takes almost none.
-    assert lengths[2] < lengths[0] - 1 <= MOST - 1, lengths
+    assert means[2] < means[0] - 1, means
 
 
 def counters(running: AsyncEngine) -> dict[str, int]:

@@ -133,8 +133,29 @@ def vary_drafts(worker: Any, seed: int = 0) -> None:
     DraftLength.choose = choose  # type: ignore[method-assign]
 
 
+def give_lengths_a_price(worker: Any, senior: float, draft: float) -> None:
+    """Let every step seem to take so long, whatever the machine does; note the lengths chosen.
+
+    senior, draft: seconds of the senior's pass, and of each draft.
+    """
+    from tandem_plugin.engine.speculative.draft_length import DraftLength
+
+    theirs = {name: getattr(DraftLength, name) for name in ("choose", "time")}
+
+    def choose(self: DraftLength, requests: int) -> int:
+        _lengths.append(theirs["choose"](self, requests))
+        return _lengths[-1]
+
+    def time(self: DraftLength, requests: int, drafts: int, seconds: float) -> None:
+        theirs["time"](self, requests, drafts, senior + draft * drafts)
+
+    for name, priced in (("choose", choose), ("time", time)):
+        _broken.setdefault((DraftLength, name), theirs[name])
+        setattr(DraftLength, name, priced)
+
+
 def varied_lengths(worker: Any) -> list[int]:
-    """The lengths that rounds had since they vary."""
+    """The lengths that rounds had since they vary, or since they have a price."""
     return _lengths
 
 
