@@ -38,6 +38,7 @@ def test_links_of_the_readme_work_on_a_package_index_too() -> None:
     page = metadata_of(here)["readme"]["text"]
     links = re.findall(r"\]\(([^)]+)\)", page)
     assert f"{here}/raw/main/docs/images/speed.svg" in links
+    assert f"{here}/raw/main/docs/images/response.svg" in links
     assert f"{here}/blob/main/docs/verl.md" in links
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     named = [re.sub(r"#.*", "", link).split("/main/", 1)[1] for link in links if here in link]
