@@ -55,7 +55,7 @@ def run(
         f"data.max_response_length={LENGTH}",
         "trainer.total_training_steps=3",
         f"trainer.use_v1={trainer == 'v1'}",
-        environment=v2_variables(Path(__file__).parent),
+        environment=v2_variables(),
         timeout=1500,
     )
     assert done.exit_code == 0, done.log[-8000:]
@@ -110,7 +110,7 @@ def test_solo_is_grpo_whose_drafts_are_a_frozen_models(
         f"data.max_response_length={LENGTH}",
         "trainer.total_training_steps=2",
         "trainer.use_v1=True",
-        environment=v2_variables(Path(__file__).parent),
+        environment=v2_variables(),
         timeout=1500,
     )
     assert done.exit_code == 0, done.log[-8000:]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["TrainerRun", "assert_stopped", "end_marked", "marked", "run_trainer"]
+__all__ = ["TrainerRun", "assert_stopped", "end_marked", "given", "marked", "run_trainer"]
 
 _MARKER = "TANDEM_TEST_RUN"
 """The environment variable by which every process of a run is known."""
@@ -106,6 +106,12 @@ def _follow(
     if watch is not None and seen is None and watch in log.read_text(errors="replace"):
         seen = time.monotonic()
     return seen
+
+
+def given(own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """A run's own variables with further ones, whose folders to import from come before its own."""
+    paths = [one["PYTHONPATH"] for one in (environment, own) if one.get("PYTHONPATH")]
+    return {**own, **environment, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 
 def marked(out: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.trainer_run import TrainerRun, run_trainer
+from support.trainer_run import TrainerRun, given, run_trainer
 
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
 TANDEM = f"+{ENGINE}.additional_config.tandem"
@@ -157,7 +157,8 @@ class VerlBench:
             if recipe:
                 settings = [one for one in settings if not one.startswith(kept)]
             command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
-            return [*command, *settings, *overrides], self._environment(out, hooks) | environment
+            variables = given(self._environment(out, hooks), environment)
+            return [*command, *settings, *overrides], variables
 
         run = run_trainer(self.folder, name, started, watch, timeout)
         return VerlRun(**vars(run))
