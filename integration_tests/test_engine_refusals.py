@@ -45,6 +45,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ({"num_draft_tokens": 4}, "num_draft_tokens=4 needs mode='speculative'"),
         ({"adaptive_drafts": True}, "adaptive_drafts=True needs mode='speculative'"),
         ({"junior": "/nowhere/junior"}, "tandem.junior='/nowhere/junior' is not a checkpoint"),
+        ({"junior": ["a", "b"]}, "names 2 juniors, and one engine has one: give one of them"),
         ("word", "tandem='word' is not a mapping"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -32,8 +32,15 @@ class TandemConfig(BaseModel):
     boundaries: str | None = Field(
         None, description="The boundary resolver; null takes the schedule's own."
     )
-    junior: str | None = Field(
-        None, description="The junior's checkpoint; null takes the one the senior starts from."
+    junior: str | Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None,
+        description="The junior's checkpoint; null takes the one the senior starts from. In a "
+        "trainer also a list of several, of which each of its engines takes one by its rank.",
+    )
+    junior_name: str | None = Field(
+        None,
+        description="What requests and records call the engine's junior; the engine fills in how "
+        "its settings name the checkpoint.",
     )
     mode: Literal["lockstep", "speculative"] = Field(
         "lockstep",
@@ -106,12 +113,15 @@ class TandemConfig(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            problem = error.errors()[0]
-            field = ".".join(str(part) for part in problem["loc"])
+            # Of a setting of several types, that of the type that went furthest.
+            problem = max(error.errors(), key=lambda one: len(one["loc"]))
+            first, *places = problem["loc"]
+            field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
             raise ConfigError(
                 f"tandem.{field}={shown(problem['input'])}: {problem['msg']}."
             ) from error
         self._check_parameters()
+        self._check_juniors()
         self._check_drafting()
         schedule = self.make_schedule()
         check_resolver(self.boundaries or schedule.boundaries)
@@ -141,6 +151,13 @@ class TandemConfig(BaseModel):
                     f"{', '.join([*allowed, *type(self).model_fields])}."
                 )
 
+    def _check_juniors(self) -> None:
+        if self.junior == () or len(set(self.juniors)) < len(self.juniors):
+            raise ConfigError(
+                f"tandem.junior={list(self.juniors)} is no pool of juniors: name at least one "
+                "checkpoint, and none of them twice."
+            )
+
     def _check_drafting(self) -> None:
         for key, nothing in (("num_draft_tokens", None), ("adaptive_drafts", False)):
             value = getattr(self, key)
@@ -149,6 +166,21 @@ class TandemConfig(BaseModel):
                     f"tandem.{key}={value} needs mode='speculative': in lockstep nothing is "
                     f"drafted. Set the mode, or leave {key} out."
                 )
+
+    @property
+    def juniors(self) -> tuple[str, ...]:
+        """The juniors that are named: several in a run with a pool, none where it is null."""
+        named = self.junior if isinstance(self.junior, tuple) else (self.junior,)
+        return tuple(one for one in named if one is not None)
+
+    def of_engine(self, rank: int) -> Self:
+        """The settings of one of a run's engines: of a pool it takes a junior by its rank.
+
+        rank: of the engine among the run's, from any number on; the juniors take turns.
+        """
+        if not isinstance(self.junior, tuple):
+            return self
+        return type(self)(**{**self.settings(), "junior": self.junior[rank % len(self.junior)]})
 
     @property
     def drafts(self) -> int:

@@ -33,7 +33,8 @@ class TandemRequest:
 
     ``prompt_length`` lets a client go on with a response that was cut: so many of the tokens that
     are sent as the prompt are the prompt, and those after it are how the response began, under the
-    same seed.
+    same seed. ``junior`` is the junior that is to write, by the name that its engine has for it:
+    an engine with another one refuses.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class TandemRequest:
     parameters: Mapping[str, Any]
     fingerprint: str | None
     prompt_length: int | None = None
+    junior: str | None = None
 
     @classmethod
     def parse(cls, value: object) -> TandemRequest | None:
@@ -67,7 +69,11 @@ class TandemRequest:
                 "authorship could not be replayed otherwise."
             )
         prompt_length = _check_length(fields.pop("prompt_length", None))
-        return cls(check_seed(fields.pop("seed")), schedule, fields, fingerprint, prompt_length)
+        junior = fields.pop("junior", None)
+        if junior is not None and not isinstance(junior, str):
+            raise RequestError(f"junior={shown(junior)} is not the name of a junior.")
+        seed = check_seed(fields.pop("seed"))
+        return cls(seed, schedule, fields, fingerprint, prompt_length, junior)
 
     def to_wire(self) -> dict[str, Any]:
         """The mapping that :meth:`parse` reads back."""
@@ -77,6 +83,8 @@ class TandemRequest:
         wire.update(self.parameters)
         if self.prompt_length is not None:
             wire["prompt_length"] = self.prompt_length
+        if self.junior is not None:
+            wire["junior"] = self.junior
         if self.fingerprint is not None:
             wire["fingerprint"] = self.fingerprint
         return wire

@@ -185,7 +185,7 @@ class TandemRules:
                 f"An agent loop asks for tandem={shown(value)} in one of its calls: give a mapping "
                 "with the call's schedule and its parameters, such as {'schedule': 'junior'}."
             )
-        if taken := sorted(value.keys() & {"seed", "fingerprint", "prompt_length"}):
+        if taken := sorted(value.keys() & {"seed", "fingerprint", "prompt_length", "junior"}):
             raise RequestError(
                 f"An agent loop gives {taken[0]!r} to one of its calls, which is the trainer's to "
                 "give: leave it out, and give schedule and parameters alone."
@@ -224,6 +224,12 @@ class TandemRules:
                 f"{rule.fingerprint} (schedule {rule.schedule}, resolver "
                 f"{rule.boundaries.resolver!r}). Use the same tandem-plugin version, settings and "
                 "tokenizer on both sides."
+            )
+        if request.junior is not None and request.junior != self.config.junior_name:
+            raise RequestError(
+                f"The request is for the junior {request.junior!r}, but this engine's is "
+                f"{self.config.junior_name!r}: a response is written, and gone on with, by one "
+                "junior. Send it to an engine that has it."
             )
         return ResolvedRequest(rule, request.seed, request.prompt_length)
 

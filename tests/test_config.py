@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tandem_plugin import ConfigError, TandemConfig
@@ -22,6 +25,31 @@ def test_unproven_names_survive_a_round_trip_through_json():
     assert config.unproven == ("megatron", "custom_loss")
     assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
     assert TandemConfig.from_mapping({}).unproven == ()
+
+
+def test_pool_of_juniors_survives_a_round_trip_through_json():
+    config = TandemConfig.from_mapping({"junior": ["a", "b"]})
+    assert config.junior == config.juniors == ("a", "b")
+    assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
+    assert TandemConfig.from_mapping({"junior": "a"}).juniors == ("a",)
+    assert TandemConfig.from_mapping({}).juniors == ()
+
+
+@given(st.integers(1, 6), st.integers(0, 2**40), st.integers(0, 30))
+def test_engines_of_a_run_take_its_juniors_in_turns(juniors: int, first: int, engines: int):
+    """From whatever number the engines' ranks are counted."""
+    config = TandemConfig.from_mapping({"junior": [str(i) for i in range(juniors)], "seed": 5})
+    taken = [config.of_engine(first + i) for i in range(engines)]
+    counts = Counter(one.junior for one in taken)
+    assert all(isinstance(one.junior, str) and one.seed == 5 for one in taken)
+    assert len(counts) == min(juniors, engines)
+    assert max(counts.values(), default=0) - min(counts.values(), default=0) <= 1
+
+
+@pytest.mark.parametrize("junior", ["a", None])
+def test_engines_of_a_run_with_one_junior_all_have_it(junior: str | None):
+    config = TandemConfig.from_mapping({"junior": junior})
+    assert config.of_engine(3) == config
 
 
 def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
@@ -65,6 +93,10 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"boundaries": "words"}, "boundaries='words' does not exist. Boundary resolvers: word,"),
         ({"boundaries": 1}, "tandem.boundaries=1: Input should be a valid string"),
         ({"junior": 7}, "tandem.junior=7: Input should be a valid string"),
+        ({"junior": ["a", 7]}, "tandem.junior.1=7: Input should be a valid string"),
+        ({"junior": {"a": 1}}, "tandem.junior={'a': 1}: Input should be a valid string"),
+        ({"junior": []}, "tandem.junior=[] is no pool of juniors: name at least one"),
+        ({"junior": ["a", "b", "a"]}, "['a', 'b', 'a'] is no pool of juniors: name at least one"),
         ({"mode": "fast"}, "tandem.mode='fast': Input should be 'lockstep'"),
         ({"num_draft_tokens": 4}, "tandem.num_draft_tokens=4 needs mode='speculative'"),
         ({"mode": "speculative", "num_draft_tokens": 0}, "num_draft_tokens=0: Input should be"),

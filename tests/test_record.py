@@ -18,9 +18,9 @@ RULE = Rule(make_schedule("word", {"cap": 2}), boundary_set({1, 5}), "f" * 16)
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 
 
-def written(folder: Path, *cuts: int) -> list[dict[str, Any]]:
+def written(folder: Path, *cuts: int, junior: str | None = None) -> list[dict[str, Any]]:
     """The lines of a response that was cut there."""
-    record, batch = AuthorshipRecord(str(folder)), BatchAuthors(1, 20)
+    record, batch = AuthorshipRecord(str(folder), junior), BatchAuthors(1, 20)
     for start, stop in zip((0, *cuts), (*cuts, len(TOKENS)), strict=True):
         request = AuthoredRequest(RULE, 7, [], prefix=TOKENS[:start])
         batch.add(0, request, 19 - start)
@@ -43,6 +43,11 @@ def test_response_of_one_request_is_one_line(tmp_path: Path):
             "authorship": RULE.replay(TOKENS, 7).tolist(),
         }
     ]
+
+
+def test_every_line_says_the_engines_junior(tmp_path: Path):
+    lines = written(tmp_path, 4, junior="models/base")
+    assert [line["tandem_junior"] for line in lines] == ["models/base"] * 2
 
 
 @pytest.mark.parametrize("cuts", [(1,), (4, 7), (10,)])

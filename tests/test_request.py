@@ -65,6 +65,7 @@ def test_parsing_leaves_the_callers_mapping_alone():
         ({"seed": 1, "fingerprint": 10**5000}, "fingerprint=a int is not a string"),
         pytest.param(10**5000, "tandem=a int is not a request", id="huge"),
         ([10**5000], "tandem=a list is not a request"),
+        ({"seed": 1, "junior": 7}, "junior=7 is not the name of a junior"),
         ({"seed": 1, "prompt_length": 2.0}, "prompt_length=2.0 is not a number of tokens"),
         ({"seed": 1, "prompt_length": True}, "prompt_length=True is not a number of tokens"),
         ({"seed": 1, "prompt_length": "2"}, "prompt_length='2' is not a number of tokens"),
@@ -83,6 +84,7 @@ def test_wrong_request_is_refused_with_field_value_and_what_is_allowed(wire: obj
 
 def test_json_in_a_string_is_the_same_request():
     wire = {"seed": MAX_SEED, "schedule": "word", "p": 0.3, "cap": 4, "fingerprint": "x"}
+    wire |= {"junior": "a/junior", "prompt_length": 3}
     request = TandemRequest.parse(wire)
     assert request is not None
     assert TandemRequest.parse(json.dumps(wire)) == request

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tandem_plugin import (
@@ -55,6 +57,20 @@ def test_configured_boundaries_hold_for_every_schedule(byte_level: Vocabulary):
     rules = rules_of(byte_level, boundaries="every")
     assert rules.default.boundaries.count == len(byte_level)
     assert rules.rule(make_schedule("step", {})).boundaries.count == len(byte_level)
+
+
+def test_request_for_another_junior_than_the_engines_is_refused(byte_level: Vocabulary):
+    rules = rules_of(byte_level, junior="weights/b", junior_name="b")
+    own = replace(rules.default.request(7, prompt_length=2), junior="b").to_wire()
+    resolved = rules.for_request(own)
+    assert resolved == rules.for_request({**own, "junior": None})
+    assert resolved is not None
+    assert resolved.prefix(TOKENS) == TOKENS[2:]
+    for other in ("a", "weights/b", ""):
+        with pytest.raises(RequestError, match=f"is for the junior '{other}', but .* 'b'"):
+            rules.for_request({**own, "junior": other})
+    with pytest.raises(RequestError, match="gives 'junior' to one of its calls"):
+        rules.asked({"schedule": "word", "junior": "b"}, 0)
 
 
 @pytest.mark.parametrize("value", [None, "off", {"schedule": "off"}])

@@ -98,8 +98,8 @@ def test_rows_of_tandem_rollout_become_responses(view: Any):
 
 
 def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
-    row = tandem_row(input="Q", output="a ab.", gts="4", score=0.0, step=3)
-    code, _, data = view(row, row | {"input": "R"}, row)
+    row = tandem_row(input="Q", output="a ab.", gts="4", score=0.0, step=3, tandem_junior=None)
+    code, _, data = view(row, row | {"input": "R"}, row | {"tandem_junior": "models/small"})
     assert code == 0
     assert data["problems"] == [["Problem 1", "Q"], ["Problem 2", "R"]]
     assert data["turns"] == {0: [["", "Q"]], 1: [["", "R"]]}
@@ -108,6 +108,7 @@ def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
     assert [response["step"] for response in data["responses"]] == [3, 3, 3]
     assert data["responses"][0]["reward"] == 0
     assert data["responses"][0]["facts"] == ["gold 4", "seed 7"]
+    assert data["responses"][2]["facts"] == ["gold 4", "seed 7", "with models/small"]
 
 
 def test_tokens_that_no_model_wrote_are_neithers(view: Any):

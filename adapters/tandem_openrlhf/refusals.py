@@ -102,6 +102,12 @@ _REFUSALS = (
         "{key} is not set: tandem runs inside vLLM. Give at least 1.",
     ),
     Refusal(
+        "--tandem",
+        lambda tandem, run: len(tandem.juniors) > max(run("--vllm.num_engines"), 1),
+        "--tandem.junior {value.juniors}: the run has fewer engines than juniors, so that one "
+        "would never write. Raise --vllm.num_engines, or give fewer.",
+    ),
+    Refusal(
         "--data.max_images_per_prompt",
         is_on,
         "{setting}: tandem runs text models only. Leave it out.",
@@ -152,7 +158,7 @@ def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
 def check_models(arguments: Settings, tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
     senior = "--actor.model_name_or_path"
-    settings.check_text_models({senior: arguments(senior), "--tandem.junior": tandem.junior})
+    settings.check_text_models({senior: arguments(senior), "--tandem.junior": tandem.juniors})
 
 
 def check_versions(tandem: TandemConfig) -> list[str]:

@@ -13,6 +13,7 @@ from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import ERROR, FACTS
+from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
@@ -83,7 +84,10 @@ def make_trajectory(
     team = not validate or answerer_of(asked, said) == "team"
     seed_of_call = partial(derive_seed, rules.config.seed, phase, step, *place)
     rule_of = partial(rules.asked, training_step=step)
-    return Trajectory(rules.at(step) if team else None, seed_of_call, rule_of)
+    said = sample.get("index"), sample.get("raw_prompt")
+    turn = 0 if validate else step
+    junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), said)
+    return Trajectory(rules.at(step) if team else None, seed_of_call, rule_of, junior)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:

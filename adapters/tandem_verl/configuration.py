@@ -74,7 +74,7 @@ def check_models(config: Any, tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
     senior = str(config.actor_rollout_ref.model.path)
     settings.check_text_models(
-        {"actor_rollout_ref.model.path": senior, "tandem.junior": tandem.junior}
+        {"actor_rollout_ref.model.path": senior, "tandem.junior": tandem.juniors}
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Any
 
@@ -44,6 +45,13 @@ _EXPERIMENTAL = (
 
 def _v1(of: Settings) -> bool:
     return of("trainer.use_v1") is not False
+
+
+def _engines(of: Settings) -> int:
+    """How many rollout engines stay; those on GPUs that separate_async also trains on do not."""
+    where = _ROLLOUT if _v1(of) and of(_MODE) == "separate_async" else "trainer"
+    sizes = (of(f"{_ROLLOUT}.{name}_parallel_size") or 1 for name in ("tensor_model", "data"))
+    return int(of(f"{where}.nnodes") * of(f"{where}.n_gpus_per_node")) // math.prod(sizes)
 
 
 def _replays_r3(engine: Any, of: Settings) -> bool:
@@ -110,6 +118,18 @@ REFUSALS = (
         "{key}={value}: tandem's engine does not run LoRA adapters. Set "
         f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine merged "
         "weights, or merge it into the checkpoint and train that.",
+    ),
+    Refusal(
+        "tandem.juniors",
+        lambda juniors, of: len(juniors) > 1 and len(juniors) > _engines(of),
+        "tandem.junior={value}: the run has fewer rollout engines that stay than juniors, so that "
+        "one would never write. Give it more engines, or fewer juniors.",
+    ),
+    *each(
+        (f"{_ROLLOUT}.router_config_path", f"{_ROLLOUT}.full_determinism"),
+        lambda value, of: value and len(of("tandem.juniors")) > 1,
+        "{key}={value}: with several juniors, requests are routed by tandem to the engines that "
+        "have theirs. Leave it out.",
     ),
     Refusal(
         "algorithm.kl_ctrl.type",

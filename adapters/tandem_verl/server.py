@@ -1,20 +1,29 @@
-"""verl's vLLM servers in tandem, made by a replica of ours in verl's registry."""
+"""verl's vLLM servers in tandem, made by a replica of ours in verl's registry, and routed to."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
-from tandem_plugin.training.engines import told_by
-from tandem_verl.switch import tandem_node
+from tandem_plugin.training.engines import additional_config, junior_of, told_by
+from tandem_verl.switch import running_config, tandem_node
 
-__all__ = ["ReplicaInTandem", "ServerInTandem", "register_replica"]
+__all__ = ["ROUTER", "ReplicaInTandem", "ServerInTandem", "register_replica"]
+
+ROUTER = str(Path(__file__).with_name("router.yaml"))
+"""What names our router to verl."""
 
 
-def register_replica() -> None:
-    """Let verl make its vLLM replicas, in this process, of a subclass of ours; repeatable."""
+def register_replica(config: Any) -> None:
+    """Let verl make its vLLM replicas, in this process, of a subclass of ours; repeatable.
+
+    config: verl's whole configuration; one with a pool of juniors names our router from here on.
+    """
+    if len(running_config(config, "A trainer").juniors) > 1:
+        config.actor_rollout_ref.rollout.router_config_path = ROUTER
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     base = RolloutReplicaRegistry.get("vllm")
@@ -45,6 +54,9 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         put_in_place("verl", (), "")  # what the engine asks for before it starts
         super().__init__(*args, **options)
+        engine = self.config.engine_kwargs["vllm"]
+        rank = options.get("replica_rank", 0)
+        engine["additional_config"] = additional_config(engine["additional_config"], rank)
 
     async def run_server(self, *args: Any, **options: Any) -> Any:
         """Stop when the engine that has just started does not run in tandem.
@@ -76,6 +88,10 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
             if refusal is None or refusal is error:
                 raise
             raise refusal from None
+
+    def tandem_junior(self) -> str:
+        """What the engine's junior is called."""
+        return junior_of(self.engine.vllm_config)
 
     async def tandem_told(self, what: str) -> dict[str, Any]:
         """What a worker tells of its counters; verl's ``collective_rpc`` returns no answers."""

@@ -84,7 +84,7 @@ class TrainerV0InTandem(TrainerInTandem):
     """Before ``RayPPOTrainer``: checks every batch and every update; dumps."""
 
     def init_workers(self) -> None:
-        register_replica()
+        register_replica(self.config)
         self.tandem_replace_workers()
         super().init_workers()
         self.tandem_check_servers()

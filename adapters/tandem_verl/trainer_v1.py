@@ -58,7 +58,7 @@ class TrainerV1InTandem(TrainerInTandem):
         self._tandem = started_run(self.config, self.tokenizer)
 
     def _setup(self) -> None:
-        register_replica()
+        register_replica(self.config)
         super()._setup()
         self.tandem_check_servers()
 

@@ -2,11 +2,10 @@
 
 Under ``$TANDEM_TEST_CAPTURE``: ``loss-<n>.pt`` with each micro-batch's mask, advantages, rollout
 log-probabilities and the gradient of its loss by each token's log-probability; ``rows-<n>.json``
-with the token ids, seeds and fingerprint of every admitted batch; ``imitation-<n>.pt`` with each
-micro-batch's tokens to imitate, their number in the optimizer step, and the gradient of the
-weighted term by each token's log-probability, in a run that has one.
-with the token ids, seeds and fingerprint of every admitted batch; ``advantages-<n>.pt`` with what
-each response's advantages were made of, in the order of the prompts.
+with the token ids, seeds, junior and fingerprint of every admitted batch; ``imitation-<n>.pt`` with
+each micro-batch's tokens to imitate, their number in the optimizer step, and the gradient of the
+weighted term by each token's log-probability, in a run that has one; ``advantages-<n>.pt`` with
+what each response's advantages were made of, in the order of the prompts.
 """
 
 from __future__ import annotations
@@ -73,6 +72,7 @@ def _capture_rows(module: ModuleType) -> None:
                 "tokens": sample.sequences[0].tolist(),
                 "fingerprint": sample.tandem["fingerprint"],
                 "segments": sample.tandem["segments"],
+                "junior": sample.tandem["junior"],
                 "length": int(sample.response_length),
             }
             for sample in samples

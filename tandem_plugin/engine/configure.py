@@ -55,12 +55,16 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     for trainer in trainers:
         _check_adapter(trainer)
     architecture = _senior_architecture(args)
-    junior = config.junior or str(args.model)
+    junior = _one_junior(config) or str(args.model)
     _check_junior(junior)
     is_own = is_seniors_checkpoint(junior, str(args.model), args.revision)
     junior = str(args.model) if is_own else junior
 
-    settings = config.settings() | {"junior": junior, "require": config.require or bool(trainers)}
+    settings = config.settings() | {
+        "junior": junior,
+        "junior_name": config.junior_name or _one_junior(config) or junior,
+        "require": config.require or bool(trainers),
+    }
     args.additional_config = {**args.additional_config, "tandem": settings}
     prefix = SPECULATIVE_PREFIX if config.drafts else PREFIX
     args.hf_overrides = with_overrides(
@@ -135,6 +139,16 @@ def _senior_architecture(args: Any) -> str:
             "tandem needs one of vLLM's own models."
         )
     return architecture
+
+
+def _one_junior(config: TandemConfig) -> str | None:
+    if len(config.juniors) > 1:
+        raise ConfigError(
+            f"tandem.junior={list(config.juniors)} names {len(config.juniors)} juniors, and one "
+            "engine has one: give one of them. Several are for a trainer with as many engines or "
+            "more, of which each takes one."
+        )
+    return config.juniors[0] if config.juniors else None
 
 
 def _check_junior(junior: str) -> None:

@@ -38,7 +38,9 @@ class AuthorshipRecord:
     in ``tandem_prefix_length`` how many of its tokens came before, whose authors it replayed.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, junior: str | None = None) -> None:
+        """junior: what the engine's is called."""
+        self._junior = junior
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         self._file = (path / f"authorship-{os.getpid()}.jsonl").open("a", encoding="utf-8")
@@ -56,6 +58,8 @@ class AuthorshipRecord:
             "response_ids": [*request.prefix, *request.output],
             "authorship": [int(author) for author in (*before, *request.authors)],
         }
+        if self._junior is not None:
+            row["tandem_junior"] = self._junior
         if request.prefix:
             row["tandem_prefix_length"] = len(request.prefix)
         row.update(more or {})

@@ -14,6 +14,7 @@ TAKEN = frozenset(
         "schedule",
         "boundaries",
         "junior",
+        "junior_name",
         "mode",
         "num_draft_tokens",
         "adaptive_drafts",

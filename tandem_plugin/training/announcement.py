@@ -18,7 +18,7 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
         "schedule": rule.schedule.name,
         **schedule_parameters(rule.schedule),
         "boundaries": rule.boundaries.resolver,
-        "junior": config.junior or "(the checkpoint the senior starts from)",
+        "junior": ",".join(config.juniors) or "(the checkpoint the senior starts from)",
         "mode": config.mode,
         "validation": config.validation,
         "seed": config.seed,

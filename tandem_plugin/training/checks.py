@@ -31,6 +31,7 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
         )
     for row in rows:
         _check_row(row, rules.of(row.settings).fingerprint)
+        _check_junior(row, rules.config.juniors)
     for row, senior in zip(rows, replay_rows(rows, rules), strict=True):
         _check_replay(row, senior)
         _check_masks(row, senior, bool(rules.config.lambda_jun))
@@ -47,6 +48,7 @@ def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -
     for row in rows:
         if team:
             _check_row(row, rules.of(row.settings).fingerprint)
+            _check_junior(row, rules.config.juniors)
         elif row.authorship is not None:
             raise AuthorshipError(
                 f"{row.name} was written by the team, but it answers a validation prompt that the "
@@ -79,6 +81,16 @@ def _check_row(row: Row, fingerprint: str) -> None:
             f"{row.name} was generated under the rules {row.fingerprint}, but this run's are "
             f"{fingerprint}. Use the same tandem-plugin version, settings and tokenizer in every "
             "process."
+        )
+
+
+def _check_junior(row: Row, juniors: Sequence[str]) -> None:
+    """Raise unless the row was written with one of the run's juniors, and says with which."""
+    if row.junior not in juniors and (row.junior is not None or len(juniors) > 1):
+        raise AuthorshipError(
+            f"{row.name} was written with the junior {row.junior!r}, and this run's are "
+            f"{list(juniors)}: use the same settings in every process, and go on from a "
+            "checkpoint with the juniors that its responses were written with."
         )
 
 

@@ -45,6 +45,8 @@ class Facts:
     """(start, stop) of what the agent loop would train."""
     asked: tuple[Asked | None, ...] = ()
     """The rule of each segment whose call asked for one of its own; empty where none did."""
+    junior: str | None = None
+    """Who wrote with the senior, as the run's settings name it; None where they name nobody."""
 
     @property
     def authorship(self) -> NDArray[np.bool_]:
@@ -99,6 +101,7 @@ class Facts:
                 for asked, (_, first, _) in zip(self.asked, self.segments, strict=False)
                 if first < stop
             ),
+            self.junior,
         )
 
     def to_wire(self) -> dict[str, Any]:

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from tandem_plugin.training.fields import GRADED
 from tandem_plugin.training.rows import Row
 
-__all__ = ["graded", "grading_metrics", "tandem_metrics"]
+__all__ = ["batch_metrics", "graded", "grading_metrics", "tandem_metrics"]
+
+
+def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """All metrics of one training batch that follow from its rows."""
+    return {**tandem_metrics(rows), **grading_metrics(rows)}
 
 
 def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:

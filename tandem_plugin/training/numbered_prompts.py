@@ -49,10 +49,11 @@ class KeyedLabel:
         )
 
     def trajectory(self, rules: TandemRules) -> Trajectory:
-        """That of one more response."""
+        """That of one more response; rules: of the engine that it is written in."""
         rule = rules.at(self.step) if self.by_team else None
         rule_of = partial(rules.asked, training_step=self.step)
-        return Trajectory(rule, self.next_sample(rules.config.seed), rule_of)
+        (junior,) = rules.config.juniors or (None,)
+        return Trajectory(rule, self.next_sample(rules.config.seed), rule_of, junior)
 
     def next_sample(self, base: int) -> Callable[[int], int]:
         """The tandem seed of each generate call of one more response; base: the run's seed."""

@@ -43,6 +43,8 @@ class Row:
     error: str | None = None
     settings: Mapping[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""
+    junior: str | None = None
+    """Who wrote with the senior, as the run's settings name it; None where they name nobody."""
     graded: Mapping[str, float] = field(default_factory=dict)
     """The outcome of grading, where tandem's own reward gave it: see :data:`GRADED`."""
 
@@ -57,6 +59,7 @@ class Row:
             "tandem_seed": self.seed,
             "tandem_fingerprint": self.fingerprint,
             "tandem_schedule": None if self.settings is None else dict(self.settings),
+            "tandem_junior": self.junior,
             "tandem_segments": [list(segment) for segment in self.segments] or nothing,
             "tandem_segment_schedules": asked or None,
         }
@@ -85,5 +88,6 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "asked": facts.asked,
         "trained": facts.trained_mask,
         "junior_mask": facts.junior_mask,
+        "junior": facts.junior,
     }
     return Row(**{**told, **known})

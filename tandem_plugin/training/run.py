@@ -16,8 +16,9 @@ from tandem_plugin.training.checks import check_no_errors, check_rows, check_val
 from tandem_plugin.training.drafting import DraftingLog
 from tandem_plugin.training.engines import told_by_all
 from tandem_plugin.training.imitation import IMITATION_METRIC
+from tandem_plugin.training.juniors import OfJuniors, metrics_of_juniors
 from tandem_plugin.training.measuring import MeasuringLog
-from tandem_plugin.training.metrics import grading_metrics, tandem_metrics
+from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
 
@@ -36,8 +37,8 @@ class TandemRun:
         self.metrics: dict[str, float] = {}
         """Those of the batch that was admitted last."""
         self._admitted = AdmittedBatch()
-        self._drafting = DraftingLog()
-        self._measuring = MeasuringLog()
+        self._drafting = OfJuniors(config.juniors, DraftingLog)
+        self._measuring = OfJuniors(config.juniors, MeasuringLog)
 
     @classmethod
     def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:
@@ -56,7 +57,7 @@ class TandemRun:
         self._admitted, self.metrics = AdmittedBatch(), {}
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
-        self.metrics = {**tandem_metrics(rows), **grading_metrics(rows)}
+        self.metrics = batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
         return self.metrics
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
@@ -22,19 +22,25 @@ _TOWERS = ("vision_config", "audio_config")
 
 def check_settings(tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` for a junior that is not there or a step that is not a setting."""
-    _check_junior(tandem)
+    for junior in tandem.juniors:
+        _check_junior(junior)
     _check_training_step(tandem)
 
 
-def check_text_models(models: Mapping[str, str | None]) -> None:
+def check_text_models(models: Mapping[str, str | Sequence[str] | None]) -> None:
     """Raise :class:`ConfigError` for a multimodal checkpoint, by what its ``config.json`` says.
 
-    models: the folder or the name on the Hub of each, if there is one, by the setting in which the
-    user named it. One that cannot be read is left to the trainer, which says so, and to the engine,
-    which refuses what vLLM takes for multimodal.
+    models: the folder or the name on the Hub of each, or of several, if there is one, by the
+    setting in which the user named it. One that cannot be read is left to the trainer, which says
+    so, and to the engine, which refuses what vLLM takes for multimodal.
     """
-    for setting, model in models.items():
-        towers = [name for name in _TOWERS if model and _model_config(model).get(name)]
+    named = [
+        (setting, model)
+        for setting, models_of in models.items()
+        for model in ([models_of] if isinstance(models_of, str) else models_of or ())
+    ]
+    for setting, model in named:
+        towers = [name for name in _TOWERS if _model_config(model).get(name)]
         if towers:
             raise ConfigError(
                 f"{setting}={model!r} is multimodal (its config.json has a {towers[0]}); tandem "
@@ -79,10 +85,7 @@ def _model_config(model: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _check_junior(tandem: TandemConfig) -> None:
-    junior = tandem.junior
-    if junior is None:
-        return
+def _check_junior(junior: str) -> None:
     path = os.path.expanduser(junior)
     is_local = os.path.isabs(path) or junior.startswith((".", "~"))
     if is_local and not os.path.isdir(path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class StartedCall:
     rule: Rule | None
     seed: int
     prompt_ids: NDArray[np.int64]
+    junior: str | None
     _calls: list[Call]
 
     @property
@@ -35,11 +36,13 @@ class StartedCall:
         """What the call says to the engine, as ``SamplingParams.extra_args["tandem"]``.
 
         It names the prompt's length, so that a client may go on with a response that was
-        interrupted: by a call that says the same, and has the response so far in its prompt.
+        interrupted: by a call that says the same, and has the response so far in its prompt. It
+        names the junior too, so that an engine with another one does not go on with it.
         """
         if self.rule is None:
             return OFF
-        return self.rule.request(self.seed, len(self.prompt_ids)).to_wire()
+        request = self.rule.request(self.seed, len(self.prompt_ids))
+        return replace(request, junior=self.junior).to_wire()
 
     def returned(self, token_ids: ArrayLike, index: int = 0) -> None:
         """Keep what came back. index: the sample's, of a call for several (``n`` > 1)."""
@@ -54,14 +57,15 @@ class Trajectory:
 
     rule: of every call that asks for none of its own; None where the senior answers alone.
     seed_of_call: the tandem seed of each call, by its number from 0. rule_of: the rule of a call
-    for which the loop asks one; None where a trainer's loops cannot. An adapter stands before the
-    trainer's client, gives each call the request of :meth:`call`, and hands what it returned back
-    to it.
+    for which the loop asks one; None where a trainer's loops cannot. junior: who writes with the
+    senior in all of them, as the run's settings name it. An adapter stands before the trainer's
+    client, gives each call the request of :meth:`call`, and hands what it returned back to it.
     """
 
     rule: Rule | None
     seed_of_call: Callable[[int], int]
     rule_of: Callable[[Any], Rule] | None = None
+    junior: str | None = None
     calls: list[Call] = field(default_factory=list)
     """Those that have returned."""
     started: int = 0
@@ -75,7 +79,8 @@ class Trajectory:
         """
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
-        return StartedCall(self._rule(asked), self.seed_of_call(number), prompt, self.calls)
+        seed = self.seed_of_call(number)
+        return StartedCall(self._rule(asked), seed, prompt, self.junior, self.calls)
 
     def _rule(self, asked: Any) -> Rule | None:
         if asked is None:
@@ -108,6 +113,7 @@ class Trajectory:
             asked=self._asked(authored.rules),
             senior=tuple(ranges_of(authored.senior)),
             trained=tuple(ranges_of(np.array(response_mask).astype(np.bool_))),
+            junior=self.junior,
         )
 
     def _asked(self, rules: Sequence[Rule]) -> tuple[Asked | None, ...]:

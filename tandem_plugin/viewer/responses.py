@@ -146,3 +146,5 @@ def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
         described += [f"{name}={short(value)}" for name, value in parameters.items()]
         yield " ".join(described).strip()
     yield "senior alone" if row.seed is None else f"seed {row.seed}"
+    if isinstance(junior := row.fields.get("tandem_junior"), str):
+        yield f"with {junior if len(junior) < 60 else f'...{junior[-56:]}'}"

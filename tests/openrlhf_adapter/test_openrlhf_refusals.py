@@ -85,11 +85,22 @@ def test_schedule_of_the_training_step_is_refused_in_an_asynchronous_run() -> No
     class Curriculum:
         training_step: int = 0
 
-    tandem: Any = SimpleNamespace(schedule="curriculum", unproven=(), make_schedule=Curriculum)
+    tandem: Any = SimpleNamespace(
+        schedule="curriculum", unproven=(), make_schedule=Curriculum, juniors=()
+    )
     check_run(arguments(), tandem)
     with pytest.raises(ConfigError, match="The schedule 'curriculum' depends on the training step"):
         check_run(arguments(train__async_enable=True), tandem)
     check_run(arguments(train__async_enable=True), WORD)
+
+
+def test_run_with_fewer_engines_than_juniors_is_refused() -> None:
+    pool = TandemConfig.from_mapping({"junior": ["a", "b", "c"]})
+    check_run(arguments(vllm__num_engines=3), pool)
+    check_run(arguments(vllm__num_engines=8), pool)
+    with pytest.raises(ConfigError, match=r"--tandem\.junior \('a', 'b', 'c'\): .* fewer engines"):
+        check_run(arguments(vllm__num_engines=2), pool)
+    check_run(arguments(), TandemConfig.from_mapping({"junior": ["a"]}))
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,30 @@ def test_whole_batch_passes() -> None:
     check_rows([GOOD, row([0, 1, 1])], RULES)
 
 
+def rules_with(junior: object) -> TandemRules:
+    config = TandemConfig.from_mapping({"schedule": "token", "junior": junior})
+    return TandemRules(config, RULES.vocabulary)
+
+
+def test_rows_of_a_pool_say_which_of_its_juniors_wrote_them() -> None:
+    pool = rules_with(["a", "b"])
+    batch = [replace(GOOD, junior="a"), row([0, 1, 1], junior="b")]
+    check_rows(batch, pool)
+    check_validation_rows(batch, True, pool)
+    for wrong in ("c", None):
+        for check in (check_rows, lambda rows, rules: check_validation_rows(rows, True, rules)):
+            with pytest.raises(AuthorshipError, match=rf"junior {wrong!r}, and .* \['a', 'b'\]"):
+                check([replace(GOOD, junior=wrong)], pool)
+
+
+def test_row_of_a_run_with_one_junior_need_not_say_it_but_says_no_other() -> None:
+    for rules, name in ((rules_with("a"), "a"), (RULES, None)):
+        for passing in (None, name):
+            check_rows([replace(GOOD, junior=passing)], rules)
+        with pytest.raises(AuthorshipError, match="with the junior 'b'"):
+            check_rows([replace(GOOD, junior="b")], rules)
+
+
 def test_response_without_senior_passes_beside_one_that_has() -> None:
     check_rows([row([0, 0, 0]), GOOD], RULES)
 

@@ -66,6 +66,24 @@ def test_each_call_says_its_own_seed_and_how_long_its_prompt_is() -> None:
     assert [one.seed for one in trajectory.calls] == [100, 101, 102]
 
 
+def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
+    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
+    trajectory = Trajectory(rule(), lambda call: call, lambda own: rules.asked(own, 0), "a/b")
+    for asked in (None, {"schedule": "solo"}):
+        call = trajectory.call(PROMPT, asked)
+        request = TandemRequest.parse(call.request)
+        assert request is not None
+        assert request.junior == "a/b"
+        call.returned(FIRST if asked is None else SECOND)
+    facts = trajectory.facts(PROMPT, FIRST, [1] * len(FIRST))
+    assert facts is not None
+    assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
+    assert facts.junior == facts.part(0, 3).junior == "a/b"
+    row = row_of(facts, name="r", group="g", response_ids=np.array(FIRST), response_mask=facts.mask)
+    assert (row.junior, row.dump()["tandem_junior"]) == ("a/b", "a/b")
+    assert facts_of_two_turns().junior is None
+
+
 def test_samples_of_one_call_have_seeds_of_their_own() -> None:
     trajectory = Trajectory(rule(), lambda call: 100)
     call = trajectory.call(PROMPT)

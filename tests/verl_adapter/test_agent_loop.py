@@ -218,3 +218,31 @@ def test_ambiguous_response_is_refused_and_what_is_masked_of_it_is_not() -> None
     output.response_mask = [0] * 4
     narrow(output, trajectory)
     assert not facts_of(output).authorship.any()
+
+
+def juniors(identities: list[tuple[dict, dict]], *names: str) -> list[str | None]:
+    ours = rules(config(junior=list(names)) if names else config())
+    return [make_trajectory(ours, *identity).junior for identity in identities]
+
+
+def test_prompts_take_the_juniors_in_turns_and_their_responses_share_one() -> None:
+    found = juniors([v1(row, session, 5) for row in range(4) for session in range(3)], "a", "b")
+    assert found == ["b"] * 3 + ["a"] * 3 + ["b"] * 3 + ["a"] * 3
+    # Another one in the next step; at validation the same one each time.
+    assert juniors([v1(0, 0, step) for step in (1, 2, 3)], "a", "b") == ["b", "a", "b"]
+    assert juniors([v1(1, 0, step, True) for step in (1, 2, 3)], "a", "b") == ["b"] * 3
+    assert juniors([v1(0, 0), v1(1, 0)]) == [None, None]
+
+
+def test_prompts_without_a_number_are_dealt_out_by_what_they_say() -> None:
+    """So in the legacy trainer, which numbers siblings alone."""
+    prompts = []
+    for number in range(40):
+        trajectory, sample = v0(number)
+        sample["raw_prompt"] = [{"content": f"prompt {number // 4}"}]
+        prompts.append((trajectory, sample))
+    found = juniors(prompts, "a", "b")
+    groups = [set(found[i : i + 4]) for i in range(0, 40, 4)]
+    assert [len(group) for group in groups] == [1] * 10
+    assert set.union(*groups) == {"a", "b"}
+    assert found == juniors(prompts, "a", "b")

@@ -63,7 +63,7 @@ assert get_trainer_cls(config.trainer.v1.trainer_mode).__name__ == "TandemTraine
 for mode in MODES:
     assert issubclass(trainer_class(get_trainer_cls(mode)), TrainerV1InTandem)
 manager_class(config)
-server.register_replica()
+server.register_replica(config)
 from tandem_verl import imitation
 found = [changed(before)]
 validated(OmegaConf.create(v0))

@@ -49,6 +49,7 @@ def run(**overrides: Any) -> Any:
 
 TANDEM = TandemConfig.from_mapping({})
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+GPUS = ("nnodes", "n_gpus_per_node")
 
 
 @pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
@@ -120,6 +121,63 @@ def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: b
 def test_settings_are_refused_by_name(path: str, value: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         check_run(run(**{path: value}), TANDEM)
+
+
+POOL = TandemConfig.from_mapping({"junior": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "engines"),
+    [
+        ({}, 1),
+        ({"trainer.n_gpus_per_node": 2}, 2),
+        ({"trainer.nnodes": 2, "trainer.n_gpus_per_node": 4}, 8),
+        ({"trainer.n_gpus_per_node": 2, f"{ROLLOUT}.tensor_model_parallel_size": 2}, 1),
+        ({"trainer.n_gpus_per_node": 8, f"{ROLLOUT}.data_parallel_size": 4}, 2),
+        ({"trainer.n_gpus_per_node": 8, "trainer.v1.trainer_mode": "separate_async"}, 1),
+        ({"trainer.v1.trainer_mode": "separate_async", f"{ROLLOUT}.n_gpus_per_node": 2}, 2),
+    ],
+)
+def test_run_with_fewer_engines_that_stay_than_juniors_is_refused(
+    changes: dict[str, Any], engines: int
+) -> None:
+    sizes = {f"{where}.{name}": 1 for where in ("trainer", ROLLOUT) for name in GPUS}
+    config = run(**{**sizes, **changes})
+    for count in range(1, 4):
+        pool = TandemConfig.from_mapping({"junior": [str(i) for i in range(count)]})
+        if count <= engines:
+            check_run(config, pool)
+        else:
+            with pytest.raises(ConfigError, match=r"tandem\.junior=.* fewer rollout engines"):
+                check_run(config, pool)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("router_config_path", "my.yaml"), ("full_determinism", True)]
+)
+def test_other_ways_of_routing_do_not_go_with_a_pool(key: str, value: object) -> None:
+    config = run(
+        **{"trainer.nnodes": 1, "trainer.n_gpus_per_node": 2, f"{ROLLOUT}.{key}": value},
+    )
+    check_run(config, TandemConfig.from_mapping({"junior": "a"}))
+    with pytest.raises(ConfigError, match=f"{key}={value}: with several juniors"):
+        check_run(config, POOL)
+
+
+def test_every_junior_of_a_pool_is_looked_at(tmp_path: Path) -> None:
+    for name, config in (("text", "{}"), ("image", '{"vision_config": {"depth": 2}}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    text, image = str(tmp_path / "text"), str(tmp_path / "image")
+    config = run(**{"trainer.nnodes": 1, "trainer.n_gpus_per_node": 2})
+    config.actor_rollout_ref.model.path = text
+    absent = TandemConfig.from_mapping({"junior": [text, str(tmp_path / "absent")]})
+    with pytest.raises(ConfigError, match="absent' does not exist"):
+        check_run(config, absent)
+    sees = TandemConfig.from_mapping({"junior": [text, image]})
+    check_run(config, sees)
+    with pytest.raises(ConfigError, match=r"^tandem\.junior='.*image' is multimodal"):
+        check_models(config, sees)
 
 
 def test_what_only_resembles_a_refused_setting_passes() -> None:

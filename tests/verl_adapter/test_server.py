@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_stand_ins import IN_TANDEM, PLAIN
+from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
-from tandem_plugin import EngineError, RequestError
+from tandem_plugin import EngineError, RequestError, TandemConfig
 from tandem_plugin.patching import in_place
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.subclasses import check_part
-from tandem_verl.server import ReplicaInTandem, ServerInTandem
+from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
 
 
 class Server:
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, replica_rank: int = 0) -> None:
         self.config = config.actor_rollout_ref.rollout
         self.engine: Any = None
 
@@ -65,8 +66,38 @@ def test_what_is_told_of_an_engine_is_the_first_workers_answer() -> None:
         return [{method: 3}, {method: 4}]
 
     server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
-    server.engine = SimpleNamespace(collective_rpc=collective_rpc)
-    assert asyncio.run(server.tandem_told("drafted")) == {"drafted": 3}
+    config = SimpleNamespace(additional_config={"tandem": {"junior_name": "models/b"}})
+    server.engine = SimpleNamespace(collective_rpc=collective_rpc, vllm_config=config)
+    assert asyncio.run(server.tandem_told("drafted")) == {"drafted": 3, "junior": "models/b"}
+    assert server.tandem_junior() == "models/b"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_engine_of_a_pool_has_the_junior_of_its_replicas_rank(as_json: bool) -> None:
+    given: Any = {"tandem": {"schedule": "word", "junior": ["a", "b", "c"]}, "other": 1}
+    for rank in range(5):
+        config = configuration({"schedule": "word"})
+        engine = config.actor_rollout_ref.rollout.engine_kwargs.vllm
+        engine.additional_config = json.dumps(given) if as_json else given
+        server = in_tandem(Server, ServerInTandem)(config, replica_rank=rank)
+        found = server.config.engine_kwargs["vllm"]["additional_config"]
+        assert found["tandem"]["junior"] == "abc"[rank % 3]
+        assert (found["tandem"]["schedule"], found["other"]) == ("word", 1)
+        TandemConfig.from_mapping(found["tandem"])
+
+
+def test_router_is_ours_where_a_run_has_a_pool_of_juniors() -> None:
+    pytest.importorskip("verl", reason="verl is not installed")
+    from verl.workers.rollout.router import _load_router_yaml, _resolve_router_class
+
+    from tandem_verl.router import RouterByJunior
+
+    for junior, path in ((["a", "b"], ROUTER), ("a", None)):
+        config = configuration({"schedule": "word", "junior": junior})
+        config.actor_rollout_ref.rollout.router_config_path = None
+        register_replica(config)
+        assert config.actor_rollout_ref.rollout.router_config_path == path
+    assert _resolve_router_class(_load_router_yaml(ROUTER)["router_class"]) is RouterByJunior
 
 
 class Replica:

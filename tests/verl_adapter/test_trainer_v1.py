@@ -169,6 +169,7 @@ def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> 
         "tandem_seed": SEEDS[::-1],
         "tandem_fingerprint": [trainer._tandem.rules.fingerprint] * 2,
         "tandem_schedule": [{"schedule": "word"}] * 2,
+        "tandem_junior": [None, None],
         "tandem_segments": SEGMENTS[::-1],
         "tandem_segment_schedules": [None, None],
     }

@@ -22,6 +22,8 @@ __all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]
 class Engine(Theirs):  # type: ignore[misc]
     """Asks every engine for tandem, and sends each trajectory of its agent executor out in tandem.
 
+    Of a pool it takes a junior by its seed, which OpenRLHF gives engines in a row.
+
     Touches: ``RolloutRayActor``, which hands its keywords to vLLM's ``AsyncEngineArgs`` and holds
     the executor, the user's or its own. Why: OpenRLHF passes no other engine arguments on, and an
     executor that ``--train.agent_func_path`` names has no place for the user's, since that argument
@@ -34,7 +36,7 @@ class Engine(Theirs):  # type: ignore[misc]
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, *args: Any, additional_config: Any = None, **arguments: Any
     ) -> None:
-        config = running_config()
+        config = running_config().of_engine(arguments.get("seed", 0))
         additional = {**(additional_config or {}), "tandem": config.settings()}
         await super().__init__(*args, additional_config=additional, **arguments)
         self.executor = TandemExecutor(self.executor, config)

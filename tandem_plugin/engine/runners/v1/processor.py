@@ -31,8 +31,8 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         self._max_model_len = vllm_config.model_config.max_model_len
         size = vllm_config.scheduler_config.max_num_seqs
         self._authors = BatchAuthors(size, self._max_model_len + 1)
-        record = self._rules.config.record
-        self._record = AuthorshipRecord(record) if record else None
+        record, junior = self._rules.config.record, self._rules.config.junior_name
+        self._record = AuthorshipRecord(record, junior) if record else None
         self._rows = 0
         self._step_authors = step_authors_of(vllm_config)
         self._step_authors.bind()

@@ -38,8 +38,8 @@ class AuthorsState:
     def __init__(self, vllm_config: Any, model: Any, *rest: Any, **options: Any) -> None:
         super().__init__(vllm_config, model, *rest, **options)  # type: ignore[call-arg]
         self._rules = engine_rules(vllm_config)
-        record = self._rules.config.record
-        self._record = AuthorshipRecord(record) if record else None
+        record, junior = self._rules.config.record, self._rules.config.junior_name
+        self._record = AuthorshipRecord(record, junior) if record else None
         drafts = self._rules.config.drafts
         # Rounds of several tokens write behind a response's end, the one that reaches it and, with
         # asynchronous scheduling, the next; these tokens are dropped, but recorded.
