@@ -173,13 +173,19 @@ class TandemConfig(BaseModel):
         named = self.junior if isinstance(self.junior, tuple) else (self.junior,)
         return tuple(one for one in named if one is not None)
 
-    def of_engine(self, rank: int) -> Self:
+    def of_engine(self, rank: int | None) -> Self:
         """The settings of one of a run's engines: of a pool it takes a junior by its rank.
 
-        rank: of the engine among the run's, from any number on; the juniors take turns.
+        rank: of the engine among the run's, from any number on; the juniors take turns. Raises
+        :class:`ConfigError` where it is needed and not known.
         """
         if not isinstance(self.junior, tuple):
             return self
+        if rank is None:
+            raise ConfigError(
+                f"tandem.junior={list(self.junior)}: the trainer does not tell an engine which of "
+                "the run's it is, so that it cannot take one of them. Give one junior."
+            )
         return type(self)(**{**self.settings(), "junior": self.junior[rank % len(self.junior)]})
 
     @property

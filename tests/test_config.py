@@ -49,7 +49,12 @@ def test_engines_of_a_run_take_its_juniors_in_turns(juniors: int, first: int, en
 @pytest.mark.parametrize("junior", ["a", None])
 def test_engines_of_a_run_with_one_junior_all_have_it(junior: str | None):
     config = TandemConfig.from_mapping({"junior": junior})
-    assert config.of_engine(3) == config
+    assert config.of_engine(3) == config.of_engine(None) == config
+
+
+def test_engine_that_does_not_know_its_rank_takes_no_junior_of_a_pool():
+    with pytest.raises(ConfigError, match="does not tell an engine which of the run's it is"):
+        TandemConfig.from_mapping({"junior": ["a", "b"]}).of_engine(None)
 
 
 def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():

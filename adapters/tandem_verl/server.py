@@ -55,7 +55,7 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
         put_in_place("verl", (), "")  # what the engine asks for before it starts
         super().__init__(*args, **options)
         engine = self.config.engine_kwargs["vllm"]
-        rank = options.get("replica_rank", 0)
+        rank = options.get("replica_rank")
         engine["additional_config"] = additional_config(engine["additional_config"], rank)
 
     async def run_server(self, *args: Any, **options: Any) -> Any:

@@ -14,7 +14,7 @@ JUNIOR = "junior"
 """Under which name an engine's junior stands among what it tells."""
 
 
-def additional_config(given: Any, rank: int) -> dict[str, Any]:
+def additional_config(given: Any, rank: int | None) -> dict[str, Any]:
     """The ``additional_config`` of one of a run's engines, with the junior of its rank.
 
     given: the run's, a mapping or JSON with ``tandem`` in it. Raises :class:`ConfigError` for

@@ -36,7 +36,7 @@ class Engine(Theirs):  # type: ignore[misc]
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, *args: Any, additional_config: Any = None, **arguments: Any
     ) -> None:
-        config = running_config().of_engine(arguments.get("seed", 0))
+        config = running_config().of_engine(arguments.get("seed"))
         additional = {**(additional_config or {}), "tandem": config.settings()}
         await super().__init__(*args, additional_config=additional, **arguments)
         self.executor = TandemExecutor(self.executor, config)
