@@ -86,17 +86,22 @@ def test_engine_of_a_pool_has_the_junior_of_its_replicas_rank(as_json: bool) -> 
         TandemConfig.from_mapping(found["tandem"])
 
 
-def test_router_is_ours_where_a_run_has_a_pool_of_juniors() -> None:
-    pytest.importorskip("verl", reason="verl is not installed")
+def test_router_is_ours_where_a_run_has_a_pool_of_juniors(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = pytest.importorskip("verl.workers.rollout.replica", reason="verl is not installed")
     from verl.workers.rollout.router import _load_router_yaml, _resolve_router_class
 
     from tandem_verl.router import RouterByJunior
 
+    made: dict[str, Any] = {}
+    registry = replica.RolloutReplicaRegistry
+    monkeypatch.setattr(registry, "get", lambda name: Replica)
+    monkeypatch.setattr(registry, "register", made.__setitem__)
     for junior, path in ((["a", "b"], ROUTER), ("a", None)):
         config = configuration({"schedule": "word", "junior": junior})
         config.actor_rollout_ref.rollout.router_config_path = None
         register_replica(config)
         assert config.actor_rollout_ref.rollout.router_config_path == path
+        assert issubclass(made["vllm"](), ReplicaInTandem)
     assert _resolve_router_class(_load_router_yaml(ROUTER)["router_class"]) is RouterByJunior
 
 
