@@ -21,6 +21,7 @@ from tandem_plugin.training.refusals import (
     check_refusals,
     each,
     is_on,
+    needed_for_partner_kl,
     untested,
 )
 from tandem_plugin.training.unproven import Unproven
@@ -59,6 +60,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--ds.lora.rank": {"type": int, "default": 0},
     "--ds.packing_samples": {"action": "store_true", "default": False},
     "--ds.ring_attn_size": {"type": int, "default": 1},
+    "--rollout.temperature": {"type": float, "default": 1.0},
+    "--rollout.top_p": {"type": float, "default": 1.0},
     "--train.async_enable": {"action": "store_true", "default": False},
     "--vllm.num_engines": {"type": int, "default": None},
 }
@@ -89,6 +92,12 @@ _REFUSALS = (
         "discount would count the junior's tokens as well. Set {key} 1.",
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss", reach=""),
+    *needed_for_partner_kl(
+        lambda run: run("--tandem").partner_kl_coef,
+        temperature="--rollout.temperature",
+        whole=("--rollout.top_p",),
+        losses=("--actor.policy_loss_type", ("ppo",)),
+    ),
     Refusal(
         "--algo.kl.target",
         is_on,

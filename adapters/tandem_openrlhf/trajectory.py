@@ -74,12 +74,14 @@ class TandemEngine(StandsBeforeClient):
         own = copy.deepcopy(sampling_params)
         extra = own.extra_args or {}
         call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
-        own.extra_args = {**extra, "tandem": call.request}
+        scores = self._theirs.tandem_scores
+        own.extra_args = asked = scores.named({**extra, "tandem": call.request})
         output = await self._theirs.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
         for sample in output.outputs:
-            call.returned(sample.token_ids, sample.index)
+            partner = await scores.of(asked, len(sample.token_ids), sample.index, own.n)
+            call.returned(sample.token_ids, sample.index, partner)
         return output
 
 

@@ -14,6 +14,7 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt
+from tandem_plugin.training.partner_scores import Overheard, joined
 from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
@@ -44,14 +45,33 @@ class TandemClient(StandsBeforeClient):
         call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
         extra = {**extra, "tandem": call.request}
-        output = await self._theirs.generate(
+        scored = self._trajectory.scored
+        client, partner = _overheard(self._theirs) if scored else (self._theirs, [])
+        output = await client.generate(
             request_id,
             prompt_ids=prompt_ids,
             sampling_params={**sampling_params, "extra_args": extra},
             **options,
         )
-        call.returned(output.token_ids)
+        call.returned(output.token_ids, partner=joined(partner))
         return output
+
+
+def _overheard(client: Any) -> tuple[Any, list[bytes | None]]:
+    """verl's client for one call, and the junior's log p in the answers of its servers.
+
+    One that goes on with interrupted responses makes a new output of their parts' tokens.
+    """
+    heard: list[bytes | None] = []
+    client = copy.copy(client)
+    theirs = client._acquire_server
+
+    async def acquire(*args: Any, **options: Any) -> Any:
+        name, server = await theirs(*args, **options)
+        return name, Overheard(server, heard)
+
+    client._acquire_server = acquire
+    return client, heard
 
 
 def narrow(output: Any, trajectory: Trajectory) -> None:
@@ -87,7 +107,9 @@ def make_trajectory(
     said = sample.get("index"), sample.get("raw_prompt")
     turn = 0 if validate else step
     junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), said)
-    return Trajectory(rules.at(step) if team else None, seed_of_call, rule_of, junior)
+    scored = rules.config.partner_kl_coef > 0
+    rule = rules.at(step) if team else None
+    return Trajectory(rule, seed_of_call, rule_of, junior=junior, scored=scored)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:

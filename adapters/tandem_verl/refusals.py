@@ -17,12 +17,14 @@ from tandem_plugin.training.refusals import (
     each,
     given,
     is_on,
+    needed_for_partner_kl,
     untested,
 )
 from tandem_plugin.training.settings import check_settings
 from tandem_plugin.training.unproven import Unproven
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
+    PER_TOKEN_LOSSES,
     SOUND_ENGINES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
@@ -166,6 +168,13 @@ REFUSALS = (
         "of the response. Set it to False.",
     ),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
+    *needed_for_partner_kl(
+        lambda of: of("tandem.partner_kl_coef"),
+        temperature=f"{_ROLLOUT}.temperature",
+        whole=(f"{_ROLLOUT}.top_p", f"{_ROLLOUT}.top_k"),
+        losses=(f"{_ACTOR}.policy_loss.loss_mode", (None, *PER_TOKEN_LOSSES)),
+        off=("distillation.enabled",),
+    ),
     Refusal("distillation.enabled", is_on, f"{UNTESTED}{HOLES}. Set it to False.", "distillation"),
     Refusal(
         "algorithm.rollout_correction.bypass_mode",

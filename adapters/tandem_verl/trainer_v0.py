@@ -98,6 +98,13 @@ class TrainerV0InTandem(TrainerInTandem):
     def _update_actor(self, batch: Any) -> Any:
         rows, tandem = rows_of_batch(batch), self._tandem
         tandem.check_update(rows)
+        if tandem.config.partner_kl_coef:
+            data = batch.batch
+            columns = data["advantages"], data["old_log_probs"]
+            for old, new in zip(
+                data["advantages"], tandem.less_partner_kl(rows, *columns), strict=True
+            ):
+                old.copy_(new)
         ours = {**tandem.metrics, **self.tandem_engine_metrics()}
         with ExitStack() as told:
             if weight := tandem.config.lambda_jun:

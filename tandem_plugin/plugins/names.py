@@ -22,6 +22,7 @@ TAKEN = frozenset(
         "partner_logprobs",
         "validation",
         "lambda_jun",
+        "partner_kl_coef",
         "unproven",
         "seed",
         "record",

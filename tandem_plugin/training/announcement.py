@@ -24,8 +24,9 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
         "seed": config.seed,
         "fingerprint": rule.fingerprint,
     }
-    if config.lambda_jun:
-        settings["lambda_jun"] = config.lambda_jun
+    for weight in ("lambda_jun", "partner_kl_coef"):
+        if getattr(config, weight):
+            settings[weight] = getattr(config, weight)
     if TRAINING_STEP in settings:
         settings[TRAINING_STEP] = "(the trainer's)"
     return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())

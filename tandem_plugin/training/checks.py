@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.distillation import check_partner
 from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.replaying import replay_rows
 from tandem_plugin.training.rows import Row
@@ -35,6 +36,8 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     for row, senior in zip(rows, replay_rows(rows, rules), strict=True):
         _check_replay(row, senior)
         _check_masks(row, senior, bool(rules.config.lambda_jun))
+        if rules.config.partner_kl_coef:
+            check_partner(row)
     _check_groups(rows)
 
 

@@ -52,8 +52,10 @@ class KeyedLabel:
         """That of one more response; rules: of the engine that it is written in."""
         rule = rules.at(self.step) if self.by_team else None
         rule_of = partial(rules.asked, training_step=self.step)
+        seed_of_call = self.next_sample(rules.config.seed)
         (junior,) = rules.config.juniors or (None,)
-        return Trajectory(rule, self.next_sample(rules.config.seed), rule_of, junior)
+        scored = rules.config.partner_kl_coef > 0
+        return Trajectory(rule, seed_of_call, rule_of, junior=junior, scored=scored)
 
     def next_sample(self, base: int) -> Callable[[int], int]:
         """The tandem seed of each generate call of one more response; base: the run's seed."""

@@ -24,6 +24,7 @@ __all__ = [
     "each",
     "given",
     "is_on",
+    "needed_for_partner_kl",
     "untested",
 ]
 
@@ -86,6 +87,48 @@ def each(
 ) -> list[Refusal]:
     """The same refusal of several settings."""
     return [Refusal(key, refused, sentence) for key in keys]
+
+
+def needed_for_partner_kl(
+    coefficient: Callable[[Settings], float],
+    temperature: str,
+    whole: Sequence[str],
+    losses: tuple[str, Sequence[str | None]],
+    off: Sequence[str] = (),
+) -> list[Refusal]:
+    """Refuses what the term of ``partner_kl_coef`` would be wrong with, where it is above 0.
+
+    coefficient: how a trainer's settings say it. temperature, whole: its keys for a rollout's
+    temperature, and for the part of a distribution that tokens are drawn from. losses: its key for
+    the policy loss, and those that weigh each token's log p by its own advantage. off: its keys for
+    what may leave the policy loss out.
+    """
+    at_1 = "the junior's log probabilities are at temperature 1, the senior's would be at another"
+    part = "the senior would not write by the distributions whose divergence is measured"
+    shares = "it does not weigh each token's log probability by the token's own advantage"
+    needs: list[tuple[str, Sequence[Any], str]] = [
+        (temperature, (None, 1), at_1),
+        *((key, (None, 1, -1), part) for key in whole),
+        (*losses, shares),
+        *(
+            (key, (None, False), "the policy loss may be left out, and the term with it")
+            for key in off
+        ),
+    ]
+
+    def refused(sound: Sequence[Any]) -> Callable[[Any, Settings], bool]:
+        return lambda value, settings: value not in sound and coefficient(settings) > 0
+
+    return [
+        Refusal(
+            key,
+            refused(sound),
+            f"{{setting}} does not go with partner_kl_coef above 0: {why}. Use one of: "
+            f"{', '.join(str(value) for value in sound if value is not None)}; or leave "
+            "partner_kl_coef out.",
+        )
+        for key, sound, why in needs
+    ]
 
 
 def given(value: Any, settings: Settings) -> bool:

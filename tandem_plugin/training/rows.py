@@ -40,6 +40,8 @@ class Row:
     """The mask that the loss takes its denominator from, where a trainer has one for that."""
     junior_mask: NDArray[np.bool_] | None = None
     """The junior's tokens, which the senior imitates in a run with ``lambda_jun`` above 0."""
+    partner: NDArray[np.float32] | None = None
+    """The junior's log p of each token, in a run with ``partner_kl_coef`` above 0."""
     error: str | None = None
     settings: Mapping[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""
@@ -89,5 +91,6 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "trained": facts.trained_mask,
         "junior_mask": facts.junior_mask,
         "junior": facts.junior,
+        "partner": facts.partner_log_probs,
     }
     return Row(**{**told, **known})

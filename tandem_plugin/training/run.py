@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from tandem_plugin.boundaries import Vocabulary
@@ -13,6 +13,7 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.admitted_batch import AdmittedBatch
 from tandem_plugin.training.announcement import announcement
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
+from tandem_plugin.training.distillation import PartnerKL
 from tandem_plugin.training.drafting import DraftingLog
 from tandem_plugin.training.engines import told_by_all
 from tandem_plugin.training.imitation import IMITATION_METRIC
@@ -77,6 +78,18 @@ class TandemRun:
         """
         self._admitted.check(rows, self.rejects)
 
+    def less_partner_kl(
+        self, rows: Sequence[Row], advantages: Iterable[Any], log_probs: Iterable[Any]
+    ) -> list[Any]:
+        """Each row's advantages less the term of ``partner_kl_coef``, whose mean joins the metrics.
+
+        As :meth:`PartnerKL.less` has it; not in place.
+        """
+        term = PartnerKL(self.config.partner_kl_coef)
+        less = [term.less(*row) for row in zip(rows, advantages, log_probs, strict=True)]
+        self.metrics |= term.metrics
+        return less
+
     def engine_metrics(self, engines: Sequence[Any]) -> dict[str, float]:
         """What engines counted and measured since the last call: drafts, and both models' reading.
 
@@ -88,7 +101,7 @@ class TandemRun:
             return metrics
         if self.config.drafts:
             metrics |= self._drafting.step(told_by_all(engines, TELL_OF_DRAFTS))
-        if self.config.measure_every or self.config.partner_logprobs:
+        if self.config.measure_every or self.config.keeps_logprobs:
             metrics |= self._measuring.step(told_by_all(engines, TELL_OF_MEASURES))
         return metrics
 

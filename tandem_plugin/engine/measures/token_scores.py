@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from tandem_plugin.engine.names import TELL_OF_TOKENS
 from tandem_plugin.errors import EngineError
 
-__all__ = ["RequestScores", "sample_name"]
+__all__ = ["RequestScores", "sample_name", "scores_of"]
 
 
 class RequestScores:
@@ -37,26 +36,31 @@ class RequestScores:
         """
         if not lengths:
             return {}
-        found: dict[str, Any] = {}
-        for worker in self._rpc(TELL_OF_TOKENS, args=(list(lengths),)):
-            found = {**worker, **found}
-        for name, length in lengths.items():
-            if len(found.get(name, ())) < length:
-                raise EngineError(
-                    f"A response has {length} tokens, and the engine measured "
-                    f"{len(found.get(name, ()))} of them: this vLLM version or serving option does "
-                    "not go with partner_logprobs. Set it to false."
-                )
-        # Behind the end of a response asynchronous scheduling may have measured a token more.
-        return {
-            name: np.array(found[name][:length], dtype=np.float32).reshape(length, 3)
-            for name, length in lengths.items()
-        }
+        workers = self._rpc(TELL_OF_TOKENS, args=(list(lengths),))
+        return {name: scores_of(workers, name, length) for name, length in lengths.items()}
 
     def forget(self, names: Iterable[str]) -> None:
         """Let the workers forget requests that no output comes of."""
         if names := list(names):
             self._rpc(TELL_OF_TOKENS, args=(names,))
+
+
+def scores_of(
+    workers: Iterable[Mapping[str, Sequence[Sequence[float]]]], name: str, length: int
+) -> NDArray[np.float32]:
+    """The scores of a request's response, float32 ``[length, 3]``: see :func:`token_scores`.
+
+    workers: what each one told. Raises :class:`EngineError` where none knows each token's.
+    """
+    # Behind the end of a response asynchronous scheduling may have measured a token more.
+    found = next((told[name] for told in workers if name in told), ())[:length]
+    if len(found) < length:
+        raise EngineError(
+            f"A response has {length} tokens, and the engine measured {len(found)} of them: this "
+            "vLLM version or serving option does not go with partner_logprobs or partner_kl_coef. "
+            "Leave them out."
+        )
+    return np.array(found, dtype=np.float32).reshape(length, 3)
 
 
 def sample_name(name: str, index: int) -> str:
