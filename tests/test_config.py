@@ -73,6 +73,7 @@ def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
         {"schedule": "solo", "junior": "some/path", "seed": MAX_SEED, "validation": "both"},
         {"record": "a/folder", "require": True},
         {"lambda_jun": 0.2},
+        {"partner_kl_coef": 0.2},
         {"mode": "speculative", "num_draft_tokens": 6},
     ],
 )
@@ -108,6 +109,7 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"mode": "speculative", "num_draft_tokens": 33}, "num_draft_tokens=33: Input should be"),
         ({"mode": "speculative", "num_draft_tokens": "4"}, "tandem.num_draft_tokens='4': Input"),
         ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
+        ({"partner_kl_coef": -0.1}, "tandem.partner_kl_coef=-0.1: Input should be greater than"),
         ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1: Input should be greater than or equal"),
         ({"lambda_jun": float("nan")}, "tandem.lambda_jun=nan: Input should be"),
         ({"unproven": "megatron"}, "tandem.unproven='megatron': Input should be a valid tuple"),

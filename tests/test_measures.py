@@ -125,14 +125,15 @@ def test_rows_are_measured_in_chunks_as_all_at_once() -> None:
     assert chunked.to_row() == pytest.approx(whole.to_row())
 
 
-def test_scores_of_named_requests_are_kept_until_they_are_taken() -> None:
-    measures = measured({"partner_logprobs": True}, 6)
+@pytest.mark.parametrize("asked", [{"partner_logprobs": True}, {"partner_kl_coef": 0.1}])
+def test_scores_of_named_requests_are_kept_until_they_are_taken(asked: dict[str, object]) -> None:
+    measures = measured(asked, 6)
     assert measures.take_tokens(["r0"]) == {}  # it never entered
     log = measures.token_log
     assert log is not None
     for name in ("r0", "r1", "r3", "r9"):
         log.begin(name)
-    measures = Measures(TandemConfig.from_mapping({"partner_logprobs": True}), VOCABULARY)
+    measures = Measures(TandemConfig.from_mapping(asked), VOCABULARY)
     measures.token_log = log
     for step in range(3):
         scores = torch.full((3, 3), float(step))

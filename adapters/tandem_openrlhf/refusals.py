@@ -94,8 +94,7 @@ _REFUSALS = (
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss", reach=""),
     *needed_for_partner_kl(
         lambda run: run("--tandem").partner_kl_coef,
-        temperature="--rollout.temperature",
-        whole=("--rollout.top_p",),
+        {"--rollout.temperature": 1, "--rollout.top_p": 1},
         losses=("--actor.policy_loss_type", ("ppo",)),
     ),
     Refusal(

@@ -74,13 +74,16 @@ class TandemEngine(StandsBeforeClient):
         own = copy.deepcopy(sampling_params)
         extra = own.extra_args or {}
         call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
-        scores = self._theirs.tandem_scores
-        own.extra_args = asked = scores.named({**extra, "tandem": call.request})
+        own.extra_args = asked = {**extra, "tandem": call.request}
+        scores = self._theirs.tandem_scores if self._trajectory.scored else None
+        if scores is not None:
+            own.extra_args = asked = scores.named(asked)
         output = await self._theirs.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
         for sample in output.outputs:
-            partner = await scores.of(asked, len(sample.token_ids), sample.index, own.n)
+            at = len(sample.token_ids), sample.index
+            partner = None if scores is None else await scores.of(asked, *at, own.n)
             call.returned(sample.token_ids, sample.index, partner)
         return output
 

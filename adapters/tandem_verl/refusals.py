@@ -170,8 +170,7 @@ REFUSALS = (
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
     *needed_for_partner_kl(
         lambda of: of("tandem.partner_kl_coef"),
-        temperature=f"{_ROLLOUT}.temperature",
-        whole=(f"{_ROLLOUT}.top_p", f"{_ROLLOUT}.top_k"),
+        {f"{_ROLLOUT}.temperature": 1, f"{_ROLLOUT}.top_p": 1, f"{_ROLLOUT}.top_k": -1},
         losses=(f"{_ACTOR}.policy_loss.loss_mode", (None, *PER_TOKEN_LOSSES)),
         off=("distillation.enabled",),
     ),

@@ -1,11 +1,12 @@
 """Test hook: saves the masks that reach OpenRLHF's policy loss, and what the trainer replayed.
 
-Under ``$TANDEM_TEST_CAPTURE``: ``loss-<n>.pt`` with each micro-batch's mask, advantages, rollout
-log-probabilities and the gradient of its loss by each token's log-probability; ``rows-<n>.json``
-with the token ids, seeds, junior and fingerprint of every admitted batch; ``imitation-<n>.pt`` with
-each micro-batch's tokens to imitate, their number in the optimizer step, and the gradient of the
-weighted term by each token's log-probability, in a run that has one; ``advantages-<n>.pt`` with
-what each response's advantages were made of, in the order of the prompts.
+Under ``$TANDEM_TEST_CAPTURE``: ``loss-<n>.pt`` with each micro-batch's mask, advantages, old and
+rollout log-probabilities, and the gradient of its loss by each token's log-probability;
+``rows-<n>.json`` with the token ids, seeds, junior and fingerprint of every admitted batch;
+``imitation-<n>.pt`` with each micro-batch's tokens to imitate, their number in the optimizer step,
+and the gradient of the weighted term by each token's log-probability, in a run that has one;
+``advantages-<n>.pt`` with what OpenRLHF made each response's advantages of, in the order of the
+prompts, and the log-probabilities before the update.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def _capture_losses(module: ModuleType) -> None:
             leaf = log_probs.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(forward(self, leaf, *rest, **arguments)[0], leaf)
         content = {"gradient": gradient, "mask": arguments["action_mask"], "advantages": rest[1]}
+        content["log_probs"] = rest[0]
         content["rollout_log_probs"] = arguments.get("rollout_log_probs")
         torch.save(content, _next("loss", "pt"))
         return forward(self, log_probs, *rest, **arguments)
@@ -95,8 +97,9 @@ def _capture_advantages(module: ModuleType) -> None:
             place: {
                 "mask": experience.action_mask[i].bool(),
                 "kl": kl[i],
+                "log_probs": experience.action_log_probs[i].clone(),
                 "reward": experience.rewards[i],
-                "advantages": experience.advantages[i],
+                "advantages": experience.advantages[i].clone(),
             }
             for experience, kl in zip(done, kls, strict=True)
             for i, place in enumerate(experience.index)

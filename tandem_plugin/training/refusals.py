@@ -7,7 +7,7 @@ name (:mod:`tandem_plugin.training.unproven`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,29 +91,26 @@ def each(
 
 def needed_for_partner_kl(
     coefficient: Callable[[Settings], float],
-    temperature: str,
-    whole: Sequence[str],
+    whole: Mapping[str, float],
     losses: tuple[str, Sequence[str | None]],
     off: Sequence[str] = (),
 ) -> list[Refusal]:
     """Refuses what the term of ``partner_kl_coef`` would be wrong with, where it is above 0.
 
-    coefficient: how a trainer's settings say it. temperature, whole: its keys for a rollout's
-    temperature, and for the part of a distribution that tokens are drawn from. losses: its key for
-    the policy loss, and those that weigh each token's log p by its own advantage. off: its keys for
-    what may leave the policy loss out.
+    coefficient: how a trainer's settings say it. whole: its keys for a rollout's temperature and
+    for the part of a distribution that tokens are drawn from, with the value that changes nothing.
+    losses: its key for the policy loss, and those that weigh each token's log p by the token's own
+    advantage. off: its keys for what may leave the policy loss out.
     """
-    at_1 = "the junior's log probabilities are at temperature 1, the senior's would be at another"
-    part = "the senior would not write by the distributions whose divergence is measured"
+    shaped = (
+        "the junior's log probabilities are of its own distribution, and the senior's would be of "
+        "one that temperature or truncation changed"
+    )
     shares = "it does not weigh each token's log probability by the token's own advantage"
     needs: list[tuple[str, Sequence[Any], str]] = [
-        (temperature, (None, 1), at_1),
-        *((key, (None, 1, -1), part) for key in whole),
+        *((key, (None, value), shaped) for key, value in whole.items()),
         (*losses, shares),
-        *(
-            (key, (None, False), "the policy loss may be left out, and the term with it")
-            for key in off
-        ),
+        *((key, (None, False), "the policy loss may be left out, and the term") for key in off),
     ]
 
     def refused(sound: Sequence[Any]) -> Callable[[Any, Settings], bool]:
@@ -123,8 +120,8 @@ def needed_for_partner_kl(
         Refusal(
             key,
             refused(sound),
-            f"{{setting}} does not go with partner_kl_coef above 0: {why}. Use one of: "
-            f"{', '.join(str(value) for value in sound if value is not None)}; or leave "
+            f"{{setting}} does not go with partner_kl_coef above 0: {why}. Use "
+            f"{' or '.join(str(value) for value in sound if value is not None)}, or leave "
             "partner_kl_coef out.",
         )
         for key, sound, why in needs

@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from verl_stand_ins import (
+    ADVANTAGES,
+    DISTILLING,
     IMITATING,
     IN_TANDEM,
+    LESS,
     MASKS,
+    OLD,
+    PARTNER_KL,
     PLAIN,
     SEEDS,
     TOKENIZER,
@@ -112,6 +117,16 @@ def test_v0_pads_what_is_to_be_imitated_like_its_own_masks() -> None:
     assert metrics["actor/junior_imitation_loss"] == [[0, 1, 0, 0], [1, 0, 0, 0]]
     assert metrics["weight"] == 0.2
     assert "junior_mask" not in v0.batch.batch  # the batch is dumped later
+
+
+def test_v0_takes_the_partners_term_off_the_advantages_before_the_update() -> None:
+    v0 = V0(DISTILLING)
+    padded = [[*row, 0.0, 0.0][:4] for row in ADVANTAGES]
+    old = [[*row, 0.0, 0.0][:4] for row in OLD]
+    v0.batch.batch |= {"advantages": torch.tensor(padded), "old_log_probs": torch.tensor(old)}
+    metrics = v0.step()
+    assert v0.batch.batch["advantages"].tolist() == [[*row, 0.0, 0.0][:4] for row in LESS]
+    assert metrics["tandem/partner_kl"] == pytest.approx(PARTNER_KL)
 
 
 def test_v0_stops_on_a_truncated_authorship_and_on_a_mask_that_trains_padding() -> None:
