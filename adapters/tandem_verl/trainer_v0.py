@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.mixins import in_tandem
@@ -101,10 +103,7 @@ class TrainerV0InTandem(TrainerInTandem):
         if tandem.config.partner_kl_coef:
             data = batch.batch
             columns = data["advantages"], data["old_log_probs"]
-            for old, new in zip(
-                data["advantages"], tandem.less_partner_kl(rows, *columns), strict=True
-            ):
-                old.copy_(new)
+            data["advantages"] = torch.stack(tandem.less_partner_kl(rows, *columns))
         ours = {**tandem.metrics, **self.tandem_engine_metrics()}
         with ExitStack() as told:
             if weight := tandem.config.lambda_jun:

@@ -88,15 +88,14 @@ class PartnerScores:
             asked, self._waiting = self._waiting, {}
             try:
                 told = await self._engine.collective_rpc(TELL_OF_TOKENS, args=(list(asked),))
-            except BaseException as error:
-                self._fetching = None
-                for answer in (*asked.values(), *self._waiting.values()):
-                    answer.set_exception(error)
-                self._waiting = {}
-                return
-            for answer in asked.values():
-                if not answer.done():
-                    answer.set_result(told)
+            except Exception as error:
+                for answer in asked.values():
+                    if not answer.done():
+                        answer.set_exception(error)
+            else:
+                for answer in asked.values():
+                    if not answer.done():  # nobody waits for it any more
+                        answer.set_result(told)
         self._fetching = None
 
 
