@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(EXAMPLES / "study"), str(EXAMPLES / "tandem-plugin-curriculum")]
+sys.path[:0] = [str(EXAMPLES / name) for name in ("", "study", "tandem-plugin-curriculum")]
 
 import tandem_plugin_curriculum  # noqa: E402
 import torch  # noqa: E402
 from light.task import Task  # noqa: E402
-from methods import METHODS, Method, Sizes  # noqa: E402
-from training import accuracy, taught, train  # noqa: E402
 
+from stronger_partner.methods import METHODS, Method, Sizes  # noqa: E402
+from stronger_partner.training import accuracy, taught, train  # noqa: E402
 from tandem_plugin.plugins import using_plugins  # noqa: E402
 
 QUICK = Sizes(lessons=(4, 4), steps=2, prompts=2, group=2, evaluate_every=1, problems=8)

@@ -15,11 +15,11 @@ from light.grpo import advantages, policy_loss
 from light.model import LanguageModel
 from light.task import LONGEST, Task
 from light.teach import teach
-from methods import Method, Sizes
 from torch import Tensor
 from two_notations.problem import Problem, draw_problems
 from two_notations.taught_text import Facts, Teaching
 
+from stronger_partner.methods import Method, Sizes
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import TandemRules

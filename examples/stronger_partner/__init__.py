@@ -1,0 +1,1 @@
+"""Ways for a weak senior to learn from a stronger partner, compared."""
