@@ -115,6 +115,15 @@ def test_names_that_a_patch_replaces_in_a_module_are_looked_up_there() -> None:
         assert "self.samples_generator = SamplesGenerator(" in source_of(trainer)
 
 
+def test_experiences_say_which_samples_they_hold() -> None:
+    """By which each row of advantages is found to be a sample's, once they are computed."""
+    body = source_of(MAKER)
+    assert "sample.index = [i]" in body
+    made = body[body.index("def make_experience_batch") :]
+    assert made.index("split_rollout_samples(") < made.index("compute_advantages_and_returns(")
+    assert 'zero_pad_sequences(items, side="right"' in source_of(EXPERIENCE)
+
+
 def test_arguments_that_tandem_reads_first_have_openrlhfs_types_and_defaults() -> None:
     tree = ast.parse(source_of("openrlhf.cli.train_ppo_ray"))
     theirs = {}

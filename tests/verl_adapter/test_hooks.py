@@ -40,6 +40,12 @@ HOOKS = [
     (TQ, "AgentLoopWorkerTQ._agent_loop_postprocess", ["self", "output", "validate"], True),
     ("verl.workers.rollout.llm_server", "LLMServerClient.generate", ["self", "request_id"], True),
     (
+        "verl.workers.rollout.llm_server",
+        "LLMServerClient._acquire_server",
+        ["self", "request_id"],
+        True,
+    ),
+    (
         "verl.trainer.ppo.v1.agent_loop_tq",
         "AgentLoopManagerTQ.generate_sequences",
         ["self", "prompts"],
@@ -162,6 +168,21 @@ def test_resuming_client_sends_the_same_request_with_the_response_so_far() -> No
     assert "sampling_params = dict(sampling_params)" in client
     changed = re.findall(r"sampling_params\[(\w+)\] = ", client)
     assert set(changed) == {"limit_key"}
+
+
+def test_answers_of_servers_are_overheard_where_the_client_acquires_them() -> None:
+    """The client for one call has an ``_acquire_server`` of its own, in both of verl's classes."""
+    body = source_of("verl.workers.rollout.llm_server")
+    assert "server_id, server = await self._acquire_server(" in body
+    assert "await server.generate.remote(" in body
+    resuming = body[body.index("class FullyAsyncLLMServerClient") :]
+    assert "output = await super().generate(" in resuming
+
+
+def test_nothing_comes_between_the_advantages_and_the_update() -> None:
+    body = source_of(V1)
+    step = body[body.index("def _step_once") :]
+    assert step.index("self._compute_advantage(") < step.index("self._update_actor(")
 
 
 def test_trainers_that_interrupt_pass_where_batches_are_checked() -> None:
