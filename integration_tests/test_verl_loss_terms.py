@@ -20,7 +20,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 
 pytestmark = pytest.mark.timeout(1200)
-EPOCHS, ENTROPY, KL, PARTNER_KL = 2, 0.02, 0.05, 0.3
+EPOCHS, ENTROPY, KL, PARTNER_KL = 2, 0.02, 0.05, 0.1
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_gradient_is_that_of_all_terms_over_the_seniors_tokens(
     without = GRPOReference(bench.model, rollouts, ENTROPY, 0.0, *partner)
     alone = GRPOReference(bench.model, rollouts, ENTROPY, KL)
     assert run.steps[0]["tandem/partner_kl"] == pytest.approx(
-        reference.partner_divergence(), abs=1e-5
+        reference.partner_divergence(), abs=1e-4
     )
     for epoch in range(EPOCHS):
         step = torch.load(captured / f"step-{epoch}.pt")
