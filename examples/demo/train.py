@@ -201,14 +201,13 @@ def verl_command(
     return [sys.executable, "-m", "verl.trainer.main_ppo", *arguments, *overrides]
 
 
-def verl_environment(paths: Paths, mark: str, modules: Sequence[Path] = ()) -> dict[str, str]:
+def verl_environment(paths: Paths, modules: Sequence[Path] = ()) -> dict[str, str]:
     """The environment of a run: this process's, a CPU platform for verl, nothing online."""
     threads = str(os.cpu_count() or 1)
     own = [str(Path(__file__).parent / "on_cpu"), *map(str, modules)]
     paths_of_modules = [*own, os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
-        _RUN_MARK: mark,
         "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
         "PYTHONPATH": os.pathsep.join(path for path in paths_of_modules if path),
         "VERL_PLATFORM": "cpu",
@@ -247,30 +246,52 @@ def train(
     paths.verl.mkdir(parents=True, exist_ok=True)
     paths.metrics.unlink(missing_ok=True)
     ray_folder = Path(tempfile.mkdtemp(prefix="tandem-"))  # short: Ray puts sockets in it
-    mark = uuid.uuid4().hex
-    paths.mark.write_text(mark, encoding="utf-8")
     command = verl_command(
         model, train_file, evaluation_file, paths, training, ray_folder, overrides
     )
+    variables = {**verl_environment(paths, modules), **(environment or {})}
     try:
-        with paths.log.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                env={**verl_environment(paths, mark, modules), **(environment or {})},
-                cwd=paths.verl,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                _follow(process, paths.metrics, on_step)
-            finally:
-                _end(process, mark)
-                paths.mark.unlink(missing_ok=True)
+        code = run_marked(
+            command,
+            variables,
+            paths.verl,
+            paths,
+            lambda process: _follow(process, paths.metrics, on_step),
+        )
     finally:
         shutil.rmtree(ray_folder, ignore_errors=True)
-    return _keep_checkpoint(paths, training, process.returncode)
+    return _keep_checkpoint(paths, training, code)
+
+
+def run_marked(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    paths: Paths,
+    follow: Callable[[subprocess.Popen[bytes]], None],
+) -> int:
+    """Runs a trainer in ``folder``, its log in ``paths.log``; returns its exit code.
+
+    ``follow`` waits for its end. However that comes, all that the trainer started is ended.
+    """
+    mark = uuid.uuid4().hex
+    paths.mark.write_text(mark, encoding="utf-8")
+    with paths.log.open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            env={**environment, _RUN_MARK: mark},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            follow(process)
+        finally:
+            _end(process, mark)
+            paths.mark.unlink(missing_ok=True)
+    return int(process.returncode)
 
 
 def end_left(paths: Paths) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import json
 import os
 import re
@@ -18,15 +17,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from support.trainer_run import TrainerRun, end_marked, marked, run_trainer
 from tandem_plugin.patching.versions import installed_version
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples" / "openrlhf" / "on_cpu"))
+
+import openrlhf_machine
+from openrlhf_machine import WITHOUT_FLASH_ATTN
+
 ROOT = Path(__file__).resolve().parents[2]
 ON_CPU = Path(__file__).with_name("openrlhf_on_cpu")
-WITHOUT_FLASH_ATTN = ROOT / "adapters" / "tandem_openrlhf" / "without_flash_attn"
-"""What runs have on their PYTHONPATH: what stands for CUDA, and for flash-attn."""
+"""What runs have on their PYTHONPATH for CUDA."""
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
 EVALUATION = re.compile(r"eval_metrics: (\{.*\})")
 
@@ -91,6 +92,8 @@ _HYPERPARAMETERS = (
 )
 """What a recipe says itself; the rest is the machine and the sizes."""
 
+_ARGUMENTS_OF_GPU = {"--vllm.gpu_memory_utilization": "0.3", "--vllm.sync_backend": "nccl"}
+
 
 class OpenRLHFRun(TrainerRun):
     """What one run of OpenRLHF left."""
@@ -108,38 +111,8 @@ class OpenRLHFRun(TrainerRun):
         return [ast.literal_eval(_plain(found[1])) for found in EVALUATION.finditer(self.log)]
 
 
-@functools.cache
-def _operators() -> Path:
-    """The folder of DeepSpeed's operators, built once in an environment, before any run needs them.
-
-    DeepSpeed builds them where they are first used, for minutes, and waits for ever for the lock of
-    a build that was killed: neither may happen in a run whose end is timed.
-    """
-    folder = Path(sys.prefix) / "torch_extensions"
-    build = (
-        "from deepspeed.accelerator import get_accelerator\n"
-        "for name in ('FusedAdamBuilder', 'ShareMemCommBuilder'):\n"
-        "    get_accelerator().create_op_builder(name).load(verbose=False)\n"
-    )
-    with FileLock(f"{folder}.lock"):
-        for lock in folder.glob("*/*/lock"):
-            lock.unlink()
-        subprocess.run(
-            [sys.executable, "-c", build],
-            env=os.environ
-            | {
-                "DS_ACCELERATOR": "cpu",
-                "PATH": _path(),
-                "TORCH_EXTENSIONS_DIR": str(folder),
-            },
-            check=True,
-        )
-    return folder
-
-
-def _path() -> str:
-    """Where this environment's own commands are found first, ninja among them."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+def _variables_of_gpu(ray: Path) -> dict[str, str]:
+    return {"PATH": openrlhf_machine.path(), **openrlhf_machine.variables_of_ray(ray)}
 
 
 def _free_port() -> int:
@@ -260,45 +233,19 @@ class OpenRLHFBench:
         if installed_version("flash-attn") is None:
             paths.append(str(WITHOUT_FLASH_ATTN))
         paths += [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        without_gpu = {
-            "TORCH_EXTENSIONS_DIR": str(_operators()),
-            "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',
-            "DS_ACCELERATOR": "cpu",
-        } if self.device == "cpu" else {}  # fmt: skip
+        machine = openrlhf_machine.variables if self.device == "cpu" else _variables_of_gpu
         return {
             **os.environ,
-            **without_gpu,
-            "PATH": _path(),
+            **machine(ray),
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
             "TANDEM_TEST_HOOKS": " ".join(f"support.{hook}" for hook in hooks.split()),
-            "RAY_ADDRESS": "local",
-            "RAY_TMPDIR": str(ray),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_DEDUP_LOGS": "0",
-            "RAY_worker_niceness": "0",
-            "RAY_prestart_worker_first_driver": "0",
-            "RAY_memory_monitor_refresh_ms": "0",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "OMP_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-            "HF_HUB_OFFLINE": "1",
-            "HF_DATASETS_OFFLINE": "1",
-            "PYTHONWARNINGS": "ignore",
         }
 
     def _settings(self, out: Path, arguments: tuple[str, ...]) -> list[str]:
         settings = {
             "--actor.model_name_or_path": str(self.model),
-            "--actor.num_nodes": "1",
-            "--actor.num_gpus_per_node": "1",
-            "--ref.num_gpus_per_node": "1",
-            "--vllm.num_engines": "1",
-            "--vllm.tensor_parallel_size": "1",
-            "--vllm.gpu_memory_utilization": "0.05" if self.device == "cpu" else "0.3",
-            "--vllm.sync_backend": "gloo" if self.device == "cpu" else "nccl",
-            "--ds.attn_implementation": "eager",
-            "--ds.zero_stage": "2",
+            **openrlhf_machine.ARGUMENTS,
+            **({} if self.device == "cpu" else _ARGUMENTS_OF_GPU),
             "--algo.advantage.estimator": "group_norm",
             "--algo.advantage.is_correction_level": "token",
             "--algo.kl.init_coef": "0",

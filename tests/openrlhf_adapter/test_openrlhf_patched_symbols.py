@@ -71,7 +71,7 @@ print(json.dumps({"changed": sorted(changed - of_classes), "loaded": sorted(load
 
 def patched(**settings: object) -> tuple[set[str], list[str]]:
     """The symbols that a run with these settings changes, and the adapter's modules it loads."""
-    on_cpu = ROOT / "integration_tests" / "support" / "openrlhf_on_cpu"
+    on_cpu = ROOT / "examples" / "openrlhf" / "on_cpu"
     without_flash_attn = ROOT / "adapters" / "tandem_openrlhf" / "without_flash_attn"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

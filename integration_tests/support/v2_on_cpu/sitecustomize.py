@@ -120,5 +120,6 @@ for _folder in sys.path:
     _file = os.path.join(_folder or ".", "sitecustomize.py")
     if os.path.abspath(_folder or ".") != _here and os.path.isfile(_file):
         with open(_file, encoding="utf-8") as _source:
-            exec(compile(_source.read(), _file, "exec"), {"__name__": "sitecustomize"})
+            _names = {"__name__": "sitecustomize", "__file__": _file}
+            exec(compile(_source.read(), _file, "exec"), _names)
         break

@@ -1,0 +1,66 @@
+"""The curve of one or more runs: how many games a step's senior won of its frozen start.
+
+::
+
+    python examples/two_players/figure.py runs/game-verl runs/game-openrlhf --out curve.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from game import FEWEST, MOST, best_win_rate, even_win_rate, mean_over_starts
+from results import Result
+
+STARTS = range(FEWEST, MOST + 1)
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """Draws the win rates of every training step, and those of the matches before and after."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.hashsalt"] = "two players"  # the same file from the same numbers
+    figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+    for result in results:
+        steps = [step.step for step in result.steps]
+        (line,) = axes.plot(
+            steps,
+            [step.win_rate for step in result.steps],
+            label=f"{result.framework}, seed {result.seed}",
+        )
+        axes.plot(
+            [0, steps[-1]],
+            [result.before, result.after],
+            linestyle="none",
+            marker="o",
+            color=line.get_color(),
+        )
+    levels = {"best play": best_win_rate, "random play": even_win_rate}
+    for name, rate in levels.items():
+        level = mean_over_starts({stones: rate(stones) for stones in STARTS})
+        axes.axhline(level, color="0.6", linestyle=":", linewidth=1)
+        axes.annotate(name, (0, level), (0, 3), textcoords="offset points", color="0.4")
+    axes.set(xlabel="training step", ylabel="games won by the senior", ylim=(0.3, 1.05))
+    axes.legend(loc="lower right", frameon=False)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    pyplot.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders that run.py left")
+    parser.add_argument("--out", type=Path, required=True, help="an .svg or .png file")
+    options = parser.parse_args(arguments)
+    draw([Result.load(run / "result.json") for run in options.runs], options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
