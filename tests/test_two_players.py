@@ -21,12 +21,14 @@ from game import (
     FEWEST,
     MOST,
     MOVES,
+    SKILL,
     Game,
     best_move,
-    best_win_rate,
     between,
-    even_win_rate,
+    mean_win_rate,
     opening,
+    weak_player,
+    win_rate,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +81,7 @@ def test_more_stones_than_are_left_cannot_be_taken() -> None:
     assert (game.winner, game.illegal, game.left) == ("junior", True, 2)
 
 
-@given(st.lists(st.text() | st.sampled_from(sorted(MOVES)), min_size=13), st.integers(1, 12))
+@given(st.lists(st.text() | st.sampled_from(sorted(MOVES)), min_size=12, max_size=12), st.integers(1, 12))
 def test_every_game_ends_with_one_winner(said: list[str], stones: int) -> None:
     game, moves = Game(stones), iter(said)
     while game.winner is None:
@@ -92,7 +94,7 @@ def test_every_game_ends_with_one_winner(said: list[str], stones: int) -> None:
 
 
 def test_best_win_rate_is_that_of_the_best_of_all_strategies() -> None:
-    """Every deterministic strategy for up to six stones, valued in fractions one by one."""
+    """Every deterministic strategy for up to six stones, against random play, in fractions."""
     most = 6
 
     def value(strategy: tuple[int, ...], left: int) -> Fraction:
@@ -106,24 +108,42 @@ def test_best_win_rate_is_that_of_the_best_of_all_strategies() -> None:
             Fraction(0),
         ) / len(drawn)
 
+    def random_play(left: int) -> dict[str, float]:
+        legal = [word for word, taken in MOVES.items() if taken <= left]
+        return {word: 1 / len(legal) for word in legal}
+
     strategies = list(itertools.product((1, 2, 3), repeat=most))
     for left in range(1, most + 1):
         best = max(value(strategy, left) for strategy in strategies)
-        assert best_win_rate(left) == pytest.approx(float(best))
-        word = best_move(left)
-        assert (word is None) is (best < 1)
+        assert win_rate(None, random_play, left) == pytest.approx(float(best))
+        assert (best_move(left) is None) is (best < 1)
 
 
-def test_even_win_rate_is_what_random_games_come_to() -> None:
-    rng, stones, games = random.Random(3), 7, 20_000
+@pytest.mark.parametrize("left", range(1, MOST + 1))
+def test_weak_players_play_legally_and_see_the_best_move_at_times(left: int) -> None:
+    often = weak_player(left)
+    assert sum(often.values()) == pytest.approx(1)
+    assert all(MOVES[word] <= left for word in often)
+    best = best_move(left)
+    others = {rate for word, rate in often.items() if word != best}
+    assert len(others) <= 1
+    if best is not None:
+        assert often[best] == pytest.approx(SKILL + (1 - SKILL) / len(often))
+
+
+def test_win_rate_of_weak_players_is_what_their_games_come_to() -> None:
+    rng, games = random.Random(3), 20_000
+    starts = [rng.randint(FEWEST, MOST) for _ in range(games)]
     won = 0
-    for _ in range(games):
+    for stones in starts:
         game = Game(stones)
         while game.winner is None:
-            game.say(rng.choice([word for word, taken in MOVES.items() if taken <= game.left]))
+            often = weak_player(game.left)
+            game.say(rng.choices(list(often), list(often.values()))[0])
         won += game.winner == "senior"
-    rate = even_win_rate(stones)
+    rate = mean_win_rate(weak_player, weak_player)
     assert won / games == pytest.approx(rate, abs=4 * (rate * (1 - rate) / games) ** 0.5)
+    assert mean_win_rate(None, weak_player) > rate
 
 
 def test_calls_of_a_game_see_all_before_them_and_ask_for_its_player(tokenizer: Any) -> None:

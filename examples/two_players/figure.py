@@ -12,10 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from game import FEWEST, MOST, best_win_rate, even_win_rate, mean_over_starts
+from game import mean_win_rate, weak_player
 from results import Result
-
-STARTS = range(FEWEST, MOST + 1)
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
@@ -41,9 +39,11 @@ def draw(results: Sequence[Result], path: Path) -> None:
             marker="o",
             color=line.get_color(),
         )
-    levels = {"best play": best_win_rate, "random play": even_win_rate}
-    for name, rate in levels.items():
-        level = mean_over_starts({stones: rate(stones) for stones in STARTS})
+    levels = {
+        "best play": mean_win_rate(None, weak_player),
+        "as it was taught": mean_win_rate(weak_player, weak_player),
+    }
+    for name, level in levels.items():
         axes.axhline(level, color="0.6", linestyle=":", linewidth=1)
         axes.annotate(name, (0, level), (0, 3), textcoords="offset points", color="0.4")
     axes.set(xlabel="training step", ylabel="games won by the senior", ylim=(0.3, 1.05))

@@ -6,7 +6,7 @@ anything else has lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -17,7 +17,7 @@ Player = Literal["senior", "junior"]
 MOVES: Mapping[str, int] = {"one": 1, "two": 2, "three": 3}
 """All that a player may say, and how many stones it takes so."""
 
-FEWEST, MOST = 4, 12
+FEWEST, MOST = 4, 10
 """With how many stones a game begins."""
 
 RULES = "Take one, two or three. Who takes the last one wins."
@@ -77,37 +77,54 @@ class Game:
         return float(self.winner == "senior")
 
 
+SKILL = 1 / 3
+"""How often a weak player sees the best move, where there is one; else it draws a legal one."""
+
+Strategy = Callable[[int], Mapping[str, float]]
+"""With so many stones left, how often each move is made."""
+
+
 def best_move(left: int) -> str | None:
     """The word that leaves a multiple of four, which loses for whoever is to move; None without."""
     return {taken: word for word, taken in MOVES.items()}.get(left % 4)
 
 
+def weak_player(left: int) -> dict[str, float]:
+    """The strategy of those whose games the frozen start was taught."""
+    legal = [word for word, taken in MOVES.items() if taken <= left]
+    best = best_move(left)
+    drawn = 1.0 if best is None else 1 - SKILL
+    return {word: drawn / len(legal) + (1 - drawn) * (word == best) for word in legal}
+
+
 @cache
-def best_win_rate(left: int) -> float:
-    """How often the best player wins who is to move, against one that draws legal moves evenly.
+def win_rate(senior: Strategy | None, junior: Strategy, left: int) -> float:
+    """How often the senior wins, which is to move; None: by the best play against this junior.
 
     By recursion over the game's end: nothing is played.
     """
-    return max((_reply(left - taken) for taken in MOVES.values() if taken <= left), default=0.0)
+    rates = {
+        word: _rate_after(senior, junior, left - taken)
+        for word, taken in MOVES.items()
+        if taken <= left
+    }
+    if senior is None:
+        return max(rates.values())
+    return sum(often * rates[word] for word, often in senior(left).items())
 
 
-def _reply(left: int) -> float:
-    """The same, where the other one is to move."""
+def _rate_after(senior: Strategy | None, junior: Strategy, left: int) -> float:
+    """The same, where the junior is to move."""
     if left == 0:
         return 1.0
-    drawn = [taken for taken in MOVES.values() if taken <= left]
-    return sum(best_win_rate(left - taken) if taken < left else 0.0 for taken in drawn) / len(drawn)
-
-
-def even_win_rate(left: int) -> float:
-    """The same, where both draw legal moves evenly."""
-    drawn = [taken for taken in MOVES.values() if taken <= left]
-    return sum(1.0 if taken == left else 1 - even_win_rate(left - taken) for taken in drawn) / len(
-        drawn
+    return sum(
+        often * win_rate(senior, junior, left - MOVES[word])
+        for word, often in junior(left).items()
+        if MOVES[word] < left
     )
 
 
-def mean_over_starts(rate: Mapping[int, float] | Sequence[float]) -> float:
+def mean_win_rate(senior: Strategy | None, junior: Strategy) -> float:
     """The mean over all numbers of stones with which a game begins."""
     starts = range(FEWEST, MOST + 1)
-    return sum(rate[stones] for stones in starts) / len(starts)
+    return sum(win_rate(senior, junior, stones) for stones in starts) / len(starts)

@@ -24,7 +24,7 @@ class Plan:
     steps: int = 40
     prompts: int = 16
     group: int = 8
-    learning_rate: float = 1e-3
+    learning_rate: float = 7e-4
     warmup: int = 3
     seed: int = 7
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from figure import draw
-from game import FEWEST, MOST, best_win_rate, even_win_rate, mean_over_starts, opening
+from game import FEWEST, MOST, mean_win_rate, opening, weak_player
 from match import Match, match
 from plan import Lengths, Metrics, OnStep, Plan, Trained
 from play import longest_response
@@ -70,15 +70,11 @@ def run(framework: str, out: Path, plan: Plan, teaching: Teaching, *, repeats: i
     teach_rules(start, plan.seed, teaching)
     tokenizer = AutoTokenizer.from_pretrained(start)
     before = _match(start, start, tokenizer, repeats)
-    rates = {"random": even_win_rate, "the best": best_win_rate}
-    told = {
-        name: mean_over_starts({stones: rate(stones) for stones in STARTS})
-        for name, rate in rates.items()
-    }
+    taught, best = (mean_win_rate(senior, weak_player) for senior in (weak_player, None))
     print(
-        f"Against itself the start wins {before.win_rate:.1%} of {len(before.games)} games as the "
-        f"first player ({before.illegal:.1%} end by an illegal move). Against random play, random "
-        f"play wins {told['random']:.1%}, and the best {told['the best']:.1%}.",
+        f"As the first player the start wins {before.win_rate:.1%} of {len(before.games)} games "
+        f"against itself; {before.illegal:.1%} end by an illegal move. The players whose games it "
+        f"was taught would win {taught:.1%}, the best play against them {best:.1%}.",
         flush=True,
     )
     chosen = FRAMEWORKS[framework]

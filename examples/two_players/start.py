@@ -1,4 +1,4 @@
-"""The model that both players begin as: it knows the rules, taught on random legal games."""
+"""The model that both players begin as: it knows the rules, taught on games of weak players."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from game import FEWEST, MOST, MOVES, RULES, between, left_text, opening
+from game import FEWEST, MOST, MOVES, RULES, between, left_text, opening, weak_player
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -36,7 +36,7 @@ class Teaching:
 def teach_rules(out: Path, seed: int, teaching: Teaching) -> None:
     """Teaches a fresh model and saves it to ``out`` as a Hugging Face checkpoint in float32.
 
-    Its games are random: every legal move is as likely as another, whatever comes of it.
+    Its games are those of weak players, so that it plays legally and not well.
     """
     torch.manual_seed(seed)
     rng = random.Random(seed)
@@ -67,12 +67,13 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def random_game(rng: random.Random, tokenizer: PreTrainedTokenizerFast) -> Example:
-    """A game in which both draw their legal moves evenly."""
+    """A game of two weak players."""
     left = rng.randint(FEWEST, MOST)
     token_ids = encode_messages(opening(left), tokenizer)
     labels = [IGNORED] * len(token_ids)
     while left:
-        word = rng.choice([word for word, taken in MOVES.items() if taken <= left])
+        words = weak_player(left)
+        word = rng.choices(list(words), list(words.values()))[0]
         move = [*tokenizer.encode(word), tokenizer.eos_token_id]
         left -= MOVES[word]
         table = tokenizer.encode(between(left)) if left else []
