@@ -81,7 +81,10 @@ def test_more_stones_than_are_left_cannot_be_taken() -> None:
     assert (game.winner, game.illegal, game.left) == ("junior", True, 2)
 
 
-@given(st.lists(st.text() | st.sampled_from(sorted(MOVES)), min_size=12, max_size=12), st.integers(1, 12))
+SAID = st.text() | st.sampled_from(sorted(MOVES))
+
+
+@given(st.lists(SAID, min_size=12, max_size=12), st.integers(1, 12))
 def test_every_game_ends_with_one_winner(said: list[str], stones: int) -> None:
     game, moves = Game(stones), iter(said)
     while game.winner is None:

@@ -82,7 +82,7 @@ def openrlhf_command(
         "--actor.model_name_or_path": start,
         "--actor.adam.lr": plan.learning_rate,
         "--actor.lr_scheduler": "constant_with_warmup",
-        "--actor.lr_warmup_ratio": plan.warmup / plan.steps,
+        "--actor.lr_warmup_ratio": min(1.0, plan.warmup / plan.steps),
         "--actor.entropy_coef": 0,
         "--algo.advantage.estimator": "group_norm",
         "--algo.advantage.is_correction_level": "token",
