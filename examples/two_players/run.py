@@ -22,6 +22,7 @@ from play import longest_response
 from results import Result, read_steps
 from start import Teaching, encode_messages, load, teach_rules
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 from with_openrlhf import TrainingError, train_with_openrlhf
 from with_verl import train_with_verl
 
@@ -65,6 +66,7 @@ def run(framework: str, out: Path, plan: Plan, teaching: Teaching, *, repeats: i
 
     repeats: games of a match from each start.
     """
+    disable_progress_bar()
     out.mkdir(parents=True, exist_ok=True)
     start = out / "start"
     teach_rules(start, plan.seed, teaching)
