@@ -21,11 +21,13 @@ STYLE = """
   text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif;
     fill: #1c1d1f; }
   .head { font-weight: 600; } .soft { fill: #5c6066; font-size: 12px; }
+  .value { paint-order: stroke; stroke: #f7f7f5; stroke-width: 4px; }
   .paper { fill: #f7f7f5; } .grid { stroke: #dcdcd8; } .one { stroke: #5c6066; }
   .range { stroke: #1c1d1f; stroke-width: 1.5; }
   .lockstep { fill: #d59a4a; } .speculative { fill: #4b8fd6; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e7e8ea; } .soft { fill: #a3a8b0; } .paper { fill: #16181b; }
+    .value { stroke: #16181b; }
     .grid { stroke: #363a40; } .one { stroke: #a3a8b0; } .range { stroke: #e7e8ea; }
     .lockstep { fill: #a8722a; } .speculative { fill: #2f6cae; }
   }
@@ -69,7 +71,7 @@ def figure(text: str) -> str:
     assert all(groups.values())
     parts, y = list(_grid(sum(len(found) + 1.6 for found in groups.values()))), float(TOP)
     for name, found in groups.items():
-        parts.append(f'<text class="head" x="24" y="{y:g}">{name}</text>')
+        parts.append(f'<text class="head value" x="24" y="{y:g}">{name}</text>')
         for bar in found:
             y += ROW
             parts += _bar(bar, y)
@@ -104,7 +106,7 @@ def _bar(bar: Bar, y: float) -> list[str]:
         f'<rect class="{bar.mode}" x="{LEFT}" y="{middle - 8:g}" width="{at(bar.median) - LEFT:g}" '
         'height="16"/>',
         f'<path class="range" d="M{at(bar.low):g} {middle:g}H{at(bar.high):g}"/>',
-        f'<text class="soft" x="{at(bar.high) + 8:g}" y="{y:g}">{bar.median:.2f}</text>',
+        f'<text class="soft value" x="{at(bar.high) + 8:g}" y="{y:g}">{bar.median:.2f}</text>',
     ]
 
 

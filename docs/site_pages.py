@@ -1,4 +1,5 @@
-"""MkDocs' hook: the root folder's pages become pages of the site, and links lead where they can.
+"""MkDocs' hook: the root folder's pages and the notebook become pages of the site, and links lead
+where they can.
 
 A link to a file that is not of the site goes to where the sources are, by the one address in
 pyproject.toml; while there is none, the link's text stands alone. A link to what is nowhere stays
@@ -7,6 +8,7 @@ as it is, and the strict build fails on it.
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import re
@@ -20,8 +22,9 @@ PAGES = {
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
     "changelog.md": "CHANGELOG.md",
+    "first-steps.md": "docs/notebooks/first_steps.ipynb",
 }
-"""Pages of the site, each by the file of the root folder that it is."""
+"""Pages of the site that are no Markdown in docs/, each by the file that it is."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):<code>~?")
@@ -29,11 +32,13 @@ _FENCE = re.compile(r"(^```.*?^```\s*?$)", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the root folder's pages."""
+    """Adds the root folder's pages and the notebook's."""
     from mkdocs.structure.files import File
 
     for page, source in PAGES.items():
         content = (ROOT / source).read_text(encoding="utf-8")
+        if source.endswith(".ipynb"):
+            content = notebook_page(content, posixpath.basename(source))
         files.append(File.generated(config, page, content=content))
     return files
 
@@ -51,6 +56,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     """Shows the names in docstrings as code: Sphinx's roles are no Markdown."""
     return _ROLE.sub("<code>", html)
+
+
+def notebook_page(notebook: str, name: str) -> str:
+    """A notebook as Markdown: its texts, and its code as Python."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(notebook)["cells"]]
+    parts = [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells]
+    title, *rest = parts[0].split("\n", 1)
+    where = f"The notebook `docs/notebooks/{name}` of a checkout; a test runs it whole."
+    return "\n\n".join([title, where, *(text.strip() for text in rest), *parts[1:]]) + "\n"
 
 
 def linked(text: str, source: str, repository: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -78,6 +79,19 @@ def test_links_to_what_is_not_of_the_site_lead_to_the_sources_or_are_no_links(si
     assert site.linked(link, "docs/evaluation.md", "") == "the study"
     nowhere = "[x](../nowhere.md)"
     assert site.linked(nowhere, "docs/evaluation.md", "") == nowhere
+
+
+def test_notebook_becomes_a_page_of_its_texts_and_code(site: Any) -> None:
+    source = DOCS / "notebooks" / "first_steps.ipynb"
+    cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
+    page = site.notebook_page(source.read_text(encoding="utf-8"), source.name)
+    assert page.startswith("# First steps")
+    code = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    assert code == ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert all("".join(cell["source"][1:]).strip() in page for cell in cells)
+    assert "[a](first-steps.md)" in site.linked(
+        "[a](docs/notebooks/first_steps.ipynb)", "README.md", ""
+    )
 
 
 def test_names_in_docstrings_are_shown_as_code(site: Any) -> None:

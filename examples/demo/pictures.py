@@ -22,7 +22,9 @@ from tandem_plugin import Vocabulary
 from tandem_plugin.files import write_file
 from tandem_plugin.spans import SENIOR, TokenBytes, authored_text
 
-WIDTH, COLUMNS, CELL, LINE, MARGIN = 760, 84, 8.4, 26, 24
+WIDTH, COLUMNS, CELL, LINE, MARGIN = 520, 56, 8.4, 26, 24
+"""A response's lines are short, so that a phone shows them large enough to be read."""
+
 STYLE = """
   text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #1c1d1f; }
   .soft { fill: #5c6066; } .small { font-size: 12px; }
@@ -42,10 +44,11 @@ Cell = tuple[str, int]
 """A character and its author."""
 
 
-def picture(height: float, label: str, parts: Sequence[str]) -> str:
+def picture(width: float, height: float, label: str, parts: Sequence[str]) -> str:
     """An SVG of these parts; label: what it shows, for those who do not see it."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" role="img" '
         f'aria-label="{escape(label, {chr(34): "&quot;"})}"><style>{STYLE}</style>\n'
         f'<rect class="paper" width="100%" height="100%" rx="8"/>\n'
         + "\n".join(parts)
@@ -78,7 +81,7 @@ def response_picture(rollout: Mapping[str, Any], vocabulary: Vocabulary) -> str:
     cells = [
         (character, authored.spans[piece.first][0])
         for piece in authored.pieces
-        for character in re.sub(r"<\|\w+\|>", "", piece.text)
+        for character in _written(piece.text)
     ]
     question = asked(token_bytes(rollout["prompt_ids"]).decode())
     parts, y = [], MARGIN + 14.0
@@ -92,8 +95,14 @@ def response_picture(rollout: Mapping[str, Any], vocabulary: Vocabulary) -> str:
     for x, kind, says in ((MARGIN, "senior", "senior, trained"), (200, "junior", "junior, frozen")):
         parts += [*_mark(x, y + 10, len(says), kind), _text(x, y + 10, says)]
     handoffs = len(authored.spans) - 1
-    parts.append(_text(372, y + 10, f"{handoffs} handoffs, at words, by coin flips", "soft"))
-    return picture(y + 34, f"A response by two authors: {authored.text}", parts)
+    y += LINE
+    parts.append(_text(MARGIN, y + 10, f"{handoffs} handoffs, at words, by coin flips", "soft"))
+    return picture(WIDTH, y + 34, f"A response by two authors: {_written(authored.text)}", parts)
+
+
+def _written(text: str) -> str:
+    """Text without the tokens that end it."""
+    return re.sub(r"<\|\w+\|>", "", text)
 
 
 def _marked(line: Sequence[Cell], y: float) -> list[str]:
@@ -158,7 +167,7 @@ def learning_picture(
     told = "; ".join(
         f"{name} {points[0][1]:.1%} to {points[-1][1]:.1%}" for _, name, points in named
     )
-    return picture(height, f"Share of problems solved by step: {told}", parts)
+    return picture(760, height, f"Share of problems solved by step: {told}", parts)
 
 
 def best_to_show(responses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
