@@ -25,13 +25,53 @@ ROOT = PAGE.parents[1]
 ERRORS = {name for name in errors.__all__ if name.endswith("Error")} | {"RolloutError"}
 
 VERBS = (
-    "Add|Allowed|Ask|Both|Call|Change|Check|Choose|Compare|Copy|Cut|Delete|Derive|Evaluate|"
-    "Every|Expected|Export|Finish|Fix|Generate|Give|Go|Grade|Import|Install|Keep|Leave|Let|"
-    "List|Look|Make|Mend|Merge|Move|Name|Pass|Prepare|Put|Raise|Ranks|Read|Record|Remove|"
+    "Add|Allowed|Ask|Both|Bring|Call|Change|Check|Choose|Compare|Copy|Cut|Delete|Derive|Did|End|Evaluate|"
+    "Every|Expected|Export|Fetch|Finish|Fix|Generate|Give|Go|Grade|Import|Install|Keep|Leave|Let|"
+    "List|Look|Lower|Make|Mend|Merge|Move|Name|Pass|Prepare|Put|Quote|Raise|Ranks|Read|Record|Remove|"
     "Rename|Repeat|Report|Restart|Return|Rewrite|Run|Say|See|Send|Set|Sleep|Sort|Start|Take|"
-    "Train|Turn|Unset|Update|Upgrade|Use|Wait|Write"
+    "Tokenize|Train|Turn|Unset|Update|Upgrade|Use|Wait|Write"
 )
 """How a sentence, or what follows its colon, begins where it says what to do."""
+
+TOLD = {
+    "look_again": "Check the path.",
+    "told": "‹why›. Check the path, its permissions, its disk.",
+}
+"""What stands for the sentences that these functions make."""
+
+FAMILIES = (
+    (
+        r"between the agent (loop|executor) and the trainer|mask of|entries of ‹name› before|"
+        r"was not narrowed|written by the team, but|rollout log-probabilities",
+        "Look for what changes responses there: an agent loop of your own, another plugin, a node "
+        "with another version of tandem-plugin.",
+    ),
+    (
+        r"is not what the adapter was tested with",
+        "Install the [version](compatibility.md) that is.",
+    ),
+    (r"generated or trained|trajectory failed|server refused", "Mend what the sentence names."),
+    (
+        r"resolver ‹.*(failed|no function|not take)|(schedule|parameter) ‹.*(refuses|needs a)|"
+        r"plugin cannot|registers nothing|plugin asked|'off'|‹qualname›|types of ‹|not a class",
+        "Mend the plugin; [plugins](plugins.md) has what is expected of one.",
+    ),
+    (
+        r"^(tandem_|‹(name|field)›(\[.*\])?=‹.*› is not (three|a list of int|an integer|‹len))",
+        "Give a file as it was written: the line was changed, or another program's.",
+    ),
+    (
+        r"^(Logits|Values|Token counts|Counts of|Recovery|A paired|A test over|A null|Authorship|"
+        r"A response (is|without)|resamples|smoothing|count=|‹correct›|pass@|‹responses›|Token id|"
+        r"There are no (places|benchmarks))",
+        "Call the function with what it takes; its docstring says what.",
+    ),
+    (r"^The engine did not start", "Mend what vLLM says at its end; `tandem doctor` looks for it."),
+    (r"^tandem\.‹field›=", "Give what the end of the sentence asks for."),
+    (r"^The junior ‹path› does not go", "Choose another junior, or a smaller max_model_len."),
+    (r"^(A request in tandem|Row ‹|The engine (computes|has not))", "Report it: it is a fault."),
+)
+"""What to do about sentences of one kind, which say what happened alone."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +184,8 @@ def page() -> str:
 def _rows(area: Area) -> Iterator[tuple[str, str]]:
     for sentence, mark in _sentences(area):
         said, remedy = divided(sentence)
-        yield _cell(said), " ".join(part for part in (_cell(remedy), mark) if part)
+        told = _cell(remedy) or next((do for kind, do in FAMILIES if re.search(kind, said)), "")
+        yield _cell(said), " ".join(part for part in (told, mark) if part)
 
 
 def _sentences(area: Area) -> Iterator[tuple[str, str]]:
@@ -152,10 +193,8 @@ def _sentences(area: Area) -> Iterator[tuple[str, str]]:
     for place in area.places:
         for file in files(ROOT / place):
             yield from ((sentence, "") for sentence in raised(ast.parse(file.read_text("utf-8"))))
-    if area.title == "verl":
-        yield from _tabled(VERL_REFUSALS)
-    if area.title == "OpenRLHF":
-        yield from _tabled(OPENRLHF_REFUSALS)
+    tables = {"verl": VERL_REFUSALS, "OpenRLHF": OPENRLHF_REFUSALS}
+    yield from _tabled(tables.get(area.title, ()))
 
 
 def files(place: Path) -> list[Path]:
@@ -178,10 +217,25 @@ def _tabled(refusals: Iterable[Refusal]) -> Iterator[tuple[str, str]]:
 def raised(tree: ast.Module) -> Iterator[str]:
     """The sentence of every error that a module makes."""
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    tree = _Constants(tree).visit(tree)
     for node in ast.walk(tree):
         is_named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if is_named and node.func.id in ERRORS and node.args:
             yield from _templates(node.args[0], functions)
+
+
+class _Constants(ast.NodeTransformer):
+    """Puts a module's own texts where their names stand."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self._texts: dict[str, ast.expr] = {}
+        for node in module.body:
+            match node:
+                case ast.Assign([ast.Name(name)], ast.Constant(str())):
+                    self._texts[name] = node.value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._texts.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
 
 
 def _templates(argument: ast.expr, functions: dict[str, ast.FunctionDef]) -> Iterator[str]:
@@ -204,18 +258,19 @@ def _text(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_text, node.values))
     if isinstance(node, ast.FormattedValue):
-        return (
-            _text(node.value) if isinstance(node.value, ast.Constant) else _placeholder(node.value)
-        )
+        constant = isinstance(node.value, ast.Constant)
+        return _text(node.value) if constant else _placeholder(node.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _text(node.left) + _text(node.right)
     return _placeholder(node)
 
 
 def _placeholder(node: ast.expr) -> str:
-    """What stands for a value: the last name in its expression."""
+    """What stands for a value: the last name in its expression, or a function's sentence."""
     inner = node
     if isinstance(inner, ast.Call) and inner.args:
+        if (name := ast.unparse(inner.func)) in TOLD:
+            return TOLD[name]
         inner = inner.args[-1]
     names = re.findall(r"[A-Za-z_]\w*", ast.unparse(inner))
     words = [name.strip("_").lower().replace("_", " ") for name in names]
@@ -225,7 +280,10 @@ def _placeholder(node: ast.expr) -> str:
 def divided(sentence: str) -> tuple[str, str]:
     """What happened, and what to do: from the first part that begins with one of the verbs."""
     sentence = " ".join(sentence.split())
-    either = rf"(?:(?<=[.?!]) (?=(?:{VERBS})\b)|(?<=[:;]) (?=(?:{VERBS.lower()})\b))"
+    either = (
+        rf"(?<=[.?!›]) (?=(?:{VERBS})\b)|(?<=[:;]) (?=(?:{VERBS.lower()})\b)|"
+        r"(?<=[.:]) (?=‹(?:instead|mend)›)"
+    )
     parts = re.split(either, sentence, maxsplit=1)
     if len(parts) == 1:
         return sentence, ""

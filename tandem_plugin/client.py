@@ -81,13 +81,14 @@ class ServerRequest:
             sent = usage.get("prompt_tokens", sent)
         if sorted(token_ids) != list(range(len(token_ids))) or not token_ids:
             raise AuthorshipError(
-                f"The response has the choices {sorted(token_ids)}: some are missing."
+                f"The response has the choices {sorted(token_ids)}: some are missing. Send the "
+                "request again."
             )
         received = sum(map(len, token_ids.values()))
         if counted is not None and counted != received:
             raise AuthorshipError(
                 f"The server counted {counted} response tokens, and {received} token ids came: "
-                "authorship cannot be read from a part of them."
+                "authorship cannot be read from a part of them. Read the whole stream."
             )
         if self.prefix and len(token_ids) > 1:
             raise AuthorshipError(

@@ -146,7 +146,8 @@ class TandemConfig(BaseModel):
         for key in settings:
             if not isinstance(key, str):
                 raise ConfigError(
-                    f"tandem.{shown(key)}={shown(settings[key])}: Keys should be strings."
+                    f"tandem.{shown(key)}={shown(settings[key])} has a name that is no text: give "
+                    "the name of a setting."
                 )
         return cls(**settings)
 

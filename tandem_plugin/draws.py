@@ -23,13 +23,10 @@ MAX_SEED = 2**63 - 1
 def check_seed(seed: object) -> int:
     """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
-        raise RequestError(
-            f"seed={shown(seed)} is not an integer. A tandem seed is an integer from 0 to "
-            f"{MAX_SEED}."
-        )
+        raise RequestError(f"seed={shown(seed)} is not an integer. Give one from 0 to {MAX_SEED}.")
     if not 0 <= seed <= MAX_SEED:
         raise RequestError(
-            f"seed={shown(seed)} is out of range. A tandem seed is an integer from 0 to {MAX_SEED}."
+            f"seed={shown(seed)} is out of range. Give an integer from 0 to {MAX_SEED}."
         )
     return int(seed)
 

@@ -55,13 +55,17 @@ class TandemRequest:
         fields = dict(_mapping(value))
         schedule = fields.pop("schedule", None)
         if schedule is not None and not isinstance(schedule, str):
-            raise RequestError(f"schedule={shown(schedule)} is not the name of a schedule.")
+            raise RequestError(
+                f"schedule={shown(schedule)} is not the name of a schedule: give a text, such as "
+                "'word'."
+            )
         if schedule == OFF:
             return None
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise RequestError(
-                f"fingerprint={shown(fingerprint)} is not a string of hexadecimal digits."
+                f"fingerprint={shown(fingerprint)} is not a string of hexadecimal digits. Give the "
+                "engine's own, or leave it out."
             )
         if "seed" not in fields:
             raise RequestError(
@@ -115,7 +119,8 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _from_json(text: str) -> object:
     if len(text) > MAX_WIRE_LENGTH:
         raise RequestError(
-            f"tandem is a text of {len(text)} characters; a request has at most {MAX_WIRE_LENGTH}."
+            f"tandem is a text of {len(text)} characters; a request has at most {MAX_WIRE_LENGTH}. "
+            "Send the schedule, its parameters and the seed alone."
         )
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)

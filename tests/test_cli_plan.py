@@ -112,14 +112,17 @@ def test_the_machines_own_gpus_are_planned_for(
     ("arguments", "said"),
     [
         ((), "There is no NVIDIA GPU here to plan for"),
-        ((*MACHINE, "--drafts", 2), "--drafts needs --mode speculative"),
-        ((*MACHINE, "--mode", "speculative", "--drafts", 99), "at most 32 tokens are drafted"),
+        ((*MACHINE, "--drafts", 2), "add --mode speculative, or leave --drafts out"),
+        (
+            (*MACHINE, "--mode", "speculative", "--drafts", 99),
+            "--drafts 99 are too many: give at most 32",
+        ),
         (
             (*MACHINE, "--to", "openrlhf", "--max-num-seqs", 64),
             "OpenRLHF gives its engines neither",
         ),
         ((*MACHINE, "--n", 3, "--mini-batch", 1), "which do not divide over 2 GPUs"),
-        ((*MACHINE, "--junior", "nowhere/at/all"), "There is no folder 'nowhere/at/all'"),
+        ((*MACHINE, "--junior", "nowhere/at/all"), "There is no checkpoint at 'nowhere/at/all'"),
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])

@@ -273,7 +273,7 @@ MISSING = object()
     [
         ("tandem_seed", MISSING, "There is no field 'tandem_seed'"),
         ("tandem_seed", -1, "seed=-1 is out of range"),
-        ("tandem_seed", 2**63, "is out of range. A tandem seed is an integer from 0 to"),
+        ("tandem_seed", 2**63, "is out of range. Give an integer from 0 to"),
         ("tandem_seed", 1.0, "seed=1.0 is not an integer"),
         ("tandem_seed", "7", "seed='7' is not an integer"),
         ("tandem_seed", True, "seed=True is not an integer"),

@@ -364,11 +364,11 @@ def test_word_schedule_has_the_papers_defaults():
         ("sentence", {"cap": 3}, "'sentence', which takes: p"),
         ("step-bernoulli", {"p": None}, "p=None is not a probability: give a number"),
         ("step-bernoulli", {"p": 10**400}, "is not a probability: give a number"),
-        ("step", {"first": True}, "first=True is not one of: senior, junior"),
+        ("step", {"first": True}, "first=True is unknown: give one of senior, junior"),
         ("handover", {"after": -1}, "after=-1 is not a count from 0: give an integer from 0"),
         ("handover", {"steps": 1.5}, "steps=1.5 is not a count from 0: give an integer"),
-        ("handover", {"first": "both"}, "first='both' is not one of: senior, junior"),
-        ("step", {"first": "teacher"}, "first='teacher' is not one of: senior, junior"),
+        ("handover", {"first": "both"}, "first='both' is unknown: give one of senior, junior"),
+        ("step", {"first": "teacher"}, "first='teacher' is unknown: give one of senior, junior"),
     ],
 )
 def test_wrong_schedule_or_parameter_names_value_and_what_is_allowed(

@@ -127,6 +127,12 @@ def test_troubleshooting_page_is_what_the_code_refuses(troubleshooting: Any) -> 
     )
 
 
+def test_nearly_every_refusal_says_what_to_do(troubleshooting: Any) -> None:
+    rows = [row for row in troubleshooting.page().splitlines() if row.startswith("| ")]
+    assert len(rows) > 400
+    assert sum(row.endswith("| see above |") for row in rows) <= 30
+
+
 def test_every_file_that_refuses_something_belongs_to_an_area(troubleshooting: Any) -> None:
     covered = {
         file
@@ -150,6 +156,7 @@ def test_a_sentence_is_divided_into_what_happened_and_what_to_do(troubleshooting
 
 
 def test_values_of_a_run_are_marked_in_its_sentences(troubleshooting: Any) -> None:
-    code = 'raise ConfigError(f"p={shown(value)} is {2} of {self._most!r}." " Leave it out.")'
+    code = '_OUT = "Leave it out."\n'
+    code += 'raise ConfigError(f"p={shown(value)} is {2} of {self._most!r}. {_OUT}")'
     said = "p=‹value› is 2 of ‹most›. Leave it out."
     assert list(troubleshooting.raised(ast.parse(code))) == [said]

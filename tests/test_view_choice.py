@@ -117,7 +117,7 @@ def test_problem_has_the_same_number_in_every_choice(view: View, dumps: Path):
 
 @pytest.mark.parametrize("text", ["", "x", "3-2", "1,", "-1", "1-2-3", "9" * 16])
 def test_what_is_no_list_of_numbers_is_refused(text: str):
-    with pytest.raises(ConfigError, match="is no list of numbers, such as 1,50,100-200"):
+    with pytest.raises(ConfigError, match="is no list of numbers: give some, such as 1,50,100-200"):
         Numbers.read("--steps", text)
 
 

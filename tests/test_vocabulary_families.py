@@ -397,7 +397,9 @@ def test_sentencepiece_model_without_the_library_is_refused(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
     (tmp_path / "tokenizer.model").write_bytes(b"\x00\x01")
-    with pytest.raises(TokenizerError, match="needs sentencepiece: pip install sentencepiece"):
+    with pytest.raises(
+        TokenizerError, match=r"needs sentencepiece. Install it \(pip install sentencepiece\)"
+    ):
         Vocabulary.from_path(tmp_path / "tokenizer.model")
 
 

@@ -45,7 +45,8 @@ def read_file(file: Path) -> Listing:
         raw = file.read_bytes()
     except OSError as error:
         raise TokenizerError(
-            f"The tokenizer {str(file)!r} cannot be read: {error.strerror or error}."
+            f"The tokenizer {str(file)!r} cannot be read: {error.strerror or error}. Check the "
+            "path and its permissions."
         ) from error
     if _RANK_LINE.fullmatch(raw.split(b"\n", 1)[0].rstrip()):
         return Listing(_read_ranks(raw, str(file)))
@@ -66,7 +67,8 @@ def read_file(file: Path) -> Listing:
     if isinstance(content, dict) and all(type(i) is int for i in content.values()):
         return Listing(content)
     raise TokenizerError(
-        f"{str(file)!r} is neither a tokenizer.json nor a JSON object of token to id."
+        f"{str(file)!r} is neither a tokenizer.json nor a JSON object of token to id. Give one of "
+        "them, or a tokenizer's folder."
     )
 
 
@@ -136,8 +138,8 @@ def _read_sentencepiece(file: Path) -> Listing:
         from sentencepiece import SentencePieceProcessor
     except ImportError as error:
         raise TokenizerError(
-            f"Reading {str(file)!r} needs sentencepiece: pip install sentencepiece, or "
-            "give a tokenizer.json file."
+            f"Reading {str(file)!r} needs sentencepiece. Install it (pip install sentencepiece), "
+            "or give a tokenizer.json file."
         ) from error
     processor = SentencePieceProcessor()
     with foreign_code(f"{str(file)!r} is neither a SentencePiece model nor a file of tiktoken's"):

@@ -89,7 +89,8 @@ class Vocabulary:
             is_file = file.is_file()
         except OSError as error:
             raise TokenizerError(
-                f"The tokenizer {str(path)!r} cannot be read: {error.strerror or error}."
+                f"The tokenizer {str(path)!r} cannot be read: {error.strerror or error}. Check the "
+                "path and its permissions."
             ) from error
         if is_file:
             return cls._listed(read_file(file), str(file))
@@ -107,7 +108,7 @@ class Vocabulary:
     def _listed(cls, listing: Listing, source: str) -> Vocabulary:
         ids, family, special = listing.ids, listing.family, listing.special
         if not ids:
-            raise TokenizerError(f"The tokenizer {source!r} has an empty vocabulary.")
+            raise TokenizerError(f"The tokenizer {source!r} has an empty vocabulary. Give another.")
         lowest, highest = min(ids.values()), max(ids.values())
         if lowest < 0 or highest > MAX_TOKEN_ID:
             raise TokenizerError(

@@ -27,19 +27,22 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
 
     option: how the option is called, for the :class:`ConfigError` of something else.
     """
+    example = "max_model_len=4096" if option == "--engine" else "p=0.3"
     found: dict[str, Any] = {}
     for assignment in given:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
             raise ConfigError(
-                f"{option} {assignment} is not of the form NAME=VALUE, such as p=0.3."
+                f"{option} {assignment} is not of the form NAME=VALUE: give, for example, "
+                f"{example}."
             )
         try:
             found[name] = parse_json(value)
         except ValueError as error:
             if value.lstrip().startswith(("{", "[")):
                 raise ConfigError(
-                    f"{option} {name} is no JSON that can be read: {error}."
+                    f"{option} {name} is no JSON that can be read: {error}. Quote it for the "
+                    f"shell, as in {option} '{name}={{\"a\": 1}}'."
                 ) from error
             found[name] = value
     return found

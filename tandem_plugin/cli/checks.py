@@ -28,7 +28,7 @@ def check_package(machine: Machine) -> Finding:
         "tandem-plugin",
         "problem",
         "The package is importable but not installed, so no framework finds its entry points.",
-        "Install it: pip install tandem-plugin, or pip install -e . in a clone.",
+        "Install it, in its checkout: pip install . (or pip install -e .)",
     )
 
 

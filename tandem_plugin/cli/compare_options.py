@@ -74,7 +74,7 @@ def pools(given: list[str] | None) -> dict[str, list[str]]:
         name, _, members = one.partition("=")
         listed = members.split(",")
         if not name or not all(listed):
-            raise EvaluationError(f"--pool {one} is not of the form NAME=SENIOR,SENIOR.")
+            raise EvaluationError(f"--pool {one} is of another form: give NAME=SENIOR,SENIOR.")
         if checked_name(name, "pool") in found:
             raise EvaluationError(f"--pool {name} was given twice: give all its seniors at once.")
         found[name] = listed
@@ -93,11 +93,13 @@ def checkpoints(given: list[str] | None) -> dict[str, dict[int, str]]:
             senior, _, step = member.rpartition("@")
             if not (name and senior and step.isascii() and step.isdigit() and len(step) < 16):
                 raise EvaluationError(
-                    f"--run {one} is not of the form NAME=SENIOR@STEP,SENIOR@STEP, with whole "
-                    "numbers of training steps."
+                    f"--run {one} is of another form: give NAME=SENIOR@STEP,SENIOR@STEP, with "
+                    "whole numbers of training steps."
                 )
             if by_step.setdefault(int(step), senior) != senior:
-                raise EvaluationError(f"--run {one} has two checkpoints of step {int(step)}.")
+                raise EvaluationError(
+                    f"--run {one} has two checkpoints of step {int(step)}: give one."
+                )
         if name in found:
             raise EvaluationError(
                 f"--run {name} was given twice: give all its checkpoints at once."
@@ -106,6 +108,6 @@ def checkpoints(given: list[str] | None) -> dict[str, dict[int, str]]:
     if len(found) == 1:
         raise EvaluationError(
             f"--run was given for {next(iter(found))} alone: checkpoints are matched between two "
-            "runs or more."
+            "runs or more. Give --run for another, or leave it out."
         )
     return found

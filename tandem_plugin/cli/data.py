@@ -228,7 +228,9 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
     if _is_named(source):
         return load_named(source, tuple(files or ()), how, record=False)
     if files:
-        raise DataError(f"--file goes with a named set, and {source!r} is none.")
+        raise DataError(
+            f"--file goes with a named set, and {source!r} is none: give the file in its place."
+        )
     return read_problems(source, how)
 
 
@@ -259,4 +261,7 @@ def _tokenizer(name: str | None) -> Any:
         return AutoTokenizer.from_pretrained(name)
     except Exception as error:  # whatever transformers makes of a broken file
         first = (str(error).splitlines() or [""])[0]
-        raise TokenizerError(f"No tokenizer could be loaded from {name!r}: {first}") from error
+        raise TokenizerError(
+            f"No tokenizer could be loaded from {name!r} ({first}). Give the folder of a Hugging "
+            "Face checkpoint, or its name on the Hub."
+        ) from error

@@ -30,7 +30,7 @@ def engine_arguments(given: Sequence[str]) -> dict[str, Any]:
     for name in _REFUSED:
         if name in arguments:
             raise ConfigError(
-                f"--engine {name}=... is not for the engine's arguments: --senior, --junior, "
-                "--schedule and --set say it."
+                f"--engine {name}=... is not for the engine's arguments: give it by --senior, "
+                "--junior, --schedule and --set."
             )
     return arguments

@@ -66,10 +66,11 @@ def grade(
     stdout. With --json the summary is the only output, and records go to --out alone. `tandem view`
     shows the grades of rollouts.jsonl that lie in rollouts.grades.jsonl.
     """
+    from tandem_plugin.files import look_again
     from tandem_plugin.grading import Grader, GradingLimits
 
     if file is not None and gold is None and response is None and not os.path.isfile(file):
-        raise DataError(f"There is no file {str(file)!r} of responses.")
+        raise DataError(f"There is no file {str(file)!r} of responses. {look_again(file)}")
     with Grader(GradingLimits(seconds=seconds, workers=workers), lenient) as grader:
         if file is None:
             if gold is None or response is None:

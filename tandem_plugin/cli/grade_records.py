@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from tandem_plugin.errors import OutputError
-from tandem_plugin.files import ForeignLineError, WholeLines, read_appended
+from tandem_plugin.files import ForeignLineError, WholeLines, read_appended, told
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = ["GradeRecords"]
@@ -81,9 +81,7 @@ class GradeRecords:
                 "another --out."
             ) from error
         except OSError as error:
-            raise OutputError(
-                f"{str(self._path)!r} cannot be read: {error.strerror or error}."
-            ) from error
+            raise OutputError(f"{str(self._path)!r} cannot be read: {told(error)}") from error
 
     def _take(self, line: bytes) -> None:
         from tandem_plugin.grading import OUTCOMES
@@ -103,6 +101,6 @@ class GradeRecords:
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(
-            f"{str(self._path)!r} cannot be written: {error.strerror or error}. What is there "
-            "stays; the same command goes on from it."
+            f"{str(self._path)!r} cannot be written: {told(error)} What is there stays: run the "
+            "same command again, and it goes on from there."
         )

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.files import open_file
+from tandem_plugin.files import open_file, told
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["read_rows"]
+
+_EXPECTED = 'Give one JSON object a line, such as {"response": "... \\\\boxed{4}", "gold": "4"}.'
 
 
 def read_rows(
@@ -34,7 +36,7 @@ def read_rows(
                     prompt = next((text for text in prompts if isinstance(text, str)), None)
                     yield number, response, gold, prompt, len(line)
     except OSError as error:
-        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+        raise DataError(f"{str(path)!r} cannot be read: {told(error)}") from error
 
 
 def _row(
@@ -43,13 +45,17 @@ def _row(
     try:
         row = parse_json(line)
     except ValueError as error:
-        raise DataError(f"{where} is not JSON: {error}.") from error
+        raise DataError(f"{where} is not JSON: {error}. {_EXPECTED}") from error
     if not isinstance(row, dict):
-        raise DataError(f"{where} is no JSON object with a response and a gold.")
+        raise DataError(f"{where} is no JSON object with a response and a gold. {_EXPECTED}")
     response = next((row[name] for name in response_fields if name in row), None)
     gold = next((row[name] for name in gold_fields if row.get(name) is not None), None)
     if not isinstance(response, str):
-        raise DataError(f"{where} has no text in any field of: {', '.join(response_fields)}.")
+        raise DataError(
+            f"{where} has no text in any field of: {', '.join(response_fields)}. {_EXPECTED}"
+        )
     if gold is None:
-        raise DataError(f"{where} has no gold in any field of: {', '.join(gold_fields)}.")
+        raise DataError(
+            f"{where} has no gold in any field of: {', '.join(gold_fields)}. {_EXPECTED}"
+        )
     return response, gold, row

@@ -140,9 +140,11 @@ def plan(
     from tandem_plugin.planning import Wanted, make_plan, read_checkpoint
 
     if drafts is not None and mode is not Mode.SPECULATIVE:
-        raise ConfigError("--drafts needs --mode speculative: in lockstep nothing is drafted.")
+        raise ConfigError(
+            "In lockstep nothing is drafted: add --mode speculative, or leave --drafts out."
+        )
     if drafts is not None and drafts > MAX_DRAFT_TOKENS:
-        raise ConfigError(f"--drafts {drafts}: at most {MAX_DRAFT_TOKENS} tokens are drafted.")
+        raise ConfigError(f"--drafts {drafts} are too many: give at most {MAX_DRAFT_TOKENS}.")
     if to is For.OPENRLHF and (max_num_seqs, max_num_batched_tokens) != (None, None):
         raise ConfigError(
             "OpenRLHF gives its engines neither max_num_seqs nor max_num_batched_tokens: leave "

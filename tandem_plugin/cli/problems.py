@@ -27,7 +27,10 @@ def read_prompts(
     if found.bad_rows:
         bad, *more = found.bad_rows
         others = f" {len(more):,} more rows are no problems." if more else ""
-        raise DataError(f"{source}, row {bad.row}: {bad.reason}{others}")
+        raise DataError(
+            f"{source}, row {bad.row}: {bad.reason}{others} Mend them; `tandem data show` lists "
+            "all."
+        )
     return found.problems
 
 

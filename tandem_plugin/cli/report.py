@@ -73,7 +73,8 @@ def report(
         from tandem_plugin.evaluation.report.build import build_report
     except ImportError as error:
         raise EvaluationError(
-            f"The report needs what is not installed: {error}. pip install 'tandem-plugin[eval]'."
+            f"The report needs what is not installed: {error}. Install it: pip install "
+            "'matplotlib>=3.9,<4' 'scipy>=1.13,<2'."
         ) from error
     chosen = TableOptions(k, top, checkpoints(run))
     logs = [_log(given) for given in log or ()]
@@ -94,7 +95,8 @@ def report(
             )
         except ModuleNotFoundError as error:
             raise EvaluationError(
-                f"{error.name} is missing: pip install 'tandem-plugin[eval]'."
+                f"{error.name} is missing. Install it: pip install 'matplotlib>=3.9,<4' "
+                "'scipy>=1.13,<2'."
             ) from error
     result = {
         "page": str(written.page),
@@ -123,5 +125,5 @@ def _log(given: str) -> TrainingLog:
 
     name, equals, file = given.partition("=")
     if not equals or not name or not file:
-        raise EvaluationError(f"--log {given} is not of the form NAME=FILE.")
+        raise EvaluationError(f"--log {given} is of another form: give NAME=FILE.")
     return read_training_log(name, Path(file))

@@ -95,11 +95,13 @@ def rollout(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.data.records import record_files
     from tandem_plugin.draws import check_seed
-    from tandem_plugin.files import InputFiles
+    from tandem_plugin.files import InputFiles, check_model
     from tandem_plugin.rollouts.engine import deciding, start_engine
     from tandem_plugin.rollouts.rollout_file import RolloutFile, run_file
 
     check_seed(seed)
+    check_model(senior, "senior")
+    check_model(junior or senior, "junior")
     asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
     if partner_logprobs:
         asked["partner_logprobs"] = True

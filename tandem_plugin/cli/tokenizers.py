@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem_plugin.errors import TokenizerError
-from tandem_plugin.files import read_file
+from tandem_plugin.files import is_hub_name, look_again, read_file, told
 from tandem_plugin.files.strict_json import parse_json
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
 _MODEL_FILES = {".safetensors", ".bin", ".json", ".model", ".tiktoken", ".jinja", ".txt", ".py"}
 """How the files of a checkpoint's or a tokenizer's folder end."""
 
-_LONGEST_NAME = 96
-"""The most characters of an owner's or a repository's name on the Hub."""
-
 
 def read_vocabulary(tokenizer: str) -> Vocabulary:
     """The vocabulary of a tokenizer folder, file, or name on the Hugging Face Hub.
@@ -33,17 +29,18 @@ def read_vocabulary(tokenizer: str) -> Vocabulary:
     """
     from tandem_plugin.boundaries import Vocabulary
 
-    if not os.path.exists(tokenizer) and not _is_hub_name(tokenizer):
+    if not os.path.exists(tokenizer) and not is_hub_name(tokenizer):
         raise TokenizerError(
-            f"There is no tokenizer at {tokenizer!r}: give a tokenizer folder, a tokenizer.json, "
-            "a JSON object of token to id, or the name of a repository (owner/name)."
+            f"There is no tokenizer at {tokenizer!r}: give a tokenizer folder, a tokenizer.json, a "
+            "JSON object of token to id, or the name of a repository (owner/name). "
+            f"{look_again(tokenizer)}"
         )
     try:
         check_files(tokenizer)
         return Vocabulary.from_path(tokenizer)
     except OSError as error:
         raise TokenizerError(
-            f"The tokenizer {tokenizer!r} cannot be read: {error.strerror or error}."
+            f"The tokenizer {tokenizer!r} cannot be read: {told(error)}"
         ) from error
 
 
@@ -94,13 +91,5 @@ def _noted_senior(rollouts: Path) -> str | None:
         senior = parse_json(read_file(run_file(rollouts)))["senior"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    known = isinstance(senior, str) and (os.path.exists(senior) or _is_hub_name(senior))
+    known = isinstance(senior, str) and (os.path.exists(senior) or is_hub_name(senior))
     return senior if known else None
-
-
-def _is_hub_name(name: str) -> bool:
-    """Whether ``name`` has the form owner/name and no local folder is called owner."""
-    match = re.fullmatch(r"([\w-][\w.-]*)/([\w.-]+)", name)
-    if match is None or max(map(len, match.groups())) > _LONGEST_NAME:
-        return False
-    return not os.path.exists(match[1])

@@ -144,8 +144,8 @@ def _grades_of(files: Sequence[Path], given: Path | None) -> dict[int, Path]:
         return {i: found for i, file in enumerate(files) if (found := grades_beside(file))}
     if len(files) > 1:
         raise RolloutError(
-            "--grades are those of one file: of a folder, grade each NAME.jsonl with --out "
-            "NAME.grades.jsonl."
+            "--grades are those of one file. Grade each NAME.jsonl of the folder with --out "
+            "NAME.grades.jsonl: the page finds them there."
         )
     return {0: given}
 
@@ -187,7 +187,8 @@ def _nothing_asked(listing: Listing) -> str:
     has = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
     return (
         f"No response is of the steps and problems that were asked for: there are {has}, and "
-        f"problems {min(listing.numbers)} to {max(listing.numbers)}."
+        f"problems {min(listing.numbers)} to {max(listing.numbers)}. Give --steps and --problems "
+        "among them, or leave them out."
     )
 
 
@@ -204,7 +205,7 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
             "tokenizer with --tokenizer."
         )
     if not shown.responses:
-        unread, reason = shown.listing.unread, "."
+        unread, reason = shown.listing.unread, ": check the path."
         if unread.count:
             file, line, why = unread.lines[0]
             reason = f": {f'{file}, ' if file else ''}line {line}: {why}"

@@ -77,7 +77,7 @@ def load_named(
     """
     found = NAMED_SETS.get(name)
     if found is None:
-        raise DataError(f"There is no set {name!r}: known are {', '.join(NAMED_SETS)}.")
+        raise DataError(f"There is no set {name!r}: give one of {', '.join(NAMED_SETS)}.")
     if files:
         parts = [read_problems(path, bad_rows) for path in files]
     elif not found.homes:
@@ -94,7 +94,8 @@ def load_named(
         where = "the given file" if files else ", ".join(found.homes)
         raise DataError(
             f"{name} should have {about}{found.count:,} problems, but {where} has {len(joined):,} "
-            f"(and {len(joined.bad_rows)} rows that are none): this is another set, or part of it."
+            f"(and {len(joined.bad_rows)} rows that are none): this is another set, or part of it. "
+            "Give the whole set, or read this one under a name of its own, by its path."
         )
     _check_recorded(name, joined, (cache or _cache()) / _CHECKSUMS)
     if record:
@@ -116,9 +117,9 @@ def _fetch(home: str, found: NamedSet, bad_rows: Literal["stop", "skip"]) -> Pro
         return read_problems(f"hf://{home}", bad_rows)
     except DataError as error:
         raise DataError(
-            f"{found.name} could not be fetched. Bring its file from "
+            f"{found.name} could not be fetched: {error} Bring its file from "
             f"https://huggingface.co/datasets/{home} as .jsonl, .json or .parquet, and give it "
-            f"with --file. What went wrong: {error}"
+            "with --file."
         ) from error
 
 
@@ -137,7 +138,7 @@ def _check_recorded(name: str, problems: ProblemSet, file: Path) -> None:
     if before is not None and before != now:
         raise DataError(
             f"{name} is not the set that was read before: its checksum is {now[:12]}, recorded in "
-            f"{str(file)!r} is {before[:12]}. If the new one is meant, remove that line."
+            f"{str(file)!r} is {before[:12]}. Remove that line if the new one is meant."
         )
 
 

@@ -101,7 +101,7 @@ def split(
     if not 0 < heldout < len(groups):
         raise DataError(
             f"{heldout} problems cannot be held out of {len(groups)} different ones: at least one "
-            "must be left to train on."
+            "must be left to train on. Give fewer."
         )
     drawn = sorted(groups, key=lambda words: _digest(f"{seed}\n{' '.join(words)}"))
     kept_out = set(drawn[:heldout])
@@ -129,7 +129,9 @@ def _write_verl(
         import pyarrow as arrow
         from pyarrow.parquet import write_table
     except ModuleNotFoundError:
-        raise DataError("verl reads Parquet: pip install 'tandem-plugin[data]'.") from None
+        raise DataError(
+            "verl reads Parquet, which needs pyarrow. Install it: pip install 'pyarrow>=16'."
+        ) from None
     several = any(len(problem.golds) > 1 for problem in problems)
     rows = [
         {
@@ -148,7 +150,9 @@ def _write_verl(
     try:
         table = arrow.Table.from_pylist(rows)
     except (arrow.ArrowException, UnicodeEncodeError) as error:
-        raise DataError(f"{name} cannot be written as Parquet: {error}.") from error
+        raise DataError(
+            f"{name} cannot be written as Parquet: {error}. Mend the row that it names."
+        ) from error
     with replacing(path) as whole:
         write_table(table, whole)
     return path

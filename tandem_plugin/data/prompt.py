@@ -33,7 +33,9 @@ class PromptTemplate:
 
     def __post_init__(self) -> None:
         if "{problem}" not in self.template:
-            raise DataError(f"The template {self.template!r} has no {{problem}}.")
+            raise DataError(
+                f"The template {self.template!r} has no {{problem}}: put it where the problem goes."
+            )
 
     def messages(self, problem: Problem) -> list[Message]:
         """The chat that asks the problem.
@@ -56,7 +58,10 @@ class PromptTemplate:
         one without.
         """
         if not getattr(tokenizer, "chat_template", None):
-            raise DataError("The tokenizer has no chat template to render messages with.")
+            raise DataError(
+                "The tokenizer has no chat template to render messages with. Give another, or "
+                "leave the rendering to the trainer."
+            )
         rendered = tokenizer.apply_chat_template(
             self.messages(problem), tokenize=False, add_generation_prompt=True
         )

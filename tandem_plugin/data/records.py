@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.files import open_file, read_file
+from tandem_plugin.files import look_again, open_file, read_file, told
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["is_hub_name", "read_hub", "read_records", "record_files"]
@@ -29,11 +29,11 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     if os.path.isdir(path):
         return _numbered(_saved(path))
     if not os.path.isfile(path):
-        raise DataError(f"There is no file {str(path)!r}.")
+        raise DataError(f"There is no file {str(path)!r}. {look_again(path)}")
     try:
         open_file(path).close()
     except OSError as error:
-        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+        raise DataError(f"{str(path)!r} cannot be read: {told(error)}") from error
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return _json_lines(path)
@@ -43,8 +43,8 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
             return _numbered(_parquet(path))
         case suffix:
             raise DataError(
-                f"{str(path)!r} ends in {suffix!r}: a problem set is .jsonl, .json, .parquet, or "
-                "the folder of a saved Hugging Face data set."
+                f"{str(path)!r} ends in {suffix!r}. Give a problem set as .jsonl, .json, .parquet, "
+                "or as the folder of a saved Hugging Face data set."
             )
 
 
@@ -75,9 +75,9 @@ def read_hub(source: str) -> Iterator[tuple[int, Any]]:
         found = datasets.load_dataset(name, split=split or None)
     except Exception as error:
         raise DataError(
-            f"{name!r} could not be fetched from the Hugging Face Hub "
-            f"({type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}). "
-            "Offline, download it elsewhere and give its .jsonl, .json or .parquet file."
+            f"{name!r} could not be fetched from the Hugging Face Hub ({type(error).__name__}: "
+            f"{str(error).splitlines()[0][:200] if str(error) else ''}). Check the name and the "
+            "network; or give its .jsonl, .json or .parquet file."
         ) from error
     return _numbered(_only_split(found, name))
 
@@ -96,8 +96,8 @@ def _only_split(found: Any, name: str) -> Any:
 def _datasets() -> Any:
     if importlib.util.find_spec("datasets") is None:
         raise DataError(
-            "Reading Hugging Face data sets needs the library datasets: "
-            "pip install 'tandem-plugin[data]'."
+            "Reading Hugging Face data sets needs the library datasets. Install it: pip install "
+            "'datasets>=3'."
         )
     import datasets
 
@@ -123,26 +123,34 @@ def _json(path: Path) -> list[Any]:
     try:
         records = parse_json(read_file(path))
     except ValueError as error:
-        raise DataError(f"{str(path)!r} is not JSON: {error}.") from error
+        raise DataError(
+            f"{str(path)!r} is not JSON: {error}. Give a list of objects, or one object a line "
+            "as .jsonl."
+        ) from error
     if isinstance(records, dict):
         lists = [records[name] for name in _LISTS if isinstance(records.get(name), list)]
         if len(lists) == 1:
             return list(lists[0])
     if not isinstance(records, list):
-        raise DataError(f"{str(path)!r} holds no list of problems, but a {type(records).__name__}.")
+        raise DataError(
+            f"{str(path)!r} holds no list of problems, but a {type(records).__name__}. Give a list "
+            "of objects, or one object a line as .jsonl."
+        )
     return records
 
 
 def _parquet(path: Path) -> Iterator[Any]:
     if importlib.util.find_spec("pyarrow") is None:
-        raise DataError("Parquet needs pyarrow: pip install 'tandem-plugin[data]'.")
+        raise DataError("Parquet needs pyarrow. Install it: pip install 'pyarrow>=16'.")
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
         file = ParquetFile(path)
     except (ArrowException, OSError) as error:
-        raise DataError(f"{str(path)!r} is not Parquet: {error}.") from error
+        raise DataError(
+            f"{str(path)!r} is not Parquet: {error}. Write it again, or give it as .jsonl."
+        ) from error
     return (row for batch in file.iter_batches() for row in batch.to_pylist())
 
 
@@ -150,4 +158,7 @@ def _saved(path: Path) -> Any:
     try:
         return _only_split(_datasets().load_from_disk(str(path)), str(path))
     except (FileNotFoundError, ValueError) as error:
-        raise DataError(f"The folder {str(path)!r} is no saved data set: {error}.") from error
+        raise DataError(
+            f"The folder {str(path)!r} is no saved data set: {error}. Give one that "
+            "Dataset.save_to_disk wrote, or a .jsonl, .json or .parquet file."
+        ) from error

@@ -27,6 +27,7 @@ GOLD_FIELDS = (
 )
 SOLUTION_FIELDS = ("solution", "solutions", "response")
 _MARKED = "####"
+_MEND = "Mend the row, or leave such rows out: --bad-rows skip, bad_rows='skip'."
 
 Golds: TypeAlias = Literal["required", "optional"]
 """Whether a record without any answer is no problem, or a problem without golds."""
@@ -65,12 +66,15 @@ def problems_of(
         if isinstance(found, Problem):
             problems.append(found)
         elif bad_rows == "stop":
-            raise DataError(f"{name}, row {row}: {found} (To leave such rows out: skip.)")
+            raise DataError(f"{name}, row {row}: {found} {_MEND}")
         else:
             bad.append(BadRow(row, found))
     if not problems:
         first = f" Row {bad[0].row}: {bad[0].reason}" if bad else ""
-        raise DataError(f"{name} holds no problems.{first}")
+        raise DataError(
+            f"{name} holds no problems. Give one row a problem, with the fields problem and "
+            f"answer.{first}"
+        )
     return ProblemSet(name, tuple(problems), tuple(bad))
 
 

@@ -56,7 +56,7 @@ def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
         with _clients_error():
             raise RequestError(
                 f"The prompt holds token id {max(token_ids)}, but senior and junior share only the "
-                f"ids below {shared}."
+                f"ids below {shared}. Tokenize the prompt with their own tokenizer."
             )
 
 

@@ -130,13 +130,14 @@ def _senior_architecture(args: Any) -> str:
         architectures = getattr(hf_config, "architectures", None)
     if not architectures:
         raise EngineError(
-            f"The senior's checkpoint {str(args.model)!r} names no architecture in its config.json."
+            f"The senior's checkpoint {str(args.model)!r} names no architecture in its "
+            "config.json. Add architectures there, as the checkpoint that it was made from has it."
         )
     architecture = without_prefix(str(architectures[0]))
     if architecture not in ModelRegistry.models:
         raise EngineError(
             f"The senior's architecture {architecture!r} is not one that vLLM implements itself; "
-            "tandem needs one of vLLM's own models."
+            "choose a model of one of vLLM's own classes."
         )
     return architecture
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tandem_plugin.engine.names import without_prefix
 from tandem_plugin.errors import EngineError
+from tandem_plugin.files import check_model
 
 __all__ = [
     "is_seniors_checkpoint",
@@ -57,7 +58,8 @@ def junior_model_config(vllm_config: Any) -> Any:
     configuration (rope among them), quantisation, length. Another checkpoint is read as its own
     config.json says. In both, what the engine computes with is the junior's too: dtype, the output
     layer's type (``head_dtype``), ``max_model_len``, ``trust_remote_code``. Raises
-    :class:`EngineError` for a checkpoint that cannot run so, such as one that reads fewer tokens.
+    :class:`EngineError` for a checkpoint that cannot run so, such as one that reads fewer tokens,
+    and :class:`ConfigError` where there is none.
     """
     from vllm.config import ModelConfig
 
@@ -67,6 +69,7 @@ def junior_model_config(vllm_config: Any) -> Any:
         settings = {f.name: getattr(senior, f.name) for f in fields(senior) if f.init}
         settings |= {"skip_tokenizer_init": True, **_as_checkpoint(senior, vllm_config)}
         return ModelConfig(**settings)
+    check_model(path, "junior")
     head_dtype = getattr(senior.hf_config, "head_dtype", None)
     try:
         return ModelConfig(

@@ -82,7 +82,9 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         Raises :class:`EngineError` where nothing is drafted: in lockstep.
         """
         if self.tandem_rules.config.mode != "speculative":
-            raise EngineError("In lockstep nothing is drafted: only mode='speculative' counts.")
+            raise EngineError(
+                "In lockstep nothing is drafted. Start the engine with mode='speculative'."
+            )
         workers: list[dict[str, int]] = self.collective_rpc(TELL_OF_DRAFTS)
         return DraftStats(**workers[0])
 
@@ -175,8 +177,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         """
         if self.llm_engine.has_unfinished_requests():
             raise EngineError(
-                "The engine still holds requests that were enqueued before: wait_for_completion() "
-                "first."
+                "The engine still holds requests that were enqueued before: call "
+                "wait_for_completion() first."
             )
         waiting = iter(requests)
         running: dict[str, tuple[Key, str]] = {}

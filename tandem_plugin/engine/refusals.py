@@ -64,7 +64,10 @@ def check_config(vllm_config: Any) -> None:
             "past the choice of the author. Remove it."
         )
     if model.runner_type != "generate":
-        raise EngineError(f"runner={model.runner_type!r} does not generate; tandem needs generate.")
+        raise EngineError(
+            f"runner={model.runner_type!r} does not generate. Leave runner out, or set it to "
+            "generate."
+        )
     _check_kind(model)
 
 
@@ -156,11 +159,17 @@ def check_experts(vllm_config: Any, junior: Any) -> None:
 
 def _check_kind(model: Any) -> None:
     if model.is_multimodal_model:
-        raise EngineError(f"{model.model!r} is multimodal; tandem runs text models only.")
+        raise EngineError(
+            f"{model.model!r} is multimodal; tandem runs text models only. Choose one for each "
+            "author."
+        )
     if model.is_hybrid or model.is_attention_free:
         raise EngineError(
             f"{model.model!r} keeps state outside paged attention; tandem runs attention models "
-            "only."
+            "only. Choose one for each author."
         )
     if model.is_encoder_decoder:
-        raise EngineError(f"{model.model!r} is an encoder-decoder; tandem runs decoders only.")
+        raise EngineError(
+            f"{model.model!r} is an encoder-decoder; tandem runs decoders only. Choose one for "
+            "each author."
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.benchmark import checked_name
 from tandem_plugin.evaluation.model_names import name_of
+from tandem_plugin.files import check_model
 
 __all__ = ["Checkpoint", "find_checkpoint", "fingerprint_folder", "pieces_of"]
 
@@ -33,11 +34,13 @@ def find_checkpoint(given: str) -> Checkpoint:
     """A model from ``NAME=PATH``, a folder, or a name on the Hugging Face Hub.
 
     Without a name it is called by its run and step, or its folder. Raises :class:`EvaluationError`
-    where there is no model.
+    or :class:`ConfigError` where there is no model.
     """
     name, equals, path = given.partition("=")
     if not equals:
         name, path = name_of(given), given
+    if not Path(path).is_dir():
+        check_model(path, "model")
     folder = Path(path) if Path(path).is_dir() else _downloaded(path)
     resolved = folder.resolve()
     return Checkpoint(checked_name(name, "model"), str(resolved), fingerprint_folder(resolved))
@@ -76,7 +79,8 @@ def _downloaded(name: str) -> Path:
         first = (str(error).splitlines() or [""])[0][:200]
         raise EvaluationError(
             f"There is no folder {name!r}, and no model of that name could be fetched "
-            f"({type(error).__name__}: {first})."
+            f"({type(error).__name__}: {first}). Give a checkpoint's folder, or its name on the "
+            "Hub (owner/name)."
         ) from error
 
 
@@ -91,6 +95,6 @@ def check_same_vocabulary(senior: Checkpoint, junior: Checkpoint) -> None:
     """Raise :class:`EvaluationError` where the one cannot read the other's token ids."""
     if pieces_of(senior.path) != pieces_of(junior.path):
         raise EvaluationError(
-            f"{senior.name!r} and {junior.name!r} have different vocabularies: the one cannot "
-            "read the other's token ids."
+            f"{senior.name!r} and {junior.name!r} have different vocabularies: the one cannot read "
+            "the other's token ids. Choose a junior with the senior's tokenizer."
         )

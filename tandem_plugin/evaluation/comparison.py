@@ -94,7 +94,11 @@ def compare_runs(
     if pools:
         by_senior = _pooled(by_senior, pools, despite, missing)
     if len(by_senior) < 2:
-        raise EvaluationError("Comparing takes the results of two seniors at least.")
+        raise EvaluationError(
+            "Comparing takes two seniors at least, and the results are of "
+            f"{', '.join(by_senior) or 'none'}: run `tandem eval` for another one with the same "
+            "--out, or give its folder as well."
+        )
     return replace(_joined(by_senior, despite, missing), resamples=resamples, over=over)
 
 
@@ -110,11 +114,13 @@ def _pooled(
         for name in members:
             if name not in by_senior:
                 raise EvaluationError(
-                    f"The pool {method} names {name!r}, which is none of the results: "
-                    f"{', '.join(by_senior)}."
+                    f"The pool {method} names {name!r}, which is none of the results. Give some "
+                    f"of: {', '.join(by_senior)}."
                 )
             if name in method_of:
-                raise EvaluationError(f"{name!r} is pooled twice: {method_of[name]} and {method}.")
+                raise EvaluationError(
+                    f"{name!r} is pooled twice: leave it in {method_of[name]} or in {method}."
+                )
             method_of[name] = method
     for method in pools:
         if method in by_senior and method not in method_of:
@@ -191,7 +197,8 @@ def check_problems(label: str, summaries: Sequence[Summary]) -> None:
         if not same:
             raise EvaluationError(
                 f"{str(first.folder)!r} and {str(other.folder)!r} are not about the same problems: "
-                f"{label} cannot be compared problem by problem."
+                f"{label} cannot be compared problem by problem. Evaluate both on one benchmark "
+                "file."
             )
 
 

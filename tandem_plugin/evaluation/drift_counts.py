@@ -75,7 +75,9 @@ def read_folds(summary: Summary) -> tuple[NDArray[Any], NDArray[Any]]:
             raise ValueError(f"{short(folds)} folds of {size} tokens")
         return _counts(content["senior"], size, folds), _counts(content["junior"], size, folds)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise EvaluationError(f"The counts {str(path)!r} cannot be read: {error}.") from error
+        raise EvaluationError(
+            f"The counts {str(path)!r} cannot be read: {error}. Remove them, and make them again."
+        ) from error
 
 
 def _counts(rows: Any, size: int, folds: int) -> NDArray[Any]:

@@ -60,7 +60,7 @@ def run_drift(
     if pieces_of(theirs.content["senior"]["path"]) != pieces:
         raise EvaluationError(
             f"{senior!r} and {junior!r} have different vocabularies: the use of tokens cannot be "
-            "compared."
+            "compared. Choose a junior with the senior's tokenizer."
         )
     again = None if floor is None else second_seed(floor, theirs)
     found = [fold_counts(_responses(one), len(pieces)) for one in (ours, theirs)]

@@ -113,7 +113,8 @@ def tally(file: GenerationFile, sampling: Sampling) -> list[GradedProblem]:
             if "authorship" not in row:
                 raise EvaluationError(
                     f"Response {sample} to problem {problem} in {str(file.path)!r} says nothing of "
-                    "who wrote it: it is no response of a team."
+                    "who wrote it: it is no response of a team. Move the folder away, and make it "
+                    "again."
                 )
             authors = row["authorship"]
             shares[problem][sample] = sum(authors) / len(authors) if authors else float("nan")
@@ -131,7 +132,9 @@ def _outcomes(path: Path) -> dict[tuple[int, int], str]:
                 raise ValueError(f"it has the outcome {short(row.get('outcome'))}")
             outcomes[problem, sample] = row["outcome"]
     except (OSError, ValueError) as error:
-        raise EvaluationError(f"The grades {str(path)!r} cannot be read: {error}.") from error
+        raise EvaluationError(
+            f"The grades {str(path)!r} cannot be read: {error}. Remove them: they are made again."
+        ) from error
     return outcomes
 
 

@@ -45,7 +45,10 @@ def run_legibility(
     asked = int(solo.settings["sampling"]["samples"])
     used = asked if samples is None else samples
     if not 1 <= used <= asked:
-        raise EvaluationError(f"samples={used}: the solo run of {senior.name!r} has {asked}.")
+        raise EvaluationError(
+            f"samples={used}: the solo run of {senior.name!r} has {asked} a problem. Give a number "
+            f"from 1 to {asked}."
+        )
     writer: Reader | None = None
     written: list[Path] = []
     for junior in juniors:

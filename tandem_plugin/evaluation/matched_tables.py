@@ -41,7 +41,7 @@ def matched_tables(
             if senior not in comparison.seniors:
                 raise EvaluationError(
                     f"The run {run} names the checkpoint {senior!r}, which is none of those "
-                    f"compared: {', '.join(comparison.seniors)}."
+                    f"compared. Give some of: {', '.join(comparison.seniors)}."
                 )
     for name, title, groups in (
         ("matched-steps", "Checkpoints at matched steps", _of_steps(checkpoints)),

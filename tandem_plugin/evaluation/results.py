@@ -21,7 +21,7 @@ from typing import Any
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.summary_form import misfit
-from tandem_plugin.files import read_file, write_file
+from tandem_plugin.files import look_again, read_file, write_file
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
 
 SUMMARY = "summary.json"
 COUNTS = "counts.json"
+_AGAIN = "Move its folder away, and make it again with `tandem eval`."
 KINDS = ("solo", "handoff", "legibility", "drift")
 _PART = re.compile(r"[^/\\\x00-\x1f]+")
 FORMAT = 1
@@ -126,9 +127,11 @@ def read_summary(path: Path) -> Summary:
         # An escaped half of a surrogate pair is legal JSON, and text that no table can hold.
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (OSError, ValueError) as error:
-        raise EvaluationError(f"The result {str(path)!r} cannot be read: {error}.") from error
+        raise EvaluationError(
+            f"The result {str(path)!r} cannot be read: {error}. {_AGAIN}"
+        ) from error
     if not isinstance(content, dict) or content.get("kind") not in KINDS:
-        raise EvaluationError(f"{str(path)!r} is no summary of an evaluation.")
+        raise EvaluationError(f"{str(path)!r} is no summary of an evaluation. {_AGAIN}")
     if content.get("format") != FORMAT:
         raise EvaluationError(
             f"{str(path)!r} has the format {content.get('format')!r}, and this version reads "
@@ -151,17 +154,20 @@ def read_summary(path: Path) -> Summary:
         if isinstance(error, EvaluationError):
             raise
         raise EvaluationError(
-            f"{str(path)!r} lacks a part of a summary ({type(error).__name__}: {error})."
+            f"{str(path)!r} lacks a part of a summary ({type(error).__name__}: {error}). {_AGAIN}"
         ) from error
     if wrong := misfit(summary.kind, content):
-        raise EvaluationError(f"{str(path)!r} is no summary that can be used: {wrong}.")
+        raise EvaluationError(f"{str(path)!r} is no summary that can be used: {wrong}. {_AGAIN}")
     return summary
 
 
 def find_summaries(folder: Path) -> Iterator[Summary]:
     """The summaries of a folder and those within it, in the order of their paths."""
     if not os.path.isdir(folder):
-        raise EvaluationError(f"There is no folder {str(folder)!r} of results.")
+        raise EvaluationError(
+            f"There is no folder {str(folder)!r} of results. Give the --out of `tandem eval`. "
+            f"{look_again(folder)}"
+        )
     for path in sorted(folder.rglob(SUMMARY)):
         yield read_summary(path)
 

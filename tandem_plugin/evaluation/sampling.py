@@ -47,7 +47,9 @@ class Sampling:
         ):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise EvaluationError(f"{name}={value} is not from {low:g} to {high:g}.")
+                raise EvaluationError(
+                    f"{name}={value} is out of range: give a number from {low:g} to {high:g}."
+                )
 
     def settings(self) -> dict[str, Any]:
         """All settings, for a result."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError, OutputError
 from tandem_plugin.evaluation.results import Summary
-from tandem_plugin.files import read_file
+from tandem_plugin.files import read_file, told
 
 __all__ = ["note_seniors", "noted_seniors", "order_file", "ordered_seniors"]
 
@@ -34,7 +34,7 @@ def note_seniors(out: Path, names: Sequence[str]) -> None:
         with file.open("ab", buffering=0) as lines:
             lines.write("".join(new).encode())
     except OSError as error:
-        raise OutputError(f"{str(file)!r} cannot be written: {error.strerror or error}.") from error
+        raise OutputError(f"{str(file)!r} cannot be written: {told(error)}") from error
 
 
 def noted_seniors(out: Path) -> list[str]:

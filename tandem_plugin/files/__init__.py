@@ -1,15 +1,21 @@
 """Files that a user names, and JSON that others wrote."""
 
 from tandem_plugin.files.appended_lines import ForeignLineError, WholeLines, read_appended
+from tandem_plugin.files.places import check_model, is_hub_name, look_again
+from tandem_plugin.files.system_errors import told
 from tandem_plugin.files.user_files import InputFiles, open_file, read_file, replacing, write_file
 
 __all__ = [
     "ForeignLineError",
     "InputFiles",
     "WholeLines",
+    "check_model",
+    "is_hub_name",
+    "look_again",
     "open_file",
     "read_appended",
     "read_file",
     "replacing",
+    "told",
     "write_file",
 ]

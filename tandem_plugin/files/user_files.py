@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tandem_plugin.errors import OutputError
+from tandem_plugin.files.system_errors import told
 
 __all__ = ["InputFiles", "open_file", "read_file", "replacing", "write_file"]
 
@@ -119,4 +120,4 @@ def _mode(target: Path) -> int | None:
 
 
 def _unwritable(path: str | Path, error: OSError) -> OutputError:
-    return OutputError(f"{str(path)!r} cannot be written: {error.strerror or error}.")
+    return OutputError(f"{str(path)!r} cannot be written: {told(error)}")

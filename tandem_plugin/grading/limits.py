@@ -39,7 +39,7 @@ class GradingLimits:
         ):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ConfigError(f"{name}={value} is too small for grading: at least {least}.")
+                raise ConfigError(f"{name}={value} is too small for grading: give {least} or more.")
 
     @property
     def worker_count(self) -> int:

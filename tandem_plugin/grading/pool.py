@@ -60,8 +60,8 @@ def check_installed() -> None:
     """Raise :class:`GradingError` where SymPy is not installed."""
     if importlib.util.find_spec("sympy") is None:
         raise GradingError(
-            "SymPy, which compares symbolic answers, is not installed here: "
-            "pip install 'tandem-plugin[math]'."
+            "SymPy, which compares symbolic answers, is not installed here. Install it: pip "
+            "install 'sympy>=1.13,<2'."
         )
 
 
@@ -165,7 +165,8 @@ class WorkerPool:
                 self._end(nursery)
         raise GradingError(
             f"The process that grading workers are forked from died {_ATTEMPTS} times in a row: "
-            "is the machine out of memory?"
+            "most likely for want of memory. Give fewer workers (--workers 1), or end other "
+            "programs."
         )
 
     def _end(self, nursery: _Nursery | None) -> None:

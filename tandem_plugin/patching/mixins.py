@@ -38,7 +38,7 @@ def in_tandem(base: type, ours: type) -> Any:
         raise EngineError(
             f"{base.__module__}.{base.__qualname__} {problem}, which tandem has to extend. Derive "
             f"a class of your own from {framework}'s; if it is {framework}'s, install a version "
-            f'that this release is made for: pip install "tandem-plugin[{framework}]".'
+            f'that this release is made for: in its checkout, pip install ".[{framework}]".'
         )
     return type(f"Tandem{base.__name__}", (ours, base), {"__module__": ours.__module__})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.files import open_file, read_file
+from tandem_plugin.files import check_model, open_file, read_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.planning.geometry import Geometry
 from tandem_plugin.planning.parameters import count_parameters
@@ -20,6 +20,7 @@ __all__ = ["Checkpoint", "read_checkpoint"]
 
 _LONGEST_HEADER = 2**27
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+_FETCH_AGAIN = "Fetch or write it again: it is broken, or was cut off."
 _UNKNOWN = (
     "its parameters cannot be counted from config.json alone. Give a folder with its .safetensors "
     "files, or with model.safetensors.index.json beside config.json"
@@ -55,6 +56,7 @@ def read_checkpoint(given: str) -> Checkpoint:
     Of the Hub only ``config.json`` is fetched and, for families whose parameters are not counted
     from it, the headers of the weights. Raises :class:`ConfigError` for what cannot be planned.
     """
+    check_model(given, "checkpoint")
     place = Path(given).expanduser()
     local = os.path.exists(place)
     file = (place / "config.json" if os.path.isdir(place) else place) if local else _fetched(given)
@@ -67,7 +69,10 @@ def read_checkpoint(given: str) -> Checkpoint:
             "of a Hugging Face checkpoint, or its name on the Hub."
         ) from error
     if not isinstance(config, dict):
-        raise ConfigError(f"{str(file)!r} is no configuration: it holds no JSON object.")
+        raise ConfigError(
+            f"{str(file)!r} is no configuration: it holds no JSON object. Give the config.json of "
+            "a Hugging Face checkpoint, or its folder."
+        )
     geometry = Geometry.of(config, given)
     stored = _in_folder(file.parent, config, geometry) if local else None
     counted = count_parameters(config, geometry)
@@ -92,7 +97,8 @@ def _fetched(name: str) -> Path:
         first = (str(error).splitlines() or [""])[0][:200]
         raise ConfigError(
             f"There is no folder {name!r}, and no config.json of that name could be fetched "
-            f"({type(error).__name__}: {first})."
+            f"({type(error).__name__}: {first}). Give a checkpoint's folder, its config.json, or "
+            "its name on the Hub (owner/name)."
         ) from error
 
 
@@ -134,11 +140,13 @@ def _headers(files: list[Path], geometry: Geometry) -> _Stored:
         with open_file(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > _LONGEST_HEADER:
-                raise ConfigError(f"{str(file)!r} is no file of safetensors.")
+                raise ConfigError(f"{str(file)!r} is no file of safetensors. {_FETCH_AGAIN}")
             try:
                 tensors |= json.loads(stream.read(length))
             except ValueError as error:
-                raise ConfigError(f"{str(file)!r} is no file of safetensors.") from error
+                raise ConfigError(
+                    f"{str(file)!r} is no file of safetensors. {_FETCH_AGAIN}"
+                ) from error
     tensors.pop("__metadata__", None)
     if geometry.tied:  # some checkpoints hold the one tensor under both names
         tensors.pop("lm_head.weight", None)

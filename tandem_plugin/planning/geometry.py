@@ -13,7 +13,7 @@ __all__ = ["Geometry"]
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 """Families whose keys and values vLLM keeps as one latent vector (MLA)."""
 
-_NEITHER = "tandem takes text models whose layers are all attention"
+_NEITHER = "tandem takes text models whose layers are all attention. Choose one"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,14 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.gpus % self.nodes:
-            raise ConfigError(f"{self.gpus} GPUs do not divide over {self.nodes} machines.")
+            raise ConfigError(
+                f"{self.gpus} GPUs do not divide over {self.nodes} machines: give as many to each."
+            )
         given = self.tensor_parallel
         if given is not None and given not in self.groups():
             raise ConfigError(
-                f"tensor_parallel={given} does not go with {self.gpus} GPUs, {self._heads()}: "
-                f"possible are {', '.join(map(str, self.groups()))}."
+                f"tensor_parallel={given} does not go with {self.gpus} GPUs, {self._heads()}: give "
+                f"one of {', '.join(map(str, self.groups()))}."
             )
         if self.user != "rollout":
             self._check_training()
@@ -74,12 +76,13 @@ class Wanted:
             if self.length > model.geometry.longest:
                 raise ConfigError(
                     f"A prompt of {self.prompt:,} and a response of {self.response:,} tokens are "
-                    f"more than the {model.geometry.longest:,} that {model.name!r} reads."
+                    f"more than the {model.geometry.longest:,} that {model.name!r} reads. Give a "
+                    "shorter --prompt or --response."
                 )
         if (self.senior.geometry.latent is None) != (self.junior.geometry.latent is None):
             raise ConfigError(
                 f"{self.senior.name!r} and {self.junior.name!r} do not go together: one has latent "
-                "attention (MLA), the other has not."
+                "attention (MLA), the other has not. Choose another junior."
             )
 
     @property
@@ -125,12 +128,13 @@ class Wanted:
         if responses % self.gpus:
             raise ConfigError(
                 f"{self.mini_batch} problems with {self.samples} responses each are {responses} "
-                f"responses an update, which do not divide over {self.gpus} GPUs."
+                f"responses an update, which do not divide over {self.gpus} GPUs. Change one of "
+                "the three."
             )
         if self.batch % self.mini_batch:
             raise ConfigError(
                 f"A step of {self.batch} problems does not divide into updates of "
-                f"{self.mini_batch}."
+                f"{self.mini_batch}. Give a multiple."
             )
 
 

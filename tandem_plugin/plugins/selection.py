@@ -54,7 +54,7 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
             takes = f"takes: {', '.join(allowed)}" if allowed else "takes no parameters"
             raise ConfigError(
                 f"{parameter}={shown(value)} is not a parameter of the schedule {name!r}, which "
-                f"{takes}."
+                f"{takes}. Leave it out, or choose another schedule."
             )
     try:
         schedule: Schedule = typed(chosen(**parameters))

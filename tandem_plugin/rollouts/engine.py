@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.errors import EngineError, TandemError
@@ -53,8 +56,9 @@ def start_engine(
     except ImportError as error:
         raise EngineError(
             f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
-            "'tandem-plugin[vllm]'\"."
+            "'vllm>=0.24,<0.33'\"."
         ) from error
+    _check_names(arguments, engine)
     if on_cpu:
         arguments = {**_WHOLE_PROMPTS, **_memory(model, arguments, tandem, tokens), **arguments}
     try:
@@ -62,7 +66,23 @@ def start_engine(
     except TandemError:
         raise
     except Exception as error:
-        raise EngineError(f"The engine did not start: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}".strip()
+        raise EngineError(f"The engine did not start: {why}") from error
+
+
+def _check_names(arguments: Mapping[str, Any], engine: Any) -> None:
+    """Raise for a name that is no argument of vLLM's ``LLM``, or of the engine's that it makes."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    known = {*inspect.signature(engine).parameters, *(one.name for one in fields(EngineArgs))}
+    for name in arguments:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"Did you mean {near[0]}?" if near else ""
+            raise EngineError(
+                f"vLLM's engine has no argument {name!r}. Give one of those that `vllm serve "
+                f"--help=all` lists, with _ for -. {meant}".rstrip()
+            )
 
 
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from tandem_plugin.files import look_again
 from tandem_plugin.rollouts.grades import is_grades_file
 from tandem_plugin.rollouts.rollout import RolloutError
 
@@ -20,11 +21,16 @@ def rollout_files(path: Path) -> list[Path]:
     if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
-        raise RolloutError(f"There is no file {str(path)!r}, and no folder of that name.")
+        raise RolloutError(
+            f"There is no file {str(path)!r}, and no folder of that name. {look_again(path)}"
+        )
     found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
     files = sorted((file for file in found if not is_grades_file(file)), key=_in_order)
     if not files:
-        raise RolloutError(f"The folder {str(path)!r} holds no rollouts: no file ends in .jsonl.")
+        raise RolloutError(
+            f"The folder {str(path)!r} holds no rollouts: no file ends in .jsonl. Give the folder "
+            "that `tandem rollout`, `tandem eval` or a trainer wrote them to."
+        )
     return files
 
 

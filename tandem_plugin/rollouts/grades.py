@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.files import ForeignLineError, read_appended
+from tandem_plugin.files import ForeignLineError, read_appended, told
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.rollouts.rollout import Rollout, RolloutError
@@ -60,7 +60,7 @@ class Grades:
                 "--out` or `tandem eval` wrote."
             ) from error
         except OSError as error:
-            raise RolloutError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+            raise RolloutError(f"{str(path)!r} cannot be read: {told(error)}") from error
 
     def of(self, row: Rollout) -> Mapping[str, Any] | None:
         """The grade of a response, or None.

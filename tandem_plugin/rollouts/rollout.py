@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
-from tandem_plugin.files import open_file
+from tandem_plugin.files import open_file, told
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = [
@@ -25,6 +25,10 @@ __all__ = [
 
 SCORES = ("senior_logprobs", "junior_logprobs", "overlaps")
 """The columns of what both models make of each token, whoever wrote it."""
+
+_EXPECTED = (
+    "Give a file of `tandem rollout`, of `tandem eval`, or what a trainer dumped in a tandem run."
+)
 
 MAX_LINE_BYTES = 2**26
 MAX_TOKEN_ID = 2**31 - 1
@@ -97,14 +101,14 @@ def read_rollouts(
                 if len(line) > MAX_LINE_BYTES:
                     raise RolloutError(
                         f"{str(path)!r}, line {number} is longer than {MAX_LINE_BYTES // 2**20} "
-                        "MiB: this is no file of rollouts with one JSON object a line."
+                        "MiB: this is no file of rollouts. Give one JSON object a line."
                     )
                 if line.strip():
                     yield _row(line, number, offset)
                 offset += len(line)
                 on_read(len(line))
     except OSError as error:
-        raise RolloutError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+        raise RolloutError(f"{str(path)!r} cannot be read: {told(error)}") from error
 
 
 def read_rollout(file: BinaryIO, line: int, offset: int) -> Rollout | MalformedRow:
@@ -124,9 +128,9 @@ def _parsed(line: bytes) -> dict[str, Any]:
     try:
         row = parse_json(line)
     except ValueError as error:
-        raise RolloutError(f"This is not JSON: {error}.") from error
+        raise RolloutError(f"This is not JSON: {error}. {_EXPECTED}") from error
     if not isinstance(row, dict):
-        raise RolloutError("This is not a JSON object with response_ids and tandem_seed.")
+        raise RolloutError(f"This is not a JSON object. {_EXPECTED}")
     return row
 
 
@@ -134,8 +138,8 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
     for name in ("response_ids", "tandem_seed"):
         if name not in row:
             raise RolloutError(
-                f"There is no field {name!r}. (A response that the senior wrote alone says "
-                '"tandem_seed": null.)'
+                f"There is no field {name!r}. {_EXPECTED} (A response that the senior wrote alone "
+                'says "tandem_seed": null.)'
             )
     seed = None if row["tandem_seed"] is None else check_seed(row["tandem_seed"])
     response_ids = _integers("response_ids", row["response_ids"], MAX_TOKEN_ID)
@@ -158,7 +162,9 @@ def _authorship(row: dict[str, Any], seed: int | None) -> list[int] | None:
     if bits is None:
         if seed is None:
             return None
-        raise RolloutError("There is no field 'authorship', though the row has a tandem seed.")
+        raise RolloutError(
+            f"There is no field 'authorship', though the row has a tandem seed. {_EXPECTED}"
+        )
     if isinstance(bits, list) and bool in set(map(type, bits)):
         bits = [int(bit) if isinstance(bit, bool) else bit for bit in bits]
     return _integers("authorship", bits, 1)

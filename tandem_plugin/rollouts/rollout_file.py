@@ -16,12 +16,15 @@ from tandem_plugin.files import (
     open_file,
     read_appended,
     read_file,
+    told,
     write_file,
 )
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.rollouts.rollout import RolloutError, short
 
 __all__ = ["RolloutFile", "placed_rows", "run_file"]
+
+_ANEW = "Move it away with its rollouts, or give another --out."
 
 _BEGIN = b'{"problem": '
 """How every line begins."""
@@ -129,8 +132,8 @@ class RolloutFile:
                 content = content[self._file.write(content) :]
         except OSError as error:
             raise RolloutError(
-                f"{str(self._path)!r} cannot be written: {error.strerror}. What is there stays; "
-                "the same command goes on from it."
+                f"{str(self._path)!r} cannot be written: {told(error)} What is there stays: run "
+                "the same command again, and it goes on from there."
             ) from error
 
 
@@ -140,16 +143,16 @@ def _open(path: Path) -> io.FileIO:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("ab", buffering=0)
     except OSError as error:
-        raise RolloutError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+        raise RolloutError(f"{str(path)!r} cannot be written: {told(error)}") from error
 
 
 def _noted(note: Path) -> dict[str, Any]:
     try:
         noted = parse_json(read_file(note))
     except (OSError, ValueError) as error:
-        raise RolloutError(f"{str(note)!r} cannot be read: {error}.") from error
+        raise RolloutError(f"{str(note)!r} cannot be read: {error}. {_ANEW}") from error
     if not isinstance(noted, dict):
-        raise RolloutError(f"{str(note)!r} holds no settings.")
+        raise RolloutError(f"{str(note)!r} holds no settings. {_ANEW}")
     return noted
 
 

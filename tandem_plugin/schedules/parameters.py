@@ -155,7 +155,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return ``value``; raise :class:`ConfigError` unless it is one of the choices."""
     if isinstance(value, str) and value in choices:
         return value
-    raise ConfigError(f"{name}={shown(value)} is not one of: {', '.join(choices)}.")
+    raise ConfigError(f"{name}={shown(value)} is unknown: give one of {', '.join(choices)}.")
 
 
 def _plain(value: Any, annotation: Any) -> Any:
@@ -176,7 +176,10 @@ def _check_type(parameter: Parameter, value: object) -> None:
     if get_origin(parameter.annotation) is Literal:
         check_choice(parameter.name, value, get_args(parameter.annotation))
     elif not _is_of_type(value, parameter.annotation):
-        raise ConfigError(f"{parameter.name}={shown(value)} is not {_WORDS[parameter.annotation]}.")
+        raise ConfigError(
+            f"{parameter.name}={shown(value)} is of another type: give "
+            f"{_WORDS[parameter.annotation]}."
+        )
 
 
 def _is_of_type(value: object, annotation: Any) -> bool:

@@ -53,7 +53,8 @@ def running_config() -> TandemConfig:
     if config is None:
         raise EngineError(
             f"{VARIABLE} is not set in this process, though the job runs in tandem: something "
-            "removed it from the job's runtime environment."
+            "removed it from the job's runtime environment. Look for what amends it, such as "
+            "RAY_RUNTIME_ENV_HOOK, and let it keep that entry."
         )
     return config
 
@@ -81,7 +82,10 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
     try:
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source} does not hold JSON: {error}.") from error
+        raise ConfigError(
+            f"{source} does not hold JSON ({error}). Give an object, for example "
+            '{"schedule": "word"}.'
+        ) from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{source} holds {shown(settings)}; expected an object of settings.")
     return settings
@@ -145,7 +149,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
                 )
             value = following
         if name in settings:
-            raise ConfigError(f"{PREFIX}{name} is given twice.")
+            raise ConfigError(f"{PREFIX}{name} is given twice: leave one of them out.")
         settings[name] = _parsed(value)
     return settings, others
 

@@ -37,7 +37,7 @@ def bits_within(ranges: Iterable[tuple[int, int]], length: int) -> NDArray[np.bo
     for start, stop in given:
         if not 0 <= start <= stop <= length:
             raise AuthorshipError(
-                f"The agent gave the action range ({start}, {stop}) of a response with "
-                f"{length} tokens. Ranges lie within it and do not run backwards."
+                f"The agent gave the action range ({start}, {stop}) of a response with {length} "
+                "tokens. Give ranges that lie within it and do not run backwards."
             )
     return bits_of(given, length)

@@ -27,7 +27,7 @@ class Unproven:
                 listed = ", ".join(f"{known} ({meaning})" for known, meaning in names.items())
                 raise ConfigError(
                     f"tandem.unproven names {name!r}, which is nothing that this trainer could be "
-                    f"allowed. What it could be: {listed or 'nothing'}."
+                    f"allowed. Leave it out, or name one of: {listed or 'nothing'}."
                 )
         self._allowed = frozenset(tandem.unproven)
         self.names = frozenset(names)
@@ -45,8 +45,8 @@ class Unproven:
             raise ValueError(f"{name!r} is none of the names that can be allowed.")
         if name not in self._allowed:
             raise ConfigError(
-                f"{sentence} To run it although nobody has shown that it works, add {name} to "
-                "tandem.unproven."
+                f"{sentence} Add {name} to tandem.unproven to run it although nobody has shown "
+                "that it works."
             )
         self.warnings.append(
             f"{sentence} tandem.unproven allows {name}: this run goes on, and NOBODY HAS SHOWN "

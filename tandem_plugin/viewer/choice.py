@@ -30,7 +30,8 @@ class Numbers:
             match = re.fullmatch(r"\s*([0-9]{1,15})(?:-([0-9]{1,15}))?\s*", part)
             if match is None or int(match[2] or match[1]) < int(match[1]):
                 raise ConfigError(
-                    f"{option} {shown(text)} is no list of numbers, such as 1,50,100-200."
+                    f"{option} {shown(text)} is no list of numbers: give some, such as "
+                    "1,50,100-200."
                 )
             found.append((int(match[1]), int(match[2] or match[1])))
         return cls(tuple(found))

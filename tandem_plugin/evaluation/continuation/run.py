@@ -51,7 +51,10 @@ def run_continuation(
     asked = int(solo.settings["sampling"]["samples"])
     used = asked if samples is None else samples
     if not 1 <= used <= asked:
-        raise EvaluationError(f"samples={used}: the solo run of {senior.name!r} has {asked}.")
+        raise EvaluationError(
+            f"samples={used}: the solo run of {senior.name!r} has {asked} a problem. Give a number "
+            f"from 1 to {asked}."
+        )
     check_same_vocabulary(senior, junior)
     found = resolve_boundaries(boundaries, Vocabulary.from_path(senior.path))
     settings = {"samples": used, "places": places, "boundaries": boundaries}

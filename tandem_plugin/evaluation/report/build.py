@@ -160,7 +160,7 @@ def _runs(results: Path, order: Sequence[str]) -> tuple[dict[str, dict[str, Summ
     for name in order:
         if name not in known:
             raise EvaluationError(
-                f"There is no result of {name!r}; there are those of {', '.join(sorted(known))}."
+                f"There is no result of {name!r}: give one of {', '.join(sorted(known))}."
             )
     ordered = {
         label: {name: by_senior[name] for name in known if name in by_senior}

@@ -80,7 +80,9 @@ def _rows(
                 if not left:
                     return
     except (OSError, ValueError) as error:
-        raise EvaluationError(f"{str(path)!r} cannot be read: {error}.") from error
+        raise EvaluationError(
+            f"{str(path)!r} cannot be read: {error}. Move its folder away, and make it again."
+        ) from error
 
 
 def _check_grade(row: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import open_file
+from tandem_plugin.files import open_file, told
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = ["QUANTITIES", "TrainingLog", "read_training_log"]
@@ -66,7 +66,7 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
                         steps.setdefault(found[0], {}).update(found[1])
                         break
     except OSError as error:
-        raise EvaluationError(f"The log {str(path)!r} cannot be read: {error.strerror}.") from error
+        raise EvaluationError(f"The log {str(path)!r} cannot be read: {told(error)}") from error
     curves = {
         quantity: tuple(
             (step, value)
