@@ -85,6 +85,8 @@ def _verdict(
     difference = signed(measure.scale * tested.difference, decimals)
     p = probability(tested.p)
     said = f"p {p}" if p.startswith("<") else f"p = {p}"
+    if outcome == "worse":
+        said += " for better"
     if math.isnan(tested.p):
         said = "nothing differs"
     evidence = (
