@@ -37,6 +37,14 @@ def test_version_of_the_module_run_in_a_process_of_its_own():
     assert done.stdout == f"tandem-plugin {__version__}\n"
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_wrong_choice_is_said_in_words_of_the_command_alone(as_json: bool):
+    result = CliRunner().invoke(app, ["path", "reward-vrl", *(["--json"] if as_json else [])])
+    assert result.exit_code == 2
+    assert "'reward-vrl' is not one of 'reward-verl'" in result.output
+    assert "Value error" not in result.output
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_names_the_command_and_its_json_option(command: str):
     assert command in CliRunner().invoke(app, ["--help"]).output

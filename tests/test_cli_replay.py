@@ -123,6 +123,18 @@ def test_other_fingerprint_is_a_difference_of_its_own(replay: Replay, make_row: 
     assert "'0000000000000000'" in found["shown"][0]["message"]
 
 
+@pytest.mark.parametrize(("others", "said"), [(3, True), (2, False)])
+def test_other_rules_in_every_row_are_told_from_a_fault_in_some(
+    tmp_path: Path, tokenizer_file: Path, make_row: MakeRow, others: int, said: bool
+):
+    rows = [make_row() | ({"tandem_fingerprint": "0" * 16} if i < others else {}) for i in range(3)]
+    file = tmp_path / "rollouts.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = CliRunner().invoke(app, ["replay", str(file), "--tokenizer", str(tokenizer_file)])
+    assert done.exit_code == 1
+    assert ("give the run's own --tokenizer" in done.output) is said
+
+
 def test_row_with_two_differences_counts_as_one_row(replay: Replay, make_row: MakeRow):
     row = make_row() | {"tandem_fingerprint": "x"}
     row["authorship"][0] ^= 1

@@ -89,6 +89,7 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
     ("settings", "said"),
     [
         ({"schedule": "words"}, "schedule='words' does not exist. Schedules: word, token"),
+        ({"schedule": "wrod"}, "junior. Did you mean 'word'?"),
         ({"schedule": 5}, "tandem.schedule=5: Input should be a valid string"),
         ({"schedule": None}, "tandem.schedule=None: Input should be a valid string"),
         ({"p": 1.01}, "p=1.01 is not a probability: give a number from 0 to 1"),

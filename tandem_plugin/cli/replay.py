@@ -152,3 +152,8 @@ def _print(result: dict[str, Any]) -> None:
     else:
         count = f"{result['differing_rows']:,}"
         console.print(f"Rows that do not agree with their replay: {count}.", style="red")
+    if result["rows"] <= result["differences"]["fingerprint"] > 0:
+        console.print(
+            "All of them were made under other rules: give the run's own --tokenizer, --schedule, "
+            "--boundaries and --set."
+        )

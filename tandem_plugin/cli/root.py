@@ -29,6 +29,7 @@ class _UsageError(Protocol):
     """What typer raises for a wrong command line, whichever copy of click it carries."""
 
     exit_code: int
+    message: str
 
     def format_message(self) -> str: ...
 
@@ -85,6 +86,8 @@ def _reported(as_json: bool) -> Iterator[None]:
         print_error(f"{os.fspath(error.filename)!r}: {error.strerror}.", as_json)
         raise typer.Exit(1) from error
     except Exception as error:
+        if isinstance(error, _UsageError):
+            error.message = error.message.removeprefix("Value error, ")
         if not (as_json and isinstance(error, _UsageError)):
             raise
         print_error(error.format_message(), as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -103,7 +104,9 @@ class Catalogue:
             if entry.kind == kind and entry.name == name:
                 return entry
         known = ", ".join(self.of_kind(kind))
-        said = f"{kind}={shown(name)} does not exist. {_PLURAL[kind]}: {known}."
+        near = difflib.get_close_matches(name, self.of_kind(kind), n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        said = f"{kind}={shown(name)} does not exist. {_PLURAL[kind]}: {known}.{meant}"
         if self.broken:
             said += " Plugins that could not be used: "
             said += "; ".join(map(str, self.broken)).rstrip(".") + "."
