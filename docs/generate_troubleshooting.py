@@ -28,7 +28,7 @@ VERBS = (
     "Add|Allowed|Ask|Both|Bring|Call|Change|Check|Choose|Compare|Copy|Cut|Delete|Derive|Did|End|Evaluate|"
     "Every|Expected|Export|Fetch|Finish|Fix|Generate|Give|Go|Grade|Import|Install|Keep|Leave|Let|"
     "List|Look|Lower|Make|Mend|Merge|Move|Name|Pass|Prepare|Put|Quote|Raise|Ranks|Read|Record|Remove|"
-    "Rename|Repeat|Report|Restart|Return|Rewrite|Run|Say|See|Send|Set|Sleep|Sort|Start|Take|"
+    "Rename|Repeat|Report|Restart|Return|Rewrite|Run|Say|See|Send|Set|Sleep|Sort|Start|Take|To run|"
     "Tokenize|Train|Turn|Unset|Update|Upgrade|Use|Wait|Write"
 )
 """How a sentence, or what follows its colon, begins where it says what to do."""

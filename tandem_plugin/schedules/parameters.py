@@ -177,8 +177,7 @@ def _check_type(parameter: Parameter, value: object) -> None:
         check_choice(parameter.name, value, get_args(parameter.annotation))
     elif not _is_of_type(value, parameter.annotation):
         raise ConfigError(
-            f"{parameter.name}={shown(value)} is of another type: give "
-            f"{_WORDS[parameter.annotation]}."
+            f"{parameter.name}={shown(value)} is not {_WORDS[parameter.annotation]}: give one."
         )
 
 

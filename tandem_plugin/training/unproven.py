@@ -45,8 +45,8 @@ class Unproven:
             raise ValueError(f"{name!r} is none of the names that can be allowed.")
         if name not in self._allowed:
             raise ConfigError(
-                f"{sentence} Add {name} to tandem.unproven to run it although nobody has shown "
-                "that it works."
+                f"{sentence} To run it although nobody has shown that it works, add {name} to "
+                "tandem.unproven."
             )
         self.warnings.append(
             f"{sentence} tandem.unproven allows {name}: this run goes on, and NOBODY HAS SHOWN "

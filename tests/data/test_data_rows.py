@@ -181,7 +181,7 @@ def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match="tandem-plugin\\[data\\]"):
+    with pytest.raises(DataError, match="Install it: pip install 'datasets>=3'"):
         read_problems("hf://owner/name")
 
 

@@ -201,7 +201,7 @@ def test_micro_batches_divide_an_updates_responses() -> None:
     [
         ({"gpus": 3}, "64 responses an update, which do not divide over 3 GPUs"),
         ({"mini_batch": 5, "gpus": 1}, "does not divide into updates of 5"),
-        ({"tensor_parallel": 3}, "possible are 1, 2"),
+        ({"tensor_parallel": 3}, "give one of 1, 2"),
         ({"gpus": 8, "nodes": 3}, "do not divide over 3 machines"),
         ({"response": 300_000}, "more than the 262,144 that 'Qwen/Qwen3-4B' reads"),
         ({"response": 50_000, "junior": QWEN_2B}, "more than the 40,960 that 'Qwen/Qwen3-1.7B'"),

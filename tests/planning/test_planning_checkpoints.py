@@ -114,7 +114,11 @@ def test_what_cannot_be_planned_is_refused_by_name(
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "No such file"), ("{", "cannot be read"), ("[]", "holds no JSON object")],
+    [
+        (None, "is a folder without config.json"),
+        ("{", "cannot be read"),
+        ("[]", "holds no JSON object"),
+    ],
 )
 def test_a_folder_without_a_configuration_is_no_checkpoint(
     tmp_path: Path, content: str | None, said: str
