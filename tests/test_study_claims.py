@@ -48,9 +48,20 @@ def test_claim_is_judged_by_its_own_test(claim: Claim, mean: float, verdict: str
 
 
 def test_runs_that_do_not_differ_or_are_alone_tell_nothing():
+    for claim in (MORE, LESS):
+        assert judge(claim, np.zeros(10)) == (0.5, "cannot tell")
     for claim in (MORE, LESS, ALIKE):
-        assert judge(claim, np.zeros(10))[1] == "cannot tell"
         assert judge(claim, np.array([0.3]))[1] == "cannot tell"
+
+
+def test_runs_that_all_differ_by_the_same_are_judged_by_their_signs():
+    same = np.full(10, 0.5)
+    assert judge(MORE, same) == (stats.binomtest(10, 10, alternative="greater").pvalue, "agrees")
+    assert judge(MORE, -same)[1] == "does not"
+    assert judge(LESS, -same)[1] == "agrees"
+    assert judge(MORE, same[:4])[1] == "cannot tell"
+    assert judge(ALIKE, np.zeros(10))[1] == "agrees"
+    assert judge(ALIKE, same)[1] == "does not"
 
 
 def test_error_rates_are_those_that_are_announced():

@@ -4,7 +4,8 @@ Runs are paired by taught pair and seed, which gives methods the same problems i
 claim that one method is better holds where a one-sided paired t-test says so at 5%, and does not
 where the test of the opposite says so. A claim that nothing differs is one of equivalence: it holds
 where the 90% interval of the difference lies within a margin, and does not where it lies beyond
-(two one-sided tests, Schuirmann 1987).
+(two one-sided tests, Schuirmann 1987). Where all runs differ by the same, as shares of tokens may,
+the sign test takes the place of the t-test, which has no spread to go by.
 """
 
 from __future__ import annotations
@@ -54,23 +55,29 @@ class Judged:
 
 def judge(claim: Claim, differences: np.ndarray) -> tuple[float, Verdict]:
     """(p, verdict) of the differences of runs, ``[runs]``; p is of the claim's own test."""
-    if len(differences) < 2 or not np.isfinite(differences).all() or np.ptp(differences) == 0:
+    if len(differences) < 2 or not np.isfinite(differences).all():
         return float("nan"), "cannot tell"
     if claim.margin is not None:
         return _equivalent(differences, claim.margin)
-    greater = float(stats.ttest_1samp(claim.sign * differences, 0.0, alternative="greater").pvalue)
+    greater = _above_zero(claim.sign * differences)
     if greater < LEVEL:
         return greater, "agrees"
     return greater, "does not" if 1 - greater < LEVEL else "cannot tell"
 
 
 def _equivalent(differences: np.ndarray, margin: float) -> tuple[float, Verdict]:
-    above = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
-    below = stats.ttest_1samp(differences, margin, alternative="less").pvalue
-    p = float(max(above, below))
+    p = max(_above_zero(differences + margin), _above_zero(margin - differences))
     if p < LEVEL:
         return p, "agrees"
     return p, "does not" if p > 1 - LEVEL else "cannot tell"
+
+
+def _above_zero(differences: np.ndarray) -> float:
+    """The one-sided p of a mean above zero."""
+    if np.ptp(differences) == 0:
+        chance = 0.5 ** len(differences)
+        return {1.0: chance, 0.0: 0.5, -1.0: 1 - chance}[float(np.sign(differences[0]))]
+    return float(stats.ttest_1samp(differences, 0.0, alternative="greater").pvalue)
 
 
 def judge_all(found: Found, exposure: str, choice: Choice) -> list[Judged]:
