@@ -142,5 +142,5 @@ def test_metrics_of_each_junior_are_those_of_its_responses(
 def test_run_with_fewer_engines_than_juniors_stops_before_anything_starts(
     openrlhf: OpenRLHFSetup, pool: list[str]
 ) -> None:
-    sentence = "the run has fewer engines than juniors"
+    sentence = "names more juniors than the run has rollout engines that stay"
     assert_stopped(openrlhf.bench.run(*tandem(pool), watch=sentence, name="few"), sentence)

@@ -168,5 +168,5 @@ def test_metrics_of_each_junior_are_those_of_its_rows(trained: Any, pool: list[s
 def test_run_with_fewer_engines_than_juniors_stops_before_anything_starts(
     bench: VerlBench, pool: list[str]
 ) -> None:
-    sentence = "fewer rollout engines that stay than juniors"
+    sentence = "names more juniors than the run has rollout engines that stay"
     assert_stopped(bench.run(*tandem(pool), watch=sentence, name="few"), sentence)

@@ -22,6 +22,7 @@ from tandem_plugin.training.refusals import (
     each,
     is_on,
     needed_for_partner_kl,
+    too_many_juniors,
     untested,
 )
 from tandem_plugin.training.unproven import Unproven
@@ -109,12 +110,7 @@ _REFUSALS = (
         lambda number, _: not number,
         "{key} is not set: tandem runs inside vLLM. Give at least 1.",
     ),
-    Refusal(
-        "--tandem",
-        lambda tandem, run: len(tandem.juniors) > max(run("--vllm.num_engines"), 1),
-        "--tandem.junior {value.juniors}: the run has fewer engines than juniors, so that one "
-        "would never write. Raise --vllm.num_engines, or give fewer.",
-    ),
+    too_many_juniors("--tandem", lambda run: int(run("--vllm.num_engines"))),
     Refusal(
         "--data.max_images_per_prompt",
         is_on,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from enum import Enum
 from typing import Any
 
@@ -18,10 +17,12 @@ from tandem_plugin.training.refusals import (
     given,
     is_on,
     needed_for_partner_kl,
+    too_many_juniors,
     untested,
 )
 from tandem_plugin.training.settings import check_settings
 from tandem_plugin.training.unproven import Unproven
+from tandem_verl.server import engines_that_stay
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     PER_TOKEN_LOSSES,
@@ -47,13 +48,6 @@ _EXPERIMENTAL = (
 
 def _v1(of: Settings) -> bool:
     return of("trainer.use_v1") is not False
-
-
-def _engines(of: Settings) -> int:
-    """How many rollout engines stay; those on GPUs that separate_async also trains on do not."""
-    where = _ROLLOUT if _v1(of) and of(_MODE) == "separate_async" else "trainer"
-    sizes = (of(f"{_ROLLOUT}.{name}_parallel_size") or 1 for name in ("tensor_model", "data"))
-    return int(of(f"{where}.nnodes") * of(f"{where}.n_gpus_per_node")) // math.prod(sizes)
 
 
 def _replays_r3(engine: Any, of: Settings) -> bool:
@@ -121,17 +115,11 @@ REFUSALS = (
         f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine merged "
         "weights, or merge it into the checkpoint and train that.",
     ),
-    Refusal(
-        "tandem.juniors",
-        lambda juniors, of: len(juniors) > 1 and len(juniors) > _engines(of),
-        "tandem.junior={value}: the run has fewer rollout engines that stay than juniors, so that "
-        "one would never write. Give it more engines, or fewer juniors.",
-    ),
+    too_many_juniors("tandem.juniors", engines_that_stay),
     *each(
         (f"{_ROLLOUT}.router_config_path", f"{_ROLLOUT}.full_determinism"),
         lambda value, of: value and len(of("tandem.juniors")) > 1,
-        "{key}={value}: with several juniors, requests are routed by tandem to the engines that "
-        "have theirs. Leave it out.",
+        "{key}={value}: tandem routes the requests of several juniors. Leave it out.",
     ),
     Refusal(
         "algorithm.kl_ctrl.type",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import ray
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from tandem_plugin.errors import EngineError
+from tandem_plugin.training.engines import having_the_junior
 
 __all__ = ["RouterByJunior"]
 
@@ -35,18 +34,10 @@ class RouterByJunior(GlobalRequestLoadBalancer):  # type: ignore[misc]
         return ["sampling_params"]
 
     def acquire_server(self, request_id: str, sampling_params: Any = None) -> tuple[str, Any]:
-        """A server for the request; raise :class:`EngineError` where none has its junior."""
-        asked = ((sampling_params or {}).get("extra_args") or {}).get("tandem")
-        junior = asked.get("junior") if isinstance(asked, Mapping) else None
         everyone = self._inflight_requests
-        own = {one: n for one, n in everyone.items() if junior in (None, self._juniors[one])}
-        if everyone and not own:
-            raise EngineError(
-                f"No rollout engine with the junior {junior!r} is left to write a response, or to "
-                "go on with one. Give the run as many engines that stay as it has juniors."
-            )
+        own = having_the_junior(sampling_params, {one: self._juniors[one] for one in everyone})
         try:
-            self._inflight_requests = own  # from which verl's chooses
+            self._inflight_requests = {one: everyone[one] for one in own}  # for verl's choice
             return super().acquire_server(request_id)  # type: ignore[no-any-return]
         finally:
-            self._inflight_requests = everyone | own
+            self._inflight_requests = everyone | self._inflight_requests

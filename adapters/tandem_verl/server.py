@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
-from tandem_plugin.training.engines import additional_config, junior_of, told_by
+from tandem_plugin.training.engines import junior_of, take_junior, told_by
 from tandem_plugin.training.partner_scores import PartnerScores
 from tandem_verl.switch import running_config, tandem_node
 
-__all__ = ["ROUTER", "ReplicaInTandem", "ServerInTandem", "register_replica"]
+__all__ = ["ROUTER", "ReplicaInTandem", "ServerInTandem", "engines_that_stay", "register_replica"]
 
 ROUTER = str(Path(__file__).with_name("router.yaml"))
 """What names our router to verl."""
 
 
-def register_replica(config: Any) -> None:
-    """Let verl make its vLLM replicas, in this process, of a subclass of ours; repeatable.
+def engines_that_stay(of: Callable[[str], Any]) -> int:
+    """How many rollout engines a run has on GPUs that separate_async does not also train on."""
+    rollout = "actor_rollout_ref.rollout"
+    apart = of("trainer.v1.trainer_mode") == "separate_async" and of("trainer.use_v1") is not False
+    where = rollout if apart else "trainer"
+    size = (of(f"{rollout}.tensor_model_parallel_size") or 1) * (
+        of(f"{rollout}.data_parallel_size") or 1
+    )
+    return int(of(f"{where}.nnodes") * of(f"{where}.n_gpus_per_node") // size)
 
-    config: verl's whole configuration; one with a pool of juniors names our router from here on.
-    """
+
+def register_replica(config: Any) -> None:
+    """Let verl make a run's vLLM replicas of a subclass of ours, and route to them; repeatable."""
     if len(running_config(config, "A trainer").juniors) > 1:
         config.actor_rollout_ref.rollout.router_config_path = ROUTER
     from verl.workers.rollout.replica import RolloutReplicaRegistry
@@ -56,9 +65,7 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         put_in_place("verl", (), "")  # what the engine asks for before it starts
         super().__init__(*args, **options)
-        engine = self.config.engine_kwargs["vllm"]
-        rank = options.get("replica_rank")
-        engine["additional_config"] = additional_config(engine["additional_config"], rank)
+        take_junior(self.config.engine_kwargs["vllm"], options.get("replica_rank"))
 
     async def run_server(self, *args: Any, **options: Any) -> Any:
         """Stop when the engine that has just started does not run in tandem.

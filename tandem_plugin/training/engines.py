@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
 
-__all__ = ["JUNIOR", "additional_config", "junior_of", "told_by", "told_by_all"]
+__all__ = [
+    "JUNIOR",
+    "having_the_junior",
+    "junior_of",
+    "take_junior",
+    "told_by",
+    "told_by_all",
+]
 
 JUNIOR = "junior"
 """Under which name an engine's junior stands among what it tells."""
 
 
-def additional_config(given: Any, rank: int | None) -> dict[str, Any]:
-    """The ``additional_config`` of one of a run's engines, with the junior of its rank.
+def take_junior(engine: Any, rank: int | None) -> None:
+    """Let one of a run's engines have the junior of its rank.
 
-    given: the run's, a mapping or JSON with ``tandem`` in it. Raises :class:`ConfigError` for
-    settings that are wrong.
+    engine: its arguments, whose ``additional_config``, a mapping or JSON with ``tandem`` in it,
+    changes. Raises :class:`ConfigError` for settings that are wrong.
     """
+    given = engine["additional_config"]
     given = json.loads(given) if isinstance(given, str) else given
     config = TandemConfig.from_mapping(given["tandem"])
-    return {**given, "tandem": config.of_engine(rank).settings()}
+    engine["additional_config"] = {**given, "tandem": config.of_engine(rank).settings()}
+
+
+def having_the_junior(params: Mapping[str, Any] | None, juniors: Mapping[str, str]) -> list[str]:
+    """The engines that can write what a request with these sampling parameters asks for.
+
+    juniors: that of each engine, by its name. A request that names no junior may go to any. Raises
+    :class:`EngineError` where there are engines, and none has its junior.
+    """
+    asked = ((params or {}).get("extra_args") or {}).get("tandem")
+    junior = asked.get("junior") if isinstance(asked, Mapping) else None
+    own = [engine for engine, its in juniors.items() if junior in (None, its)]
+    if juniors and not own:
+        raise EngineError(
+            f"No rollout engine with the junior {junior!r} is left to write a response, or to go "
+            "on with one. Give the run as many engines that stay as it has juniors."
+        )
+    return own
 
 
 async def told_by(engine: Any, what: str) -> dict[str, Any]:

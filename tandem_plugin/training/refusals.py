@@ -25,6 +25,7 @@ __all__ = [
     "given",
     "is_on",
     "needed_for_partner_kl",
+    "too_many_juniors",
     "untested",
 ]
 
@@ -56,6 +57,25 @@ class Refusal:
     def setting(self, value: Any) -> str:
         """The setting with a value of it as a user gives both: ``--key value`` or ``key=value``."""
         return f"{self.key} {value}" if self.key.startswith("--") else f"{self.key}={value}"
+
+
+def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
+    """That of a pool of which a junior would never write, since each engine has one.
+
+    key: a setting with the juniors' names, or with settings that have them. engines: how many
+    rollout engines a run has that stay.
+    """
+
+    def refused(value: Any, of: Settings) -> bool:
+        count = len(getattr(value, "juniors", value))
+        return count > 1 and count > engines(of)
+
+    return Refusal(
+        key,
+        refused,
+        "tandem.junior names more juniors than the run has rollout engines that stay, so that one "
+        "would never write. Give it more engines, or fewer juniors.",
+    )
 
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:

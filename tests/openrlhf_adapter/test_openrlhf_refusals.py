@@ -100,7 +100,7 @@ def test_run_with_fewer_engines_than_juniors_is_refused() -> None:
     pool = TandemConfig.from_mapping({"junior": ["a", "b", "c"]})
     check_run(arguments(vllm__num_engines=3), pool)
     check_run(arguments(vllm__num_engines=8), pool)
-    with pytest.raises(ConfigError, match=r"--tandem\.junior \('a', 'b', 'c'\): .* fewer engines"):
+    with pytest.raises(ConfigError, match="names more juniors than the run has rollout engines"):
         check_run(arguments(vllm__num_engines=2), pool)
     check_run(arguments(), TandemConfig.from_mapping({"junior": ["a"]}))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import ConfigError
-from tandem_plugin.training.engines import additional_config
+from tandem_plugin.training.engines import take_junior
 from tandem_plugin.training.juniors import (
     OfJuniors,
     junior_of_prompt,
@@ -116,4 +116,4 @@ def test_one_junior_has_no_metrics_of_its_own() -> None:
 
 def test_wrong_settings_of_an_engine_are_refused() -> None:
     with pytest.raises(ConfigError, match="no pool of juniors"):
-        additional_config({"tandem": {"junior": ["a", "a"]}}, 0)
+        take_junior({"additional_config": {"tandem": {"junior": ["a", "a"]}}}, 0)
