@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -155,10 +156,12 @@ class TandemConfig(BaseModel):
         allowed = parameter_names(self.schedule)
         for key, value in self.parameters.items():
             if key not in allowed:
+                known = [*allowed, *type(self).model_fields]
+                near = difflib.get_close_matches(key, known, n=1)
+                meant = f" Did you mean {near[0]}?" if near else ""
                 raise ConfigError(
                     f"tandem.{key}={shown(value)} is neither a tandem setting nor a parameter of "
-                    f"the schedule {self.schedule!r}. Allowed: "
-                    f"{', '.join([*allowed, *type(self).model_fields])}."
+                    f"the schedule {self.schedule!r}. Allowed: {', '.join(known)}.{meant}"
                 )
 
     def _check_juniors(self) -> None:

@@ -89,6 +89,7 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
     ("settings", "said"),
     [
         ({"schedule": "words"}, "schedule='words' does not exist. Schedules: word, token"),
+        ({"junoir": "x"}, "require. Did you mean junior?"),
         ({"schedule": "wrod"}, "junior. Did you mean 'word'?"),
         ({"schedule": 5}, "tandem.schedule=5: Input should be a valid string"),
         ({"schedule": None}, "tandem.schedule=None: Input should be a valid string"),

@@ -74,7 +74,9 @@ def pools(given: list[str] | None) -> dict[str, list[str]]:
         name, _, members = one.partition("=")
         listed = members.split(",")
         if not name or not all(listed):
-            raise EvaluationError(f"--pool {one} is of another form: give NAME=SENIOR,SENIOR.")
+            raise EvaluationError(
+                f"--pool {one} is not of the form NAME=SENIOR,SENIOR. Give it so."
+            )
         if checked_name(name, "pool") in found:
             raise EvaluationError(f"--pool {name} was given twice: give all its seniors at once.")
         found[name] = listed
@@ -93,8 +95,8 @@ def checkpoints(given: list[str] | None) -> dict[str, dict[int, str]]:
             senior, _, step = member.rpartition("@")
             if not (name and senior and step.isascii() and step.isdigit() and len(step) < 16):
                 raise EvaluationError(
-                    f"--run {one} is of another form: give NAME=SENIOR@STEP,SENIOR@STEP, with "
-                    "whole numbers of training steps."
+                    f"--run {one} is not of the form NAME=SENIOR@STEP,SENIOR@STEP, with whole "
+                    "numbers of training steps. Give it so."
                 )
             if by_step.setdefault(int(step), senior) != senior:
                 raise EvaluationError(

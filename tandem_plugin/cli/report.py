@@ -125,5 +125,5 @@ def _log(given: str) -> TrainingLog:
 
     name, equals, file = given.partition("=")
     if not equals or not name or not file:
-        raise EvaluationError(f"--log {given} is of another form: give NAME=FILE.")
+        raise EvaluationError(f"--log {given} is not of the form NAME=FILE. Give it so.")
     return read_training_log(name, Path(file))
