@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,9 @@ def test_held_out_problems_are_in_no_training(study: Path):
 
 def test_page_holds_both_parts_and_a_verdict_on_every_claim(study: Path):
     text = (study / "study.md").read_text()
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    assert pictures
+    assert all((study / picture).is_file() for picture in pictures)
     assert "Declared beforehand" in text
     for name in METHODS:
         assert f"| {name}, verl |" in text

@@ -28,7 +28,7 @@ def write_summary(
     """Write ``study.md`` from what lies under ``out``; returns its path."""
     sections = [
         "# Many seeds, light",
-        (out / "light" / "light.md").read_text(encoding="utf-8").replace("\n# ", "\n## "),
+        _within(out / "light" / "light.md"),
         "# With verl's trainer, and the light loop beside it",
         _BESIDE,
         _beside(out, budget, real),
@@ -40,6 +40,13 @@ def write_summary(
     path = out / "study.md"
     path.write_text("\n\n".join(section.strip() for section in sections) + "\n", encoding="utf-8")
     return path
+
+
+def _within(page: Path) -> str:
+    """A page of a folder below as a section: heads a level lower, pictures where they lie."""
+    text = "\n" + page.read_text(encoding="utf-8")
+    text = text.replace("\n## ", "\n### ").replace("\n# ", "\n## ")
+    return text.replace("](figures/", f"]({page.parent.name}/figures/")
 
 
 def _beside(out: Path, budget: LightSize, real: RealSize) -> str:
