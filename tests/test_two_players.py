@@ -33,9 +33,9 @@ from game import (
 from hypothesis import given
 from hypothesis import strategies as st
 from match import match
+from outcome import Result, read_steps
 from plan import Plan
 from play import ASKED, MOVE_TOKENS, Played, Said, longest_response, play
-from results import Result, read_steps
 from start import encode_messages, make_tokenizer, random_game
 from with_openrlhf import steps_of
 

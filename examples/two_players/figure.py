@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from game import mean_win_rate, weak_player
-from results import Result
+from outcome import Result
 
 
 def draw(results: Sequence[Result], path: Path) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 from figure import draw
 from game import FEWEST, MOST, mean_win_rate, opening, weak_player
 from match import Match, match
+from outcome import Result, read_steps
 from plan import Lengths, Metrics, OnStep, Plan, Trained
 from play import longest_response
-from results import Result, read_steps
 from start import Teaching, encode_messages, load, teach_rules
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar

@@ -179,7 +179,7 @@ def test_what_was_not_tested_can_be_allowed_by_name_and_is_said(
 def test_what_is_known_to_be_wrong_cannot_be_allowed() -> None:
     with pytest.raises(ConfigError, match="estimator gae does not work with tandem"):
         check_run(arguments(algo__advantage__estimator="gae"), allowing(*UNPROVEN))
-    with pytest.raises(ConfigError, match=r"could be: estimator .*, loss .*, version"):
+    with pytest.raises(ConfigError, match=r"name one of: estimator .*, loss .*, version"):
         check_run(arguments(), allowing("gae"))
 
 
