@@ -30,10 +30,10 @@ from game import (
     weak_player,
     win_rate,
 )
+from game_result import Result, read_steps
 from hypothesis import given
 from hypothesis import strategies as st
 from match import match
-from outcome import Result, read_steps
 from plan import Plan
 from play import ASKED, MOVE_TOKENS, Played, Said, longest_response, play
 from start import encode_messages, make_tokenizer, random_game

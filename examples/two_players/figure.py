@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from game import mean_win_rate, weak_player
-from outcome import Result
+from game_result import Result
 
 
 def draw(results: Sequence[Result], path: Path) -> None:

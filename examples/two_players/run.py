@@ -16,8 +16,8 @@ from pathlib import Path
 
 from figure import draw
 from game import FEWEST, MOST, mean_win_rate, opening, weak_player
+from game_result import Result, read_steps
 from match import Match, match
-from outcome import Result, read_steps
 from plan import Lengths, Metrics, OnStep, Plan, Trained
 from play import longest_response
 from start import Teaching, encode_messages, load, teach_rules

@@ -89,7 +89,7 @@ class Example:
 
     def assert_result(self, rollouts: Path) -> None:
         """The result file says what the dumps hold, and the curve is drawn."""
-        from outcome import Result
+        from game_result import Result
 
         result = Result.load(self.folder / "result.json")
         for step, rows in zip(result.steps, self.rows(rollouts), strict=True):
