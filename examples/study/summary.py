@@ -72,10 +72,10 @@ def _real(results: Path) -> dict[str, float]:
         return dict(json.loads(text))
 
     def passed(*parts: str) -> float:
-        rows = summary(*parts)["problems"][BENCHMARK]
+        rows = summary(*parts)["benchmarks"][BENCHMARK]
         return sum(row["correct"] / row["samples"] for row in rows) / len(rows)
 
-    read = summary("legibility", JUNIOR)["problems"][BENCHMARK]
+    read = summary("legibility", JUNIOR)["benchmarks"][BENCHMARK]
     return {
         "solo": passed("solo"),
         "step": passed("handoff", "step", JUNIOR),
