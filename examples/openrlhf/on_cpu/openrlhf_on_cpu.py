@@ -87,6 +87,31 @@ def broadcast_by_the_store(pynccl: ModuleType) -> None:
     pynccl.PyNcclCommunicator = Communicator  # type: ignore[attr-defined]
 
 
+def keep_linear_weights(_: ModuleType) -> None:
+    """vLLM's CPU build drops the weights that a sync loads into, unless its engine is in tandem."""
+    from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+
+    keep_cpu_linear_weights()
+
+
+def pack_synced_weights(worker: ModuleType) -> None:
+    """After a sync's last weight, linear layers compute with what came."""
+    from tandem_plugin.engine.patches.cpu_weights import pack_cpu_linear_weights_anew
+
+    update = worker.WorkerWrap.update_weight
+
+    def update_weight(
+        self: Any, name: str, dtype: Any, shape: Any, empty_cache: bool = False
+    ) -> None:
+        update(self, name, dtype, shape, empty_cache)
+        if empty_cache:  # said with the last one
+            pack_cpu_linear_weights_anew(self.model_runner.model, None)
+
+    worker.WorkerWrap.update_weight = update_weight
+
+
 after_import("torch", answer_for_cuda)
 after_import("torch", multiply_in_float32)
 after_import("vllm.distributed.device_communicators.pynccl", broadcast_by_the_store)
+after_import("vllm.model_executor.layers.utils", keep_linear_weights)
+after_import("openrlhf.trainer.ray.vllm_worker_wrap", pack_synced_weights)
