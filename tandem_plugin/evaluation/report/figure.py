@@ -157,6 +157,19 @@ def legend(figure: Any, drawn: Mapping[str, Style], across: int = 7) -> None:
         for s in drawn.values()
     ]
     figure.legend(
-        lines, list(drawn), loc="outside lower center", ncols=min(len(drawn), across),
+        lines, list(drawn), loc="outside lower center",
+        ncols=min(len(drawn), across, _columns(figure, list(drawn))),
         frameon=False, fontsize="small", handlelength=3,
     )  # fmt: skip
+
+
+def _columns(figure: Any, names: Sequence[str]) -> int:
+    """How many of these names go beside each other below a figure, each with its line."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = FontProperties(size="small")
+    size = font.get_size_in_points()
+    widest = max(TextPath((0, 0), name or " ", prop=font).get_extents().width for name in names)
+    # a line, the gap behind it, and the gap between columns, in letters' heights
+    return max(1, int((72 * figure.get_figwidth() + size) // (widest + (3 + 0.8 + 2) * size)))
