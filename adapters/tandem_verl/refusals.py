@@ -22,7 +22,7 @@ from tandem_plugin.training.refusals import (
 )
 from tandem_plugin.training.settings import check_settings
 from tandem_plugin.training.unproven import Unproven
-from tandem_verl.server import engines_that_stay
+from tandem_verl.server import ROUTER, engines_that_stay
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     PER_TOKEN_LOSSES,
@@ -118,7 +118,7 @@ REFUSALS = (
     too_many_juniors("tandem.juniors", engines_that_stay),
     *each(
         (f"{_ROLLOUT}.router_config_path", f"{_ROLLOUT}.full_determinism"),
-        lambda value, of: value and len(of("tandem.juniors")) > 1,
+        lambda value, of: value and value != ROUTER and len(of("tandem.juniors")) > 1,
         "{key}={value}: tandem routes the requests of several juniors. Leave it out.",
     ),
     Refusal(

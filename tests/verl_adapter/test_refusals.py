@@ -11,6 +11,7 @@ import pytest
 from tandem_plugin import ConfigError, TandemConfig
 from tandem_verl.configuration import check_models, check_versions
 from tandem_verl.refusals import check_run
+from tandem_verl.server import ROUTER
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     PER_TOKEN_LOSSES,
@@ -163,6 +164,11 @@ def test_other_ways_of_routing_do_not_go_with_a_pool(key: str, value: object) ->
     check_run(config, TandemConfig.from_mapping({"junior": "a"}))
     with pytest.raises(ConfigError, match=f"{key}={value}: tandem routes the requests"):
         check_run(config, POOL)
+
+
+def test_the_router_that_a_trainer_named_for_a_pool_is_not_one_of_the_users() -> None:
+    sizes = {"trainer.nnodes": 1, "trainer.n_gpus_per_node": 2}
+    check_run(run(**{**sizes, f"{ROLLOUT}.router_config_path": ROUTER}), POOL)
 
 
 def test_every_junior_of_a_pool_is_looked_at(tmp_path: Path) -> None:
