@@ -74,6 +74,7 @@ def trained(
     run = openrlhf.bench.run(
         *tandem(pool),
         *("--tandem.measure_every", "1", f"--tandem.record={folder / 'engine'}"),
+        *("--train.micro_batch_size", "1"),
         f"--tandem.rollouts={folder / 'rollouts'}",
         *("--vllm.num_engines", "2", "--rollout.top_p", "1e-6"),
         hooks="capture_openrlhf",
