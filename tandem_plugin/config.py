@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,6 +12,9 @@ from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, shown
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
 from tandem_plugin.schedules import Schedule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.files import look_again, open_file, read_file, told
+from tandem_plugin.files import is_hub_name, look_again, open_file, read_file, told
 from tandem_plugin.files.strict_json import parse_json
 
-__all__ = ["is_hub_name", "read_hub", "read_records", "record_files"]
+__all__ = ["is_hub_source", "read_hub", "read_records", "record_files"]
 
 _SAVED_AS = ("dataset_info.json", "state.json", "dataset_dict.json")
 """What the folder of a saved data set holds beside its ``*.arrow`` files."""
@@ -56,11 +56,10 @@ def record_files(source: str) -> list[Path]:
     return [*place.rglob("*.arrow"), *(f for n in _SAVED_AS for f in place.rglob(n))]
 
 
-def is_hub_name(source: str) -> bool:
-    """Whether a source has the form owner/name[#split] and is nothing that lies here."""
+def is_hub_source(source: str) -> bool:
+    """Whether a source has the form owner/name[#split] and nothing of it lies here."""
     name = source.partition("#")[0].removeprefix("hf://")
-    parts = name.split("/")
-    return len(parts) == 2 and all(parts) and not os.path.exists(name) and not Path(name).suffix
+    return is_hub_name(name) and not Path(name).suffix
 
 
 def read_hub(source: str) -> Iterator[tuple[int, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.data.problem import BadRow, Message, Problem, ProblemSet
-from tandem_plugin.data.records import is_hub_name, read_hub, read_records
+from tandem_plugin.data.records import is_hub_source, read_hub, read_records
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.golds import read_golds
@@ -48,7 +48,7 @@ def read_problems(
     be read never is. Raises :class:`DataError`.
     """
     source = str(source)
-    records = read_hub(source) if is_hub_name(source) else read_records(Path(source))
+    records = read_hub(source) if is_hub_source(source) else read_records(Path(source))
     return problems_of(records, name or Path(source).stem or source, bad_rows, golds)
 
 

@@ -21,7 +21,6 @@ _REMEDIES = {
 
 
 def told(error: OSError) -> str:
-    """Why a file could not be read or written, and what to do: sentences that end in a full "
-    "stop."""
+    """Why a file could not be read or written, and what to do: sentences, each with its stop."""
     remedy = _REMEDIES.get(error.errno or 0, "Give another file, or look at its disk.")
     return f"{error.strerror or error}. {remedy}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
@@ -22,6 +22,9 @@ from tandem_plugin.training.measuring import MeasuringLog
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["TandemRun"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tandem_plugin.data import DataError, read_problems
-from tandem_plugin.data.records import is_hub_name
+from tandem_plugin.data.records import is_hub_source
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -171,11 +171,11 @@ def test_files_that_are_no_problem_set(
 
 def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert is_hub_name("owner/name")
-    assert is_hub_name("owner/name#train")
-    assert is_hub_name("hf://owner/name")
-    assert not is_hub_name("folder/set.jsonl")
-    assert not is_hub_name("name")
+    assert is_hub_source("owner/name")
+    assert is_hub_source("owner/name#train")
+    assert is_hub_source("hf://owner/name")
+    assert not is_hub_source("folder/set.jsonl")
+    assert not is_hub_source("name")
 
 
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
