@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
 
@@ -108,7 +109,7 @@ def test_juniors_tokens_are_the_greedy_choice_of_the_junior_that_is_named(
     trained: Trained, openrlhf: OpenRLHFSetup, pool: list[str]
 ) -> None:
     """And of the other one hardly ever: it is the named checkpoint that wrote them."""
-    readers = {name: GreedyReader(name) for name in pool}
+    readers = {name: GreedyReader(name, torch.bfloat16) for name in pool}
     own, others = [], []
     for row in trained.rows:
         ((seed, start, stop),) = row["segments"]

@@ -10,11 +10,15 @@ from transformers import AutoModelForCausalLM
 
 
 class GreedyReader:
-    """A checkpoint in float32, read by Hugging Face's own forward pass."""
+    """A checkpoint, read by Hugging Face's own forward pass in float32.
 
-    def __init__(self, folder: str | Path) -> None:
+    weights: what its weights are rounded to first, as an engine holds them.
+    """
+
+    def __init__(self, folder: str | Path, weights: torch.dtype = torch.float32) -> None:
         torch.set_num_threads(1)
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=weights)
+        self._model = model.eval().float()
 
     @torch.no_grad()
     def gaps(self, prompt: Sequence[int], response: Sequence[int]) -> list[float]:
