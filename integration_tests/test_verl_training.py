@@ -141,6 +141,29 @@ def test_mask_shifted_by_one_token_does_not_agree(bench: VerlBench, flags: list[
 
 
 @pytest.mark.long
+def test_a_prefix_by_the_junior_gets_shorter_as_training_goes_on(
+    bench: VerlBench, checkpoints: dict[str, Path]
+) -> None:
+    """A frozen expert's prefix, which is not trained on: one handover, at the place of the step."""
+    run = bench.run(
+        *(f"{TANDEM}.schedule=handover", f"{TANDEM}.after=9", f"{TANDEM}.end=0"),
+        *(f"{TANDEM}.steps=3", f"{TANDEM}.junior={checkpoints['junior']}"),
+        "trainer.total_training_steps=3",
+        name="handover",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == 3
+    for step in run.steps:
+        assert step["training/rollout_probs_diff_max"] <= 1e-6
+        number = step["training/global_step"]
+        for row in run.rollouts(number):
+            length = len(row["response_ids"])
+            prefix = min(9 - 3 * number, length)
+            assert row["authorship"] == [0] * prefix + [1] * (length - prefix)
+    assert run.steps[-1]["tandem/senior_share"] == 1
+
+
+@pytest.mark.long
 def test_adapter_that_verl_merges_is_what_the_engine_runs(
     bench: VerlBench, flags: list[str]
 ) -> None:

@@ -64,6 +64,15 @@ def losses(captured: Path) -> list[dict[str, torch.Tensor]]:
     return [torch.load(captured / f"loss-{i}.pt") for i in range(count)]
 
 
+def differences(captured: Path) -> torch.Tensor:
+    """By how much the actor's log p of each trained token is above the engine's: float32, nats."""
+    found = []
+    for loss in losses(captured):
+        mask = loss["mask"][0].bool()
+        found.append((loss["log_probs"].float() - loss["rollout_log_probs"].float())[0][mask])
+    return torch.cat(found)
+
+
 def advantages(captured: Path) -> list[list[dict[str, torch.Tensor]]]:
     """What the responses of each step were worth, in the order of the prompts."""
     count = len(list(captured.glob("advantages-*.pt")))

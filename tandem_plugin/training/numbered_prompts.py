@@ -70,9 +70,13 @@ class Numbering:
     phase: Phase = "training"
     next_prompt: int | None = None
     """How many prompts were drawn; None until the trainer said where its checkpoint ended."""
-    step: int = 0
-    """The trainer's step that the next batch is for, from 0."""
+    step: int = 1
+    """The trainer's step that the next batch is for, as its log numbers it."""
     by_team: bool = True
+
+    def validating(self, by_team: bool) -> Numbering:
+        """Of a validation behind the step that ended last, whose prompts count from 0."""
+        return Numbering("validation", 0, self.step - 1, by_team)
 
     def keyed(self, labels: Sequence[Any]) -> list[KeyedLabel]:
         """The labels of the next prompts, as they travel.

@@ -86,9 +86,9 @@ def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() 
     trainer = in_tandem(SynchronousTrainer, TheirTrainer)(part(Maker), part(Generator))
     assert trainer.init_checkpoint_states()["global_step"] == 3
     numbering = trainer.samples_generator.numbering
-    assert (numbering.next_prompt, numbering.step) == (12, 3)
-    assert trainer.train_step("samples", 3) == ({"status": "samples"}, 4)
     assert (numbering.next_prompt, numbering.step) == (12, 4)
+    assert trainer.train_step("samples", 3) == ({"status": "samples"}, 4)
+    assert (numbering.next_prompt, numbering.step) == (12, 5)
     assert trainer.experience_maker.tandem.dumped == [("samples", 4)]
     with refused():
         in_tandem(SynchronousTrainer, TheirTrainer)(part(Maker), Theirs()).init_checkpoint_states()

@@ -67,7 +67,7 @@ def test_every_prompt_is_walked_through_once_an_answerer(
     walks = answerers(validation)
     assert [getattr(sample, ANSWERER) for sample in samples] == [w for w in walks for _ in "ab"]
     assert [sample.key for sample in samples] == [
-        KeyedLabel(label, "validation", i, step=1, by_team=walk == "team")
+        KeyedLabel(label, "validation", i, step=0, by_team=walk == "team")
         for walk in walks
         for i, label in enumerate("ab")
     ]

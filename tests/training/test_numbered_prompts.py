@@ -23,6 +23,17 @@ def test_prompts_are_numbered_across_dispatches() -> None:
         ]
 
 
+def test_validation_is_of_the_step_that_ended_last() -> None:
+    """As verl's: before training 0, behind step 3 that step."""
+    for ended, numbering in ((0, Numbering()), (3, Numbering(next_prompt=12, step=4))):
+        for by_team in (True, False):
+            labels = numbering.validating(by_team).keyed(["a", "b"])
+            assert labels == [
+                KeyedLabel(label, "validation", i, step=ended, by_team=by_team)
+                for i, label in enumerate("ab")
+            ]
+
+
 def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> None:
     config = TandemConfig.from_mapping({"schedule": "solo", "seed": 9})
     rules = TandemRules(config, Vocabulary(tuple("abc"), "a test"))

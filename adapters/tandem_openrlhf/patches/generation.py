@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
@@ -70,9 +69,7 @@ class Generator(Theirs):  # type: ignore[misc]
         training, samples = self.numbering, []
         try:
             for answerer in answerers(running_config().validation):
-                self.numbering = replace(
-                    training, phase="validation", next_prompt=0, by_team=answerer == "team"
-                )
+                self.numbering = training.validating(by_team=answerer == "team")
                 answered = super().generate_eval_samples(**more)
                 for sample in answered:
                     setattr(sample, ANSWERER, answerer)

@@ -80,12 +80,12 @@ class SynchronousTrainer(Trainer):
         states = super().init_checkpoint_states()
         numbering = self.samples_generator.numbering
         numbering.next_prompt = int(states["total_consumed_prompts"])
-        numbering.step = int(states["global_step"])
+        numbering.step = int(states["global_step"]) + 1
         return states
 
     def train_step(self, *rest: Any, **more: Any) -> Any:
         status, step = super().train_step(*rest, **more)
-        self.samples_generator.numbering.step = int(step)
+        self.samples_generator.numbering.step = int(step) + 1
         return status, step
 
 
