@@ -23,6 +23,9 @@ __all__ = ["NAME", "measure", "table"]
 
 NAME = "engine_memory"
 
+ADAPTER = "tandem, adapter and its base"
+"""The senior is the base with an adapter (LoRA), the junior that base."""
+
 
 def measure(results: Results, quick: bool) -> None:
     """One engine after the other."""
@@ -32,16 +35,24 @@ def measure(results: Results, quick: bool) -> None:
         "single model": None,
         "tandem, equal sizes": senior,
         "tandem, small junior": small,
+        ADAPTER: senior,
     }
     folder = results.path.parent / "checkpoints"
     with progress_bar() as progress:
         for case, junior in progress.track(engines.items(), description="engines"):
             if case in results:
                 continue
+            model = make(folder, senior)
             path = None if junior is None else make(folder, junior)
-            with EngineProcess(make(folder, senior), path) as engine:
+            arguments: dict[str, Any] = {}
+            if case == ADAPTER:
+                path, arguments = model, {"enable_lora": True, "max_lora_rank": 32}
+            with EngineProcess(model, path, **arguments) as engine:
                 found = engine.memory()
-            results.add(case, {**_computed(senior, junior, found["block_size"]), **found})
+            computed = _computed(senior, junior, found["block_size"])
+            if case == ADAPTER:
+                computed["computed_junior_bytes"] = 0
+            results.add(case, computed | found)
 
 
 def _computed(senior: Shape, junior: Shape | None, block_size: int) -> dict[str, int]:
@@ -104,7 +115,8 @@ def table(content: Mapping[str, Any]) -> Table:
             "Process memory includes the KV cache and libraries. On a CPU vLLM packs each linear "
             "layer's weight into a second copy: an engine of a single model then drops the first, "
             "so that its parameters are less than computed; a tandem engine keeps it, since a "
-            "weight sync loads into it.",
+            "weight sync loads into it. An adapter's base is both models', held once; room for an "
+            "adapter of rank 32 is in the process's memory alone.",
         ),
     )
 

@@ -25,10 +25,13 @@ def memory(llm: Any) -> dict[str, int]:
 
 
 def _weights(worker: Any) -> dict[str, int]:
-    """Bytes of both models, wherever the mode holds the junior."""
+    """Bytes of the senior's parameters, and of those that the junior has besides.
 
-    def size(part: Any) -> int:
-        return sum(p.numel() * p.element_size() for p in part.parameters())
+    Wherever the mode holds the junior.
+    """
+
+    def sizes(part: Any) -> dict[int, int]:
+        return {p.data_ptr(): p.numel() * p.element_size() for p in part.parameters()}
 
     runner = worker.model_runner
     model = runner.get_model()
@@ -36,10 +39,10 @@ def _weights(worker: Any) -> dict[str, int]:
     if not hasattr(model, "junior") and hasattr(runner, "get_draft_model"):
         holder = runner.get_draft_model()
     junior = getattr(holder, "junior", None)
-    return {
-        "senior_bytes": size(model),
-        "junior_bytes": 0 if junior is None else size(junior),
-    }
+    of_senior = sizes(model)
+    both = of_senior if junior is None else of_senior | sizes(junior)
+    senior_bytes = sum(of_senior.values())
+    return {"senior_bytes": senior_bytes, "junior_bytes": sum(both.values()) - senior_bytes}
 
 
 def _device_memory() -> dict[str, int]:

@@ -75,6 +75,22 @@ def _juniors(results: Results, toy: bool) -> None:
     check_juniors(results, toy, engines)
 
 
+def _lora(results: Results, toy: bool) -> None:
+    from support.gpu.engine_checks import check_lora
+    from support.gpu.engines import Asked
+
+    prepare(toy)
+    kinds = [("eager", "float32")]  # vLLM's kernels for adapters on a CPU cannot be captured
+    if not toy:
+        kinds += [("PIECEWISE", "float32"), ("FULL_AND_PIECEWISE", "bfloat16")]
+    engines = [
+        Asked(runner, "lockstep", graphs, dtype, junior="senior")
+        for runner in ("v1", "v2")
+        for graphs, dtype in kinds
+    ]
+    check_lora(results, toy, engines)
+
+
 def _sleep(results: Results, toy: bool) -> None:
     from support.gpu.engines import Asked
     from support.gpu.sleep_checks import check_sleep
@@ -130,6 +146,12 @@ PARTS = [
         _table("The speculative mode"),
     ),
     Part("juniors", "juniors of other shapes", _juniors, _table("Juniors")),
+    Part(
+        "lora",
+        "a senior with an adapter (LoRA), whose junior is its base",
+        _lora,
+        _table("LoRA"),
+    ),
     Part("sleep", "sleep at levels 1 and 2", _sleep, _table("Sleep")),
     Part("verl", "two steps of verl's trainer", _verl, _table("verl")),
     Part("openrlhf", "two steps of OpenRLHF's trainer", _openrlhf, _table("OpenRLHF")),

@@ -52,13 +52,16 @@ def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
 
 def test_kv_blocks_are_those_that_both_models_leave_room_for(out: Path) -> None:
     cases = results(out, "engine_memory")["cases"]
-    assert len(cases) == 3
+    assert len(cases) == 4
     for case in cases.values():
         assert case["blocks"] == case["computed_blocks"]
     for name in ("tandem, equal sizes", "tandem, small junior"):
         case = cases[name]
         assert case["senior_bytes"] == case["computed_senior_bytes"]
         assert case["junior_bytes"] == case["computed_junior_bytes"] > 0
+    shared = cases["tandem, adapter and its base"]
+    assert shared["senior_bytes"] == shared["computed_senior_bytes"]
+    assert shared["junior_bytes"] == shared["computed_junior_bytes"] == 0
 
 
 def test_tables_have_machine_and_command_beside_every_figure(out: Path) -> None:

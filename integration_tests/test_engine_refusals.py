@@ -63,7 +63,16 @@ def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, sen
             "speculative_config does not go with tandem",
         ),
         ({"async_scheduling": True}, "async_scheduling does not go with tandem"),
-        ({"enable_lora": True}, "enable_lora does not go with tandem"),
+        ({"enable_lora": True, "load_format": "dummy"}, "Set load_format='auto'"),
+        ({"enable_lora": True, "kv_cache_dtype": "fp8"}, "kv_cache_dtype='fp8' does not go with"),
+        (
+            {"enable_lora": True, "lora_target_modules": ["q_proj", "lm_head"]},
+            "lora_target_modules names lm_head",
+        ),
+        (
+            {"enable_lora": True, "weight_transfer_config": {"backend": "nccl"}},
+            "weight_transfer_config sends whole weights",
+        ),
         ({"enable_prompt_embeds": True}, "enable_prompt_embeds does not go with tandem"),
         (
             {"kv_transfer_config": {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}},

@@ -94,7 +94,7 @@ def test_adapter_that_cannot_be_imported(bench: VerlBench) -> None:
     [
         ("algorithm.adv_estimator=reinforce_plus_plus", "adv_estimator=reinforce_plus_plus does"),
         (f"+{ENGINE}.speculative_config.method=ngram", "draft tokens would have no author"),
-        ("actor_rollout_ref.model.lora_rank=8", "tandem's engine does not run LoRA adapters"),
+        ("actor_rollout_ref.model.lora.rank=8", "that an adapter is sent was shown with"),
     ],
 )
 def test_setting_that_does_not_go_with_tandem(

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import vllm.plugins
+from support.lora import has_lora
 from support.speculation import needs_drafting
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"
+needs_lora = pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -357,6 +359,43 @@ def test_deep_sleep_saves_the_models_named_buffers() -> None:
 
     assert "model.named_buffers()" in inspect.getsource(Worker.sleep)
     assert "model.named_buffers()" in inspect.getsource(Worker.wake_up)
+
+
+@needs_lora
+def test_adapters_are_kept_by_one_method_and_reloads_pass_the_worker() -> None:
+    from vllm.lora.model_manager import LoRAModelManager, LRUCacheLoRAModelManager
+    from vllm.v1.worker.gpu_worker import Worker
+
+    assert parameters(LoRAModelManager._add_adapter) == ["self", "lora"]
+    assert "_add_adapter" not in vars(LRUCacheLoRAModelManager)
+    for manager in (LoRAModelManager, LRUCacheLoRAModelManager):
+        assert "self._add_adapter(" in inspect.getsource(inspect.unwrap(manager.add_adapter))
+    made = inspect.getsource(LoRAModelManager.__init__)
+    for name in ("packed_modules", "modules"):
+        assert f"self.{name}: dict[str, " in made
+    assert "reload_weights" in vars(Worker)
+    # Why heads and embeddings are not adapted: what a model says of itself.
+    supported = source_of("vllm.lora.utils").split("def get_supported_lora_modules")[1]
+    assert 'getattr(module, "embedding_modules", None)' in supported.split("\ndef ")[0]
+
+
+@needs_lora
+def test_verl_asks_vllms_mapper_for_a_former_name() -> None:
+    """When this fails for verl, :func:`keep_the_mappers_former_name` can go."""
+    verl = importlib.util.find_spec("verl")
+    if verl is None or verl.origin is None:
+        pytest.skip("verl is not installed")
+    from vllm.model_executor.models.utils import WeightsMapper
+
+    from tandem_plugin.engine.patches.lora import keep_the_mappers_former_name
+
+    asking = (Path(verl.origin).parent / "utils/vllm/utils.py").read_text(encoding="utf-8")
+    assert "hf_to_vllm_mapper.get_unstacked_mapper()" in asking
+    keep_the_mappers_former_name()
+    mapper = WeightsMapper(
+        orig_to_new_prefix={"a.": "b."}, orig_to_new_stacked={".q": (".qkv", "q")}
+    )
+    assert mapper.get_unstacked_mapper().apply_list(["a.q"]) == ["b.q"]
 
 
 def test_a_hook_that_moved_stops_engines_that_ask_for_tandem_and_no_others(

@@ -185,7 +185,7 @@ def test_an_environment_whose_engines_would_not_find_tandem_is_refused(
 def test_every_part_has_a_purpose_and_a_table_that_shows_what_was_left_out(module: Any) -> None:
     checks, bench = module("gpu_checks").PARTS, module("gpu").PARTS
     assert [part.name for part in checks] == [
-        "v1", "v2", "speculative", "juniors", "sleep", "verl", "openrlhf",
+        "v1", "v2", "speculative", "juniors", "lora", "sleep", "verl", "openrlhf",
     ]  # fmt: skip
     names = ["1.7b", "1.7b+0.6b", "4b", "4b+1.7b", "weights-1.7b", "weights-4b", "resuming"]
     assert [part.name for part in bench] == names
@@ -271,4 +271,4 @@ def test_checks_and_benchmarks_need_no_pytest() -> None:
         "print(len(gpu.PARTS) + len(gpu_checks.PARTS))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "14\n", done.stderr
+    assert done.stdout == "15\n", done.stderr

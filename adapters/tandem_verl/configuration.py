@@ -13,7 +13,7 @@ from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training import settings
 from tandem_plugin.training.unproven import Unproven
-from tandem_verl import agent_loop, manager, server, trainer_v1
+from tandem_verl import agent_loop, lora, manager, server, trainer_v1
 from tandem_verl.refusals import check_run
 from tandem_verl.soundness import allowed_unproven
 from tandem_verl.switch import OUR_MODE, running_config
@@ -57,6 +57,7 @@ def prepare(config: Any) -> None:
             f"This verl has no module {missing[0]}, which tandem has to extend: it was moved or "
             'renamed. Install verl 0.9.1: pip install "tandem-plugin[verl]".'
         )
+    lora.read_the_base(config, tandem)
     manager.name_manager(config)
     if config.trainer.get("use_v1", True):
         config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode

@@ -22,6 +22,7 @@ from tandem_plugin.training.refusals import (
 )
 from tandem_plugin.training.settings import check_settings
 from tandem_plugin.training.unproven import Unproven
+from tandem_verl import lora
 from tandem_verl.server import ROUTER, engines_that_stay
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
@@ -105,16 +106,7 @@ REFUSALS = (
         f"{_MODEL}.mtp.enable_rollout=True is speculative decoding: draft tokens would have no "
         "author. Set it to False.",
     ),
-    *each(
-        (
-            f"{_MODEL}.{name}"
-            for name in ("lora_rank", "lora.rank", "lora_adapter_path", "lora.adapter_path")
-        ),
-        lambda value, of: value and not of(f"{_MODEL}.lora.merge"),  # which sends whole weights
-        "{key}={value}: tandem's engine does not run LoRA adapters. Set "
-        f"{_MODEL}.lora.merge=True, with which verl trains an adapter and sends the engine merged "
-        "weights, or merge it into the checkpoint and train that.",
-    ),
+    *lora.REFUSALS,
     too_many_juniors("tandem.juniors", engines_that_stay),
     *each(
         (f"{_ROLLOUT}.router_config_path", f"{_ROLLOUT}.full_determinism"),

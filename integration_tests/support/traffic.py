@@ -38,6 +38,8 @@ class Job:
     """Seconds after the start of the traffic when it arrives."""
     abort_after: int | None
     """Abort it when this many tokens were received."""
+    adapter: str | None = None
+    """The folder of the senior's adapter (LoRA)."""
 
 
 @dataclass(slots=True)
@@ -187,6 +189,7 @@ async def send(engine: Any, jobs: list[Job], patience: float) -> list[Response]:
 
 async def _send_one(engine: Any, job: Job, patience: float) -> list[Response]:
     from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
     from vllm.sampling_params import RequestOutputKind
 
     await asyncio.sleep(job.delay)
@@ -197,7 +200,9 @@ async def _send_one(engine: Any, job: Job, patience: float) -> list[Response]:
     latest: dict[int, Response] = {}
 
     async def follow() -> None:
-        async for output in engine.generate({"prompt_token_ids": job.prompt}, params, job.name):
+        prompt = {"prompt_token_ids": job.prompt}
+        adapter = None if job.adapter is None else LoRARequest("adapter", 1, job.adapter)
+        async for output in engine.generate(prompt, params, job.name, lora_request=adapter):
             for sample in output.outputs:
                 latest[sample.index] = Response(
                     job, sample.index, list(sample.token_ids), sample.finish_reason

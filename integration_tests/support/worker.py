@@ -39,6 +39,14 @@ def weight_bytes(worker: Any) -> tuple[int, int]:
     return senior, junior
 
 
+def bytes_of_the_juniors_own(worker: Any) -> int:
+    """Of the junior's parameters, those that are not the senior's as well."""
+    model = worker.model_runner.get_model()
+    of_senior = {parameter.data_ptr() for parameter in model.parameters()}
+    own = (p for p in model.junior.parameters() if p.data_ptr() not in of_senior)
+    return sum(p.numel() * p.element_size() for p in own)
+
+
 def rank(worker: Any) -> int:
     return int(worker.rank)
 

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from tandem_plugin.engine import senior as lockstep
+from tandem_plugin.engine.base_junior import check_may_load
 from tandem_plugin.engine.names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.engine.patches.cpu_weights import pack_cpu_linear_weights_anew
 from tandem_plugin.engine.speculative import senior as speculative
@@ -67,8 +68,10 @@ def _senior_state(self: Any) -> type[Any]:
 def _load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
     """The senior's own, at its start and at every weight sync.
 
-    What the weights before have sampled is measured by them, where that is still to be done.
+    What the weights before have sampled is measured by them, where that is still to be done. Raises
+    :class:`EngineError` for a sync of whole weights where they are the junior's as well.
     """
+    check_may_load(self)
     self.tandem_measures.finish()
     loaded = self._senior.load_weights(self, *arguments, **options)
     pack_cpu_linear_weights_anew(self, loaded)

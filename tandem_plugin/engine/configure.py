@@ -10,6 +10,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
+from tandem_plugin.engine.base_junior import check_base
 from tandem_plugin.engine.junior import (
     is_seniors_checkpoint,
     junior_model_config,
@@ -86,6 +87,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     junior_config = junior_model_config(vllm_config)
     refusals.check_junior(vllm_config, junior_config)
     refusals.check_experts(vllm_config, junior_config)
+    check_base(vllm_config, junior_config)
     if config.drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)
         check_drafting(vllm_config, config)

@@ -13,6 +13,7 @@ from tandem_plugin.files import check_model
 
 __all__ = [
     "is_seniors_checkpoint",
+    "junior_config",
     "junior_model_config",
     "load_junior",
     "senior_model_config",
@@ -93,6 +94,23 @@ def junior_model_config(vllm_config: Any) -> Any:
         ) from error
 
 
+def junior_config(vllm_config: Any) -> Any:
+    """The configuration of the engine as the junior meets it while it is built.
+
+    As vLLM itself makes a draft model's: the same engine, another model. The compilation config
+    stays shared, since attention layers register themselves in it.
+    """
+    from vllm.config.utils import replace
+
+    return replace(
+        vllm_config,
+        model_config=junior_model_config(vllm_config),
+        load_config=_load_config(vllm_config),
+        quant_config=None,
+        lora_config=None,  # adapters are the senior's
+    )
+
+
 def load_junior(vllm_config: Any) -> Any:
     """Build and load the junior of a tandem engine, once, from its own checkpoint.
 
@@ -101,20 +119,11 @@ def load_junior(vllm_config: Any) -> Any:
     checkpoint, also when the senior's start as dummies.
     """
     from vllm.compilation.backends import set_model_tag
-    from vllm.config.utils import replace
     from vllm.model_executor.model_loader import get_model
 
-    model_config = junior_model_config(vllm_config)
-    # As vLLM itself makes a draft model's configuration: the same engine, another model. The
-    # compilation config stays shared, since attention layers register themselves in it.
-    junior_config = replace(
-        vllm_config,
-        model_config=model_config,
-        load_config=_load_config(vllm_config),
-        quant_config=None,
-    )
+    config = junior_config(vllm_config)
     with set_model_tag("junior"):
-        model = get_model(vllm_config=junior_config, model_config=model_config, prefix="junior")
+        model = get_model(vllm_config=config, model_config=config.model_config, prefix="junior")
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return model

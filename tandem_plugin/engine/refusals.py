@@ -32,11 +32,6 @@ def check_arguments(args: Any) -> None:
             "speculative_config does not go with tandem: draft tokens would have no author. "
             "Remove it."
         )
-    if args.enable_lora:
-        raise EngineError(
-            "enable_lora does not go with tandem yet: merge the adapter into the senior's "
-            "checkpoint."
-        )
     if args.kv_transfer_config is not None:
         raise EngineError(
             "kv_transfer_config does not go with tandem: connectors were not made for two models' "
@@ -67,6 +62,12 @@ def check_config(vllm_config: Any) -> None:
         raise EngineError(
             f"runner={model.runner_type!r} does not generate. Leave runner out, or set it to "
             "generate."
+        )
+    adapted = getattr(vllm_config.lora_config, "target_modules", None) or ()
+    if ends := [name for name in adapted if "lm_head" in name or "embed" in name]:
+        raise EngineError(
+            f"lora_target_modules names {', '.join(ends)}: tandem runs adapters of the layers "
+            "between embeddings and head. Leave it out."
         )
     _check_kind(model)
 

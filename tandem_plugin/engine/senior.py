@@ -13,11 +13,17 @@ from typing import Any
 
 import torch
 
+from tandem_plugin.engine.base_junior import is_shared, join_base
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.measures.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+from tandem_plugin.engine.patches.lora import (
+    keep_the_mappers_former_name,
+    refuse_reloading_a_shared_base,
+    refuse_weights_without_a_place,
+)
 from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.engine.step_authors import step_authors_of
@@ -49,12 +55,20 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     if vllm_config.device_config.device_type == "cpu":
         keep_cpu_linear_weights()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
+    self.tandem_has_run = False
     copy_juniors_out_once()
-    junior = load_junior(vllm_config)
+    shared = is_shared(vllm_config)
+    junior = join_base(self, vllm_config) if shared else load_junior(vllm_config)
     # Not through nn.Module.__setattr__, which would register the junior as a submodule.
     object.__setattr__(self, "junior", junior)
     self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
-    object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
+    self.tandem_base_is_junior = shared
+    object.__setattr__(self, "tandem_host_copy", None if shared else HostCopy(junior))
+    if vllm_config.lora_config is not None:
+        self.embedding_modules = {}  # of which adapters may have weights: both heads are the base's
+        refuse_weights_without_a_place()
+        refuse_reloading_a_shared_base()
+        keep_the_mappers_former_name()
     object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
     object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
     let_workers_tell_of_measures()
@@ -84,6 +98,7 @@ def _forward(
     senior = self._senior.forward(
         self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
     )
+    self.tandem_has_run = True
     rows, width = senior.shape
     hidden: torch.Tensor = senior.new_empty(rows, width + self.tandem_junior_width)
     hidden[:, :width] = senior
@@ -111,10 +126,12 @@ def _named_buffers(
     """The senior's buffers, and every tensor of the junior under ``tandem_junior.``.
 
     vLLM's sleep at level 2 discards all weights and keeps buffers: so the junior survives it, also
-    where a worker knows nothing of its copy on the host. While that copy is held, it does.
+    where a worker knows nothing of its copy on the host. While that copy is held, it does. A junior
+    that is the senior's base has none of its own.
     """
     yield from self._senior.named_buffers(self, prefix, recurse, remove_duplicate)
-    if recurse and not self.tandem_host_copy.is_held:
+    host_copy = self.tandem_host_copy
+    if recurse and host_copy is not None and not host_copy.is_held:
         for name, parameter in self.junior.named_parameters():
             yield prefix + JUNIOR_PREFIX + name, parameter
         for name, buffer in self.junior.named_buffers():

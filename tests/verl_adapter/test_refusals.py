@@ -10,6 +10,7 @@ import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
 from tandem_verl.configuration import check_models, check_versions
+from tandem_verl.lora import read_the_base
 from tandem_verl.refusals import check_run
 from tandem_verl.server import ROUTER
 from tandem_verl.soundness import (
@@ -104,9 +105,8 @@ def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: b
         ("trainer.v1.trainer_mode", "my_mode", "my_mode was not tested .* sync, colocate_async"),
         ("async_training", {"partial_rollout": True}, r"fully_async_policy \(async.*main_ppo"),
         ("rollout", {"nnodes": 1, "n_gpus_per_node": 1}, r"one_step_off_policy .*colocate_async"),
-        ("actor_rollout_ref.model.lora_rank", 8, "model.lora_rank=8: .*lora.merge=True.* merge it"),
         ("actor_rollout_ref.model.lora", {"rank": 8}, r"model.lora\.rank=8: .*merge=True"),
-        ("actor_rollout_ref.model.lora_adapter_path", "/a", "lora_adapter_path=/a: .*merge=True"),
+        ("actor_rollout_ref.model.lora_adapter_path", "/a", "adapter_path=/a without .*merge it"),
         (f"{ROLLOUT}.disaggregation", {"enabled": True}, "disaggregation.enabled=True: prefill"),
         (
             f"{ROLLOUT}.engine_kwargs.vllm.kv_transfer_config",
@@ -194,6 +194,49 @@ def test_what_only_resembles_a_refused_setting_passes() -> None:
     together = {f"{ROLLOUT}.disaggregation": {"enabled": False}}
     for passing in (merged, {"algorithm": in_reward}, {"algorithm": unused}, together):
         check_run(run(**passing), TANDEM)
+
+
+def test_adapters_that_are_sent_alone_need_an_engine_in_lockstep_that_takes_them() -> None:
+    adapter = {"lora_rank": 8}
+    drafting = TandemConfig.from_mapping({"mode": "speculative"})
+    backend = {f"{ROLLOUT}.checkpoint_engine": {"backend": "nccl"}}
+    sent = {"actor_rollout_ref.model": adapter}
+    check_run(run(**sent), TANDEM)
+    with pytest.raises(ConfigError, match=r"rank=8 does not go with mode=speculative.*merge=True"):
+        check_run(run(**sent), drafting)
+    with pytest.raises(ConfigError, match=r"rank=8 needs .*backend=naive: .* whole weights"):
+        check_run(run(**sent, **backend), TANDEM)
+    merged = {"actor_rollout_ref.model": {**adapter, "lora": {"rank": 8, "merge": True}}}
+    check_run(run(**merged, **backend), TANDEM)
+    check_run(run(**merged), drafting)
+
+
+@pytest.mark.parametrize(
+    ("junior", "lora", "given", "load_format"),
+    [
+        (None, {}, "dummy", "auto"),
+        ("/model", {}, "dummy", "auto"),
+        (["/other", "/model"], {}, "dummy", "auto"),
+        ("/other", {}, "dummy", "dummy"),
+        (None, {"merge": True}, "dummy", "dummy"),
+        (None, {}, "safetensors", "safetensors"),
+    ],
+)
+def test_a_base_that_is_the_junior_is_read_from_the_checkpoint(
+    junior: Any, lora: dict[str, Any], given: str, load_format: str
+) -> None:
+    """verl would send it once, as whole weights, which the engine refuses."""
+    model = {"path": "/model", "lora_rank": 8, "lora": lora}
+    config = run(**{"actor_rollout_ref.model": model, f"{ROLLOUT}.load_format": given})
+    read_the_base(config, TandemConfig.from_mapping({} if junior is None else {"junior": junior}))
+    assert config.actor_rollout_ref.rollout.load_format == load_format
+
+
+def test_the_base_of_a_run_without_an_adapter_is_left_alone() -> None:
+    model = {"path": "/model", "lora_rank": 0, "lora": {"rank": 0, "merge": False}}
+    config = run(**{"actor_rollout_ref.model": model, f"{ROLLOUT}.load_format": "dummy"})
+    read_the_base(config, TANDEM)
+    assert config.actor_rollout_ref.rollout.load_format == "dummy"
 
 
 def test_multimodal_models_are_refused(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from results import Results
 from support import traffic, worker
 from support.gpu import in_worker
 from support.gpu.cases import Cases
-from support.gpu.engines import TANDEM, Asked, Running, checkpoints, running, tokenizer
+from support.gpu.engines import TANDEM, Asked, Running, adapter, checkpoints, running, tokenizer
 from support.gpu.parity import Judge
+from support.lora import RANK
 from support.metrics import metric
 from tandem_plugin.errors import EngineError
 
-__all__ = ["check_engines", "check_juniors", "missing"]
+__all__ = ["check_engines", "check_juniors", "check_lora", "missing"]
 
 SCHEDULES: list[dict[str, Any]] = [
     {},
@@ -66,6 +67,27 @@ def check_juniors(results: Results, toy: bool, engines: Sequence[Asked]) -> None
                 cases.add("greedy", True, f"refused, as it must be before vLLM 0.29: {error}")
 
 
+def check_lora(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
+    """Greedy tokens of a senior with an adapter (LoRA), beside the base that it is for."""
+    folder, merged = adapter()
+    for asked in engines:
+        cases = Cases(results, f"{asked}, with an adapter")
+        if cases.has("greedy", "one base"):
+            continue
+        with (
+            cases.failing(NOT_STARTED),
+            running(asked, toy, enable_lora=True, max_lora_rank=RANK) as engine,
+        ):
+            count, length = (10, 12) if toy else (60, 40)
+            jobs = traffic.greedy_jobs("adapter", count, tokenizer(), length, SCHEDULES, gap=0.02)
+            for job in jobs:
+                job.adapter = str(folder)
+            judge = _judge_of(merged, checkpoints()["senior"], asked.dtype)
+            _judge(engine, cases, "greedy", jobs, judge)
+            junior = engine.call(worker.bytes_of_the_juniors_own)
+            cases.add("one base", junior == 0, f"{junior:,} bytes of weights are the junior's own")
+
+
 def missing(asked: Asked) -> str | None:
     """Why this vLLM has no such engine, by what the engine itself would say."""
     if asked.mode != "speculative":
@@ -99,7 +121,7 @@ def _check_greedy(engine: Running, cases: Cases) -> None:
     before = engine.replays() if engine.asked.graphs != "eager" else 0
     count, length = (10, 12) if engine.toy else (60, 40)
     jobs = traffic.greedy_jobs("greedy", count, tokenizer(), length, SCHEDULES, gap=0.02)
-    _judge(engine, cases, "greedy", jobs, "senior")
+    _judge(engine, cases, "greedy", jobs, judge_of(engine.asked, "senior"))
     if engine.asked.graphs != "eager":
         replayed = engine.replays() - before
         cases.add("replayed graphs", replayed > 0, f"{replayed:,} during the greedy check")
@@ -143,7 +165,7 @@ def _check_syncs(engine: Running, cases: Cases) -> None:
         count, length = (5, 8) if engine.toy else (20, 24)
         jobs = traffic.greedy_jobs(check, count, tokenizer(), length, SCHEDULES, gap=0.02)
         kept = engine.call(in_worker.junior_digest) == junior
-        _judge(engine, cases, check, jobs, senior, kept=kept)
+        _judge(engine, cases, check, jobs, judge_of(engine.asked, senior), kept=kept)
 
 
 def _judge(
@@ -151,16 +173,16 @@ def _judge(
     cases: Cases,
     check: str,
     jobs: list[traffic.Job],
-    senior: str,
+    judge: Judge,
     *,
     kept: bool = True,
 ) -> None:
     """Greedy responses by the rule of :mod:`support.gpu.parity`, and their records.
 
-    senior: the checkpoint that it has. kept: whether the junior has its bits.
+    judge: of the weights that the senior has. kept: whether the junior has its bits.
     """
     responses = engine.send(jobs)
-    found = judge_of(engine.asked, senior).judge(responses)
+    found = judge.judge(responses)
     report = engine.check_records(jobs, responses)
     whole = len(responses) == len(jobs)
     sentence = found.sentence() + ("" if kept else "; the junior changed")

@@ -15,7 +15,16 @@ from support.engine import AsyncEngine, async_engine
 from support.gpu import in_worker
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
-__all__ = ["TANDEM", "TIGHT", "Asked", "Running", "checkpoints", "running", "tokenizer"]
+__all__ = [
+    "TANDEM",
+    "TIGHT",
+    "Asked",
+    "Running",
+    "adapter",
+    "checkpoints",
+    "running",
+    "tokenizer",
+]
 
 TANDEM: dict[str, Any] = {"schedule": "word", "cap": 4}
 
@@ -164,3 +173,12 @@ def checkpoints() -> dict[str, Path]:
         name: make_model(folder / name, seed=seed, tokenizer=tokenizer(), spread=0.1, **shape)
         for seed, (name, shape) in enumerate(shapes.items())
     }
+
+
+@cache
+def adapter() -> tuple[Path, Path]:
+    """An adapter (LoRA) of the senior, and the senior with it merged."""
+    from support.lora import make_adapter
+
+    senior = checkpoints()["senior"]
+    return make_adapter(senior, senior.parent / "adapted", seed=9)

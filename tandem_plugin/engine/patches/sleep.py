@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tandem_plugin.engine.base_junior import check_may_sleep
 from tandem_plugin.patching.wrapping import wrap_once
 
 __all__ = ["copy_juniors_out_once"]
@@ -23,6 +24,7 @@ def copy_juniors_out_once() -> None:
     from vllm.v1.worker.gpu_worker import Worker
 
     def sleep(original: Callable[..., Any], worker: Any, level: int = 1) -> Any:
+        check_may_sleep(worker.model_runner.model, level)
         measures = getattr(worker.model_runner.model, "tandem_measures", None)
         if measures is not None:
             measures.finish()  # while both heads are there

@@ -24,6 +24,7 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
         "enable_dbo": getattr(parallel, "enable_dbo", False),
         "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
         "prefill_context_parallel_size": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
+        "enable_lora": vllm_config.lora_config is not None,
         "watermark_config": getattr(vllm_config, "watermark_config", None) is not None,
         "return_sampling_mask": getattr(model, "return_sampling_mask", False),
         "enable_trace_replay": getattr(model, "enable_trace_replay", False),

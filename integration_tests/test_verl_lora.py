@@ -1,0 +1,133 @@
+"""verl trains an adapter (LoRA) and sends the engine that alone: the junior is its base."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed")
+
+from support.greedy import GreedyReader
+from support.lora import make_adapter
+from support.trainer_run import assert_stopped
+from support.verl_run import TANDEM, VerlBench, VerlRun
+
+from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+
+pytestmark = pytest.mark.timeout(1200)
+BENCH, STEPS = VerlBench, 3
+MODEL, ROLLOUT = "actor_rollout_ref.model", "actor_rollout_ref.rollout"
+ADAPTER = [f"{MODEL}.lora_rank=8", f"{MODEL}.lora_alpha=64"]
+FLAGS = [f"{TANDEM}.schedule=word", f"{TANDEM}.cap=6", f"{TANDEM}.measure_every=1"]
+LEARNING = "actor_rollout_ref.actor.optim.lr=1e-2"
+"""So that a few steps move the senior far from its base."""
+
+
+@pytest.fixture(scope="module")
+def rule(checkpoints: dict[str, Path]) -> Rule:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
+
+
+@pytest.fixture(scope="module")
+def trained(
+    bench: VerlBench, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[VerlRun, list[dict[str, Any]]]:
+    """A run, and what its engine recorded."""
+    record = tmp_path_factory.mktemp("record")
+    run = bench.run(
+        *FLAGS,
+        *ADAPTER,
+        LEARNING,
+        f"{TANDEM}.record={record}",
+        f"trainer.total_training_steps={STEPS}",
+        name="adapter",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    lines = [line for file in record.glob("*.jsonl") for line in file.read_text().splitlines()]
+    return run, [json.loads(line) for line in lines]
+
+
+def rollouts(run: VerlRun) -> list[dict[str, Any]]:
+    return [row for step in range(1, STEPS + 1) for row in run.rollouts(step)]
+
+
+def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(
+    trained: tuple[VerlRun, list[dict[str, Any]]],
+) -> None:
+    """Holds only if the adapter of each sync is the senior's, and the senior's alone."""
+    steps = trained[0].steps
+    assert len(steps) == STEPS
+    assert max(step["training/rollout_probs_diff_max"] for step in steps) <= 1e-6
+    assert min(step["actor/grad_norm"] for step in steps) > 0
+
+
+def test_masks_are_the_replay_and_the_engines_record(
+    trained: tuple[VerlRun, list[dict[str, Any]]], rule: Rule
+) -> None:
+    run, records = trained
+    recorded = {row["tandem_seed"]: row for row in records}
+    for row in rollouts(run):
+        assert rule.replay(row["response_ids"], row["tandem_seed"]).tolist() == row["authorship"]
+        assert recorded[row["tandem_seed"]]["authorship"] == row["authorship"]
+    bits = [bit for row in rollouts(run) for bit in row["authorship"]]
+    assert 0.3 < sum(bits) / len(bits) < 0.7
+
+
+def test_the_senior_leaves_its_base_which_stays_the_junior(
+    trained: tuple[VerlRun, list[dict[str, Any]]],
+) -> None:
+    """At first both are one model; what the adapter learns is the senior's alone."""
+    first, *later = (step["tandem/overlap"] for step in trained[0].steps)
+    assert first == pytest.approx(1, abs=1e-5)
+    assert max(later) < 0.99
+
+
+@pytest.mark.long
+def test_each_authors_tokens_are_the_greedy_choice_of_its_model(
+    bench: VerlBench, tokenizer: Any, tmp_path: Path
+) -> None:
+    """Where everybody writes greedily, and training goes on from an adapter that is there."""
+    adapter, merged = make_adapter(bench.model, tmp_path, seed=5)
+    run = bench.run(
+        *FLAGS,
+        *ADAPTER,
+        f"{MODEL}.lora_adapter_path={adapter}",
+        f"{ROLLOUT}.top_k=1",
+        "trainer.total_training_steps=1",
+        name="greedy",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    readers = {True: GreedyReader(merged), False: GreedyReader(bench.model)}
+    own, others = [], []
+    for row in run.rollouts(1):
+        prompt = tokenizer.apply_chat_template(
+            [{"role": "user", "content": row["input"].split("user\n")[1].split("\n")[0]}],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+        )
+        for senior, reader in readers.items():
+            gaps = reader.gaps(prompt, row["response_ids"])
+            for gap, author in zip(gaps, row["authorship"], strict=True):
+                (own if bool(author) is senior else others).append(gap)
+    assert len(own) > 100
+    assert max(own) <= 1e-3
+    assert sum(gap <= 1e-3 for gap in others) < len(others) / 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        (f"{TANDEM}.mode=speculative", "does not go with mode=speculative, which runs no adapters"),
+        (f"{ROLLOUT}.checkpoint_engine.backend=nccl", "checkpoint_engine.backend=naive"),
+    ],
+)
+@pytest.mark.long
+def test_what_does_not_go_with_an_adapter_stops_the_run(
+    bench: VerlBench, setting: str, sentence: str
+) -> None:
+    assert_stopped(bench.run(*FLAGS, *ADAPTER, setting, watch=sentence, name="no"), sentence)
