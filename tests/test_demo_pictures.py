@@ -1,4 +1,4 @@
-"""The pictures of the README: whole, well-formed, and of the run that they are made of."""
+"""The pictures of the README and the pages: whole, well-formed, and of the run they are made of."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_the_figure_says_what_was_measured(pictures: Any) -> None:
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=str)
-def test_pictures_of_the_readme_are_shown_there_and_small(file: Path) -> None:
-    assert f"docs/images/{file.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_pictures_are_shown_on_a_page_and_small(file: Path) -> None:
+    pages = {page: f"(images/{file.name})" for page in (ROOT / "docs").glob("*.md")}
+    pages[ROOT / "README.md"] = f"(docs/images/{file.name})"
+    assert any(link in page.read_text(encoding="utf-8") for page, link in pages.items())
     assert ElementTree.fromstring(file.read_text(encoding="utf-8")).get("aria-label")
     assert file.stat().st_size < 40_000
