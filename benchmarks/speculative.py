@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,16 +31,35 @@ LOGITS = 0.07
 """The standard deviation of the logits, at which two such models share 0.96 of a distribution."""
 SENIOR = LARGE_JUNIOR
 SMALL_JUNIOR = Shape(512, 1536, layers=5, heads=4, kv_heads=2, head_dim=128, vocabulary=512)
-DRAFTS, ROUNDS = (2, 4, 8), 3
+DRAFTS = (2, 4, 8)
 """Fixed numbers of drafts; beside them one that follows the load."""
 FOLLOWING = None
-PLACES: tuple[tuple[str | None, int | None], ...] = (
-    *((None, length) for length in (*DRAFTS, FOLLOWING)),
-    *(("solo", length) for length in (4, FOLLOWING)),
-)
-"""What the speculative engine is measured with: a schedule in place of its own, and drafts."""
-TOKENS = {1: 64, 16: 48, 64: 32}
-"""Of each response, by batch size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What is measured of a batch size: the interpreter's time grows with it."""
+
+    tokens: int
+    """Of each response."""
+    rounds: int
+    drafts: tuple[int, ...]
+    """Fixed numbers."""
+    small_junior: bool
+    """Whether beside a small junior as well."""
+
+    @property
+    def places(self) -> tuple[tuple[str | None, int | None], ...]:
+        """A schedule in place of the speculative engine's own, and drafts."""
+        return (*((None, length) for length in (*self.drafts, FOLLOWING)), ("solo", FOLLOWING))
+
+
+SIZES = {
+    1: Size(48, 3, DRAFTS, small_junior=True),
+    16: Size(16, 2, (4,), small_junior=False),
+    64: Size(16, 1, (4,), small_junior=False),
+}
+QUICK = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
 LEARNING = 2
 """Stretches, twice as long, in which the engine learns what its steps take beforehand."""
 ARGUMENTS = {"kv_cache_memory_bytes": 2**30, "max_num_seqs": 64, "max_num_batched_tokens": 1024}
@@ -49,13 +69,18 @@ SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 def measure(results: Results, quick: bool) -> None:
     """One case a junior and batch size: single models, lockstep and all numbers of drafts."""
     shapes = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
-    batches = [1, 4] if quick else list(TOKENS)
+    sizes = QUICK if quick else SIZES
     folder = results.path.parent / "checkpoints"
     senior = make(folder, shapes[0], 0, LOGITS)
     with ExitStack() as stack, progress_bar() as progress:
         singles: dict[str, EngineProcess] = {}
         for name, shape in {"equal": shapes[0], "small junior": shapes[1]}.items():
-            missing = [batch for batch in batches if f"{name}, batch {batch}" not in results]
+            missing = {
+                batch: size
+                for batch, size in sizes.items()
+                if f"{name}, batch {batch}" not in results
+                and (size.small_junior or name == "equal")
+            }
             if not missing:
                 continue
             if not singles:
@@ -73,8 +98,10 @@ def measure(results: Results, quick: bool) -> None:
                     )
                     for mode in ("lockstep", "speculative")
                 }
-                for batch in missing:
-                    _measure(results, singles, engines, name, batch, cost, quick, progress)
+                for batch, size in missing.items():
+                    learning = 0 if quick else LEARNING
+                    case = Case(name, batch, size, cost, learning)
+                    _measure(results, singles, engines, case, progress)
 
 
 def _settings(mode: str) -> dict[str, Any]:
@@ -83,19 +110,29 @@ def _settings(mode: str) -> dict[str, Any]:
     return {"mode": mode, "num_draft_tokens": max(DRAFTS), "adaptive_drafts": True}
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kind of junior and a batch size."""
+
+    junior: str
+    batch: int
+    size: Size
+    cost: float
+    """A pass of the junior over one of the senior."""
+    learning: int
+    """Stretches before, in which the engine learns what its steps take."""
+
+
 def _measure(
     results: Results,
     singles: Mapping[str, EngineProcess],
     engines: Mapping[str, EngineProcess],
-    name: str,
-    batch: int,
-    cost: float,
-    quick: bool,
+    case: Case,
     progress: Any,
 ) -> None:
     """Every engine at one batch size; the counters of drafts are summed over rounds."""
-    counters: dict[tuple[str | None, int | None], dict[str, int]] = {p: {} for p in PLACES}
-    tokens = 12 if quick else TOKENS[batch]
+    batch, tokens, places = case.batch, case.size.tokens, case.size.places
+    counters: dict[tuple[str | None, int | None], dict[str, int]] = {p: {} for p in places}
 
     def speed(one: EngineProcess) -> float:
         stretch = one.stretch(batch, tokens)
@@ -108,23 +145,30 @@ def _measure(
             counters[place][key] = counters[place].get(key, 0) + count
         return stretch.tokens / stretch.seconds
 
-    for _ in range(0 if quick else LEARNING):
+    for _ in range(case.learning):
         engines["speculative"].stretch(batch, 2 * tokens)
     cases = {single: partial(speed, process) for single, process in singles.items()}
     cases |= {"lockstep": partial(speed, engines["lockstep"])}
-    cases |= {str(place): partial(drafting, place) for place in PLACES}
-    rounds = 1 if quick else ROUNDS
-    task = progress.add_task(f"{name}, {batch}", total=len(cases) * (rounds + 1))
+    cases |= {str(place): partial(drafting, place) for place in places}
+    rounds = case.size.rounds
+    task = progress.add_task(f"{case.junior}, {batch}", total=len(cases) * (rounds + 1))
     samples = run_rounds(cases, rounds, partial(progress.advance, task))
     rows = [_compared("lockstep", samples) | {"mode": "lockstep", "drafts": None}]
-    rows[0]["computed_ratio"] = 1 / (1 + cost)
+    rows[0]["computed_ratio"] = 1 / (1 + case.cost)
     rows += [
-        _compared(str(place), samples) | _drafted(*place, counters[place], cost) for place in PLACES
+        _compared(str(place), samples) | _drafted(*place, counters[place], case.cost)
+        for place in places
     ]
-    figures = {"junior": name, "batch": batch, "cost_of_the_junior": cost, "rows": rows}
+    figures = {
+        "junior": case.junior,
+        "batch": batch,
+        "cost_of_the_junior": case.cost,
+        "rounds": rounds,
+        "rows": rows,
+    }
     figures |= {single: samples[single].as_json() for single in SINGLES}
     results.add(
-        f"{name}, batch {batch}",
+        f"{case.junior}, batch {batch}",
         figures | {"engine_arguments": {**ENGINE_ARGUMENTS, **ARGUMENTS}} | _machine(),
     )
 
@@ -193,6 +237,10 @@ def table(content: Mapping[str, Any]) -> Table:
             )
     some = cases[0]
     arguments = ", ".join(f"{key}={value}" for key, value in some["engine_arguments"].items())
+    rounds = ", ".join(
+        f"{count} at batch {batch}"
+        for batch, count in sorted({(case["batch"], case["rounds"]) for case in cases})
+    )
     millions = [f"{shape.read_parameters / 1e6:,.0f}" for shape in (SENIOR, SMALL_JUNIOR)]
     return Table(
         title="Speculative",
@@ -208,7 +256,7 @@ def table(content: Mapping[str, Any]) -> Table:
             "computed from passes",
         ],
         rows=rows,
-        unit="median of rounds, with the lowest and the highest",
+        unit=f"median of rounds ({rounds}), with the lowest and the highest",
         notes=(
             f"The senior, and a junior of its size, read {millions[0]} million parameters a pass, "
             f"the small junior {millions[1]}; their output layers are scaled so that their "
