@@ -16,7 +16,13 @@ pytest.importorskip("openrlhf", reason="OpenRLHF is not installed")
 
 from support.engine import v2_variables
 from support.openrlhf_run import ON_CPU, WITHOUT_FLASH_ATTN, OpenRLHFRun
-from support.openrlhf_setup import NOISE, STEPS, OpenRLHFSetup, assert_masks_are_the_replay, batches
+from support.openrlhf_setup import (
+    STEPS,
+    OpenRLHFSetup,
+    assert_masks_are_the_replay,
+    batches,
+    differences,
+)
 from support.records import all_records
 from support.speculation import needs_drafting
 
@@ -25,6 +31,9 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 pytestmark = [needs_drafting, pytest.mark.timeout(1800)]
 
 DRAFTS = 3
+ROUNDING = 5e-3
+"""In nats: engine and actor compute a token's log p in bfloat16, 1.4e-3 apart at most in what was
+seen. Senior and junior are 0.08 apart at the median token, and within this at one in fifty."""
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +75,12 @@ def run(openrlhf: OpenRLHFSetup, captured: Path) -> OpenRLHFRun:
     return two_steps(openrlhf, captured)
 
 
-def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(run: OpenRLHFRun) -> None:
-    assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
+def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(
+    run: OpenRLHFRun, captured: Path
+) -> None:
+    found = differences(captured)
+    assert len(found) > 200
+    assert found.abs().max() <= ROUNDING
     assert all(0 < step["tandem/senior_share"] < 1 for step in run.steps)
 
 
@@ -103,8 +116,8 @@ def test_solo_is_grpo_whose_drafts_are_a_frozen_models(
     """The senior writes every token, and each one reaches the loss."""
     seed = next(flag for flag in openrlhf.flags if flag.startswith("--tandem.seed="))
     run = two_steps(openrlhf, tmp_path, tandem=["--tandem.schedule", "solo", seed], name="solo")
+    assert differences(tmp_path).abs().max() <= ROUNDING
     for step in run.steps:
-        assert abs(step["vllm_kl"]) <= NOISE
         assert step["tandem/senior_share"] == 1
         assert 0 < step["tandem/draft_acceptance"] <= 1
         # The token behind the last draft is always the senior's.

@@ -43,7 +43,6 @@ def mode_flags(mode: str, folder: Path) -> list[str]:
     return [
         "trainer.v1.trainer_mode=separate_async",
         "trainer.v1.separate_async.parameter_sync_step=1",
-        "actor_rollout_ref.hybrid_engine=False",
         "ray_kwargs.ray_init.num_gpus=3",
         f"{ROLLOUT}.nnodes=1",
         f"{ROLLOUT}.n_gpus_per_node=2",
