@@ -66,7 +66,7 @@ def test_the_figure_says_what_was_measured(pictures: Any) -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=str)
 def test_pictures_are_shown_on_a_page_and_small(file: Path) -> None:
-    pages = {page: f"(images/{file.name})" for page in (ROOT / "docs").glob("*.md")}
+    pages = dict.fromkeys((ROOT / "docs").glob("*.md"), f"(images/{file.name})")
     pages[ROOT / "README.md"] = f"(docs/images/{file.name})"
     assert any(link in page.read_text(encoding="utf-8") for page, link in pages.items())
     assert ElementTree.fromstring(file.read_text(encoding="utf-8")).get("aria-label")
