@@ -55,13 +55,14 @@ class Size:
 
 
 SIZES = {
-    1: Size(48, 3, DRAFTS, small_junior=True),
-    16: Size(16, 2, (4,), small_junior=False),
-    64: Size(16, 1, (4,), small_junior=False),
+    1: Size(96, 3, DRAFTS, small_junior=True),
+    16: Size(32, 3, (4,), small_junior=False),
+    64: Size(16, 2, (4,), small_junior=False),
 }
 QUICK = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
-LEARNING = 2
-"""Stretches, twice as long, in which the engine learns what its steps take beforehand."""
+LEARNING = 200
+"""Tokens of responses by which the engine learns beforehand what its steps take: with every length
+looked at, a hundred or so steps."""
 ARGUMENTS = {"kv_cache_memory_bytes": 2**30, "max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 
@@ -120,7 +121,7 @@ class Case:
     cost: float
     """A pass of the junior over one of the senior."""
     learning: int
-    """Stretches before, in which the engine learns what its steps take."""
+    """Tokens of each response in which the engine learns beforehand what its steps take."""
 
 
 def _measure(
@@ -145,8 +146,8 @@ def _measure(
             counters[place][key] = counters[place].get(key, 0) + count
         return stretch.tokens / stretch.seconds
 
-    for _ in range(case.learning):
-        engines["speculative"].stretch(batch, 2 * tokens)
+    if case.learning:
+        engines["speculative"].stretch(batch, case.learning)
     cases = {single: partial(speed, process) for single, process in singles.items()}
     cases |= {"lockstep": partial(speed, engines["lockstep"])}
     cases |= {str(place): partial(drafting, place) for place in places}
@@ -263,9 +264,9 @@ def table(content: Mapping[str, Any]) -> Table:
             "distributions overlap by about 0.96. Schedule word, p = 0.5, temperature 1. The two "
             "single models are those beside the first tandem engines of a batch size; every ratio "
             "is to those beside its own.",
-            f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, after {LEARNING} "
-            "stretches twice as long in which the engine learnt what its steps take; looks at "
-            "other lengths included. Tokens a round are those of rounds with drafts. Solo: the "
+            f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, after responses of "
+            f"{LEARNING} tokens by which the engine learnt what its steps take; looks at other "
+            "lengths included. Tokens a round are those of rounds with drafts. Solo: the "
             "senior writes every token, as the single model does.",
             f"Model Runner V2's kernels are {some['kernels']}: the engines on V2 carry that, the "
             "one on V1, vLLM's choice on a CPU, does not. The last column is what the measured "

@@ -102,6 +102,10 @@ def test_gpu_benchmarks_measure_every_engine_that_this_vllm_has(toy: Path) -> No
             assert "use vLLM" in left_out["found"]
         for mode, case in cases.items():
             assert case["runner"] == ("V2" if mode == "speculative" else "V1")
+            if case.get("passed", True) is None:  # on processors that vLLM packs weights for
+                assert (part, mode) == ("weights-1.7b", "single")
+                assert "packed this model's weights" in case["found"]
+                continue
             assert case["rows"]
             assert all(row.get("median", row.get("seconds")) > 0 for row in case["rows"])
     throughput = results(toy, "1.7b")["cases"]

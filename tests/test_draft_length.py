@@ -94,7 +94,7 @@ def test_following_is_about_as_fast_as_never_drafting_and_as_any_fixed_length(
     run(length, on, requests, s, 1_000 if requests == 1 else 100)
     tokens, seconds = run(length, on, requests, s, 2_000 if requests == 1 else 200, seed=1)
     fastest = max(speed(on, requests, s, k) for k in length.lengths)
-    assert tokens / seconds / requests >= 0.93 * fastest
+    assert tokens / seconds / requests >= 0.97 * fastest
 
 
 def test_nothing_is_drafted_where_a_pass_is_bound_by_arithmetic() -> None:

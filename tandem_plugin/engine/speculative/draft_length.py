@@ -13,7 +13,9 @@ __all__ = ["DraftLength", "lengths_up_to"]
 _WORTH = 1.02
 """How much faster another length must promise to be: changing has a cost of its own."""
 _LOOK, _LOOK_KNOWN = 8, 200
-"""Steps at a batch size until another length is looked at: one unknown there, or one known."""
+"""Steps at a batch size until another length is looked at: one unknown there, or one known, which
+waits longer where it is expected to lose more than :data:`_LOST` of the time."""
+_LOST = 0.01
 _STAY = 5
 """Steps of a look; the first checks drafts of the length before, and is not timed."""
 
@@ -61,7 +63,17 @@ class DraftLength:
         best = max(self.lengths, key=speeds.__getitem__)
         if looks.best is None or speeds[best] > speeds[looks.best] * _WORTH:
             looks.best = best
-        return looks.choose(lambda length: self._costs.knows(requests, length))
+        best = looks.best
+
+        def knows(length: int) -> bool:
+            return self._costs.knows(requests, length)
+
+        def lost(length: int) -> float:
+            slower = max(0.0, 1 - speeds[length] / speeds[best])
+            seconds = self._costs.seconds
+            return _STAY * slower * seconds(requests, length) / seconds(requests, best)
+
+        return looks.choose(knows, lost)
 
     def best(self, requests: int) -> int:
         """The length that promises the most, whatever is taken or looked at now."""
@@ -84,17 +96,24 @@ class _Looks:
         self._looked_at = 0
         self.best: int | None = None
 
-    def choose(self, knows: Callable[[int], bool]) -> int:
+    def choose(self, knows: Callable[[int], bool], lost: Callable[[int], float]) -> int:
+        """The length of the next step.
+
+        knows: whether a length's time is known. lost: what a look at one is expected to lose, in
+        steps of the best.
+        """
         assert self.best is not None
         if self._left:
             self._left -= 1
             return self._looked_at
         self._steps += 1
-        unknown = [one for one in self._others if one != self.best and not knows(one)]
-        if self._steps < (_LOOK if unknown else _LOOK_KNOWN):
-            return self.best
-        other = next((one for one in unknown or self._others if one != self.best), None)
-        if other is None:
+        others = [one for one in self._others if one != self.best]
+        other = next((one for one in others if not knows(one)), None)
+        wait: float = _LOOK
+        if other is None and others:
+            other = others[0]
+            wait = max(_LOOK_KNOWN, lost(other) / _LOST)
+        if other is None or self._steps < wait:
             return self.best
         self._others.remove(other)
         self._others.append(other)
