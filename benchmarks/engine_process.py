@@ -58,6 +58,8 @@ class Stretch:
 
     tokens: int
     seconds: float
+    """By :class:`KernelClock`."""
+    wall_seconds: float
     drafted: dict[str, int]
     """Counters of drafting, where there are drafts."""
 

@@ -42,6 +42,7 @@ def test_every_engine_is_measured_beside_single_models_and_lockstep(out: Path) -
         ]  # fmt: skip
         for row in case["rows"]:
             assert 0 < row["low"] <= row["median"] <= row["high"]
+            assert row["wall"]["median"] < row["median"]  # kernels are interpreted on a CPU
             for other in ("ratio_to_single_v1", "ratio_to_single_v2", "ratio_to_lockstep"):
                 assert row[other]["median"] > 0
 
