@@ -14,8 +14,14 @@ from pathlib import Path
 PERFORMANCE = Path(__file__).with_name("performance.md")
 FIGURE = Path(__file__).parent / "images" / "speed.svg"
 
-GROUPS = {"equal": "a junior of the senior's size", "small junior": "a junior that reads a sixth"}
-LEFT, TOP, WIDE, ROW, MOST = 190, 46, 500, 24, 2.0
+GROUPS = {
+    ("1", "equal"): "one request, a junior of the senior's size",
+    ("1", "small junior"): "one request, a junior that reads a sixth",
+    ("16", "equal"): "16 requests, a junior of the senior's size",
+    ("64", "equal"): "64 requests, a junior of the senior's size",
+}
+"""Batch size and kind of junior."""
+LEFT, TOP, WIDE, ROW, MOST = 230, 46, 460, 24, 2.5
 
 STYLE = """
   text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif;
@@ -46,17 +52,25 @@ class Bar:
 
     @property
     def name(self) -> str:
+        if self.drafts == "following":
+            return f"{self.mode}, following the load"
         return f"{self.mode}, {self.drafts} drafts" if self.drafts else self.mode
 
+    @property
+    def style(self) -> str:
+        return self.mode.partition(",")[0]
 
-def bars(text: str, kind: str) -> list[Bar]:
-    """Those of a kind of junior, from the table under "Speculative"."""
+
+def bars(text: str, batch: str, kind: str) -> list[Bar]:
+    """Those of a batch size and a kind of junior, from the table under "Speculative"."""
     rows = re.findall(
-        rf"^\| {kind}, (lockstep|speculative) \| (\d*) ?\|(.*)\|$", text, re.MULTILINE
+        rf"^\| {batch} \| {kind}, (lockstep|speculative|speculative, solo) \| (\w*) ?\|(.*)\|$",
+        text,
+        re.MULTILINE,
     )
     found = []
     for mode, drafts, rest in rows:
-        cell = rest.split("|")[2]
+        cell = rest.split("|")[1]
         numbers = re.fullmatch(r"\s*([\d.]+) \(([\d.]+) to ([\d.]+)\)\s*", cell)
         assert numbers is not None, cell
         median, low, high = map(float, numbers.groups())
@@ -67,7 +81,7 @@ def bars(text: str, kind: str) -> list[Bar]:
 def figure(text: str) -> str:
     """The whole SVG, from the page's text."""
     section = text.split("### Speculative\n", 1)[1].split("\n### ", 1)[0]
-    groups = {name: bars(section, kind) for kind, name in GROUPS.items()}
+    groups = {name: bars(section, *place) for place, name in GROUPS.items()}
     assert all(groups.values())
     parts, y = list(_grid(sum(len(found) + 1.6 for found in groups.values()))), float(TOP)
     for name, found in groups.items():
@@ -77,7 +91,7 @@ def figure(text: str) -> str:
             parts += _bar(bar, y)
         y += 1.6 * ROW
     told = "; ".join(
-        f"with {name}: " + ", ".join(f"{bar.name} {bar.median}" for bar in found)
+        f"{name}: " + ", ".join(f"{bar.name} {bar.median}" for bar in found)
         for name, found in groups.items()
     )
     return (
@@ -103,8 +117,8 @@ def _bar(bar: Bar, y: float) -> list[str]:
     middle = y - 4
     return [
         f'<text x="24" y="{y:g}">{bar.name}</text>',
-        f'<rect class="{bar.mode}" x="{LEFT}" y="{middle - 8:g}" width="{at(bar.median) - LEFT:g}" '
-        'height="16"/>',
+        f'<rect class="{bar.style}" x="{LEFT}" y="{middle - 8:g}" '
+        f'width="{at(bar.median) - LEFT:g}" height="16"/>',
         f'<path class="range" d="M{at(bar.low):g} {middle:g}H{at(bar.high):g}"/>',
         f'<text class="soft value" x="{at(bar.high) + 8:g}" y="{y:g}">{bar.median:.2f}</text>',
     ]

@@ -163,20 +163,23 @@ def test_costs_of_the_readme_are_those_of_the_measured_tables():
         (line,) = re.findall(rf"^\| {row}.* \| ([\d.]+) \| ([\d.]+) \|$", costs, re.MULTILINE)
         return [float(number) for number in line]
 
-    def cell(row: str, column: int) -> float:
-        """A column of the one row of the page's tables that begins so."""
-        (line,) = re.findall(rf"^\| {row} \|.*$", measured, re.MULTILINE)
+    def cell(section: str, row: str, column: int) -> float:
+        """A column of the one row of a section's table that begins so."""
+        table = measured.split(f"\n### {section}\n", 1)[1].split("\n### ", 1)[0]
+        (line,) = re.findall(rf"^\| {row} \|.*$", table, re.MULTILINE)
         number = re.match(r"[\d.,]+", line.strip("| ").split(" | ")[column])
         assert number is not None
         return float(number[0].replace(",", ""))
 
     kinds = ("equal", "small junior")
-    assert said("decoding speed") == [cell(rf"64 \| {kind}, lockstep", 3) for kind in kinds]
-    assert said("the same, spec") == [cell(rf"{kind}, speculative \| 4", 4) for kind in kinds]
+    decoding = [cell("Lockstep", rf"64 \| {kind}, lockstep", 3) for kind in kinds]
+    assert said("decoding speed") == decoding
+    drafting = [cell("Speculative", rf"1 \| {kind}, speculative \| 4", 4) for kind in kinds]
+    assert said("the same, spec") == drafting
     pairs = ("equal sizes, noise 0.05", "a small junior")
-    assert said("forward passes") == [cell(rf"{pair} \| 64 \| 4", 7) for pair in pairs]
-    single = cell("single model", 1)
-    tandem = [cell(f"tandem, {kind}", 1) for kind in ("equal sizes", "small junior")]
+    assert said("forward passes") == [cell("Drafting", rf"{pair} \| 64 \| 4", 7) for pair in pairs]
+    single = cell("Memory", "single model", 1)
+    tandem = [cell("Memory", f"tandem, {kind}", 1) for kind in ("equal sizes", "small junior")]
     assert said("KV cache") == [round(found / single, 2) for found in tandem]
 
 
