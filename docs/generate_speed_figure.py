@@ -21,7 +21,7 @@ GROUPS = {
     ("64", "equal"): "64 requests, a junior of the senior's size",
 }
 """Batch size and kind of junior."""
-LEFT, TOP, WIDE, ROW, MOST = 230, 46, 460, 24, 2.5
+LEFT, TOP, WIDE, ROW, MOST = 280, 46, 420, 24, 2.5
 
 STYLE = """
   text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif;
