@@ -34,7 +34,7 @@ ENGINE = [
 def run(command: list[str], patience: float = 1500) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; fails with what it said when that is not a good one."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-8000:]  # an engine's cause stands before its traces
     return done
 
 
