@@ -106,8 +106,9 @@ def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
     setup.call(worker.give_lengths_a_price, 1.0, 0.1)
     means = []
     try:
-        # The second turn is what the engine learns by: rounds are remembered for a while.
-        for turn, p in enumerate((0.1, 0.9, 0.9)):
+        # The turns between are what the engine learns by: rounds are remembered for a while, and
+        # every length is looked at before it is known.
+        for turn, p in enumerate((0.1, 0.9, 0.9, 0.9)):
             before = len(setup.call(worker.varied_lengths))
             jobs = []
             for seed in range(turn * 100, turn * 100 + 12):
@@ -127,7 +128,7 @@ def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
         setup.call(worker.mend_speculation)
     # The junior's own drafts, nearly all of the first, all stand; the senior, who writes nearly all
     # of the others, takes almost none.
-    assert means[2] < means[0] - 1, means
+    assert means[-1] < means[0] / 2, means
 
 
 def counters(running: AsyncEngine) -> dict[str, int]:

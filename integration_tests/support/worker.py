@@ -144,13 +144,20 @@ def vary_drafts(worker: Any, seed: int = 0) -> None:
 def give_lengths_a_price(worker: Any, senior: float, draft: float) -> None:
     """Let every step seem to take so long, whatever the machine does; note the lengths chosen.
 
+    What steps took before is forgotten: a fast machine's milliseconds beside these prices would
+    make whatever it timed seem to cost nothing.
+
     senior, draft: seconds of the senior's pass, and of each draft.
     """
     from tandem_plugin.engine.speculative.draft_length import DraftLength
 
     theirs = {name: getattr(DraftLength, name) for name in ("choose", "time")}
+    priced_ones: list[DraftLength] = []
 
     def choose(self: DraftLength, requests: int) -> int:
+        if self not in priced_ones:
+            priced_ones.append(self)
+            vars(self).update(vars(DraftLength(self.lengths[-1], draft / senior)))
         _lengths.append(theirs["choose"](self, requests))
         return _lengths[-1]
 
