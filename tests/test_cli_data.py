@@ -76,6 +76,9 @@ def test_show_prints_prompts_and_golds(problems: Path):
 
 def test_errors_are_sentences(tmp_path: Path):
     assert "There is no file" in run("data", "show", tmp_path / "none.jsonl")[1]
+    mistyped = run("data", "show", "deepscalr")[1]
+    assert "aime24, " in mistyped
+    assert "Did you mean 'deepscaler'?" in mistyped
     assert "--file goes with a named set" in run("data", "show", "x.jsonl", "--file", "y")[1]
     assert run("data", "prepare", "x.jsonl")[0] == 2
 

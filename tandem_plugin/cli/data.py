@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from enum import Enum
 from pathlib import Path
@@ -222,7 +223,9 @@ def show(
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
-    from tandem_plugin.data import DataError, load_named, read_problems
+    from tandem_plugin.data import NAMED_SETS, DataError, load_named, read_problems
+    from tandem_plugin.data.records import is_hub_source
+    from tandem_plugin.files import look_again
 
     how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
     if _is_named(source):
@@ -230,6 +233,12 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
     if files:
         raise DataError(
             f"--file goes with a named set, and {source!r} is none: give the file in its place."
+        )
+    if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
+        near = difflib.get_close_matches(source, NAMED_SETS, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"
+        raise DataError(
+            f"There is no file {source!r}, and no set of that name: {', '.join(NAMED_SETS)}.{meant}"
         )
     return read_problems(source, how)
 
