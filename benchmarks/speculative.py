@@ -47,30 +47,39 @@ class Size:
     """Fixed numbers."""
     small_junior: bool
     """Whether beside a small junior as well."""
+    solo: bool = True
+    """Whether the schedule of plain GRPO as well."""
 
     @property
     def places(self) -> tuple[tuple[str | None, int | None], ...]:
         """A schedule in place of the speculative engine's own, and drafts."""
-        return (*((None, length) for length in (*self.drafts, FOLLOWING)), ("solo", FOLLOWING))
+        found = tuple((None, length) for length in (*self.drafts, FOLLOWING))
+        return (*found, ("solo", FOLLOWING)) if self.solo else found
 
 
 SIZES = {
     1: Size(96, 3, DRAFTS, small_junior=True),
     16: Size(32, 3, (4,), small_junior=False),
     64: Size(16, 3, (4,), small_junior=False),
+    256: Size(12, 2, (), small_junior=False, solo=False),
 }
 QUICK = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
 LEARNING = 130
 """Tokens of responses by which the engine learns beforehand what its steps take: with every length
 looked at, a hundred or so steps."""
-ARGUMENTS = {"kv_cache_memory_bytes": 2**30, "max_num_seqs": 64, "max_num_batched_tokens": 1024}
+ARGUMENTS = {
+    "kv_cache_memory_bytes": 5 * 2**29,
+    "max_num_seqs": max(SIZES),
+    "max_num_batched_tokens": max(SIZES) * (max(DRAFTS) + 1),
+}
+QUICK_ARGUMENTS = {"max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 
 
 def measure(results: Results, quick: bool) -> None:
     """One case a junior and batch size: single models, lockstep and all numbers of drafts."""
     shapes = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
-    sizes = QUICK if quick else SIZES
+    sizes, arguments = (QUICK, QUICK_ARGUMENTS) if quick else (SIZES, ARGUMENTS)
     folder = results.path.parent / "checkpoints"
     senior = make(folder, shapes[0], 0, LOGITS)
     with ExitStack() as stack, progress_bar() as progress:
@@ -86,7 +95,7 @@ def measure(results: Results, quick: bool) -> None:
                 continue
             if not singles:
                 for single, runner in SINGLES.items():
-                    engine = EngineProcess(senior, runner=runner, **ARGUMENTS)
+                    engine = EngineProcess(senior, runner=runner, **arguments)
                     singles[single] = stack.enter_context(engine)
             junior = make(folder, shape, 1, LOGITS)
             cost = shape.read_parameters / shapes[0].read_parameters
@@ -94,14 +103,14 @@ def measure(results: Results, quick: bool) -> None:
                 engines = {
                     mode: both.enter_context(
                         EngineProcess(
-                            senior, junior, runner="v2", tandem=_settings(mode), **ARGUMENTS
+                            senior, junior, runner="v2", tandem=_settings(mode), **arguments
                         )
                     )
                     for mode in ("lockstep", "speculative")
                 }
                 for batch, size in missing.items():
                     learning = 0 if quick else LEARNING
-                    case = Case(name, batch, size, cost, learning)
+                    case = Case(name, batch, size, cost, learning, arguments)
                     _measure(results, singles, engines, case, progress)
 
 
@@ -122,6 +131,8 @@ class Case:
     """A pass of the junior over one of the senior."""
     learning: int
     """Tokens of each response in which the engine learns beforehand what its steps take."""
+    arguments: dict[str, int]
+    """The engines', in place of :data:`engine_process.ENGINE_ARGUMENTS`."""
 
 
 def _measure(
@@ -178,7 +189,7 @@ def _measure(
     figures |= {single: samples[single].as_json() | {"wall": wall[single]} for single in SINGLES}
     results.add(
         f"{case.junior}, batch {batch}",
-        figures | {"engine_arguments": {**ENGINE_ARGUMENTS, **ARGUMENTS}} | _machine(),
+        figures | {"engine_arguments": {**ENGINE_ARGUMENTS, **case.arguments}} | _machine(),
     )
 
 
