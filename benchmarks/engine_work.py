@@ -56,6 +56,7 @@ def serve(
     answers: dict[str, Callable[..., Any]] = {
         "decode": _decode,
         "stretch": _stretch,
+        "learn": _learn,
         "memory": memory,
         "runner": _runner,
         "sync": sync,
@@ -156,6 +157,15 @@ def _stretch(
     rounds = {name: after[name] - before[name] for name in after}
     seconds, wall, tokens = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
     return {"tokens": tokens, "seconds": seconds, "wall_seconds": wall, "drafted": rounds}
+
+
+def _learn(llm: Any, batch: int, tokens: int, most: int) -> int:
+    """How many stretches it took to know the time of every draft length at this batch size."""
+    for number in range(1, most + 1):
+        _stretch(llm, batch, tokens, None, None)
+        if _scheduler(llm.llm_engine).draft_length.knows(batch):
+            return number
+    raise EngineError(f"{most} stretches of {tokens} tokens did not time every draft length.")
 
 
 def _runner(llm: Any) -> str:

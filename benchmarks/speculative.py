@@ -64,9 +64,9 @@ SIZES = {
     256: Size(12, 2, (), small_junior=False, solo=False),
 }
 QUICK = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
-LEARNING = 130
-"""Tokens of responses by which the engine learns beforehand what its steps take: with every length
-looked at, a hundred or so steps."""
+LEARNING = 40
+"""Tokens of the responses by which the engine learns beforehand what its steps take, until it has
+timed every length: sixty steps or more."""
 ARGUMENTS = {
     "kv_cache_memory_bytes": 5 * 2**29,
     "max_num_seqs": max(SIZES),
@@ -163,7 +163,7 @@ def _measure(
         return speed(str(place), stretch)
 
     if case.learning:
-        engines["speculative"].stretch(batch, case.learning)
+        engines["speculative"].learn(batch, case.learning)
     cases = {single: partial(plain, single, process) for single, process in singles.items()}
     cases |= {"lockstep": partial(plain, "lockstep", engines["lockstep"])}
     cases |= {str(place): partial(drafting, place) for place in places}
@@ -293,10 +293,10 @@ def table(content: Mapping[str, Any]) -> Table:
             "distributions overlap by about 0.96. Schedule word, p = 0.5, temperature 1. The two "
             "single models are those beside the first tandem engines of a batch size; every ratio "
             "is to those beside its own.",
-            f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, after responses of "
-            f"{LEARNING} tokens by which the engine learnt what its steps take; looks at other "
-            "lengths included. Tokens a round are those of rounds with drafts. Solo: the "
-            "senior writes every token, as the single model does.",
+            f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, once the engine has timed "
+            "each of them, which takes it sixty steps or more; looks at other lengths, every two "
+            "hundred steps or later, included where they come. Tokens a round are those of rounds "
+            "with drafts. Solo: the senior writes every token, as the single model does.",
             f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios are by a clock "
             "that stands still while a kernel is interpreted: compiled, they take microseconds. By "
             "the wall clock, in the last column, an engine on V2 waits for the interpreter most of "

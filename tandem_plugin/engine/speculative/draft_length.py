@@ -75,6 +75,10 @@ class DraftLength:
 
         return looks.choose(knows, lost)
 
+    def knows(self, requests: int) -> bool:
+        """Whether the time of every length is known in batches of about so many requests."""
+        return all(self._costs.knows(requests, length) for length in self.lengths)
+
     def best(self, requests: int) -> int:
         """The length that promises the most, whatever is taken or looked at now."""
         return max(self.lengths, key=self._speeds(requests).__getitem__)
