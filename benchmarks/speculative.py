@@ -294,9 +294,9 @@ def table(content: Mapping[str, Any]) -> Table:
             "single models are those beside the first tandem engines of a batch size; every ratio "
             "is to those beside its own.",
             f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, once the engine has "
-            "timed each of them, which takes it sixty steps or more; looks at other lengths, every two "
-            "hundred steps or later, included where they come. Tokens a round are those of rounds "
-            "with drafts. Solo: the senior writes every token, as the single model does.",
+            "timed each of them, which takes it sixty steps or more; looks at other lengths, every "
+            "two hundred steps or later, included where they come. Tokens a round are those of "
+            "rounds with drafts. Solo: the senior writes every token, as the single model does.",
             f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios are by a clock "
             "that stands still while a kernel is interpreted: compiled, they take microseconds. By "
             "the wall clock, in the last column, an engine on V2 waits for the interpreter most of "
