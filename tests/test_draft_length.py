@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin.engine.speculative.draft_length import DraftLength, lengths_up_to
@@ -121,6 +122,60 @@ def test_length_follows_a_policy_that_drifts_and_comes_back() -> None:
     assert length.best(4) <= 1
     run(length, on, 4, 0.99, 3_000)
     assert length.best(4) == MOST
+
+
+@given(st.integers(1, 300), st.integers(0, 2))
+@settings(deadline=None)
+def test_no_length_is_taken_or_looked_at_that_a_step_has_no_room_for(
+    requests: int, unlucky: int
+) -> None:
+    """Though it would be the best of the machine; where there is room again, it is."""
+    on, tokens = MACHINES["weights"], 512
+    length = DraftLength(MOST, 1 / 6, lambda n: tokens // n - 2)
+    most = max(0, tokens // requests - 2)
+    fitting = [k for k in length.lengths if k <= most]
+    chosen = [length.choose(1) for _ in range(unlucky)]  # a look at another size has begun
+    before = -1
+    for _ in range(150):
+        chosen.append(k := length.choose(requests))
+        assert k in fitting
+        length.observe(k, k + 1)
+        if k == before:
+            length.time(requests, k, on(requests, k))
+        before = k
+    assert length.best(requests) == fitting[-1]
+    assert length.knows(requests)
+    assert length.best(1) == MOST
+
+
+def test_a_look_at_a_length_ends_where_a_step_has_no_room_for_it_any_more() -> None:
+    room = MOST
+    length = DraftLength(MOST, 1 / 6, lambda _: room)
+    while (looked_at := length.choose(16)) == length.best(16):
+        pass
+    assert looked_at == 0
+    while (looked_at := length.choose(16)) != 4:
+        length.time(16, looked_at, 1.0)
+    room = 2
+    assert all(length.choose(16) <= 2 for _ in range(100))
+
+
+def test_a_length_that_is_never_timed_is_looked_at_ever_more_rarely() -> None:
+    """As in responses shorter than a few of its rounds, or where prompts are read at every step."""
+    on, length = MACHINES["arithmetic, equal sizes"], DraftLength(MOST, 1.0)
+    chosen = []
+    for _ in range(4_000):
+        chosen.append(k := length.choose(64))
+        length.observe(k, k + 1)
+        if k != MOST:
+            length.time(64, k, on(64, k))
+    assert length.best(64) == 0
+    assert not length.knows(64)
+    looks = [step for step in range(1, len(chosen)) if chosen[step - 1] != MOST == chosen[step]]
+    assert 4 <= len(looks) <= 10
+    gaps = [later - earlier for earlier, later in itertools.pairwise(looks)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] > 1_000
 
 
 def test_lengths_are_few() -> None:

@@ -13,8 +13,9 @@ __all__ = ["DraftLength", "lengths_up_to"]
 _WORTH = 1.02
 """How much faster another length must promise to be: changing has a cost of its own."""
 _LOOK, _LOOK_KNOWN = 8, 200
-"""Steps at a batch size until another length is looked at: one unknown there, or one known, which
-waits longer where it is expected to lose more than :data:`_LOST` of the time."""
+"""Steps at a batch size until another length is looked at: one unknown there, which waits twice as
+long after every look that did not time it, or one known, which waits longer where it is expected to
+lose more than :data:`_LOST` of the time."""
 _LOST = 0.01
 _STAY = 5
 """Steps of a look; the first checks drafts of the length before, and is not timed."""
@@ -38,9 +39,15 @@ class DraftLength:
     a few steps now and then, for without that neither is known of those that are never taken.
     """
 
-    def __init__(self, most: int, cost: float) -> None:
-        """Begin with a guess. cost: the junior's forward pass, in the senior's."""
+    def __init__(self, most: int, cost: float, room: Callable[[int], int] | None = None) -> None:
+        """Begin with a guess.
+
+        cost: the junior's forward pass, in the senior's. room: the most drafts of each of so many
+        requests that one step has room for; None for any. Longer ones are neither taken nor looked
+        at, since some requests of such a step would have fewer, or wait.
+        """
         self.lengths = lengths_up_to(most)
+        self._room = room
         self._holding, self._costs = Holding(most), StepCosts(self.lengths, cost)
         self._rounds: Counter[tuple[int, int]] = Counter()
         self._looks: dict[int, _Looks] = {}
@@ -60,8 +67,8 @@ class DraftLength:
         self._rounds.clear()
         looks = self._looks.setdefault(batch_class(requests), _Looks(self.lengths))
         speeds = self._speeds(requests)
-        best = max(self.lengths, key=speeds.__getitem__)
-        if looks.best is None or speeds[best] > speeds[looks.best] * _WORTH:
+        best = max(speeds, key=speeds.__getitem__)
+        if looks.best not in speeds or speeds[best] > speeds[looks.best] * _WORTH:
             looks.best = best
         best = looks.best
 
@@ -73,21 +80,29 @@ class DraftLength:
             seconds = self._costs.seconds
             return _STAY * slower * seconds(requests, length) / seconds(requests, best)
 
-        return looks.choose(knows, lost)
+        return looks.choose(tuple(speeds), knows, lost)
 
     def knows(self, requests: int) -> bool:
         """Whether the time of every length is known in batches of about so many requests."""
-        return all(self._costs.knows(requests, length) for length in self.lengths)
+        return all(self._costs.knows(requests, length) for length in self._fitting(requests))
 
     def best(self, requests: int) -> int:
         """The length that promises the most, whatever is taken or looked at now."""
-        return max(self.lengths, key=self._speeds(requests).__getitem__)
+        speeds = self._speeds(requests)
+        return max(speeds, key=speeds.__getitem__)
+
+    def _fitting(self, requests: int) -> tuple[int, ...]:
+        """The lengths that a step of so many requests has room for; 0 always is one."""
+        if self._room is None:
+            return self.lengths
+        most = max(0, self._room(requests))
+        return tuple(length for length in self.lengths if length <= most)
 
     def _speeds(self, requests: int) -> dict[int, float]:
         """Tokens of a request for the time of a step, by length."""
         return {
             length: self._holding.tokens(length) / self._costs.seconds(requests, length)
-            for length in self.lengths
+            for length in self._fitting(requests)
         }
 
 
@@ -95,31 +110,44 @@ class _Looks:
     """Whose turn it is at one size of batches: the best length, now and then another one."""
 
     def __init__(self, lengths: tuple[int, ...]) -> None:
-        self._others = list(lengths)
+        self._turns = list(lengths)
         self._steps, self._left = 0, 0
         self._looked_at = 0
+        self._untimed: Counter[int] = Counter()
+        """Looks at a length whose time was not known yet."""
         self.best: int | None = None
 
-    def choose(self, knows: Callable[[int], bool], lost: Callable[[int], float]) -> int:
+    def choose(
+        self,
+        fitting: tuple[int, ...],
+        knows: Callable[[int], bool],
+        lost: Callable[[int], float],
+    ) -> int:
         """The length of the next step.
 
-        knows: whether a length's time is known. lost: what a look at one is expected to lose, in
-        steps of the best.
+        fitting: the lengths to choose from. knows: whether a length's time is known. lost: what a
+        look at one is expected to lose, in steps of the best.
         """
         assert self.best is not None
-        if self._left:
+        if self._left and self._looked_at in fitting:
             self._left -= 1
             return self._looked_at
-        self._steps += 1
-        others = [one for one in self._others if one != self.best]
-        other = next((one for one in others if not knows(one)), None)
-        wait: float = _LOOK
-        if other is None and others:
+        self._steps, self._left = self._steps + 1, 0
+        others = [one for one in self._turns if one != self.best and one in fitting]
+        if not others:
+            return self.best
+        unknown = [one for one in others if not knows(one)]
+        if unknown:
+            other = min(unknown, key=self._untimed.__getitem__)
+            wait: float = _LOOK << self._untimed[other]
+        else:
             other = others[0]
             wait = max(_LOOK_KNOWN, lost(other) / _LOST)
-        if other is None or self._steps < wait:
+        if self._steps < wait:
             return self.best
-        self._others.remove(other)
-        self._others.append(other)
+        if unknown:
+            self._untimed[other] += 1
+        self._turns.remove(other)
+        self._turns.append(other)
         self._steps, self._left, self._looked_at = 0, _STAY - 1, other
         return other

@@ -29,6 +29,8 @@ class _Adaptive:
 
     vllm_config: Any
     num_spec_tokens: int
+    max_num_scheduled_tokens: int
+    running: list[Any]
     _asked: int
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -38,9 +40,15 @@ class _Adaptive:
             self.vllm_config.speculative_config.draft_model_config,
         )
         cost = relative_cost(*(model.hf_text_config for model in models))
-        self.draft_length = DraftLength(self.num_spec_tokens, cost)
+        self.draft_length = DraftLength(self.num_spec_tokens, cost, self._room)
         self._pace = Pace()
         self.dynamic_sd_lookup = _Lookup(self)
+
+    def _room(self, requests: int) -> int:
+        """The most drafts of each of so many requests that vLLM schedules in one step."""
+        read: int = self.vllm_config.scheduler_config.max_num_batched_tokens // requests
+        read -= self.vllm_config.speculative_config.max_num_new_slots_for_drafting
+        return min(self.max_num_scheduled_tokens // requests, read) - 1
 
     def make_spec_decoding_stats(
         self,
@@ -85,8 +93,9 @@ class _Lookup:
     def __init__(self, scheduler: _Adaptive) -> None:
         self._scheduler = scheduler
 
-    def __getitem__(self, requests: int) -> int:
-        return self._scheduler.draft_length.choose(requests)
+    def __getitem__(self, scheduled: int) -> int:
+        # What runs is what the next step has, all that this one had no room for as well.
+        return self._scheduler.draft_length.choose(max(scheduled, len(self._scheduler.running)))
 
 
 class AdaptiveScheduler(_Adaptive, Scheduler):  # type: ignore[misc]  # vllm is untyped here
