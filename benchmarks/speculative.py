@@ -64,14 +64,15 @@ SIZES = {
     256: Size(12, 2, (), small_junior=False, solo=False),
 }
 QUICK = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
-LEARNING = 40
+LEARNING = 64
 """Tokens of the responses by which the engine learns beforehand what its steps take, until it has
 timed every length: sixty steps or more."""
 ARGUMENTS = {
     "kv_cache_memory_bytes": 5 * 2**29,
     "max_num_seqs": max(SIZES),
-    "max_num_batched_tokens": max(SIZES) * (max(DRAFTS) + 1),
+    "max_num_batched_tokens": max(SIZES) * (max(DRAFTS) + 2),
 }
+"""vLLM keeps room for one token more of a request than its drafts and the one after them."""
 QUICK_ARGUMENTS = {"max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 
