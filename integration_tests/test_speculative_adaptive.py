@@ -131,6 +131,59 @@ def test_fewer_tokens_are_drafted_where_few_hold_and_the_responses_stay(
     assert means[-1] < means[0] / 2, means
 
 
+BUDGET, REQUESTS = 64, 12
+"""Tokens of a step, of which vLLM gives a request two more than its drafts."""
+
+
+def test_no_drafts_are_asked_for_that_a_step_has_no_room_for(
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+) -> None:
+    """Else some requests would wait, and steps never be alike; the longest come with room again."""
+    senior, junior = checkpoints["senior"], checkpoints["other"]
+    tandem = {
+        "cap": CAP, "junior": junior, "mode": "speculative", "num_draft_tokens": MOST,
+        "adaptive_drafts": True, "record": tmp_path, "p": 0.1,
+    }  # fmt: skip
+    boundaries, reference = word_boundaries(tokenizer), Reference(senior, junior)
+    options = {"max_num_batched_tokens": BUDGET, "max_num_seqs": 16}
+
+    def steps(running: AsyncEngine, turn: int) -> list[tuple[int, int, int]]:
+        jobs = []
+        for row in range(REQUESTS):
+            prompt = tokenizer(PROMPTS[row % len(PROMPTS)]).input_ids
+            length = LENGTH if row % 2 else 2 * LENGTH
+            sampling = {"max_tokens": length, "temperature": 0.0, "ignore_eos": True}
+            seed = turn * REQUESTS + row
+            jobs.append(traffic.Job(f"room-{seed}", prompt, {"seed": seed}, sampling, 0.0, None))
+        before = len(call(worker.noted_steps))
+        for response in running.run(traffic.send(running.engine, jobs, patience=900)):
+            asked, length = response.job.tandem, response.job.sampling["max_tokens"]
+            assert asked is not None
+            loop = algorithm_1(asked["seed"], 0.1, CAP, boundaries)
+            assert response.token_ids == reference.greedy(response.job.prompt, length, loop)
+        return list(call(worker.noted_steps))[before:]
+
+    with async_engine("v2", senior, tandem, async_scheduling=False, **options) as running:
+
+        def call(function: Any, *args: Any) -> Any:
+            return running.run(running.engine.collective_rpc(function, args=args))[0]
+
+        try:
+            # Drafts cost next to nothing here, so that the most there is room for are the best.
+            call(worker.give_lengths_a_price, 1.0, 0.001)
+            call(worker.note_steps)
+            found = steps(running, 0)
+            call(worker.always_draft_the_most)
+            others = steps(running, 1)
+        finally:
+            call(worker.mend_speculation)
+    assert all(scheduled == ran for ran, scheduled, _ in found), found
+    assert all(not asked or ran * (asked + 2) <= BUDGET for ran, _, asked in found)
+    assert max(asked for ran, _, asked in found if ran == REQUESTS) == 2
+    assert MOST in {asked for ran, _, asked in found if ran * (MOST + 2) <= BUDGET}
+    assert any(scheduled < ran for ran, scheduled, _ in others)
+
+
 def counters(running: AsyncEngine) -> dict[str, int]:
     """The engine's counters of drafting."""
     (found,) = running.run(running.engine.collective_rpc(TELL_OF_DRAFTS))

@@ -157,7 +157,7 @@ def give_lengths_a_price(worker: Any, senior: float, draft: float) -> None:
     def choose(self: DraftLength, requests: int) -> int:
         if self not in priced_ones:
             priced_ones.append(self)
-            vars(self).update(vars(DraftLength(self.lengths[-1], draft / senior)))
+            vars(self).update(vars(DraftLength(self.lengths[-1], draft / senior, self._room)))
         _lengths.append(theirs["choose"](self, requests))
         return _lengths[-1]
 
@@ -167,6 +167,39 @@ def give_lengths_a_price(worker: Any, senior: float, draft: float) -> None:
     for name, priced in (("choose", choose), ("time", time)):
         _broken.setdefault((DraftLength, name), theirs[name])
         setattr(DraftLength, name, priced)
+
+
+def always_draft_the_most(worker: Any) -> None:
+    """Whatever follows from load and room."""
+    from tandem_plugin.engine.speculative.draft_length import DraftLength
+
+    _broken.setdefault((DraftLength, "choose"), DraftLength.choose)
+    DraftLength.choose = lambda self, requests: self.lengths[-1]  # type: ignore[method-assign]
+
+
+def note_steps(worker: Any) -> None:
+    """Let each step of a scheduler whose drafts follow the load be noted: :func:`noted_steps`."""
+    from tandem_plugin.engine.speculative.scheduler import AdaptiveScheduler
+
+    theirs = AdaptiveScheduler.schedule
+
+    def schedule(self: Any, *args: Any, **options: Any) -> Any:
+        output = theirs(self, *args, **options)
+        if output.num_scheduled_tokens:
+            running, scheduled = len(self.running), len(output.num_scheduled_tokens)
+            _steps.append((running, scheduled, output.num_spec_tokens_to_schedule))
+        return output
+
+    _broken.setdefault((AdaptiveScheduler, "schedule"), theirs)
+    AdaptiveScheduler.schedule = schedule  # type: ignore[method-assign]
+
+
+def noted_steps(worker: Any) -> list[tuple[int, int, int]]:
+    """Of each step: the requests that ran, those that it took in, and the drafts it asked for."""
+    return _steps
+
+
+_steps: list[tuple[int, int, int]] = []
 
 
 def varied_lengths(worker: Any) -> list[int]:
