@@ -19,6 +19,7 @@ GROUPS = {
     ("1", "small junior"): "one request, a junior that reads a sixth",
     ("16", "equal"): "16 requests, a junior of the senior's size",
     ("64", "equal"): "64 requests, a junior of the senior's size",
+    ("256", "equal"): "256 requests, a junior of the senior's size",
 }
 """Batch size and kind of junior."""
 LEFT, TOP, WIDE, ROW, MOST = 280, 46, 420, 24, 2.5

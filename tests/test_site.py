@@ -112,9 +112,9 @@ def test_figure_of_speed_is_drawn_from_the_measured_table() -> None:
     assert drawn == figure.figure(figure.PERFORMANCE.read_text(encoding="utf-8")), (
         "docs/images/speed.svg is out of date: run python docs/generate_speed_figure.py"
     )
-    assert drawn.count('class="lockstep"') == 4
-    assert drawn.count('class="speculative"') == 16
-    assert "speculative, 4 drafts 1.54" in drawn
+    assert drawn.count('class="lockstep"') == 5
+    assert drawn.count('class="speculative"') == 17
+    assert "speculative, 4 drafts 1.84" in drawn
 
 
 @pytest.fixture(scope="module")
