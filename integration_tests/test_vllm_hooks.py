@@ -252,6 +252,9 @@ def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
     scheduler = source_of("vllm.v1.core.sched.scheduler")
     assert "num_spec_tokens_to_schedule = self.dynamic_sd_lookup[" in scheduler
     assert scheduler.count("self.dynamic_sd_lookup[") == 1, "each step's length is chosen once"
+    assert "draft_slots = spec.max_num_new_slots_for_drafting if" in scheduler
+    assert "input_budget -= num_new_tokens + draft_slots" in scheduler, "a step's room"
+    assert "token_budget = self.max_num_scheduled_tokens" in scheduler
     module = "vllm.v1.core.sched.scheduler"
     assert parameters_in(module, "Scheduler.make_spec_decoding_stats")[1:4] == [
         "spec_decoding_stats", "num_draft_tokens", "num_accepted_tokens",

@@ -26,9 +26,15 @@ class Vllms:
     def __init__(self) -> None:
         config = SimpleNamespace(hf_text_config=SimpleNamespace())
         self.vllm_config = SimpleNamespace(
-            model_config=config, speculative_config=SimpleNamespace(draft_model_config=config)
+            model_config=config,
+            speculative_config=SimpleNamespace(
+                draft_model_config=config, max_num_new_slots_for_drafting=1
+            ),
+            scheduler_config=SimpleNamespace(max_num_batched_tokens=64),
         )
         self.num_spec_tokens = MOST
+        self.max_num_scheduled_tokens = 64
+        self.running: list[Any] = []
         self.dynamic_sd_lookup: Any = [MOST] * 9
         self.taken: list[list[int]] = []
 
@@ -87,6 +93,22 @@ def test_each_steps_length_is_asked_for_by_its_number_of_requests() -> None:
     made.update_draft_token_ids(drafts)
     assert made.taken == [[], []]
     assert told.heard == [7, 3]
+
+
+def test_a_length_is_asked_for_by_all_that_run_and_has_room_for_them() -> None:
+    """The next step has them all, though this one had no room for some."""
+    made = Scheduler()
+    asked = {}
+    for made.running in ([None] * count for count in range(1, 65)):
+        made.dynamic_sd_lookup[1]
+        asked[len(made.running)] = {made.dynamic_sd_lookup[1] for _ in range(40)}
+    for count, lengths in asked.items():
+        # A request's drafts, its next token, and one more that vLLM keeps for the draft model.
+        fitting = {k for k in (0, 1, 2, 4) if not k or count * (k + 2) <= 64}
+        assert lengths <= fitting
+        assert max(lengths) == max(fitting) or count > 32
+    made.running, made.max_num_scheduled_tokens = [None] * 8, 16
+    assert {made.dynamic_sd_lookup[8] for _ in range(40)} == {0, 1}
 
 
 def test_rounds_and_the_time_of_steps_are_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 Touches: ``Scheduler.dynamic_sd_lookup``, vLLM's table of draft lengths by batch size,
 ``make_spec_decoding_stats``, which hears of every round, ``update_from_output``, whose calls say
 when a step is over, and ``schedule`` and ``update_draft_token_ids``, since Model Runner V2 hands
-out the most drafts there can be until 0.31, through ``scheduler_cls`` (public).
+out the most drafts there can be until 0.31, through ``scheduler_cls`` (public). Reads ``running``,
+``max_num_scheduled_tokens`` and ``max_num_new_slots_for_drafting``, what a step has room for.
 Versions: 0.29 to 0.32. Why: vLLM's table is fixed when the engine starts, and the best length
 changes with the policy, and is another one on every machine. Goes when: vLLM chooses the length by
 acceptance and measured cost.
