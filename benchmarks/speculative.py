@@ -72,7 +72,8 @@ ARGUMENTS = {
     "max_num_seqs": max(SIZES),
     "max_num_batched_tokens": max(SIZES) * (max(DRAFTS) + 2),
 }
-"""vLLM keeps room for one token more of a request than its drafts and the one after them."""
+"""With room in a step for the longest drafts of the largest batch: vLLM counts two tokens more for
+each request."""
 QUICK_ARGUMENTS = {"max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 

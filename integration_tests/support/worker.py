@@ -179,10 +179,13 @@ def always_draft_the_most(worker: Any) -> None:
 
 def note_steps(worker: Any) -> None:
     """Let each step of a scheduler whose drafts follow the load be noted: :func:`noted_steps`."""
-    from tandem_plugin.engine.speculative.scheduler import AdaptiveScheduler
+    from tandem_plugin.engine.speculative import scheduler
 
-    theirs = AdaptiveScheduler.schedule
+    for kind in (scheduler.AdaptiveScheduler, scheduler.AdaptiveAsyncScheduler):
+        _note_steps(kind, kind.schedule)
 
+
+def _note_steps(kind: Any, theirs: Any) -> None:
     def schedule(self: Any, *args: Any, **options: Any) -> Any:
         output = theirs(self, *args, **options)
         if output.num_scheduled_tokens:
@@ -190,8 +193,8 @@ def note_steps(worker: Any) -> None:
             _steps.append((running, scheduled, output.num_spec_tokens_to_schedule))
         return output
 
-    _broken.setdefault((AdaptiveScheduler, "schedule"), theirs)
-    AdaptiveScheduler.schedule = schedule  # type: ignore[method-assign]
+    _broken.setdefault((kind, "schedule"), theirs)
+    kind.schedule = schedule
 
 
 def noted_steps(worker: Any) -> list[tuple[int, int, int]]:
