@@ -97,6 +97,14 @@ class TandemConfig(BaseModel):
         "the junior, whose mean is the reverse KL divergence. Above 0 the engine keeps both "
         "models' log probabilities. 0 leaves it out.",
     )
+    max_unknown_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The largest share of the tokens that agent loops would train in a batch whose "
+        "author may be unknown; above it a trainer stops. Such tokens are never trained.",
+    )
     unproven: tuple[str, ...] = Field(
         (),
         strict=False,

@@ -29,7 +29,6 @@ from tandem_plugin.training.unproven import Unproven
 
 __all__ = [
     "ARGUMENTS",
-    "GROUPLESS_ESTIMATORS",
     "SOUND_ESTIMATORS",
     "UNPROVEN",
     "check_models",
@@ -37,10 +36,14 @@ __all__ = [
     "check_versions",
 ]
 
-GROUPLESS_ESTIMATORS = ("flash_reinforce", "reinforce")
-"""Sound advantage estimators that do not compare the responses to one prompt."""
-
-SOUND_ESTIMATORS = ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", *GROUPLESS_ESTIMATORS)
+SOUND_ESTIMATORS = (
+    "group_norm",
+    "rloo",
+    "reinforce_baseline",
+    "dr_grpo",
+    "flash_reinforce",
+    "reinforce",
+)
 """Advantage estimators that give every trained token the whole response's reward."""
 
 UNPROVEN = {

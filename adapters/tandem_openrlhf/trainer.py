@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_openrlhf.refusals import GROUPLESS_ESTIMATORS
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
@@ -33,7 +32,6 @@ class TandemTrainer(TandemRun):
         """args: OpenRLHF's arguments."""
         super().__init__(config, rules)
         self._group_size = int(args.rollout.n_samples_per_prompt)
-        self._compared = args.algo.advantage.estimator not in GROUPLESS_ESTIMATORS
         self._rows: Sequence[Row] = ()
 
     def admit(self, samples: Sequence[Any]) -> dict[str, float]:
@@ -44,7 +42,7 @@ class TandemTrainer(TandemRun):
         """
         rows = []
         for i, sample in enumerate(samples):
-            group = f"prompt {i // self._group_size}" if self._compared else "the batch"
+            group = f"prompt {i // self._group_size}"
             rows.append(row_of_sample(sample, f"Response {i} ({group})", group))
         metrics, self.metrics = super().admit(rows), {}
         self._rows = rows

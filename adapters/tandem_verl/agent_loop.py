@@ -14,6 +14,7 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.fields import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt
+from tandem_plugin.training.log_probs import masked_log_probs
 from tandem_plugin.training.partner_scores import Overheard, joined
 from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
@@ -77,11 +78,13 @@ def _overheard(client: Any) -> tuple[Any, list[bytes | None]]:
 def narrow(output: Any, trajectory: Trajectory) -> None:
     """Let a response's mask keep the senior's tokens only, and its facts travel beside it.
 
-    output: verl's ``AgentLoopOutput``; its ``response_mask`` and ``extra_fields`` change.
+    output: verl's ``AgentLoopOutput``; its ``response_mask`` and ``extra_fields`` change, and its
+    ``response_logprobs`` become zero outside the mask, as verl has them for tool outputs.
     """
     facts = trajectory.facts(output.prompt_ids, output.response_ids, output.response_mask)
     if facts is not None:
         output.response_mask = facts.mask.astype(int).tolist()
+        output.response_logprobs = masked_log_probs(output.response_logprobs, facts.mask)
         output.extra_fields[FACTS] = facts.to_wire()
 
 

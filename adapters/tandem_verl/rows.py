@@ -25,7 +25,7 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
     """
     if not batch.keys:
         return []
-    fields = ["responses", "response_mask", "loss_mask", "extra_fields"]
+    fields = ["responses", "response_mask", "loss_mask", "rollout_log_probs", "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
 
     def column(name: str) -> Sequence[Any]:
@@ -42,11 +42,12 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
             response_ids=responses,
             response_mask=response_mask.astype(np.bool_),
             loss_mask=None if loss_mask is None else loss_mask.astype(np.bool_),
+            rollout_log_probs=log_probs,
             error=extra.get(ERROR),
             graded=graded(extra.get("reward_extra_info")),
         )
-        for key, responses, response_mask, loss_mask, extra in zip(
-            batch.keys, *map(column, fields[:3]), extras, strict=True
+        for key, responses, response_mask, loss_mask, log_probs, extra in zip(
+            batch.keys, *map(column, fields[:4]), extras, strict=True
         )
     ]
 

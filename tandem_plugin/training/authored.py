@@ -56,11 +56,14 @@ class AuthoredResponse:
     segments: (seed, start, stop) of every generate call with a trained token in the response, in
     order, from its first token up to its last trained one. rules: that of each. senior: bool
     ``[length]``, true where the senior is the author; false for the junior's tokens and outside the
-    segments, where no model wrote what is trained. partner: the junior's log p of each token,
-    float32 ``[length]``, "not a number" outside the segments and where a call has none.
+    segments, where no model wrote what is trained. unknown: bool ``[length]``, true at the trained
+    tokens that two calls could have written with different authors, where ``senior`` says one of
+    the two: nobody may learn from them. partner: the junior's log p of each token, float32
+    ``[length]``, "not a number" outside the segments and where a call has none.
     """
 
     senior: NDArray[np.bool_]
+    unknown: NDArray[np.bool_]
     segments: tuple[tuple[int, int, int], ...]
     rules: tuple[Rule, ...]
     partner: LogProbs
@@ -89,9 +92,10 @@ def author_response(
     calls: of the whole trajectory, in any order. A call may have written what follows in the text
     on what it was sent, as far as the text goes on as the call did; a loop may drop calls, cut
     their tokens short, write masked tokens of its own between them, and truncate the response.
-    Raises :class:`AuthorshipError` for a trained token that no call accounts for, and for one of
-    which two calls could be the writer (:mod:`~tandem_plugin.training.attribution`) when their
-    authors differ there: nothing is guessed.
+    Where two calls could be the writer of a trained token
+    (:mod:`~tandem_plugin.training.attribution`) and their authors differ there, nothing is guessed:
+    the author is unknown. Segments and authors are those of one explanation, the same in every run.
+    Raises :class:`AuthorshipError` for a trained token that no call accounts for.
     """
     prompt = np.array(prompt_ids, dtype=np.int64)
     response = np.array(response_ids, dtype=np.int64)
@@ -106,7 +110,6 @@ def author_response(
     candidates = [(call, stretch) for call in calls if (stretch := _stretch(call, text))]
     _check_explained(trained, candidates, len(calls), len(prompt))
     parts = _parts(candidates, trained)
-    _check_unambiguous(trained, parts, len(calls), len(prompt))
     chosen = _explanation(trained, parts)
     if chosen and chosen[0].start < len(prompt):
         raise AuthorshipError(
@@ -122,6 +125,7 @@ def author_response(
             partner[part.start : part.stop] = part.partner
     return AuthoredResponse(
         senior[len(prompt) :],
+        _unknown(trained, parts)[len(prompt) :],
         tuple((one.seed, one.start - len(prompt), one.stop - len(prompt)) for one in chosen),
         tuple(one.rule for one in chosen),
         partner[len(prompt) :],
@@ -164,10 +168,10 @@ def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_
 
 
 def _explanation(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> list[_Part]:
-    """One explanation: all are the same by now, but for the seeds of calls that are alike.
+    """One explanation, whatever the order of the calls.
 
     Of several calls that could go on, the last to begin does, as far as it can; of calls that are
-    alike, the one of the smallest seed, so that it is the same in every run.
+    alike, the one of the smallest seed.
     """
     parts = sorted(parts, key=lambda part: part.start)
     starts = [part.start for part in parts]
@@ -203,24 +207,15 @@ def _check_explained(
         )
 
 
-def _check_unambiguous(
-    trained: NDArray[np.bool_], parts: Sequence[_Part], calls: int, prompt_length: int
-) -> None:
+def _unknown(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> NDArray[np.bool_]:
+    """The trained tokens to which two explanations give different authors.
+
+    Every call of ``parts`` is the writer of each of its trained tokens in some explanation.
+    """
     author = np.full(len(trained), -1, dtype=np.int8)
     differing = np.zeros(len(trained), dtype=np.bool_)
     for part in parts:
         here = slice(part.start, part.stop)
         differing[here] |= (author[here] >= 0) & (author[here] != part.senior)
         author[here] = part.senior
-    differing &= trained
-    if differing.any():
-        token = int(differing.argmax())
-        writers = sum(part.start <= token < part.stop for part in parts)
-        raise AuthorshipError(
-            f"Response token {token - prompt_length} is to be trained on, and {writers} of the "
-            f"{calls} generate calls of its trajectory could have written it, with different "
-            f"authors ({int(differing.sum())} such tokens of this response): they begin with the "
-            "same tokens, and the agent loop kept no token that tells them apart. Let the loop "
-            "mask such tokens, keep more of the call that it chooses, or give every candidate a "
-            "trajectory of its own."
-        )
+    return differing & trained

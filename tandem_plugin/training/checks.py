@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.distillation import check_partner
+from tandem_plugin.training.log_probs import check_log_probs
 from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.replaying import replay_rows
 from tandem_plugin.training.rows import Row
@@ -36,9 +37,12 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     for row, senior in zip(rows, replay_rows(rows, rules), strict=True):
         _check_replay(row, senior)
         _check_masks(row, senior, bool(rules.config.lambda_jun))
+        if row.rollout_log_probs is not None:
+            check_log_probs(row.name, row.rollout_log_probs, row.response_mask)
         if rules.config.partner_kl_coef:
             check_partner(row)
-    _check_groups(rows)
+    _check_unknown(rows, rules.config.max_unknown_share)
+    _check_trains(rows)
 
 
 def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -> None:
@@ -119,7 +123,9 @@ def _check_replay(row: Row, senior: NDArray[np.bool_]) -> None:
 def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
     """Raise unless the masks are what the agent loop would train, the senior's part of it.
 
-    imitates: whether the junior's part is to be imitated.
+    imitates: whether the junior's part is to be imitated. Tokens of unknown author are in none of
+    them. Whether there are more of those cannot be seen here: the calls that a loop dropped are
+    known in the process that generated alone.
     """
     if row.trained is None:
         raise AuthorshipError(
@@ -134,10 +140,17 @@ def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
             f"calls, the first at position {int(unwritten[0])}: something between the agent loop "
             "and the trainer dropped calls."
         )
-    loss = [("loss_mask", row.loss_mask, row.trained & senior)] if row.loss_mask is not None else []
-    junior = [("junior_mask", row.junior_mask, row.trained & ~senior)] if imitates else []
+    unknown = row.unknown_tokens
+    if len(unknown) != len(senior) or (unknown & ~row.trained).any():
+        raise AuthorshipError(
+            f"{row.name} names tokens of unknown author that its agent loop would not train: "
+            "something between the agent loop and the trainer changed them."
+        )
+    known = row.trained & ~unknown
+    loss = [("loss_mask", row.loss_mask, known & senior)] if row.loss_mask is not None else []
+    junior = [("junior_mask", row.junior_mask, known & ~senior)] if imitates else []
     for name, mask, expected in (
-        ("response_mask", row.response_mask, row.trained & senior),
+        ("response_mask", row.response_mask, known & senior),
         *loss,
         *junior,
     ):
@@ -157,16 +170,30 @@ def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
             )
 
 
-def _check_groups(rows: Sequence[Row]) -> None:
-    has_senior: dict[str, bool] = {}
-    for row in rows:
-        senior = row.authorship is not None and bool(row.authorship.any())
-        has_senior[row.group] = has_senior.get(row.group, False) or senior
-    without = [group for group, senior in has_senior.items() if not senior]
-    if without:
+def _check_unknown(rows: Sequence[Row], most: float) -> None:
+    """Raise where the author of too many of a batch's tokens is unknown.
+
+    most: the largest share of what agent loops would train, ``max_unknown_share``.
+    """
+    unknown = sum(int(row.unknown_tokens.sum()) for row in rows)
+    trained = sum(int(row.trained.sum()) for row in rows if row.trained is not None)
+    if unknown > most * trained:
         raise AuthorshipError(
-            f"{len(without)} of {len(has_senior)} prompts have no response with a token of the "
-            f"senior's (the first is {without[0]}): there is nothing to learn from them. Raise p, "
-            "the number of responses to a prompt or their length, or choose a schedule in which "
-            "the senior writes."
+            f"Who wrote {unknown} of the {trained} tokens that the agent loops would train in this "
+            f"batch is unknown, a share of {unknown / trained:.3f}, above "
+            f"max_unknown_share={most}: several calls of a trajectory wrote the same tokens with "
+            "different authors, and the loop kept nothing that tells them apart. Give every "
+            "candidate a trajectory of its own, let the loop mask such tokens, or raise "
+            "max_unknown_share: tokens of unknown author are never trained."
+        )
+
+
+def _check_trains(rows: Sequence[Row]) -> None:
+    """Raise where the batch as a whole has nothing to learn from."""
+    if not any(row.response_mask.any() for row in rows):
+        raise AuthorshipError(
+            f"None of the {len(rows)} responses of the batch has a token of the senior's to train: "
+            "there is nothing to learn from. Raise p, the number of prompts in a batch, of "
+            "responses to a prompt or their length, or choose a schedule in which the senior "
+            "writes."
         )

@@ -50,10 +50,13 @@ class Facts:
     partner: bytes | None = None
     """The junior's log p of each token, float32 ``[length]``, "not a number" where it is not known:
     in runs with ``partner_kl_coef`` above 0."""
+    unknown: tuple[Range, ...] = ()
+    """(start, stop) of the trained tokens that two calls could have written with different authors;
+    ``senior`` and ``segments`` are one of the two there. Nobody learns from them."""
 
     @property
     def authorship(self) -> NDArray[np.bool_]:
-        """Bool ``[length]``: true where the senior is the author."""
+        """Bool ``[length]``: true where the senior is the author, as the segments replay to."""
         return bits_of(self.senior, self.length)
 
     @property
@@ -62,14 +65,19 @@ class Facts:
         return bits_of(self.trained, self.length)
 
     @property
+    def unknown_mask(self) -> NDArray[np.bool_]:
+        """Bool ``[length]``: what the agent loop would train, but whose author is not known."""
+        return bits_of(self.unknown, self.length)
+
+    @property
     def mask(self) -> NDArray[np.bool_]:
         """Bool ``[length]``: the narrowed mask, the senior's tokens of those to train."""
-        return self.trained_mask & self.authorship
+        return self.trained_mask & self.authorship & ~self.unknown_mask
 
     @property
     def junior_mask(self) -> NDArray[np.bool_]:
         """Bool ``[length]``: the junior's tokens of those to train, which can be imitated."""
-        return self.trained_mask & ~self.authorship
+        return self.trained_mask & ~self.authorship & ~self.unknown_mask
 
     @property
     def partner_log_probs(self) -> NDArray[np.float32] | None:
@@ -111,6 +119,7 @@ class Facts:
             ),
             self.junior,
             None if self.partner is None else self.partner[4 * start : 4 * stop],
+            within(self.unknown),
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -131,6 +140,7 @@ class Facts:
                 "process knows: the process that generated it has another version of "
                 "tandem-plugin. Use the same one in every process."
             )
-        ranged = {name: tuple(map(tuple, wire[name])) for name in ("segments", "senior", "trained")}
+        names = ("segments", "senior", "trained", "unknown")
+        ranged = {name: tuple(map(tuple, wire[name])) for name in names}
         asked = tuple(one if one is None else tuple(one) for one in wire["asked"])
         return cls(**{**wire, **ranged, "asked": asked})

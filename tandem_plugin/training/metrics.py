@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from tandem_plugin.training.fields import GRADED
 from tandem_plugin.training.rows import Row
 
-__all__ = ["batch_metrics", "graded", "grading_metrics", "tandem_metrics"]
+__all__ = [
+    "PROMPTS_WITHOUT_SENIOR",
+    "TOKENS_OF_UNKNOWN_AUTHOR",
+    "batch_metrics",
+    "graded",
+    "grading_metrics",
+    "tandem_metrics",
+]
+
+PROMPTS_WITHOUT_SENIOR = "tandem/prompts_without_senior"
+TOKENS_OF_UNKNOWN_AUTHOR = "tandem/tokens_of_unknown_author"
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -21,13 +31,16 @@ def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """The metrics of one training batch, over the tokens that a model wrote.
+    """The metrics of one training batch, over the tokens whose author is known.
 
     ``tandem/senior_share``: the senior's tokens over all tokens. ``tandem/spans_per_response`` and
-    ``tandem/handoffs_per_response``: means over responses; a tool output ends a span but is no
-    handoff. ``tandem/responses_without_senior``: how many responses have no token of the senior's.
-    Where calls asked for schedules of their own, ``tandem/calls/SCHEDULE/tokens_per_response`` and
-    ``.../senior_share`` for each schedule, the run's own among them.
+    ``tandem/handoffs_per_response``: means over responses; a tool output, or a token of unknown
+    author, ends a span but is no handoff. ``tandem/responses_without_senior``: how many responses
+    have no token of the senior's. ``tandem/prompts_without_senior``: how many prompts have no
+    response with a token to train. ``tandem/tokens_of_unknown_author``: how many tokens are not
+    trained because two calls could have written them with different authors. Where calls asked for
+    schedules of their own, ``tandem/calls/SCHEDULE/tokens_per_response`` and ``.../senior_share``
+    for each schedule, the run's own among them.
     """
     if not rows:
         return {}
@@ -48,8 +61,15 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
         "tandem/spans_per_response": float((begins.sum() + handoffs.sum()) / len(rows)),
         "tandem/handoffs_per_response": float(handoffs.sum() / len(rows)),
         "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
+        PROMPTS_WITHOUT_SENIOR: float(_prompts_without_senior(rows)),
+        TOKENS_OF_UNKNOWN_AUTHOR: float(sum(int(row.unknown_tokens.sum()) for row in rows)),
         **_call_metrics(rows),
     }
+
+
+def _prompts_without_senior(rows: Sequence[Row]) -> int:
+    trained = {row.group for row in rows if row.response_mask.any()}
+    return len({row.group for row in rows} - trained)
 
 
 def _call_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -63,8 +83,9 @@ def _call_metrics(rows: Sequence[Row]) -> dict[str, float]:
         asked = row.asked or (None,) * len(row.segments)
         for (_, start, stop), rule in zip(row.segments, asked, strict=True):
             name = own if rule is None else rule[1]["schedule"]
-            tokens[name] += stop - start
-            senior[name] += int(_authorship(row)[start:stop].sum())
+            known = ~row.unknown_tokens[start:stop]
+            tokens[name] += int(known.sum())
+            senior[name] += int((_authorship(row)[start:stop] & known).sum())
     metrics = {}
     for name in sorted(tokens):
         metrics[f"tandem/calls/{name}/tokens_per_response"] = tokens[name] / len(rows)
@@ -105,4 +126,4 @@ def _written(row: Row) -> NDArray[np.bool_]:
     written = np.zeros(len(row.response_ids), dtype=np.bool_)
     for _, start, stop in row.segments:
         written[start:stop] = True
-    return written
+    return written & ~row.unknown_tokens

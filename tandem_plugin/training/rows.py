@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.training.facts import Asked, Facts
+from tandem_plugin.training.ranges import ranges_of
 
 __all__ = ["Row", "dumped_columns", "row_of"]
 
@@ -36,10 +37,15 @@ class Row:
     """The rule of each segment whose generate call asked for one of its own; empty for none."""
     trained: NDArray[np.bool_] | None = None
     """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""
+    unknown: NDArray[np.bool_] | None = None
+    """Those of them that two calls could have written with different authors, which are not
+    trained; None for no token."""
     loss_mask: NDArray[np.bool_] | None = None
     """The mask that the loss takes its denominator from, where a trainer has one for that."""
     junior_mask: NDArray[np.bool_] | None = None
     """The junior's tokens, which the senior imitates in a run with ``lambda_jun`` above 0."""
+    rollout_log_probs: NDArray[np.floating] | None = None
+    """The engine's log p of each token, zero where it is not trained, if the trainer has them."""
     partner: NDArray[np.float32] | None = None
     """The junior's log p of each token, in a run with ``partner_kl_coef`` above 0."""
     error: str | None = None
@@ -64,7 +70,15 @@ class Row:
             "tandem_junior": self.junior,
             "tandem_segments": [list(segment) for segment in self.segments] or nothing,
             "tandem_segment_schedules": asked or None,
+            "tandem_unknown": [list(one) for one in ranges_of(self.unknown_tokens)] or None,
         }
+
+    @property
+    def unknown_tokens(self) -> NDArray[np.bool_]:
+        """Bool ``[length]``: :attr:`unknown`, also where it is None."""
+        if self.unknown is None:
+            return np.zeros(len(self.response_ids), dtype=np.bool_)
+        return self.unknown
 
 
 def dumped_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -89,6 +103,7 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "segments": facts.segments,
         "asked": facts.asked,
         "trained": facts.trained_mask,
+        "unknown": facts.unknown_mask,
         "junior_mask": facts.junior_mask,
         "junior": facts.junior,
         "partner": facts.partner_log_probs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,11 @@ from tandem_plugin.training.engines import told_by_all
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.juniors import OfJuniors, metrics_of_juniors
 from tandem_plugin.training.measuring import MeasuringLog
-from tandem_plugin.training.metrics import batch_metrics
+from tandem_plugin.training.metrics import (
+    PROMPTS_WITHOUT_SENIOR,
+    TOKENS_OF_UNKNOWN_AUTHOR,
+    batch_metrics,
+)
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
 
@@ -27,6 +32,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["TandemRun"]
+
+_WARNINGS = {
+    PROMPTS_WITHOUT_SENIOR: "{count} prompts of a batch have no response with a token of the "
+    "senior's to train, and add nothing to the update.",
+    TOKENS_OF_UNKNOWN_AUTHOR: "{count} tokens of a batch could have been written by two calls of "
+    "their trajectory with different authors, and are not trained.",
+}
+"""What a run says once, when the metric is above 0 for the first time."""
 
 
 class TandemRun:
@@ -41,6 +54,7 @@ class TandemRun:
         self.metrics: dict[str, float] = {}
         """Those of the batch that was admitted last."""
         self._admitted = AdmittedBatch()
+        self._warned: set[str] = set()
         self._drafting = OfJuniors(config.juniors, DraftingLog)
         self._measuring = OfJuniors(config.juniors, MeasuringLog)
 
@@ -62,7 +76,17 @@ class TandemRun:
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
         self.metrics = batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
+        self._warn()
         return self.metrics
+
+    def _warn(self) -> None:
+        for name, sentence in _WARNINGS.items():
+            if self.metrics[name] and name not in self._warned:
+                self._warned.add(name)
+                said = sentence.format(count=int(self.metrics[name]))
+                more = f"This is said once; the metric {name} counts them in every step."
+                # Not logging: a trainer's level hides it.
+                print(f"tandem warning: {said} {more}", file=sys.stderr, flush=True)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded, and who was to answer did.

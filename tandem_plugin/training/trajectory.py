@@ -123,6 +123,7 @@ class Trajectory:
             segments=authored.segments,
             asked=self._asked(authored.rules),
             senior=tuple(ranges_of(authored.senior)),
+            unknown=tuple(ranges_of(authored.unknown)),
             trained=tuple(ranges_of(np.array(response_mask).astype(np.bool_))),
             junior=self.junior,
             partner=authored.partner.tobytes() if self.scored else None,
