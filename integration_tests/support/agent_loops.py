@@ -1,4 +1,4 @@
-"""What a user brings to verl's agent loops: three of their own, a tool, a parser of tool calls.
+"""What a user brings to verl's agent loops: some of their own, a tool, a parser of tool calls.
 
 As a test hook it registers the parser in verl's processes; verl imports the loops by their names
 (:data:`CONFIG`), and the tool from this file's path.
@@ -14,7 +14,12 @@ from tandem_plugin.patching.after_import import after_import
 
 CONFIG = "".join(
     f"- name: {name}\n  _target_: support.agent_loops.{kind}\n"
-    for name, kind in (("two_calls", "TwoCalls"), ("two_outputs", "TwoOutputs"), ("game", "Game"))
+    for name, kind in (
+        ("two_calls", "TwoCalls"),
+        ("two_outputs", "TwoOutputs"),
+        ("game", "Game"),
+        ("same_texts", "SameTexts"),
+    )
 )
 """The file that verl's ``agent_loop_config_path`` names."""
 
@@ -23,7 +28,10 @@ TURNS, CALL_TOKENS = 3, 8
 GAME = (None, "junior", "solo")
 """The schedules that the calls of a game ask for."""
 
-_KINDS = ("TwoCalls", "TwoOutputs", "Game")
+ALIKE = 3
+"""How many tokens the candidates of ``same_texts`` have."""
+
+_KINDS = ("TwoCalls", "TwoOutputs", "Game", "SameTexts")
 
 
 def _register_parser(module: ModuleType) -> None:
@@ -45,7 +53,7 @@ def _register_parser(module: ModuleType) -> None:
 after_import("verl.experimental.agent_loop.tool_parser", _register_parser)
 
 
-def _loops() -> tuple[type, type, type]:
+def _loops() -> tuple[type, ...]:
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
     class TwoCalls(AgentLoopBase):  # type: ignore[misc]
@@ -122,7 +130,21 @@ def _loops() -> tuple[type, type, type]:
                 logprobs += answer.log_probs
             return self._output(answer, prompt, ids, [1] * len(ids), logprobs)
 
-    return TwoCalls, TwoOutputs, Game
+    class SameTexts(TwoCalls):
+        """Keeps one of two candidates, which are always the same text."""
+
+        async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+            prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
+            only = self.tokenizer.encode("e", add_special_tokens=False)[-1:]
+            asked = {**sampling_params, "allowed_token_ids": only, "max_tokens": ALIKE}
+            for _ in range(2):
+                answer = await self.server_manager.generate(
+                    request_id="same texts", prompt_ids=prompt, sampling_params=asked
+                )
+            ids, logprobs = list(answer.token_ids), list(answer.log_probs)
+            return self._output(answer, prompt, ids, [1] * len(ids), logprobs)
+
+    return TwoCalls, TwoOutputs, Game, SameTexts
 
 
 def __getattr__(name: str) -> Any:

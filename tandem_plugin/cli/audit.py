@@ -50,6 +50,7 @@ class _Row:
     authorship: NDArray[np.bool_] | None
     seed: int | None
     segments: list[Segment]
+    unknown: list[tuple[int, int]]
     fingerprint: str | None
     settings: Mapping[str, Any]
 
@@ -61,6 +62,7 @@ class _Row:
             None if row.authorship is None else np.array(row.authorship, dtype=np.bool_),
             row.seed,
             row.segments,
+            row.unknown,
             row.fingerprint,
             row.settings,
         )
@@ -114,7 +116,9 @@ class Audit:
     solo_rows: int = 0
     """Rows that the senior wrote alone."""
     tokens: int = 0
-    """Tokens that the team wrote."""
+    """Tokens that the team wrote, whose author is known."""
+    unknown_tokens: int = 0
+    """Tokens that two calls could have written with different authors."""
     senior_tokens: int = 0
     spans: int = 0
     handoffs: int = 0
@@ -164,8 +168,10 @@ class Audit:
             for batch in batches(parts, lambda part: len(part[1])):
                 for (row, segment), authorship in zip(batch, _replay(of_call, batch), strict=True):
                     expected[row.line][segment.start : segment.stop] = authorship.senior
-                    self._count_tokens(authorship)
+                    for known in _known(row, segment, authorship):
+                        self._count_tokens(known)
         self.rows += len(rows)
+        self.unknown_tokens += sum(stop - start for row in rows for start, stop in row.unknown)
         return {
             row.line: list(_tandem_differences(row, Authorship(expected[row.line]), rule))
             for row in rows
@@ -212,6 +218,16 @@ def _replay(rule: Rule, parts: Sequence[tuple[_Row, Segment]]) -> list[Authorshi
         [row.response_ids[segment.start : segment.stop] for row, segment in parts],
         [segment.seed for _, segment in parts],
     )
+
+
+def _known(row: _Row, segment: Segment, authorship: Authorship) -> Iterator[Authorship]:
+    """What a segment's call wrote, without the tokens of unknown author: its parts between them."""
+    start = segment.start
+    for first, last in (*row.unknown, (segment.stop, segment.stop)):
+        stop = min(first, segment.stop)
+        if start < stop:
+            yield Authorship(authorship.senior[start - segment.start : stop - segment.start])
+        start = max(start, last)
 
 
 def _tandem_differences(row: _Row, expected: Authorship, rule: Rule) -> Iterator[Difference]:

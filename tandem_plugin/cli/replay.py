@@ -47,8 +47,9 @@ def replay(
     A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
     where it has them, its settings in tandem_schedule and, for a response of several turns, its
     tandem_segments: [seed, start, stop] of each, with the schedules that calls asked for in
-    tandem_segment_schedules. A response that the senior wrote alone says
-    "tandem_seed": null. What --set gives is for rows that do not carry it. Exit code 1 on any
+    tandem_segment_schedules, and in tandem_unknown [start, stop] of tokens that two calls could have
+    written with different authors: authorship is that of the segments there, and they are counted
+    apart. A response that the senior wrote alone says "tandem_seed": null. What --set gives is for rows that do not carry it. Exit code 1 on any
     difference or malformed row.
     """
     from tandem_plugin.cli.audit import RuleBook
@@ -108,6 +109,7 @@ def _result(audit: Audit, rollouts: Path, tokenizer: str) -> dict[str, Any]:
         "rows": audit.rows,
         "solo_rows": audit.solo_rows,
         "tokens": audit.tokens,
+        "unknown_tokens": audit.unknown_tokens,
         "senior_share": audit.senior_tokens / audit.tokens if audit.tokens else None,
         "spans_per_response": per_row(audit.spans),
         "handoffs_per_response": per_row(audit.handoffs),
@@ -131,6 +133,7 @@ def _print(result: dict[str, Any]) -> None:
         "tandem rows": f"{result['rows']:,}",
         "rows of the senior alone": f"{result['solo_rows']:,}",
         "tokens": f"{result['tokens']:,}",
+        "tokens of unknown author": f"{result['unknown_tokens']:,}",
         "senior share": number(result["senior_share"], ".3f"),
         "spans per response": number(result["spans_per_response"], ".1f"),
         "handoffs per response": number(result["handoffs_per_response"], ".1f"),

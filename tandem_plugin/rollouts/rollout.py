@@ -75,6 +75,8 @@ class Rollout:
     has them: see :data:`SCORES`."""
     offset: int = 0
     """The byte of the file at which the line begins: see :func:`read_rollout`."""
+    unknown: list[tuple[int, int]] = field(default_factory=list)
+    """(start, stop) of what two calls could have written with different authors, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +145,14 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
             )
     seed = None if row["tandem_seed"] is None else check_seed(row["tandem_seed"])
     response_ids = _integers("response_ids", row["response_ids"], MAX_TOKEN_ID)
+    segments = [] if seed is None else _segments(row, seed, len(response_ids))
     return Rollout(
         line=number,
         response_ids=response_ids,
         authorship=_authorship(row, seed),
         seed=seed,
-        segments=[] if seed is None else _segments(row, seed, len(response_ids)),
+        segments=segments,
+        unknown=_unknown(row, segments),
         fingerprint=_fingerprint(row, seed),
         settings=_settings(row),
         fields=row,
@@ -193,6 +197,30 @@ def _segments(row: dict[str, Any], seed: int, length: int) -> list[Segment]:
             f"tandem_segments[0] has the seed {segments[0].seed}, but tandem_seed={seed}."
         )
     return segments
+
+
+def _unknown(row: dict[str, Any], segments: list[Segment]) -> list[tuple[int, int]]:
+    """The tokens of unknown author, which lie within segments."""
+    listed = row.get("tandem_unknown")
+    if listed is None:
+        return []
+    if not isinstance(listed, list):
+        raise RolloutError(f"tandem_unknown={short(listed)} is not a list of ranges.")
+    done = 0
+    for i, item in enumerate(listed):
+        if not isinstance(item, list) or list(map(type, item)) != [int, int]:
+            raise RolloutError(f"tandem_unknown[{i}]={short(item)} is not two integers.")
+        start, stop = item
+        written = sum(
+            max(0, min(stop, segment.stop) - max(start, segment.start)) for segment in segments
+        )
+        if not done <= start < stop or written != stop - start:
+            raise RolloutError(
+                f"tandem_unknown[{i}]={short(item)} does not lie within the row's segments, behind "
+                f"position {done}."
+            )
+        done = stop
+    return [(start, stop) for start, stop in listed]
 
 
 def _asked(listed: object, segments: int) -> list[Mapping[str, Any] | None]:

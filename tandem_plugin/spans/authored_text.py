@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-__all__ = ["JUNIOR", "OTHER", "SENIOR", "AuthoredText", "Piece", "authored_text", "token_pieces"]
+__all__ = [
+    "JUNIOR",
+    "OTHER",
+    "SENIOR",
+    "UNKNOWN",
+    "AuthoredText",
+    "Piece",
+    "authored_text",
+    "token_pieces",
+]
 
-JUNIOR, SENIOR, OTHER = 0, 1, 2
-"""Who wrote a token; OTHER for what neither model wrote, such as the output of a tool."""
+JUNIOR, SENIOR, OTHER, UNKNOWN = 0, 1, 2, 3
+"""Who wrote a token; OTHER for what neither model wrote, such as the output of a tool; UNKNOWN
+where two calls could have written it with different authors."""
 
 
 class Piece(NamedTuple):

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import html
 
-from tandem_plugin.spans.authored_text import JUNIOR, OTHER, SENIOR, AuthoredText, Piece
+from tandem_plugin.spans.authored_text import (
+    JUNIOR,
+    OTHER,
+    SENIOR,
+    UNKNOWN,
+    AuthoredText,
+    Piece,
+)
 
 __all__ = ["coloured"]
 
-_NAMES = {SENIOR: "senior", JUNIOR: "junior", OTHER: "neither"}
+_NAMES = {SENIOR: "senior", JUNIOR: "junior", OTHER: "neither", UNKNOWN: "unknown"}
 # Half-transparent, so that the text keeps the contrast that the theme around it gives.
 _STYLES = {
     SENIOR: "background:rgb(60 140 230/.25);border-bottom:2px solid rgb(60 140 230)",
     JUNIOR: "background:rgb(235 160 40/.25);border-bottom:2px dotted rgb(220 140 20)",
     OTHER: "background:rgb(128 128 128/.2)",
+    UNKNOWN: "background:rgb(128 128 128/.2)",
 }
 _SHARED = "background:rgb(130 90 210/.3);border-bottom:3px double rgb(130 90 210)"
 _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
@@ -28,7 +36,7 @@ def coloured(authored: AuthoredText) -> str:
     tokens = sum(count for _, count in authored.spans)
     shares = [
         f"{_NAMES[author]} {sum(n for who, n in authored.spans if who == author):,}"
-        for author in (SENIOR, JUNIOR, OTHER)
+        for author in _NAMES
         if any(who == author for who, _ in authored.spans)
     ]
     facts = f"{_tokens(tokens)}: {', '.join(shares)}" if tokens else "an empty response"

@@ -13,6 +13,7 @@ from tandem_plugin.spans import (
     JUNIOR,
     OTHER,
     SENIOR,
+    UNKNOWN,
     AuthoredText,
     TokenBytes,
     authored_text,
@@ -34,7 +35,7 @@ class ViewedResponse:
     senior: int
     """Tokens that the senior wrote."""
     team: int
-    """Tokens that either model wrote."""
+    """Tokens that either model wrote, and it is known which."""
     spans: int
     shared: bool
     """Whether a character of it has two authors."""
@@ -53,7 +54,7 @@ def view_response(
 ) -> ViewedResponse:
     """A row with its grade, where there is one beside it."""
     authored = authored_text(row.response_ids, _authors(row), token_bytes)
-    counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0}
+    counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0, UNKNOWN: 0}
     for author, tokens in authored.spans:
         counts[author] += tokens
     spans, shared = _lengths(authored)
@@ -113,7 +114,10 @@ def _authors(row: Rollout) -> Sequence[int]:
     for segment in row.segments:  # 0 and 1 are the junior's and the senior's
         authors += [OTHER] * (segment.start - len(authors))
         authors += row.authorship[segment.start : segment.stop]
-    return authors + [OTHER] * (len(row.response_ids) - len(authors))
+    authors += [OTHER] * (len(row.response_ids) - len(authors))
+    for start, stop in row.unknown:
+        authors[start:stop] = [UNKNOWN] * (stop - start)
+    return authors
 
 
 def _reward(said: Mapping[str, Any]) -> float | None:

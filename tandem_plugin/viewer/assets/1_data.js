@@ -1,7 +1,7 @@
 // ---- what the page holds: an index of all responses, and their texts in packed parts ----------
 // Everything that comes from a rollout enters the page as text (textContent), never as markup.
-const AUTHORS = ["junior", "senior", "neither"];
-const CLASSES = ["junior", "senior", "other"];
+const AUTHORS = ["junior", "senior", "neither", "unknown"];
+const CLASSES = ["junior", "senior", "other", "other"];
 const CHUNK = 20;
 const UNPACKED = 40;
 const find = (id) => document.getElementById(id);

@@ -37,7 +37,7 @@ const describe = (piece) => {
   const handoff = span === 0 ? "the response begins here"
     : "handoff " + span + " of " + response.handoffs + ", from the " + author(span - 1);
   return ["Span " + (span + 1) + " of " + response.spanCount + ": " + author(span),
-    where + "; " + handoff.replace("the neither", "neither") + "." + scoreOf(piece, scores)];
+    where + "; " + handoff.replace(/the (neither|unknown)/, "$1") + "." + scoreOf(piece, scores)];
 };
 
 const showDetail = (piece, speak) => {
