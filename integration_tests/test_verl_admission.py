@@ -74,6 +74,7 @@ def run(
         f"actor_rollout_ref.rollout.agent.agent_loop_config_path={loops}",
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         "actor_rollout_ref.actor.ppo_mini_batch_size=1",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
         "actor_rollout_ref.actor.loss_agg_mode=token-mean",
         "trainer.balance_batch=False",
         "data.shuffle=False",
@@ -139,5 +140,13 @@ def test_only_known_tokens_of_the_senior_have_a_gradient_of_the_loss(
     assert 0 in masks
 
 
-def test_rollout_and_actor_agree_on_every_trained_token(run: VerlRun) -> None:
-    assert max(step["training/rollout_probs_diff_max"] for step in run.steps) <= 1e-6
+def test_mini_batch_without_a_token_of_the_seniors_still_imitates_the_junior(
+    captured: Path, run: VerlRun
+) -> None:
+    """verl's own loss is 0 / 0 there."""
+    files = sorted(captured.glob("step-*.pt"))
+    assert len(files) == 4 * STEPS
+    for file in files:
+        gradients = torch.load(file)["gradients"].values()
+        assert all(gradient.isfinite().all() for gradient in gradients)
+        assert any(gradient.any() for gradient in gradients)

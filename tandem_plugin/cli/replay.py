@@ -47,9 +47,10 @@ def replay(
     A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
     where it has them, its settings in tandem_schedule and, for a response of several turns, its
     tandem_segments: [seed, start, stop] of each, with the schedules that calls asked for in
-    tandem_segment_schedules, and in tandem_unknown [start, stop] of tokens that two calls could have
-    written with different authors: authorship is that of the segments there, and they are counted
-    apart. A response that the senior wrote alone says "tandem_seed": null. What --set gives is for rows that do not carry it. Exit code 1 on any
+    tandem_segment_schedules. Tokens that two calls could have written with different authors are
+    in tandem_unknown, as [start, stop]: authorship is there what the segments replay to, and such
+    tokens are counted apart. A response that the senior wrote alone says "tandem_seed": null. What
+    --set gives is for rows that do not carry it. Exit code 1 on any
     difference or malformed row.
     """
     from tandem_plugin.cli.audit import RuleBook

@@ -42,6 +42,12 @@ class Turn:
         return None if self.schedule is None else {"schedule": self.schedule}
 
     @property
+    def known(self) -> list[int]:
+        """0 where a dropped call of the same text has another author: nobody may learn from it."""
+        alike = [self.senior, *(one.senior for one in self.dropped if one.tokens == self.tokens)]
+        return [int(len(set(authors)) == 1) for authors in zip(*alike, strict=True)]
+
+    @property
     def senior(self) -> list[int]:
         """1 where the senior wrote, by Algorithm 1, or as the call's own schedule says."""
         if self.schedule == "token":
@@ -81,13 +87,21 @@ class Rollout:
 
     def mask(self, longest: int) -> list[int]:
         """1 for the senior's tokens, of a response that is cut off after ``longest`` tokens."""
-        bits = [b for t in self.turns for b in (*t.senior, *[0] * len(t.feedback))]
-        return bits[:longest]
+        return [a & b for a, b in zip(self._senior, self.known, strict=True)][:longest]
+
+    @property
+    def _senior(self) -> list[int]:
+        return [b for t in self.turns for b in (*t.senior, *[0] * len(t.feedback))]
+
+    @property
+    def known(self) -> list[int]:
+        """1 for tokens that a model wrote, of which it is known which, 0 for others."""
+        return [b for t in self.turns for b in (*t.known, *[0] * len(t.feedback))]
 
     def junior_mask(self, longest: int) -> list[int]:
         """1 for the junior's tokens, likewise."""
-        bits = zip(self.generated[:longest], self.mask(longest), strict=True)
-        return [int(generated and not senior) for generated, senior in bits]
+        bits = zip(self.known[:longest], self._senior[:longest], strict=True)
+        return [int(known and not senior) for known, senior in bits]
 
 
 @cache
@@ -111,7 +125,7 @@ LONGEST = 20
 
 
 def rollouts() -> list[Rollout]:
-    """Two prompts, seven responses to each, among them all that differ in kind."""
+    """Two prompts, eight responses to each, among them all that differ in kind."""
     rng = np.random.default_rng(5)
     numbers = count(100)
 
@@ -128,6 +142,12 @@ def rollouts() -> list[Rollout]:
     def chosen(best: Turn) -> Turn:
         others = [(*best.tokens[:-1], (best.tokens[-1] + shift) % 24) for shift in (1, 2)]
         return replace(best, dropped=tuple(Turn(next(numbers), other) for other in others))
+
+    def same_text(one: Turn) -> Turn:
+        while True:
+            made = replace(one, dropped=(Turn(next(numbers), one.tokens),))
+            if 0 < sum(made.known) < len(made.tokens):
+                return made
 
     kinds = [
         ("mixed", (turn(12),)),
@@ -154,6 +174,8 @@ def rollouts() -> list[Rollout]:
                 Turn(next(numbers), tokens(7), schedule="token"),
             ),
         ),
+        ("one of two of the same text", (same_text(turn(10)),)),
+        ("one of two of the same text, between turns", (turn(4), same_text(turn(6)), turn(3))),
     ]
     prompts = tokens(6), tokens(3)
     return [

@@ -120,8 +120,10 @@ def test_batch_is_logged_with_the_seniors_share() -> None:
     trainer = Trainer(rollouts())
     metrics = trainer.update(trainer.samples())
     trained = sum(sum(one.mask(LONGEST)) for one in rollouts())
+    known = sum(sum(one.known[:LONGEST]) for one in rollouts())
     generated = sum(sum(one.generated[:LONGEST]) for one in rollouts())
-    assert metrics["tandem/senior_share"] == pytest.approx(trained / generated)
+    assert metrics["tandem/senior_share"] == pytest.approx(trained / known)
+    assert metrics["tandem/tokens_of_unknown_author"] == generated - known > 0
 
 
 def _untouched(sample: Sample) -> None:

@@ -112,7 +112,7 @@ def in_groups() -> tuple[list[tuple[int, Rollout]], list[Any]]:
         reward=SimpleNamespace(
             clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None
         ),
-        rollout=SimpleNamespace(n_samples_per_prompt=7, max_new_tokens=LONGEST),
+        rollout=SimpleNamespace(n_samples_per_prompt=8, max_new_tokens=LONGEST),
     )
     maker = SimpleNamespace(
         strategy=SimpleNamespace(args=args),

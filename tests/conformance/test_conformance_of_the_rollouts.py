@@ -30,6 +30,8 @@ def test_every_kind_of_response_is_there() -> None:
     assert masks["two turns"][6:9] == [0] * 3
     assert len(masks["two turns, the second cut off"]) == LONGEST
     assert sum(masks["two turns, the junior's alone"]) == 0
+    for one in rollouts():
+        assert (one.known != one.generated) is one.name.startswith("one of two of the same text")
 
 
 def test_replay_is_algorithm_1() -> None:

@@ -72,6 +72,7 @@ def output_of(rollout: Rollout) -> Any:
         prompt_ids=list(rollout.prompt),
         response_ids=rollout.response[:LONGEST],
         response_mask=rollout.generated[:LONGEST],
+        response_logprobs=None,
         extra_fields={},
     )
     narrow(output, trajectory)
@@ -99,7 +100,7 @@ def loss_of_micro_batches(
     junior = padded([to_imitate(one) for one in every], torch.int64)
     config = ActorConfig(
         strategy="fsdp2",
-        rollout_n=7,
+        rollout_n=8,
         loss_agg_mode=mode,
         ppo_micro_batch_size_per_gpu=3,
         clip_ratio=CLIP,
@@ -209,7 +210,7 @@ def model_after_vanilla_loss(mode: str) -> Any:
     old = padded([old_log_probs(one, i) for i, one in enumerate(every)], torch.float32)
     config = ActorConfig(
         strategy="fsdp2",
-        rollout_n=7,
+        rollout_n=8,
         ppo_micro_batch_size_per_gpu=1,
         clip_ratio=CLIP,
         clip_ratio_low=CLIP,

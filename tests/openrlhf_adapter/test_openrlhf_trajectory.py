@@ -16,6 +16,7 @@ from tandem_openrlhf.trainer import row_of_sample
 from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed, sample_seed
+from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.fields import FACTS
 from tandem_plugin.training.numbered_prompts import KeyedLabel
@@ -215,6 +216,31 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         senior = made.default.replay(samples[kept], seeds[kept]).senior
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
         assert facts_of(result).segments == ((seeds[kept], 3, 9),)
+
+
+def test_tokens_that_two_samples_could_have_written_are_in_no_range_and_admitted_so() -> None:
+    made, ids = rules(schedule="token", lambda_jun=0.1, max_unknown_share=1.0), tokens(12)
+    trajectory = begun(made)
+    for _ in range(2):
+        call(trajectory, Engine(ids))
+    result = narrowed(single(PROMPT, ids), trajectory)
+    both = [made.default.replay(ids, one.seed).senior for one in trajectory.calls]
+    agreed = both[0] == both[1]
+    assert 0 < agreed.sum() < 12
+    expected = [False] * 3 + (agreed & both[0]).tolist()
+    assert bits_of(result["action_ranges"], 15).tolist() == expected
+    assert result["rollout_log_probs"] == np.where(expected, -1.0, 0.0).tolist()
+    assert response_length(facts_of(result), 1000) == 12
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for most in (15, 9):
+        sequences = torch.tensor([[*PROMPT, *ids][:most]])
+        sample = SimpleNamespace(
+            sequences=sequences, action_mask=torch.tensor([expected[1:most]]), tandem=result[FACTS]
+        )
+        row = row_of_sample(sample, "", "")
+        check_rows([row], made)
+        assert row.unknown is not None
+        assert row.unknown.tolist() == (~agreed).tolist()[: most - 3]
 
 
 def test_sample_that_comes_alone_has_the_seed_of_its_number() -> None:

@@ -26,6 +26,7 @@ from tandem_plugin.cli.audit import Audit, RuleBook
 from tandem_plugin.rollouts.rollout import read_rollouts
 from tandem_plugin.training.admitted_batch import AdmittedBatch
 from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
+from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
 
 RULES = TandemRules(
@@ -261,10 +262,87 @@ def test_row_that_must_not_be_trained_on(bad: Row, error: type[Exception], sente
         check_rows([GOOD, bad], RULES)
 
 
-def test_group_without_any_token_of_the_seniors_stops_training() -> None:
-    rows = [GOOD, row([0, 0], group="h"), row([0], group="h")]
-    with pytest.raises(AuthorshipError, match=r"1 of 2 prompts .* \(the first is h\)"):
-        check_rows(rows, RULES)
+def test_prompt_without_any_token_of_the_seniors_passes_and_a_whole_batch_of_them_does_not() -> (
+    None
+):
+    without = [row([0, 0], group="h"), row([0], group="h")]
+    check_rows([GOOD, *without], RULES)
+    masked = with_trained(GOOD, np.zeros(4, dtype=bool))  # the senior's, but the loop masks it
+    for rows in (without, [masked, *without]):
+        with pytest.raises(AuthorshipError, match=f"None of the {len(rows)} responses of the"):
+            check_rows(rows, RULES)
+
+
+def with_trained(good: Row, trained: Any, unknown: Any = None) -> Row:
+    """A row whose loop would train other tokens, of which some have no known author."""
+    known = trained if unknown is None else trained & ~unknown
+    senior = good.authorship
+    assert senior is not None
+    masks = {"response_mask": known & senior, "loss_mask": known & senior}
+    return replace(good, trained=trained, unknown=unknown, junior_mask=known & ~senior, **masks)
+
+
+UNKNOWN = with_trained(
+    row([1, 0, 0, 1, 1, 0, 1, 1]),
+    np.array([1, 1, 1, 1, 1, 1, 1, 0], dtype=bool),
+    np.array([0, 0, 1, 1, 0, 0, 0, 0], dtype=bool),
+)
+"""Of seven tokens that its loop would train, the authors of two are unknown."""
+
+HALF = {
+    "loss": TandemRules(
+        TandemConfig.from_mapping({"schedule": "token", "max_unknown_share": 0.5}), RULES.vocabulary
+    ),
+    "imitation": TandemRules(
+        TandemConfig.from_mapping(
+            {"schedule": "token", "max_unknown_share": 0.5, "lambda_jun": 0.1}
+        ),
+        RULES.vocabulary,
+    ),
+}
+
+
+@pytest.mark.parametrize("rules", HALF.values(), ids=HALF.keys())
+def test_tokens_of_unknown_author_are_in_no_mask(rules: TandemRules) -> None:
+    check_rows([GOOD, UNKNOWN], rules)
+    assert UNKNOWN.unknown is not None
+    for place in (2, 3):
+        senior = bool(UNKNOWN.authorship is not None and UNKNOWN.authorship[place])
+        for name in ("response_mask", "loss_mask"):
+            altered = replace(UNKNOWN, **{name: flipped(getattr(UNKNOWN, name), place)})
+            with pytest.raises(AuthorshipError, match=f"{name} of Row 0"):
+                check_rows([GOOD, altered], rules)
+        # A hop that loses what is unknown, but not the masks that were made with it.
+        lost = replace(UNKNOWN, unknown=flipped(UNKNOWN.unknown, place))
+        if senior or rules.config.lambda_jun:
+            with pytest.raises(AuthorshipError, match="mask of Row 0"):
+                check_rows([GOOD, lost], rules)
+    for wrong in (flipped(UNKNOWN.unknown, 7), UNKNOWN.unknown[:-1]):
+        with pytest.raises(AuthorshipError, match="tokens of unknown author that its agent loop"):
+            check_rows([GOOD, replace(UNKNOWN, unknown=wrong)], rules)
+
+
+@pytest.mark.parametrize(("share", "passes"), [(0.19, True), (0.17, False), (0, False), (1, True)])
+def test_batch_with_too_many_tokens_of_unknown_author_stops_training(
+    share: float, passes: bool
+) -> None:
+    """Two of the eleven that the loops would train."""
+    rules = TandemRules(
+        TandemConfig.from_mapping({"schedule": "token", "max_unknown_share": share}),
+        RULES.vocabulary,
+    )
+    if passes:
+        check_rows([GOOD, UNKNOWN], rules)
+    else:
+        with pytest.raises(AuthorshipError, match=r"2 of the 11 tokens .* a share of 0\.182"):
+            check_rows([GOOD, UNKNOWN], rules)
+
+
+def test_rollout_log_probs_are_zero_outside_the_mask() -> None:
+    check_rows([replace(GOOD, rollout_log_probs=np.where(GOOD.response_mask, -1.0, 0.0))], RULES)
+    for wrong in (-np.ones(4), np.zeros(3)):
+        with pytest.raises(AuthorshipError, match=r"Row 0 has .*rollout log-prob"):
+            check_rows([replace(GOOD, rollout_log_probs=wrong)], RULES)
 
 
 def test_empty_batch_stops_training() -> None:
@@ -306,3 +384,20 @@ def test_dump_of_a_response_without_a_trained_token_replays(tmp_path: Path) -> N
     audit = Audit(RuleBook(RULES.vocabulary, {}), 10)
     audit.add(list(read_rollouts(file)))
     assert (audit.differing_rows, audit.rows, audit.tokens) == (0, 1, 0)
+
+
+def test_dump_of_tokens_of_unknown_author_replays_and_counts_them_apart(tmp_path: Path) -> None:
+    known = replace(UNKNOWN, settings=RULES.default.settings())
+    file = tmp_path / "dump.jsonl"
+    file.write_text("".join(json.dumps(one.dump()) + "\n" for one in (known, known)))
+    assert json.loads(file.read_text().splitlines()[0])["tandem_unknown"] == [[2, 4]]
+    audit = Audit(RuleBook(RULES.vocabulary, {}), 10)
+    audit.add(list(read_rollouts(file)))
+    assert (audit.differing_rows, audit.rows) == (0, 2)
+    assert (audit.tokens, audit.unknown_tokens, audit.senior_tokens) == (12, 4, 8)
+    assert (audit.spans, audit.handoffs) == (10, 6)  # 1 0 . . 1 0 1 1
+    metrics = batch_metrics([known, known])
+    assert metrics["tandem/senior_share"] == 8 / 12
+    assert metrics["tandem/spans_per_response"] == 5
+    assert metrics["tandem/handoffs_per_response"] == 3
+    assert metrics["tandem/tokens_of_unknown_author"] == 4

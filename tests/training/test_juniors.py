@@ -71,12 +71,16 @@ def test_metrics_of_a_junior_are_those_of_its_rows_alone() -> None:
         "tandem/juniors/a/spans_per_response": 1.5,
         "tandem/juniors/a/handoffs_per_response": 0.5,
         "tandem/juniors/a/responses_without_senior": 0,
+        "tandem/juniors/a/prompts_without_senior": 0,
+        "tandem/juniors/a/tokens_of_unknown_author": 0,
         "tandem/juniors/a/grading/correct": 0.5,
         "tandem/juniors/b/responses": 1,
         "tandem/juniors/b/senior_share": 1 / 4,
         "tandem/juniors/b/spans_per_response": 2,
         "tandem/juniors/b/handoffs_per_response": 1,
         "tandem/juniors/b/responses_without_senior": 0,
+        "tandem/juniors/b/prompts_without_senior": 0,
+        "tandem/juniors/b/tokens_of_unknown_author": 0,
         "tandem/juniors/c/responses": 0,
     }
     assert metrics_of_juniors(rows, ("m/a",)) == {}

@@ -41,6 +41,8 @@ def by_hand(rows: list[tuple[list[bool], list[list[int]]]]) -> dict[str, float]:
         "tandem/spans_per_response": spans / len(rows),
         "tandem/handoffs_per_response": handoffs / len(rows),
         "tandem/responses_without_senior": without,
+        "tandem/prompts_without_senior": float(senior == 0),  # all rows answer one prompt
+        "tandem/tokens_of_unknown_author": 0,
     }
 
 
@@ -61,6 +63,15 @@ def test_tool_output_ends_a_span_and_is_no_handoff(
     segments = [[0, 0, len(first)], [1, start, len(bits)]]
     ours, theirs = tandem_metrics([row(bits, segments)]), by_hand([(bits, segments)])
     assert all(math.isclose(ours[name], theirs[name]) for name in theirs)
+
+
+def test_prompts_are_counted_by_what_is_trained_of_their_responses() -> None:
+    def of_group(group: str, *bits: bool) -> Row:
+        return dataclasses.replace(row(list(bits), [[0, 0, len(bits)]]), group=group)
+
+    masked = dataclasses.replace(of_group("c", True), response_mask=np.zeros(1, dtype=bool))
+    rows = [of_group("a", False), of_group("b", False), of_group("a", True), masked]
+    assert tandem_metrics(rows)["tandem/prompts_without_senior"] == 2
 
 
 def test_empty_batch_has_none() -> None:

@@ -189,6 +189,47 @@ def test_row_of_a_narrowed_response_is_admitted_and_one_without_facts_is_not() -
     assert given.junior_mask.tolist() == (~facts.mask).tolist()
 
 
+def same_texts(length: int = 12, **more: int) -> Trajectory:
+    """Two candidates of one text, under seeds by which their authors differ somewhere."""
+    trajectory = Trajectory(rule(), lambda call: 100 + call, **more)  # type: ignore[arg-type]
+    for _ in range(2):
+        trajectory.call(PROMPT).returned([3 * i % 24 for i in range(length)])
+    return trajectory
+
+
+def test_facts_of_tokens_of_unknown_author_travel_and_are_cut_like_the_others() -> None:
+    ids = [3 * i % 24 for i in range(12)]
+    facts = same_texts().facts(PROMPT, ids, [1] * 11 + [0])
+    assert facts is not None
+    both = [rule().replay(ids, seed).senior for seed in (100, 101)]
+    unknown = (both[0] != both[1]) & (np.arange(12) < 11)
+    assert 0 < unknown.sum() < 11
+    assert facts.unknown_mask.tolist() == unknown.tolist()
+    assert facts.segments == ((100, 0, 11),)
+    assert facts.authorship.tolist() == [*both[0][:11].tolist(), False]
+    known = facts.trained_mask & ~unknown
+    assert facts.mask.tolist() == (known & both[0]).tolist()
+    assert facts.junior_mask.tolist() == (known & ~both[0]).tolist()
+    wire = json.loads(json.dumps(facts.to_wire()))
+    assert Facts.from_wire(wire) == facts
+    assert facts.part(0, 7).unknown_mask.tolist() == unknown[:7].tolist()
+    row = row_of(facts, name="r", group="g", response_ids=np.array(ids), response_mask=facts.mask)
+    dumped = row.dump()["tandem_unknown"]
+    assert [i for start, stop in dumped for i in range(start, stop)] == np.flatnonzero(
+        unknown
+    ).tolist()
+    assert (
+        row_of(
+            facts_of_two_turns(),
+            name="r",
+            group="g",
+            response_ids=np.array(RESPONSE),
+            response_mask=facts_of_two_turns().mask,
+        ).dump()["tandem_unknown"]
+        is None
+    )
+
+
 def scores(values: range) -> bytes:
     return np.array(values, dtype=np.float32).tobytes()
 

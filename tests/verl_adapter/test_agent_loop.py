@@ -103,11 +103,20 @@ def run(settings: TandemConfig, identity: tuple[dict, dict], calls: int = 1) -> 
     for _ in range(calls):
         asyncio.run(client.generate("id", prompt_ids=[1, 2], sampling_params=shared))
     assert shared == {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
-    output = SimpleNamespace(
-        prompt_ids=[1, 2], response_ids=list(range(10)), response_mask=[1] * 10, extra_fields={}
-    )
+    output = output_of(list(range(10)))
     narrow(output, trajectory)
     return SimpleNamespace(engine=engine, client=client, output=output, trajectory=trajectory)
+
+
+def output_of(ids: list[int]) -> Any:
+    """verl's output of one response, all of which its loop would train."""
+    return SimpleNamespace(
+        prompt_ids=[1, 2],
+        response_ids=ids,
+        response_mask=[1] * len(ids),
+        response_logprobs=[-1.0] * len(ids),
+        extra_fields={},
+    )
 
 
 def facts_of(output: Any) -> Facts:
@@ -185,9 +194,7 @@ def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[
 
     asyncio.run(sample())
     for kept, ids in enumerate(samples):
-        output = SimpleNamespace(
-            prompt_ids=[1, 2], response_ids=ids, response_mask=[1] * 6, extra_fields={}
-        )
+        output = output_of(ids)
         narrow(output, trajectory)
         seed = trajectory.seed_of_call(kept)
         assert output.response_mask == rule(settings).replay(ids, seed).tolist()
@@ -207,19 +214,46 @@ def test_several_samples_in_one_call_are_refused(n: int | None) -> None:
     assert len(engine.sent) == (n != 2)
 
 
-def test_ambiguous_response_is_refused_and_what_is_masked_of_it_is_not() -> None:
+def test_tokens_that_two_calls_could_have_written_are_neither_trained_nor_imitated() -> None:
     settings = TandemConfig.from_mapping({"schedule": "token", "seed": 11})
     trajectory = make_trajectory(rules(settings), *v1(3, 1))
     for n in range(2):
         trajectory.call([1, 2]).returned([4, 5, 6, 7, n])
-    output = SimpleNamespace(
-        prompt_ids=[1, 2], response_ids=[4, 5, 6, 7], response_mask=[1] * 4, extra_fields={}
-    )
-    with pytest.raises(AuthorshipError, match=r"2 of the 2 generate calls .* could have written"):
-        narrow(output, trajectory)
+    output = output_of([4, 5, 6, 7])
+    narrow(output, trajectory)
+    replay = rules(settings).default.replay
+    both = [replay(output.response_ids, trajectory.seed_of_call(n)).senior for n in range(2)]
+    agreed = both[0] == both[1]
+    assert 0 < agreed.sum() < 4
+    facts = facts_of(output)
+    assert facts.unknown_mask.tolist() == (~agreed).tolist()
+    assert output.response_mask == (agreed & both[0]).astype(int).tolist()
+    assert facts.junior_mask.tolist() == (agreed & ~both[0]).tolist()
+    assert output.response_logprobs == np.where(agreed & both[0], -1.0, 0.0).tolist()
+    output = output_of([4, 5, 6, 7])
     output.response_mask = [0] * 4
     narrow(output, trajectory)
     assert not facts_of(output).authorship.any()
+    assert not facts_of(output).unknown_mask.any()
+
+
+def test_log_probs_are_zero_where_the_junior_wrote_and_none_where_verl_has_none() -> None:
+    ran = run(config(), v1(3, 1))
+    assert 0 < sum(ran.output.response_mask) < 10
+    assert ran.output.response_logprobs == [-float(bit) for bit in ran.output.response_mask]
+    for log_probs in (None, [-1.0] * 9):
+        output = output_of(list(range(10)))
+        output.response_logprobs = log_probs
+        if log_probs is None:
+            narrow(output, ran.trajectory)
+            assert output.response_logprobs is None
+        else:
+            with pytest.raises(AuthorshipError, match="9 rollout log-probabilities for 10 tokens"):
+                narrow(output, ran.trajectory)
+
+
+def test_senior_that_answers_alone_keeps_its_log_probs() -> None:
+    assert run(config(), v1(3, 1, validate=True)).output.response_logprobs == [-1.0] * 10
 
 
 def juniors(identities: list[tuple[dict, dict]], *names: str) -> list[str | None]:
@@ -288,7 +322,11 @@ def narrowed(client: Any, trajectory: Any) -> Facts:
     output = asyncio.run(generate("id", prompt_ids=[1, 2], sampling_params=params))
     assert output.token_ids == [2, 3, 4, 5]
     loops = SimpleNamespace(
-        prompt_ids=[1, 2], response_ids=output.token_ids, response_mask=[1] * 4, extra_fields={}
+        prompt_ids=[1, 2],
+        response_ids=output.token_ids,
+        response_mask=[1] * 4,
+        response_logprobs=None,
+        extra_fields={},
     )
     narrow(loops, trajectory)
     return facts_of(loops)

@@ -56,7 +56,11 @@ class Worker:
         )
         ids = generated.token_ids
         output = Output(
-            prompt_ids=[1, 2], response_ids=ids, response_mask=[1] * len(ids), extra_fields={}
+            prompt_ids=[1, 2],
+            response_ids=ids,
+            response_mask=[1] * len(ids),
+            response_logprobs=None,
+            extra_fields={},
         )
         return await self._agent_loop_postprocess(output, trajectory["validate"], **sample)
 
@@ -223,7 +227,7 @@ def test_users_own_way_through_a_trajectory_is_narrowed_as_well() -> None:
             )
             ids = answer.token_ids
             output = Output(prompt_ids=[1, 2], response_ids=ids, response_mask=[0, 0] + [1] * 8)
-            output.extra_fields = {}
+            output.response_logprobs, output.extra_fields = None, {}
             return await self._agent_loop_postprocess([output], trajectory["validate"], **sample)
 
     worker = in_tandem(Own, WorkerInTandem)(IN_TANDEM, Client())

@@ -36,7 +36,8 @@ class Queue:
         self.rows = rows
 
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
-        rows = [{name: self.rows[key][name] for name in select_fields} for key in keys]
+        rows = [{name: self.rows[key].get(name) for name in select_fields} for key in keys]
+        rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
         return list_of_dict_to_tensordict(rows)
 
     def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> Any:
@@ -73,7 +74,7 @@ def generated(tandem: TandemRun, session: int) -> Any:
         prompt_ids=[1, 2],
         response_ids=ids[2:],
         response_mask=mask,
-        response_logprobs=[0.0] * len(mask),
+        response_logprobs=[-0.5] * len(mask),
         reward_score=1.0,
         metrics=agent_loop.AgentLoopMetrics(),
         extra_fields={},
@@ -135,6 +136,25 @@ def test_complement_of_a_row_is_refused(batch: Any) -> None:
     row["extra_fields"][FACTS] = complement.to_wire()
     with pytest.raises(AuthorshipError, match="authorship of Row u_1_0 is not what its tokens"):
         batch.tandem.admit(rows_of_keys(batch.keys, batch.queue))
+
+
+def test_rollout_log_probs_of_the_juniors_tokens_stop_training(batch: Any) -> None:
+    """verl's rows have them zero outside the mask."""
+    row = batch.queue.rows["u_1_0"]
+    mask = row["response_mask"].bool()
+    assert 0 < mask.sum() < len(mask)
+    assert row["rollout_log_probs"].tolist() == torch.where(mask, -0.5, 0.0).tolist()
+    row["rollout_log_probs"][~mask] = -0.5
+    with pytest.raises(AuthorshipError, match="rollout log-probabilities of tokens that are not"):
+        batch.tandem.admit(rows_of_keys(batch.keys, batch.queue))
+
+
+def test_rows_without_rollout_log_probs_are_admitted(batch: Any) -> None:
+    for row in batch.queue.rows.values():
+        del row["rollout_log_probs"]
+    rows = rows_of_keys(batch.keys, batch.queue)
+    assert [row.rollout_log_probs for row in rows] == [None, None]
+    batch.tandem.admit(rows)
 
 
 def test_workers_are_told_of_the_juniors_tokens_and_of_none_in_rows_that_fill_the_batch(

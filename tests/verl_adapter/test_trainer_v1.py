@@ -161,6 +161,8 @@ def test_v1_says_that_tandem_is_on_and_measures_every_batch(
         "tandem/spans_per_response": 5 / 2,
         "tandem/handoffs_per_response": 3 / 2,
         "tandem/responses_without_senior": 0,
+        "tandem/prompts_without_senior": 0,
+        "tandem/tokens_of_unknown_author": 0,
     }
 
 
@@ -178,6 +180,7 @@ def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> 
         "tandem_schedule": [{"schedule": "word"}] * 2,
         "tandem_junior": [None, None],
         "tandem_segments": SEGMENTS[::-1],
+        "tandem_unknown": [None, None],
         "tandem_segment_schedules": [None, None],
     }
 

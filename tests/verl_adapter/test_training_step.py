@@ -120,6 +120,7 @@ def test_request_and_record_carry_the_trainers_step(sample: Any, validate: bool)
         assert chosen is not None
         assert chosen.rule.schedule == Warming(step)
         output = SimpleNamespace(prompt_ids=[1], response_ids=[], response_mask=[], extra_fields={})
+        output.response_logprobs = None
         narrow(output, made)
         facts = Facts.from_wire(output.extra_fields[FACTS])
         assert facts is not None

@@ -89,7 +89,7 @@ class Trainer:
                     output = SimpleNamespace(
                         prompt_ids=[9], response_ids=[0, 1, 2, 3], response_mask=[0] * 4
                     )
-                    output.extra_fields = {}
+                    output.response_logprobs, output.extra_fields = None, {}
                     narrow(output, trajectory)
                     response |= output.extra_fields
                 responses.append(response)
