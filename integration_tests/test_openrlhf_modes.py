@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,26 @@ from support.reading import Readers
 from support.reward_server import reward_server
 from support.uv import stand_in, started
 
+from tandem_plugin.draws import draws
+from tandem_plugin.seeds import derive_seed
+
 pytestmark = pytest.mark.timeout(1200)
 LAMBDA_JUN, KL_COEFFICIENT, PARTNER_KL = 0.2, 0.01, 0.5
-GROUP = 8
+GROUP = 4
 """Responses to a prompt where many are the junior's alone."""
+CHUNK, P = 12, 0.2
+
+
+def by_the_junior(seed: int, prompt: int, sample: int) -> bool:
+    """Whether the junior writes a whole response by the schedule ``chunk``, however long it is."""
+    of_response = draws(derive_seed(seed, "training", prompt, sample, 0), 64)
+    return all(draw >= P for draw in of_response[::CHUNK])
+
+
+LONELY = next(
+    seed for seed in count() if all(by_the_junior(seed, 0, sample) for sample in range(GROUP))
+)
+"""A seed by which the junior alone answers the first prompt of a run."""
 
 
 def test_all_models_in_one_place_with_zero_3(openrlhf: OpenRLHFSetup, tmp_path: Path) -> None:
@@ -164,11 +181,11 @@ def judged(openrlhf: OpenRLHFSetup, tmp_path_factory: pytest.TempPathFactory) ->
     captured = tmp_path_factory.mktemp("judged")
     with reward_server() as (address, given):
         run = openrlhf.bench.run(
-            *("--tandem.schedule", "chunk", "--tandem.n", "12", "--tandem.p", "0.2"),
-            f"--tandem.seed={SEED}",
+            *("--tandem.schedule", "chunk", f"--tandem.n={CHUNK}", f"--tandem.p={P}"),
+            f"--tandem.seed={LONELY}",
             openrlhf.junior,
             *("--train.micro_batch_size", "1", "--rollout.n_samples_per_prompt", str(GROUP)),
-            *("--train.batch_size", "32", "--algo.kl.init_coef", str(KL_COEFFICIENT)),
+            *("--train.batch_size", str(PROMPTS * GROUP), "--algo.kl.init_coef", str(KL_COEFFICIENT)),
             *("--reward.remote_url", address),
             hooks="capture_openrlhf",
             environment={"TANDEM_TEST_CAPTURE": str(captured)},
@@ -184,6 +201,8 @@ def test_responses_of_the_junior_alone_neither_crash_nor_train(judged: Judged) -
     for step in run.steps:
         assert step["tandem/responses_without_senior"] > 0
         assert all(value == value and value != "nan" for value in step.values()), step
+    assert run.steps[0]["tandem/prompts_without_senior"] >= 1
+    assert run.log.count("prompts of a batch have no response with a token of the senior") == 1
     empty = [loss for loss in losses(judged.captured) if not loss["mask"].any()]
     assert len(empty) == sum(step["tandem/responses_without_senior"] for step in run.steps)
     assert all(loss["gradient"].abs().sum() == 0 for loss in empty)

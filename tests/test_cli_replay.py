@@ -93,6 +93,19 @@ def test_changed_token_of_authorship_is_found_with_line_and_position(
     assert "1 of 40 tokens differ" in difference["message"]
 
 
+def test_tokens_of_unknown_author_agree_with_the_segments_and_are_counted_apart(
+    replay: Replay, make_row: MakeRow
+):
+    row = make_row() | {"tandem_unknown": [[5, 9], [39, 40]]}
+    code, found = replay([row])
+    assert code == 0
+    assert (found["tokens"], found["unknown_tokens"]) == (35, 5)
+    known = [*range(5), *range(9, 39)]
+    assert found["senior_share"] == sum(row["authorship"][i] for i in known) / 35
+    row["authorship"][6] ^= 1  # still what the row's seed replays to
+    assert replay([row])[0] == 1
+
+
 def test_changed_seed_is_found(replay: Replay, make_row: MakeRow):
     code, found = replay([make_row() | {"tandem_seed": 8}])
     assert code == 1
@@ -308,6 +321,13 @@ MISSING = object()
         ("tandem_segments", [[7, 5, 4]], "does not lie between position 0 and the end"),
         ("tandem_segments", [[7, 0, 9], [8, 8, 20]], "tandem_segments[1]=[8, 8, 20] does not lie"),
         ("tandem_segments", [[8, 0, 40]], "has the seed 8, but tandem_seed=7"),
+        ("tandem_unknown", "all", "tandem_unknown='all' is not a list of ranges"),
+        ("tandem_unknown", [[1, 2, 3]], "tandem_unknown[0]=[1, 2, 3] is not two integers"),
+        ("tandem_unknown", [[1, 2.0]], "tandem_unknown[0]=[1, 2.0] is not two integers"),
+        ("tandem_unknown", [[39, 41]], "[39, 41] does not lie within the row's segments"),
+        ("tandem_unknown", [[-1, 2]], "[-1, 2] does not lie within the row's segments"),
+        ("tandem_unknown", [[3, 3]], "[3, 3] does not lie within the row's segments"),
+        ("tandem_unknown", [[3, 5], [4, 6]], "[4, 6] does not lie within the row's segments"),
         ("tandem_fingerprint", MISSING, "tandem_fingerprint=None is not a string of hexadecimal"),
         ("tandem_fingerprint", 5, "tandem_fingerprint=5 is not a string of hexadecimal digits"),
         ("tandem_schedule", "word", "tandem_schedule='word' is not a mapping"),

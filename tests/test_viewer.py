@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.rollouts.rollout import Rollout
-from tandem_plugin.spans import JUNIOR, OTHER, SENIOR
+from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
 from tandem_plugin.viewer.decoding import Decoding
 from tandem_plugin.viewer.make_page import make_page
 
@@ -115,6 +115,14 @@ def test_tokens_that_no_model_wrote_are_neithers(view: Any):
     row = tandem_row(authorship=[1, 0, 0, 0], tandem_segments=[[7, 0, 1], [9, 2, 4]])
     _, _, data = view(row)
     assert data["responses"][0]["spans"] == [SENIOR, 1, 1, OTHER, 1, 2, JUNIOR, 2, 2]
+
+
+def test_tokens_of_unknown_author_are_neither_models(view: Any):
+    row = tandem_row(authorship=[1, 0, 0, 0], tandem_segments=[[7, 0, 4]], tandem_unknown=[[1, 3]])
+    _, _, data = view(row)
+    (response,) = data["responses"]
+    assert response["spans"] == [SENIOR, 1, 1, UNKNOWN, 2, 3, JUNIOR, 1, 1]
+    assert (response["tokens"], response["team"], response["senior"]) == (4, 2, 1)
 
 
 def test_scores_of_tokens_come_with_the_text_of_each(view: Any):
