@@ -18,7 +18,6 @@ from support.openrlhf_run import OpenRLHFRun
 from support.openrlhf_setup import (
     NOISE,
     PROMPTS,
-    SEED,
     STEPS,
     OpenRLHFSetup,
     advantages,
@@ -185,7 +184,8 @@ def judged(openrlhf: OpenRLHFSetup, tmp_path_factory: pytest.TempPathFactory) ->
             f"--tandem.seed={LONELY}",
             openrlhf.junior,
             *("--train.micro_batch_size", "1", "--rollout.n_samples_per_prompt", str(GROUP)),
-            *("--train.batch_size", str(PROMPTS * GROUP), "--algo.kl.init_coef", str(KL_COEFFICIENT)),
+            *("--train.batch_size", str(PROMPTS * GROUP)),
+            *("--algo.kl.init_coef", str(KL_COEFFICIENT)),
             *("--reward.remote_url", address),
             hooks="capture_openrlhf",
             environment={"TANDEM_TEST_CAPTURE": str(captured)},

@@ -140,10 +140,10 @@ def test_only_known_tokens_of_the_senior_have_a_gradient_of_the_loss(
     assert 0 in masks
 
 
-def test_mini_batch_without_a_token_of_the_seniors_still_imitates_the_junior(
+def test_mini_batch_without_a_token_of_the_seniors_has_the_imitations_gradient(
     captured: Path, run: VerlRun
 ) -> None:
-    """verl's own loss is 0 / 0 there."""
+    """verl's own loss is 0 / 0 there, whose gradient is 0."""
     files = sorted(captured.glob("step-*.pt"))
     assert len(files) == 4 * STEPS
     for file in files:

@@ -85,8 +85,6 @@ def imitating(
         mask = mask.to_padded_tensor(0, (len(log_probs), log_probs.shape[1]))
     term = imitation_loss(log_probs, mask, data[JUNIOR_TOKENS], data["dp_size"])
     metrics[IMITATION_METRIC] = Metric(value=term.detach(), aggregation=AggregationType.SUM)
-    if not data["batch_num_tokens"]:
-        return weight * term, metrics  # verl's own loss is 0 / 0, which would make it skip the step
     return loss + weight * term, metrics
 
 

@@ -219,7 +219,7 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
 
 
 def test_tokens_that_two_samples_could_have_written_are_in_no_range_and_admitted_so() -> None:
-    made, ids = rules(schedule="token", lambda_jun=0.1, max_unknown_share=1.0), tokens(12)
+    made, ids = rules(lambda_jun=0.1, max_unknown_share=1.0), tokens(12)
     trajectory = begun(made)
     for _ in range(2):
         call(trajectory, Engine(ids))
