@@ -16,7 +16,7 @@ from tandem_plugin.training.unproven import Unproven
 from tandem_verl import agent_loop, lora, manager, server, trainer_v1
 from tandem_verl.refusals import check_run
 from tandem_verl.soundness import allowed_unproven
-from tandem_verl.switch import OUR_MODE, running_config
+from tandem_verl.switch import BYPASS_LOSS, OUR_BYPASS_LOSS, OUR_MODE, running_config
 
 __all__ = ["EXTENDED", "MODULES", "check_models", "check_versions", "prepare", "trainer_class"]
 
@@ -58,6 +58,9 @@ def prepare(config: Any) -> None:
             'renamed. Install verl 0.9.1: pip install "tandem-plugin[verl]".'
         )
     lora.read_the_base(config, tandem)
+    policy_loss = config.actor_rollout_ref.actor.policy_loss
+    if policy_loss.get("loss_mode") == BYPASS_LOSS:
+        policy_loss.loss_mode = OUR_BYPASS_LOSS
     manager.name_manager(config)
     if config.trainer.get("use_v1", True):
         config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode

@@ -26,13 +26,16 @@ from tandem_verl import lora
 from tandem_verl.server import ROUTER, engines_that_stay
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
+    MISSING_ESTIMATORS,
     PER_TOKEN_LOSSES,
+    REWARD_TO_GO_ESTIMATORS,
     SOUND_ENGINES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
+    WHOLE_RESPONSE_ESTIMATORS,
     allowed_unproven,
 )
-from tandem_verl.switch import MODES
+from tandem_verl.switch import BYPASS_LOSS, MODES, OUR_BYPASS_LOSS
 
 __all__ = ["REFUSALS", "check_run"]
 
@@ -122,9 +125,23 @@ REFUSALS = (
     broken(
         "algorithm.adv_estimator",
         BROKEN_ESTIMATORS,
-        "it carries the reward back from the response's last token, and drops it where the junior "
-        "wrote that token",
+        "it compares the responses to a prompt position by position, where one may be the senior's "
+        "and another the junior's",
         SOUND_ESTIMATORS,
+    ),
+    broken(
+        "algorithm.adv_estimator",
+        MISSING_ESTIMATORS,
+        "verl's trainer V1 does not compute what it needs (remax's greedy baselines, or "
+        "sum_pi_squared), with or without tandem",
+        SOUND_ESTIMATORS,
+    ),
+    Refusal(
+        "algorithm.adv_estimator",
+        lambda name, of: name in REWARD_TO_GO_ESTIMATORS and not _v1(of),
+        "{setting} does not work with tandem in verl's legacy trainer, where a reward on a token "
+        "of the junior's is lost. Leave trainer.use_v1=False out, or use one of: "
+        f"{', '.join(WHOLE_RESPONSE_ESTIMATORS)}.",
     ),
     untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
     untested(f"{_ACTOR}.strategy", SOUND_ENGINES, "{value}", reach=""),
@@ -147,7 +164,11 @@ REFUSALS = (
         "{key}=True does not work with tandem: it takes the mask of trained tokens for the length "
         "of the response. Set it to False.",
     ),
-    untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
+    untested(
+        f"{_ACTOR}.policy_loss.loss_mode",
+        (None, *SOUND_LOSSES, BYPASS_LOSS, OUR_BYPASS_LOSS),
+        "custom_loss",
+    ),
     *needed_for_partner_kl(
         lambda of: of("tandem.partner_kl_coef"),
         {f"{_ROLLOUT}.temperature": 1, f"{_ROLLOUT}.top_p": 1, f"{_ROLLOUT}.top_k": -1},
@@ -157,9 +178,9 @@ REFUSALS = (
     Refusal("distillation.enabled", is_on, f"{UNTESTED}{HOLES}. Set it to False.", "distillation"),
     Refusal(
         "algorithm.rollout_correction.bypass_mode",
-        is_on,
-        "{key}=True does not work with tandem: its loss fails on a micro-batch without a token of "
-        "the senior's. Set it to False.",
+        lambda value, of: bool(value) and not _v1(of),
+        "{key}=True does not work with tandem in verl's legacy trainer, whose loss fails on a "
+        "micro-batch without a token of the senior's. Leave trainer.use_v1=False out.",
     ),
     Refusal(
         _MODE,

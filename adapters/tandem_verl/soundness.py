@@ -1,6 +1,6 @@
 """What a mask with holes leaves right in verl, and what it breaks.
 
-What is listed as sound was read in verl 0.9.1's ``core_algos.py`` and is held by
+What is listed as sound was read in verl 0.9.1's ``core_algos.py`` and is verified by
 ``tests/verl_adapter/test_masks_with_holes.py``.
 """
 
@@ -11,24 +11,18 @@ from tandem_plugin.training.unproven import Unproven
 
 __all__ = [
     "BROKEN_ESTIMATORS",
+    "MISSING_ESTIMATORS",
     "PER_TOKEN_LOSSES",
+    "REWARD_TO_GO_ESTIMATORS",
     "SOUND_ENGINES",
     "SOUND_ESTIMATORS",
     "SOUND_LOSSES",
     "UNPROVEN",
+    "WHOLE_RESPONSE_ESTIMATORS",
     "allowed_unproven",
 ]
 
-BROKEN_ESTIMATORS = (
-    "gae",
-    "reinforce_plus_plus",
-    "remax",
-    "optimal_token_baseline",
-    "tir_optimal_token_baseline",
-)
-"""Advantage estimators that lose a reward where the junior wrote the last token."""
-
-SOUND_ESTIMATORS = (
+WHOLE_RESPONSE_ESTIMATORS = (
     "grpo",
     "grpo_vectorized",
     "grpo_passk",
@@ -39,7 +33,23 @@ SOUND_ESTIMATORS = (
     "opo",
     "gpg",
 )
-"""Advantage estimators that use the whole response's reward and only the trained tokens else."""
+"""Advantage estimators that sum a response's reward wherever it stands, and use only the trained
+tokens else."""
+
+REWARD_TO_GO_ESTIMATORS = ("reinforce_plus_plus", "gae")
+"""Advantage estimators that sum, at each trained token, the rewards from there on. They drop a
+reward that stands on a token that is not trained, and are exact once each stands on one
+(:mod:`tandem_verl.rewards`)."""
+
+SOUND_ESTIMATORS = (*WHOLE_RESPONSE_ESTIMATORS, *REWARD_TO_GO_ESTIMATORS)
+"""Advantage estimators that give a trained token what it has without the others in between."""
+
+MISSING_ESTIMATORS = ("remax", "tir_optimal_token_baseline")
+"""Reward-to-go estimators that verl 0.9's trainer V1 cannot run, in tandem or not: it computes
+neither remax's greedy baselines nor the ``sum_pi_squared`` of the other."""
+
+BROKEN_ESTIMATORS = ("optimal_token_baseline",)
+"""Advantage estimators that compare responses position by position, the other author's included."""
 
 SOUND_LOSSES = (
     "vanilla",

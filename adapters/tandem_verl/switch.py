@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tandem_plugin.config import TandemConfig
 
-__all__ = ["FLAG", "MODES", "OUR_MODE", "running_config", "tandem_node"]
+__all__ = [
+    "BYPASS_LOSS",
+    "FLAG",
+    "MODES",
+    "OUR_BYPASS_LOSS",
+    "OUR_MODE",
+    "running_config",
+    "tandem_node",
+]
 
 FLAG = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 """The configuration node whose presence turns tandem on."""
@@ -22,6 +30,13 @@ MODES = ("sync", "colocate_async", "separate_async")
 
 OUR_MODE = "tandem_"
 """What comes before a mode's name where verl looks up the trainer of a run in tandem."""
+
+BYPASS_LOSS = "bypass_mode"
+"""verl's policy loss that corrects for the rollouts' own log-probabilities."""
+
+OUR_BYPASS_LOSS = OUR_MODE + BYPASS_LOSS
+"""The same loss where verl looks it up for a run in tandem: 0 for a micro-batch without a trained
+token."""
 
 
 def tandem_node(config: Any) -> Any | None:

@@ -11,9 +11,11 @@ from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.rows import Row
 from tandem_verl.manager import ManagerInTandem
+from tandem_verl.rewards import credit_rewards
 from tandem_verl.rows import rows_of_keys
 from tandem_verl.server import register_replica
 from tandem_verl.sessions import reading_whole_sessions
+from tandem_verl.soundness import REWARD_TO_GO_ESTIMATORS
 from tandem_verl.switch import OUR_MODE, tandem_node
 from tandem_verl.trainer import TrainerInTandem, started_run
 
@@ -94,6 +96,8 @@ class TrainerV1InTandem(TrainerInTandem):
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         from verl.trainer.ppo.v1 import trainer_base
 
+        if str(self.config.algorithm.adv_estimator) in REWARD_TO_GO_ESTIMATORS:
+            credit_rewards(batch, queue())
         with reading_whole_sessions(trainer_base, batch.keys):
             return super()._compute_advantage(batch, metrics)
 

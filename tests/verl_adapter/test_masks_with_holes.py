@@ -6,17 +6,22 @@ tokens the advantage of the whole response's reward, wherever that reward stands
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tandem_verl import plugin
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
+    MISSING_ESTIMATORS,
     PER_TOKEN_LOSSES,
-    SOUND_ESTIMATORS,
+    REWARD_TO_GO_ESTIMATORS,
     SOUND_LOSSES,
+    WHOLE_RESPONSE_ESTIMATORS,
 )
+from tandem_verl.switch import BYPASS_LOSS, OUR_BYPASS_LOSS
 
 pytest.importorskip("verl", reason="verl is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -104,7 +109,8 @@ def test_loss_weighs_each_token_by_its_own_advantage_where_it_is_listed_so(
 
 
 def test_every_loss_of_verl_is_sound_or_named_in_the_refusal() -> None:
-    assert set(core_algos.POLICY_LOSS_REGISTRY) - set(SOUND_LOSSES) == {"bypass_mode"}
+    bypass = {BYPASS_LOSS, OUR_BYPASS_LOSS}
+    assert set(core_algos.POLICY_LOSS_REGISTRY) - set(SOUND_LOSSES) - bypass == set()
 
 
 def advantages(estimator: str, mask: Any, rewards: Any) -> Any:
@@ -139,7 +145,7 @@ def is_invariant(estimator: str, mask: Any) -> bool:
     return same and bool(torch.isfinite(at_the_end).all())
 
 
-@pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
+@pytest.mark.parametrize("estimator", WHOLE_RESPONSE_ESTIMATORS)
 def test_sound_estimator_sees_the_whole_reward_and_no_masked_token(
     estimator: str, mask: Any
 ) -> None:
@@ -149,15 +155,22 @@ def test_sound_estimator_sees_the_whole_reward_and_no_masked_token(
     assert got[mask].abs().max() > 0
 
 
-@pytest.mark.parametrize("estimator", BROKEN_ESTIMATORS)
-def test_broken_estimator_loses_a_reward_that_stands_on_a_masked_token(
+@pytest.mark.parametrize(
+    "estimator", [*REWARD_TO_GO_ESTIMATORS, *MISSING_ESTIMATORS, *BROKEN_ESTIMATORS]
+)
+def test_reward_to_go_loses_a_reward_that_stands_on_a_masked_token(
     estimator: str, mask: Any
 ) -> None:
     assert not is_invariant(estimator, mask)
 
 
 def test_every_estimator_of_verl_is_listed() -> None:
-    assert set(core_algos.ADV_ESTIMATOR_REGISTRY) == {*SOUND_ESTIMATORS, *BROKEN_ESTIMATORS}
+    assert set(core_algos.ADV_ESTIMATOR_REGISTRY) == {
+        *WHOLE_RESPONSE_ESTIMATORS,
+        *REWARD_TO_GO_ESTIMATORS,
+        *MISSING_ESTIMATORS,
+        *BROKEN_ESTIMATORS,
+    }
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
@@ -177,3 +190,55 @@ def test_aggregation_takes_numerator_and_denominator_from_the_narrowed_mask(
     }
     got = core_algos.agg_loss(losses, mask, mode)
     assert float(got) == pytest.approx(expected[mode], rel=1e-5)
+
+
+def policy_of_bypass(loss_type: str) -> Any:
+    from verl.trainer.config.algorithm import RolloutCorrectionConfig
+
+    config = policy("vanilla")
+    correction = RolloutCorrectionConfig(
+        bypass_mode=True, loss_type=loss_type, rollout_is="sequence", rollout_is_threshold=2.0
+    )
+    config = dataclasses.replace(
+        config, policy_loss=PolicyLossConfig(rollout_correction=correction)
+    )
+    config.global_batch_info.update(dp_size=1, batch_num_tokens=10)
+    return config
+
+
+def bypass(mask: Any, log_prob: Any, loss_type: str) -> Any:
+    if OUR_BYPASS_LOSS not in core_algos.POLICY_LOSS_REGISTRY:
+        plugin.register_losses(core_algos)  # a test imported verl before the plugin
+    log_prob = log_prob.clone().requires_grad_()
+    value, metrics = core_algos.get_policy_loss_fn(OUR_BYPASS_LOSS)(
+        old_log_prob=-random(2).abs(),
+        log_prob=log_prob,
+        advantages=random(3) * mask,
+        response_mask=mask,
+        loss_agg_mode="token-mean",
+        config=policy_of_bypass(loss_type),
+        rollout_is_weights=None,
+    )
+    value.backward()
+    return value.detach(), log_prob.grad, metrics
+
+
+@pytest.mark.parametrize("loss_type", ["ppo_clip", "reinforce"])
+def test_bypass_loss_is_0_where_no_token_is_trained_and_verls_elsewhere(
+    loss_type: str, mask: Any
+) -> None:
+    value, gradient, metrics = bypass(mask, -random(1).abs(), loss_type)
+    assert torch.isfinite(value)
+    assert gradient[mask].abs().max() > 0
+    assert gradient[~mask].abs().max() == 0
+    nothing, none, same_metrics = bypass(torch.zeros_like(mask), -random(1).abs(), loss_type)
+    assert nothing == 0
+    assert torch.equal(none, torch.zeros_like(none))
+    assert same_metrics.keys() == metrics.keys()
+    assert all(np.isfinite(value) for value in same_metrics.values())
+    verls = core_algos.get_policy_loss_fn(BYPASS_LOSS)
+    with pytest.raises(ValueError, match="valid token"):  # what verl's own says: goes, and ours can
+        verls(
+            old_log_prob=random(1), log_prob=random(1), advantages=random(1),
+            response_mask=torch.zeros_like(mask), config=policy_of_bypass(loss_type),
+        )  # fmt: skip

@@ -15,13 +15,16 @@ from tandem_verl.refusals import check_run
 from tandem_verl.server import ROUTER
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
+    MISSING_ESTIMATORS,
     PER_TOKEN_LOSSES,
+    REWARD_TO_GO_ESTIMATORS,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     UNPROVEN,
+    WHOLE_RESPONSE_ESTIMATORS,
     allowed_unproven,
 )
-from tandem_verl.switch import MODES
+from tandem_verl.switch import BYPASS_LOSS, MODES
 
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
 
@@ -56,9 +59,25 @@ GPUS = ("nnodes", "n_gpus_per_node")
 
 
 @pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
-@pytest.mark.parametrize("use_v1", [True, False])
-def test_sound_estimators_pass(estimator: str, use_v1: bool) -> None:
-    check_run(run(**{"algorithm.adv_estimator": estimator, "trainer.use_v1": use_v1}), TANDEM)
+def test_sound_estimators_pass(estimator: str) -> None:
+    check_run(run(**{"algorithm.adv_estimator": estimator}), TANDEM)
+
+
+def test_legacy_trainer_takes_estimators_of_whole_responses_alone() -> None:
+    legacy = {"trainer.use_v1": False}
+    for estimator in WHOLE_RESPONSE_ESTIMATORS:
+        check_run(run(**{"algorithm.adv_estimator": estimator}, **legacy), TANDEM)
+    for estimator in REWARD_TO_GO_ESTIMATORS:
+        with pytest.raises(ConfigError, match=f"={estimator} .* legacy trainer"):
+            check_run(run(**{"algorithm.adv_estimator": estimator}, **legacy), TANDEM)
+
+
+def test_bypass_mode_passes_but_in_the_legacy_trainer() -> None:
+    bypass = {"algorithm.rollout_correction": {"bypass_mode": True}}
+    check_run(run(**bypass), TANDEM)
+    check_run(run(**bypass, **{f"{ACTOR}.policy_loss.loss_mode": BYPASS_LOSS}), TANDEM)
+    with pytest.raises(ConfigError, match=r"bypass_mode=True .* legacy trainer"):
+        check_run(run(**bypass, **{"trainer.use_v1": False}), TANDEM)
 
 
 @pytest.mark.parametrize("loss", SOUND_LOSSES)
@@ -78,11 +97,17 @@ def test_weights_that_are_not_loaded_are_refused_where_they_would_be_synced() ->
         check_run(run(**backend, **{"trainer.v1.trainer_mode": "separate_async"}), TANDEM)
 
 
-@pytest.mark.parametrize("estimator", BROKEN_ESTIMATORS)
+@pytest.mark.parametrize(
+    ("estimator", "why"),
+    [
+        *((name, "position by position") for name in BROKEN_ESTIMATORS),
+        *((name, "trainer V1 does not compute") for name in MISSING_ESTIMATORS),
+    ],
+)
 @pytest.mark.parametrize("use_v1", [True, False])
-def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: bool) -> None:
+def test_estimators_are_rejected_with_the_reason(estimator: str, why: str, use_v1: bool) -> None:
     config = run(**{"algorithm.adv_estimator": estimator, "trainer.use_v1": use_v1})
-    with pytest.raises(ConfigError, match=f"={estimator} does not work .* last token"):
+    with pytest.raises(ConfigError, match=f"={estimator} does not work .*{why}"):
         check_run(config, TANDEM)
 
 
@@ -97,7 +122,6 @@ def test_broken_estimators_are_refused_with_the_reason(estimator: str, use_v1: b
         ("actor_rollout_ref.model.mtp", {"enable": True, "enable_rollout": True}, "mtp"),
         (f"{ROLLOUT}.mtp", {"enable": True, "enable_rollout": True}, "mtp"),
         ("algorithm.adv_estimator", "my_estimator", "my_estimator was not tested"),
-        ("algorithm.rollout_correction", {"bypass_mode": True}, "bypass_mode=True"),
         (f"{ACTOR}.policy_loss.loss_mode", "my_loss", "loss_mode=my_loss was not tested"),
         (f"{ACTOR}.strategy", "megatron", "strategy=megatron was not tested"),
         ("distillation.enabled", True, "distillation.enabled=True"),
@@ -308,8 +332,7 @@ EVERYTHING = TandemConfig.from_mapping({"unproven": [*UNPROVEN]})
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"algorithm.adv_estimator": "gae"}, "gae does not work with tandem"),
-        ({"algorithm.rollout_correction": {"bypass_mode": True}}, "bypass_mode=True does not work"),
+        ({"algorithm.adv_estimator": "remax"}, "remax does not work with tandem"),
         ({f"{ACTOR}.strategy": "nobodys"}, "strategy=nobodys was not tested"),
         (
             {f"{ACTOR}.strategy": "megatron", f"{ACTOR}.router_replay": {"mode": "R3"}},
