@@ -535,7 +535,9 @@ def test_engine_says_once_which_two_models_it_runs(
     from vllm.engine.arg_utils import EngineArgs
 
     junior = str(checkpoints["junior"])
-    tandem = {"schedule": "word", "cap": 5, "junior": junior} | ({"junior_name": name} if name else {})
+    tandem = {"schedule": "word", "cap": 5, "junior": junior} | (
+        {"junior_name": name} if name else {}
+    )
     args = EngineArgs(str(checkpoints["senior"]), max_model_len=256, enforce_eager=True)
     for count, rank in ((1, 0), (2, -1), (2, 0), (2, 1)):
         args.additional_config, args.hf_overrides = {"tandem": tandem}, {}

@@ -44,8 +44,8 @@ class TandemConfig(BaseModel):
     )
     junior_name: str | None = Field(
         None,
-        description="What requests and records call the engine's junior, beside junior, which names "
-        "its checkpoint; the engine fills in the latter where this is null.",
+        description="What requests and records call the engine's junior, beside junior, which "
+        "names its checkpoint; the engine fills in the latter where this is null.",
     )
     mode: Literal["lockstep", "speculative"] = Field(
         "lockstep",
@@ -131,10 +131,11 @@ class TandemConfig(BaseModel):
             problem = max(error.errors(), key=lambda one: len(one["loc"]))
             first, *places = problem["loc"]
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
-            default = type(self).model_fields[str(first)].default
+            expected = _expected(problem)
+            default = json.dumps(type(self).model_fields[str(first)].default)
             raise ConfigError(
-                f"tandem.{field}={shown(problem['input'])} cannot be used: give "
-                f"{_expected(problem)}, or leave {first} out for its default, {json.dumps(default)}."
+                f"tandem.{field}={shown(problem['input'])} cannot be used: give {expected}, or "
+                f"leave {first} out for its default, {default}."
             ) from error
         self._check_parameters()
         self._check_juniors()

@@ -108,9 +108,18 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"junior": ["a", "b", "a"]}, "['a', 'b', 'a'] is no pool of juniors: name at least one"),
         ({"mode": "fast"}, "tandem.mode='fast' cannot be used: give 'lockstep' or"),
         ({"num_draft_tokens": 4}, "tandem.num_draft_tokens=4 needs mode='speculative'"),
-        ({"mode": "speculative", "num_draft_tokens": 0}, "num_draft_tokens=0 cannot be used: give at"),
-        ({"mode": "speculative", "num_draft_tokens": 33}, "num_draft_tokens=33 cannot be used: give at"),
-        ({"mode": "speculative", "num_draft_tokens": "4"}, "num_draft_tokens='4' cannot be used: give an"),
+        (
+            {"mode": "speculative", "num_draft_tokens": 0},
+            "num_draft_tokens=0 cannot be used: give at",
+        ),
+        (
+            {"mode": "speculative", "num_draft_tokens": 33},
+            "num_draft_tokens=33 cannot be used: give at",
+        ),
+        (
+            {"mode": "speculative", "num_draft_tokens": "4"},
+            "num_draft_tokens='4' cannot be used: give an",
+        ),
         ({"validation": "junior"}, "validation='junior' cannot be used: give 'senior', 'team'"),
         ({"partner_kl_coef": -0.1}, "partner_kl_coef=-0.1 cannot be used: give at least 0"),
         ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1 cannot be used: give at least 0"),
@@ -119,7 +128,10 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"unproven": [1]}, "tandem.unproven.0=1 cannot be used: give text"),
         ({"lambda_jun": "0.2"}, "tandem.lambda_jun='0.2' cannot be used: give a number"),
         ({"seed": -1}, "tandem.seed=-1 cannot be used: give at least 0"),
-        ({"seed": MAX_SEED + 1}, f"tandem.seed={MAX_SEED + 1} cannot be used: give at most {MAX_SEED}"),
+        (
+            {"seed": MAX_SEED + 1},
+            f"tandem.seed={MAX_SEED + 1} cannot be used: give at most {MAX_SEED}",
+        ),
         ({"seed": 1.5}, "tandem.seed=1.5 cannot be used: give an integer, or leave seed out"),
         ({"require": "yes"}, "tandem.require='yes' cannot be used: give true or false"),
         ({"capp": 3}, "tandem.capp=3 is neither a tandem setting nor a parameter of the schedule"),

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tandem_plugin.config import TandemConfig
 
-__all__ = ["FLAG", "MODES", "OUR_MODE", "running_config", "tandem_node"]
+__all__ = ["FLAG", "KEPT", "MODES", "OUR_MODE", "running_config", "tandem_node"]
 
 FLAG = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 """The configuration node whose presence turns tandem on."""
+
+KEPT = "actor_rollout_ref.rollout.engine_kwargs.tandem"
+"""Where the adapter keeps what it replaced: verl reads of this mapping only its engine's entry."""
 
 MODES = ("sync", "colocate_async", "separate_async")
 """Modes of trainer V1: the last two interrupt responses to sync weights, and go on with them."""

@@ -80,7 +80,7 @@ class Hub(ThreadingHTTPServer):
 class Answer(BaseHTTPRequestHandler):
     server: Hub
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         name = self.path.removeprefix("/").partition("/resolve/")[0]
         self.server.asked.append(name)
         config = self.server.configs.get(name)
