@@ -67,7 +67,6 @@ FAMILIES = (
         "Call the function with what it takes; its docstring says what.",
     ),
     (r"^The engine did not start", "Mend what vLLM says at its end; `tandem doctor` looks for it."),
-    (r"^tandem\.‹field›=", "Give what the end of the sentence asks for."),
     (r"^The junior ‹path› does not go", "Choose another junior, or a smaller max_model_len."),
     (r"^(A request in tandem|Row ‹|The engine (computes|has not))", "Report it: it is a fault."),
 )

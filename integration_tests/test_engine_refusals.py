@@ -40,7 +40,8 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ({"p": 1.5}, "p=1.5 is not a probability: give a number from 0 to 1"),
         ({"cap": 0}, "cap=0 is not a count: give an integer from 1"),
         ({"boundaries": "comma"}, "boundaries='comma' does not exist"),
-        ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
+        ({"validation": "junior"}, "validation='junior' cannot be used: give 'senior', 'team'"),
+        ({"junior_name": "other"}, "tandem.junior_name='other' only names the junior"),
         ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
         ({"num_draft_tokens": 4}, "num_draft_tokens=4 needs mode='speculative'"),
         ({"adaptive_drafts": True}, "adaptive_drafts=True needs mode='speculative'"),
@@ -524,3 +525,27 @@ def test_tandem_llm_refuses_another_plugins_object() -> None:
 
     with pytest.raises(ConfigError, match="additional_config is a Hashed, which holds no tandem"):
         TandemLLM("model", tandem={}, additional_config=Hashed())
+
+
+@pytest.mark.parametrize("name", [None, "a name"])
+def test_engine_says_once_which_two_models_it_runs(
+    checkpoints: dict[str, Path], capfd: pytest.CaptureFixture[str], name: str | None
+) -> None:
+    """Whatever the level of vLLM's log, in one of the processes that make its configuration."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    junior = str(checkpoints["junior"])
+    tandem = {"schedule": "word", "cap": 5, "junior": junior} | (
+        {"junior_name": name} if name else {}
+    )
+    args = EngineArgs(str(checkpoints["senior"]), max_model_len=256, enforce_eager=True)
+    for count, rank in ((1, 0), (2, -1), (2, 0), (2, 1)):
+        args.additional_config, args.hf_overrides = {"tandem": tandem}, {}
+        args._api_process_count, args._api_process_rank = count, rank
+        args.create_engine_config()
+        lines = [line for line in capfd.readouterr().err.splitlines() if "tandem engine:" in line]
+        assert len(lines) == (rank == -1 or count == 1)
+        for line in lines:
+            assert f"senior={checkpoints['senior']} junior={junior} " in line
+            assert "mode=lockstep schedule=word p=0.5 cap=5 " in line
+            assert ("junior_name=a name " in line) == bool(name)

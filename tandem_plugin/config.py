@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -43,8 +44,8 @@ class TandemConfig(BaseModel):
     )
     junior_name: str | None = Field(
         None,
-        description="What requests and records call the engine's junior; the engine fills in how "
-        "its settings name the checkpoint.",
+        description="What requests and records call the engine's junior, beside junior, which "
+        "names its checkpoint; the engine fills in the latter where this is null.",
     )
     mode: Literal["lockstep", "speculative"] = Field(
         "lockstep",
@@ -138,8 +139,11 @@ class TandemConfig(BaseModel):
             problem = max(error.errors(), key=lambda one: len(one["loc"]))
             first, *places = problem["loc"]
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
+            expected = _expected(problem)
+            default = json.dumps(type(self).model_fields[str(first)].default)
             raise ConfigError(
-                f"tandem.{field}={shown(problem['input'])}: {problem['msg']}."
+                f"tandem.{field}={shown(problem['input'])} cannot be used: give {expected}, or "
+                f"leave {first} out for its default, {default}."
             ) from error
         self._check_parameters()
         self._check_juniors()
@@ -168,8 +172,7 @@ class TandemConfig(BaseModel):
         for key, value in self.parameters.items():
             if key not in allowed:
                 known = [*allowed, *type(self).model_fields]
-                near = difflib.get_close_matches(key, known, n=1)
-                meant = f" Did you mean {near[0]}?" if near else ""
+                meant = f" Did you mean {near}?" if (near := _nearest(key, known)) else ""
                 raise ConfigError(
                     f"tandem.{key}={shown(value)} is neither a tandem setting nor a parameter of "
                     f"the schedule {self.schedule!r}. Allowed: {', '.join(known)}.{meant}"
@@ -180,6 +183,18 @@ class TandemConfig(BaseModel):
             raise ConfigError(
                 f"tandem.junior={list(self.juniors)} is no pool of juniors: name at least one "
                 "checkpoint, and none of them twice."
+            )
+        for key, named in (("junior", self.juniors), ("junior_name", (self.junior_name,))):
+            if any(one is not None and not one.strip() for one in named):
+                raise ConfigError(
+                    f"tandem.{key}={shown(getattr(self, key))} has an empty name. Give one, or "
+                    f"leave {key} out."
+                )
+        if self.junior_name is not None and len(self.juniors) != 1:
+            raise ConfigError(
+                f"tandem.junior_name={shown(self.junior_name)} only names the junior in requests "
+                "and records; it loads no checkpoint, and needs one junior to name. Set junior to "
+                "the junior's checkpoint, or leave junior_name out."
             )
 
     def _check_drafting(self) -> None:
@@ -236,3 +251,37 @@ class TandemConfig(BaseModel):
     def settings(self) -> dict[str, Any]:
         """The mapping that :meth:`from_mapping` would read back."""
         return self.model_dump()
+
+
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "literal_error": "{expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+"""What a setting takes, by pydantic's name for what is wrong with its value."""
+
+
+def _expected(problem: Any) -> str:
+    """What to give in place of a value that one of pydantic's errors is about."""
+    sentence = _EXPECTED.get(problem["type"])
+    if sentence is None:
+        return f"another value ({problem['msg']})"
+    return sentence.format(**problem.get("ctx", {}))
+
+
+def _nearest(key: str, known: Iterable[str]) -> str | None:
+    """The setting that an unknown key most likely stands for.
+
+    A checkpoint belongs in ``junior``: ``junior_name``, the closer one in spelling to
+    ``junior_model`` or ``junior_path``, would leave the senior's own junior in place.
+    """
+    if key.startswith("junior") and not difflib.get_close_matches(key, ["junior_name"], 1, 0.9):
+        return "junior"
+    return next(iter(difflib.get_close_matches(key, known, n=1)), None)

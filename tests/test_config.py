@@ -91,36 +91,49 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"schedule": "words"}, "schedule='words' does not exist. Schedules: word, token"),
         ({"junoir": "x"}, "require. Did you mean junior?"),
         ({"schedule": "wrod"}, "junior. Did you mean 'word'?"),
-        ({"schedule": 5}, "tandem.schedule=5: Input should be a valid string"),
-        ({"schedule": None}, "tandem.schedule=None: Input should be a valid string"),
+        ({"schedule": 5}, "tandem.schedule=5 cannot be used: give text, or leave schedule out for"),
+        ({"schedule": None}, "tandem.schedule=None cannot be used: give text"),
         ({"p": 1.01}, "p=1.01 is not a probability: give a number from 0 to 1"),
         ({"p": -1}, "p=-1 is not a probability: give a number from 0 to 1"),
         ({"p": "half"}, "p='half' is not a probability: give a number from 0 to 1"),
         ({"cap": 0}, "cap=0 is not a count: give an integer from 1 to"),
         ({"cap": "32"}, "cap='32' is not a count: give an integer from 1 to"),
         ({"boundaries": "words"}, "boundaries='words' does not exist. Boundary resolvers: word,"),
-        ({"boundaries": 1}, "tandem.boundaries=1: Input should be a valid string"),
-        ({"junior": 7}, "tandem.junior=7: Input should be a valid string"),
-        ({"junior": ["a", 7]}, "tandem.junior.1=7: Input should be a valid string"),
-        ({"junior": {"a": 1}}, "tandem.junior={'a': 1}: Input should be a valid string"),
+        ({"boundaries": 1}, "tandem.boundaries=1 cannot be used: give text"),
+        ({"junior": 7}, "tandem.junior=7 cannot be used: give text"),
+        ({"junior": ["a", 7]}, "tandem.junior.1=7 cannot be used: give text"),
+        ({"junior": {"a": 1}}, "tandem.junior={'a': 1} cannot be used: give text"),
+        ({"seed": None}, "tandem.seed=None cannot be used: give an integer, or leave seed out for"),
         ({"junior": []}, "tandem.junior=[] is no pool of juniors: name at least one"),
         ({"junior": ["a", "b", "a"]}, "['a', 'b', 'a'] is no pool of juniors: name at least one"),
-        ({"mode": "fast"}, "tandem.mode='fast': Input should be 'lockstep'"),
+        ({"mode": "fast"}, "tandem.mode='fast' cannot be used: give 'lockstep' or"),
         ({"num_draft_tokens": 4}, "tandem.num_draft_tokens=4 needs mode='speculative'"),
-        ({"mode": "speculative", "num_draft_tokens": 0}, "num_draft_tokens=0: Input should be"),
-        ({"mode": "speculative", "num_draft_tokens": 33}, "num_draft_tokens=33: Input should be"),
-        ({"mode": "speculative", "num_draft_tokens": "4"}, "tandem.num_draft_tokens='4': Input"),
-        ({"validation": "junior"}, "tandem.validation='junior': Input should be 'senior', 'team'"),
-        ({"partner_kl_coef": -0.1}, "tandem.partner_kl_coef=-0.1: Input should be greater than"),
-        ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1: Input should be greater than or equal"),
-        ({"lambda_jun": float("nan")}, "tandem.lambda_jun=nan: Input should be"),
-        ({"unproven": "megatron"}, "tandem.unproven='megatron': Input should be a valid tuple"),
-        ({"unproven": [1]}, r"tandem.unproven.0=1: Input should be a valid string"),
-        ({"lambda_jun": "0.2"}, "tandem.lambda_jun='0.2': Input should be a valid number"),
-        ({"seed": -1}, "tandem.seed=-1: Input should be greater than or equal to 0"),
-        ({"seed": MAX_SEED + 1}, f"tandem.seed={MAX_SEED + 1}: Input should be less than or equal"),
-        ({"seed": 1.5}, "tandem.seed=1.5: Input should be a valid integer"),
-        ({"require": "yes"}, "tandem.require='yes': Input should be a valid boolean"),
+        (
+            {"mode": "speculative", "num_draft_tokens": 0},
+            "num_draft_tokens=0 cannot be used: give at",
+        ),
+        (
+            {"mode": "speculative", "num_draft_tokens": 33},
+            "num_draft_tokens=33 cannot be used: give at",
+        ),
+        (
+            {"mode": "speculative", "num_draft_tokens": "4"},
+            "num_draft_tokens='4' cannot be used: give an",
+        ),
+        ({"validation": "junior"}, "validation='junior' cannot be used: give 'senior', 'team'"),
+        ({"partner_kl_coef": -0.1}, "partner_kl_coef=-0.1 cannot be used: give at least 0"),
+        ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1 cannot be used: give at least 0"),
+        ({"lambda_jun": float("nan")}, "tandem.lambda_jun=nan cannot be used: give a finite"),
+        ({"unproven": "megatron"}, "tandem.unproven='megatron' cannot be used: give a list"),
+        ({"unproven": [1]}, "tandem.unproven.0=1 cannot be used: give text"),
+        ({"lambda_jun": "0.2"}, "tandem.lambda_jun='0.2' cannot be used: give a number"),
+        ({"seed": -1}, "tandem.seed=-1 cannot be used: give at least 0"),
+        (
+            {"seed": MAX_SEED + 1},
+            f"tandem.seed={MAX_SEED + 1} cannot be used: give at most {MAX_SEED}",
+        ),
+        ({"seed": 1.5}, "tandem.seed=1.5 cannot be used: give an integer, or leave seed out"),
+        ({"require": "yes"}, "tandem.require='yes' cannot be used: give true or false"),
         ({"capp": 3}, "tandem.capp=3 is neither a tandem setting nor a parameter of the schedule"),
         ({"capp": 3}, "'word'. Allowed: p, cap, schedule, boundaries, junior"),
         ({"schedule": "solo", "p": 0.5}, "tandem.p=0.5 is neither a tandem setting nor a param"),
@@ -137,6 +150,38 @@ def test_wrong_setting_is_refused_with_field_value_and_what_is_allowed(
         with pytest.raises(ConfigError) as by_name:
             TandemConfig(**settings)
         assert str(by_name.value) == str(refused.value)
+
+
+@pytest.mark.parametrize("junior", [None, ["a", "b"]])
+def test_name_of_a_junior_needs_the_one_checkpoint_that_it_names(junior: object):
+    """Without it the senior's own checkpoint would be the junior, under another model's name."""
+    settings = {"junior_name": "Qwen/Qwen3-1.7B", "junior": junior}
+    with pytest.raises(ConfigError, match=r"junior_name='Qwen/Qwen3-1\.7B' .* Set junior to"):
+        TandemConfig.from_mapping(settings)
+    named = TandemConfig.from_mapping({**settings, "junior": "weights"})
+    assert (named.junior, named.junior_name) == ("weights", "Qwen/Qwen3-1.7B")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t\n"])
+def test_junior_without_a_name_is_refused(blank: str):
+    for settings in ({"junior": blank}, {"junior": ["a", blank]}):
+        with pytest.raises(ConfigError, match=r"tandem\.junior=.* has an empty name"):
+            TandemConfig.from_mapping(settings)
+    with pytest.raises(ConfigError, match=r"tandem\.junior_name=.* has an empty name"):
+        TandemConfig.from_mapping({"junior": "a", "junior_name": blank})
+
+
+@pytest.mark.parametrize(
+    ("key", "suggested"),
+    [
+        *((f"junior{end}", "junior") for end in ("_model", "_path", "_model_path", "s", "Model")),
+        *((key, "junior_name") for key in ("junior_nam", "juniorname", "junior_names")),
+        ("junoir", "junior"),
+    ],
+)
+def test_mistaken_key_for_the_juniors_checkpoint_leads_to_the_checkpoint(key: str, suggested: str):
+    with pytest.raises(ConfigError, match=rf"Did you mean {suggested}\?$"):
+        TandemConfig.from_mapping({key: "Qwen/Qwen3-1.7B"})
 
 
 def test_parameters_are_checked_where_the_boundaries_are_given_too():

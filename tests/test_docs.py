@@ -150,8 +150,7 @@ def test_settings_page_lists_every_setting_and_parameter_that_a_user_may_set():
     text = (DOCS / "settings.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
     parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
-    # "require" is for the adapters.
-    assert listed == (set(TandemConfig.model_fields) | parameters) - {"require"}
+    assert listed == set(TandemConfig.model_fields) | parameters
 
 
 def test_costs_of_the_readme_are_those_of_the_measured_tables():

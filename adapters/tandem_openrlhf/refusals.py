@@ -67,13 +67,15 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--rollout.temperature": {"type": float, "default": 1.0},
     "--rollout.top_p": {"type": float, "default": 1.0},
     "--train.async_enable": {"action": "store_true", "default": False},
+    "--train.dynamic_batch_enable": {"action": "store_true", "default": False},
     "--vllm.num_engines": {"type": int, "default": None},
 }
 """The arguments that are checked, each with OpenRLHF's type and default; a test compares them."""
 
 _INSTALL_FLASH_ATTN = (
     "needs flash-attn, which is not installed. Install it, or give --ds.attn_implementation sdpa, "
-    "without --ds.packing_samples and --ds.ring_attn_size (docs/openrlhf.md)."
+    "without --ds.packing_samples, --ds.ring_attn_size and --train.dynamic_batch_enable "
+    "(docs/openrlhf.md)."
 )
 
 
@@ -141,8 +143,8 @@ _REFUSALS = (
         lambda name, _: name == "flash_attention_2" and _lacks("flash-attn", "kernels"),
         f"{{setting}}, the default, {_INSTALL_FLASH_ATTN}",
     ),
-    *each(
-        ("--ds.packing_samples", "--ds.ring_attn_size"),
+    *each(  # the latter two turn packing on, and packing turns flash_attention_2 on
+        ("--ds.packing_samples", "--ds.ring_attn_size", "--train.dynamic_batch_enable"),
         lambda value, _: (value is True or value > 1) and _lacks("flash-attn"),
         f"{{key}} {_INSTALL_FLASH_ATTN}",
     ),

@@ -8,6 +8,7 @@ from typing import Any
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
 from tandem_verl.agent_loop import WorkerInTandem
+from tandem_verl.switch import KEPT
 from tandem_verl.validation import ROW
 
 __all__ = [
@@ -24,8 +25,8 @@ MANAGER = "tandem_verl.manager.TandemAgentLoopManager"
 """The agent-loop manager that every run in tandem is given."""
 
 _KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
-_USERS_KEY = "actor_rollout_ref.rollout.engine_kwargs.tandem.agent_loop_manager_class"
-"""Where the user's own is kept: verl reads of this mapping only what is its engine's."""
+_USERS_KEY = f"{KEPT}.agent_loop_manager_class"
+"""Where the user's own is kept."""
 
 _V1S_MANAGER = "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ"
 _V0S_MANAGER = "verl.experimental.agent_loop.agent_loop.AgentLoopManager"

@@ -16,6 +16,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from tandem_verl.misplaced import check_places
 from tandem_verl.switch import (
     BYPASS_LOSS,
     FLAG,
@@ -43,6 +44,8 @@ def activate() -> None:
 def prepare_runs(module: ModuleType) -> None:
     """Check a tandem run's settings where verl checks its own, and name our classes in them.
 
+    A run stops as well where settings of tandem stand in a place that nothing reads.
+
     Touches: ``verl.utils.config.validate_config``, in verl 0.9. Why: both trainers call it with the
     whole configuration, ``main`` before Ray is started and the legacy trainer in its own process
     once more. Where it is gone, engines in tandem do not start, for want of a server of ours. Goes
@@ -54,6 +57,7 @@ def prepare_runs(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def validate_config(config: Any, *rest: Any, **more: Any) -> Any:
+        check_places(config)
         if tandem_node(config) is not None:
             _adapter().prepare(config)
         return original(config, *rest, **more)

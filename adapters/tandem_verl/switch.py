@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BYPASS_LOSS",
     "FLAG",
+    "KEPT",
     "MODES",
     "OUR_BYPASS_LOSS",
     "OUR_MODE",
@@ -24,6 +25,9 @@ __all__ = [
 
 FLAG = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 """The configuration node whose presence turns tandem on."""
+
+KEPT = "actor_rollout_ref.rollout.engine_kwargs.tandem"
+"""Where the adapter keeps what it replaced: verl reads of this mapping only its engine's entry."""
 
 MODES = ("sync", "colocate_async", "separate_async")
 """Modes of trainer V1: the last two interrupt responses to sync weights, and go on with them."""

@@ -25,6 +25,8 @@ from tandem_plugin.engine.speculative.refusals import check_drafting
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.schedules import schedule_parameters
 
 __all__ = ["create_tandem_config"]
 
@@ -97,16 +99,39 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     rules = engine_rules(vllm_config)
     check_vocabularies(vllm_config, junior)
-    logger.info(
-        "tandem is on: mode %s, schedule %s, boundaries %s (%d ids), junior %s, fingerprint %s",
-        config.mode,
-        rules.default.schedule,
-        rules.default.boundaries.resolver,
-        rules.default.boundaries.count,
-        junior,
-        rules.fingerprint,
-    )
+    if _is_first_process(args):
+        # Not logging: verl sets vLLM's level to warnings, and this line is the user's proof. Not
+        # standard output either: commands write their results there.
+        line = _announcement(vllm_config.model_config.model, junior, rules)
+        print(line, file=sys.stderr, flush=True)
     return vllm_config
+
+
+def _announcement(senior: str, junior: str, rules: TandemRules) -> str:
+    """One line that says which two models an engine runs, and how."""
+    config, rule = rules.config, rules.default
+    named = {} if config.junior_name == junior else {"junior_name": config.junior_name}
+    settings = {
+        "senior": senior,
+        "junior": junior,
+        **named,
+        "mode": config.mode,
+        "schedule": rule.schedule.name,
+        **schedule_parameters(rule.schedule),
+        "boundaries": rule.boundaries.resolver,
+        "boundary_ids": rule.boundaries.count,
+        "fingerprint": rules.fingerprint,
+    }
+    return "tandem engine: " + " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _is_first_process(args: Any) -> bool:
+    """Whether no other process of the same engine has made this configuration before.
+
+    ``vllm serve`` makes one in its main process, of rank -1, and with several API servers
+    (``--api-server-count``) one more in each of them.
+    """
+    return getattr(args, "_api_process_count", 1) == 1 or args._api_process_rank < 0
 
 
 def _warn_of_version() -> None:

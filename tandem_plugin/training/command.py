@@ -9,9 +9,11 @@ the driver before the trainer parses them, in its process as it did.
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import operator
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -130,13 +132,14 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
 
     ``--tandem.NAME VALUE`` and ``--tandem.NAME=VALUE``: a value is read as JSON where it is some
     (numbers, ``true``, ``null``), else as text. Raises :class:`ConfigError` for a flag without a
-    value or given twice.
+    value or given twice, and for one that spells a flag of tandem's in another way.
     """
     settings: dict[str, Any] = {}
     others: list[str] = []
     remaining = iter(arguments)
     for argument in remaining:
         if not argument.startswith(PREFIX):
+            _check_spelling(argument)
             others.append(argument)
             continue
         name, equals, value = argument.removeprefix(PREFIX).partition("=")
@@ -152,6 +155,17 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
             raise ConfigError(f"{PREFIX}{name} is given twice: leave one of them out.")
         settings[name] = _parsed(value)
     return settings, others
+
+
+def _check_spelling(argument: str) -> None:
+    """Raise :class:`ConfigError` for ``--tandem_schedule``, ``--vllm.tandem.schedule`` and such."""
+    flag = argument.partition("=")[0]
+    words = re.split(r"[._-]+", flag.lower()) if flag.startswith("-") else []
+    if near := difflib.get_close_matches("tandem", words, n=1, cutoff=0.8):
+        name = "_".join(words[words.index(near[0]) + 1 :]) or "schedule"
+        raise ConfigError(
+            f"{shown(flag)} is not how a flag of tandem's is spelled. Give {PREFIX}{name} VALUE."
+        )
 
 
 def _parsed(value: str) -> Any:

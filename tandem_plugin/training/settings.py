@@ -20,6 +20,10 @@ _TOWERS = ("vision_config", "audio_config")
 """What the configuration of a multimodal checkpoint has, and a text model's has not."""
 
 
+_HUB_SECONDS = 5
+"""How long the Hub may take to answer, where a checkpoint is not in its cache."""
+
+
 def check_settings(tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` for a junior that is not there or a step that is not a setting."""
     for junior in tandem.juniors:
@@ -31,8 +35,10 @@ def check_text_models(models: Mapping[str, str | Sequence[str] | None]) -> None:
     """Raise :class:`ConfigError` for a multimodal checkpoint, by what its ``config.json`` says.
 
     models: the folder or the name on the Hub of each, or of several, if there is one, by the
-    setting in which the user named it. One that cannot be read is left to the trainer, which says
-    so, and to the engine, which refuses what vLLM takes for multimodal.
+    setting in which the user named it. Unified checkpoints such as Qwen3.5's are rejected with a
+    text-only run as well: vLLM builds their multimodal class all the same, which the engine
+    rejects. A checkpoint that cannot be read is left to the trainer, which says so, and to the
+    engine.
     """
     named = [
         (setting, model)
@@ -40,11 +46,13 @@ def check_text_models(models: Mapping[str, str | Sequence[str] | None]) -> None:
         for model in ([models_of] if isinstance(models_of, str) else models_of or ())
     ]
     for setting, model in named:
-        towers = [name for name in _TOWERS if _model_config(model).get(name)]
+        config = _model_config(model)
+        towers = [name for name in _TOWERS if config.get(name)]
         if towers:
             raise ConfigError(
-                f"{setting}={model!r} is multimodal (its config.json has a {towers[0]}); tandem "
-                "runs text models only. Choose a checkpoint of a text model."
+                f"{setting}={model!r} is multimodal (its config.json has a {towers[0]}): vLLM "
+                "builds its multimodal class even where every prompt is text, and tandem runs text "
+                "models only. Choose a checkpoint of a text model, without that entry."
             )
 
 
@@ -71,16 +79,37 @@ def check_versions(
 
 
 def _model_config(model: str) -> Mapping[str, Any]:
+    """What a checkpoint's ``config.json`` holds; nothing where it cannot be read."""
     folder = os.path.expanduser(model)
+    if not os.path.isdir(folder):
+        return _config_on_the_hub(model)
     try:
-        if os.path.isdir(folder):
-            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _config_on_the_hub(name: str) -> Mapping[str, Any]:
+    """The same by a name on the Hub: from its cache, or by one request without retries.
+
+    transformers' own way asks five times, which takes a minute without a network.
+    """
+    try:
+        from huggingface_hub import hf_hub_url, try_to_load_from_cache
+        from huggingface_hub.utils import build_hf_headers, get_session
+
+        cached = try_to_load_from_cache(name, "config.json")
+        if isinstance(cached, str):
+            with open(cached, encoding="utf-8") as file:
                 found = json.load(file)
         else:
-            from transformers import PretrainedConfig
-
-            found, _ = PretrainedConfig.get_config_dict(model)
-    except (ImportError, OSError, ValueError):
+            url = hf_hub_url(name, "config.json")
+            answer = get_session().get(url, headers=build_hf_headers(), timeout=_HUB_SECONDS)
+            answer.raise_for_status()
+            found = answer.json()
+    except Exception:  # no such model, no access, no network: each by an error of its library's own
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -15,6 +15,7 @@ from tandem_openrlhf.train_ppo_ray import _DRIVERS
 from tandem_plugin import TandemConfig
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
+from tandem_plugin.training.command import split_arguments
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("openrlhf") is None,
@@ -142,6 +143,12 @@ def test_arguments_that_tandem_reads_first_have_openrlhfs_types_and_defaults() -
         for flag, options in ARGUMENTS.items()
     }
     assert ours == {flag: theirs[flag] for flag in ARGUMENTS}
+    assert split_arguments([*theirs]) == ({}, [*theirs])  # none looks like one of tandem's
+
+
+def test_openrlhfs_own_command_rejects_flags_of_tandems() -> None:
+    """Plain GRPO in the place of tandem would be silent."""
+    assert "args = parser.parse_args()" in source_of("openrlhf.cli.train_ppo_ray")
 
 
 def test_patches_wait_for_modules_that_exist() -> None:

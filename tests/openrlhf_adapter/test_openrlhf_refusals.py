@@ -31,6 +31,7 @@ def arguments(**changes: Any) -> Settings:
         "vllm.num_engines": 1,
         "data.max_images_per_prompt": 0,
         "train.async_enable": False,
+        "train.dynamic_batch_enable": False,
         "rollout.temperature": 1.0,
         "rollout.top_p": 1.0,
         "ds.attn_implementation": "sdpa",
@@ -114,6 +115,7 @@ def test_run_with_fewer_engines_than_juniors_is_refused() -> None:
         ),
         ({"ds__packing_samples": True}, "--ds.packing_samples"),
         ({"ds__ring_attn_size": 2}, "--ds.ring_attn_size"),
+        ({"train__dynamic_batch_enable": True}, "--train.dynamic_batch_enable"),
     ],
 )
 def test_what_needs_flash_attn_is_refused_where_it_is_not_installed(

@@ -185,12 +185,15 @@ SOUND = [
         ([], "estimator gae does not work"),  # OpenRLHF's default
         (["--algo.advantage.est=rloo", "--vllm.num_engines=0"], "num_engines is not set"),
         ([*SOUND, "--ds.lora.rank", "8"], "--ds.lora.rank 8 does"),
-        pytest.param(
-            [*SOUND, "--ds.packing_samples"],
-            "--ds.packing_samples needs flash-attn",
-            marks=pytest.mark.skipif(
-                installed_version("flash-attn") is not None, reason="flash-attn is installed"
-            ),
+        *(
+            pytest.param(
+                [*SOUND, flag],
+                f"{flag} needs flash-attn",
+                marks=pytest.mark.skipif(
+                    installed_version("flash-attn") is not None, reason="flash-attn is installed"
+                ),
+            )
+            for flag in ("--ds.packing_samples", "--train.dynamic_batch_enable")
         ),
     ],
 )

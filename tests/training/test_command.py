@@ -41,6 +41,29 @@ def test_flag_without_a_value_or_given_twice_is_refused(
         split_arguments(arguments)
 
 
+@pytest.mark.parametrize(
+    ("argument", "right"),
+    [
+        ("--tandem_schedule", "schedule"),
+        ("--tandem-junior-name", "junior_name"),
+        ("--tandem", "schedule"),
+        ("--tandem=word", "schedule"),
+        ("--vllm.tandem.schedule", "schedule"),
+        ("-tandem.schedule", "schedule"),
+        ("--Tandem.cap=3", "cap"),
+        ("--tandm.cap", "cap"),
+    ],
+)
+def test_flag_in_another_spelling_is_refused_with_the_right_one(argument: str, right: str) -> None:
+    with pytest.raises(ConfigError, match=rf"Give --tandem\.{right} VALUE"):
+        split_arguments(["--tandem.p", "0.3", argument, "word"])
+
+
+def test_values_that_speak_of_tandem_are_left_alone() -> None:
+    others = ["--ckpt.output_dir", "runs/tandem", "--logger.wandb.run_name=--tandem", "tandem"]
+    assert split_arguments(others) == ({}, others)
+
+
 def test_values_may_be_numbers_words_null_and_negative() -> None:
     settings, _ = split_arguments(
         ["--tandem.junior", "null", "--tandem.cap=8", "--tandem.boundaries", "step"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -44,3 +47,78 @@ def test_model_that_sees_or_hears_is_refused_by_the_setting_that_names_it(tmp_pa
     check_text_models({"a.model": text, "tandem.junior": None})
     with pytest.raises(ConfigError, match=r"^tandem\.junior='.*' is multimodal .*vision_config"):
         check_text_models({"a.model": text, "tandem.junior": image})
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A Hub of this process, with an empty cache."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="no huggingface_hub here")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with Hub() as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        url = address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class Hub(ThreadingHTTPServer):
+    """Answers with what ``configs`` says of a model, and with ``status`` for all others."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, str] = {}
+        self.status = 503
+        self.asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), Answer)
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_GET(self) -> None:
+        name = self.path.removeprefix("/").partition("/resolve/")[0]
+        self.server.asked.append(name)
+        config = self.server.configs.get(name)
+        self.send_response(self.server.status if config is None else 200)
+        self.end_headers()
+        self.wfile.write((config or "").encode())
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+COMMIT = "0" * 40
+IMAGE = '{"vision_config": {"depth": 2}}'
+
+
+def test_model_that_is_not_in_the_cache_is_looked_up_on_the_hub(hub: Hub) -> None:
+    hub.configs = {"organisation/text": "{}", "organisation/image": IMAGE}
+    check_text_models({"a.model": "organisation/text"})
+    with pytest.raises(ConfigError, match=r"^a\.model='organisation/image' is multimodal"):
+        check_text_models({"a.model": "organisation/image"})
+
+
+def test_hub_that_does_not_answer_is_asked_once(hub: Hub) -> None:
+    """transformers would try again and again, for a minute, before the run begins."""
+    check_text_models({"a.model": "organisation/name"})
+    assert hub.asked == ["organisation/name"]
+    check_text_models({"a.model": "no such/na me"})
+    assert len(hub.asked) == 1
+
+
+def test_model_in_the_cache_is_read_there(hub: Hub, tmp_path: Path) -> None:
+    folder = tmp_path / "models--organisation--image"
+    (folder / "snapshots" / COMMIT).mkdir(parents=True)
+    (folder / "snapshots" / COMMIT / "config.json").write_text(IMAGE)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    with pytest.raises(ConfigError, match="is multimodal"):
+        check_text_models({"a.model": "organisation/image"})
+    assert hub.asked == []

@@ -1,0 +1,181 @@
+"""Settings of tandem where nothing reads them stop a verl run, which would ignore them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandem_plugin import ConfigError, TandemConfig, schedules
+from tandem_plugin.plugins.selection import parameter_names
+from tandem_verl import plugin
+from tandem_verl.misplaced import _PARAMETERS, check_places
+from tandem_verl.switch import FLAG
+
+ROLLOUT = "actor_rollout_ref.rollout"
+ENGINE = f"{ROLLOUT}.engine_kwargs.vllm"
+
+BASE = {
+    "actor_rollout_ref": {
+        "actor": {"strategy": "fsdp2"},
+        "rollout": {"name": "vllm", "engine_kwargs": {"vllm": {}, "sglang": {}}},
+    },
+    "data": {"train_files": "tandem/train.parquet"},
+    "reward": {"custom_reward_function": {"path": "tandem.py", "reward_kwargs": {}}},
+    "trainer": {"experiment_name": "tandem", "logger": ["tandem"]},
+}
+
+
+def misplaced(config: Any) -> str | None:
+    """The sentence that stops a run with this configuration; None where it starts."""
+    try:
+        check_places(config)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def with_settings(**settings: Any) -> dict[str, Any]:
+    """``BASE`` with values at dotted paths, which double underscores stand for."""
+    config = copy.deepcopy(BASE)
+    for path, value in settings.items():
+        *parents, last = path.split(".")
+        node: Any = config
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return config
+
+
+MISPLACED = [
+    ("tandem.schedule", "word", "schedule=word"),
+    ("tandem", "token", "schedule=token"),
+    ("trainer.tandem", True, "schedule=word"),
+    (f"{ROLLOUT}.tandem.p", 0.3, "p=0.3"),
+    ("actor_rollout_ref.actor.tandem.lambda_jun", 0.1, "lambda_jun=0.1"),
+    (f"{ROLLOUT}.engine_kwargs.tandem.schedule", "word", "schedule=word"),
+    (f"{ROLLOUT}.engine_kwargs.sglang.additional_config.tandem.cap", 4, "cap=4"),
+    (f"{ENGINE}.tandem.schedule", "word", "schedule=word"),
+    (f"{ENGINE}.additional_configs.tandem.schedule", "word", "schedule=word"),
+    (f"{ENGINE}.additional_config.schedule", "word", "schedule=word"),
+    (f"{ENGINE}.additional_config.p", 0.3, "p=0.3"),
+    (f"{ENGINE}.additional_config", '{"junior": "a", "seed": 3}', "junior=a"),
+    (f"{ENGINE}.additonal_config.junior", "a", "junior=a"),
+    (f"{ROLLOUT}.additional_config.schedule", "step", "schedule=step"),
+    (f"{ENGINE}.additional_config.Tandem.schedule", "word", "schedule=word"),
+    (f"{ENGINE}.additional_config.tandm.schedule", "word", "schedule=word"),
+    (f"{ENGINE}.additional_config.tandem_plugin.schedule", "word", "schedule=word"),
+    (f"{ROLLOUT}.tandm.schedule", "word", "schedule=word"),
+    ("reward.reward_model.rollout.tandem.schedule", "word", "schedule=word"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "right"), MISPLACED)
+def test_misplaced_setting_stops_a_run_with_what_to_type(path: str, value: Any, right: str) -> None:
+    """Alone, where it would be plain GRPO, and beside the right flag, which would not heed it."""
+    driver: Any = SimpleNamespace(validate_config=lambda config, **more: "validated")
+    plugin.prepare_runs(driver)
+    with pytest.raises(ConfigError, match="would train without tandem") as alone:
+        driver.validate_config(config=with_settings(**{path: value}))
+    assert f"+{FLAG}.{right}" in str(alone.value)
+    if path.endswith("additional_config"):  # the right flag stands in the same place
+        return
+    with pytest.raises(ConfigError, match="would be ignored") as beside:
+        driver.validate_config(config=with_settings(**{FLAG: {"schedule": "word"}, path: value}))
+    assert f"+{FLAG}.{right}" in str(beside.value)
+
+
+def test_common_name_beside_the_flag_is_misplaced_and_alone_another_plugins() -> None:
+    for name, value in (("seed", 3), ("mode", "speculative"), ("n", 4)):
+        path = f"{ENGINE}.additional_config.{name}"
+        assert misplaced(with_settings(**{path: value})) is None
+        assert f"{FLAG}.{name}=" in str(misplaced(with_settings(**{path: value, FLAG: {}})))
+
+
+NOT_MISPLACED: list[dict[str, Any]] = [
+    {},
+    {FLAG: {}},
+    {FLAG: {"schedule": "word", "p": 0.3, "junior": "a"}},
+    {f"{ENGINE}.additional_config": '{"tandem": {"schedule": "word"}}'},
+    {FLAG: None},
+    {"tandem": None, f"{ROLLOUT}.tandem": False},
+    {FLAG: {}, f"{ROLLOUT}.engine_kwargs.tandem.agent_loop_manager_class": "my.Manager"},
+    {"data.tandem": "a column", "data.custom.tandem.schedule": "word"},
+    {"reward.custom_reward_function.reward_kwargs.tandem": True},
+    {"ray_kwargs.ray_init.runtime_env.env_vars.TANDEM": "1"},
+    {f"{ROLLOUT}.custom.tandem": {"schedule": "word"}},
+    {f"{ENGINE}.additional_config.ascend_scheduler_config.enabled": True},
+    {f"{ENGINE}.additional_config": "not JSON: tandem"},
+    {"trainer.tandem_bonus": 0.5, "algorithm.schedule": "word", "trainer.random": {"seed": 1}},
+    {"critic.optim": {"p": 0.5, "schedule": "cosine"}},
+]
+
+
+@pytest.mark.parametrize("settings", NOT_MISPLACED)
+def test_what_only_speaks_of_tandem_is_left_alone(settings: dict[str, Any]) -> None:
+    assert misplaced(with_settings(**settings)) is None
+
+
+def test_variable_of_openrlhfs_runs_does_not_start_a_verl_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TANDEM_CONFIG", '{"schedule": "word"}')
+    sentence = misplaced(BASE)
+    assert sentence is not None
+    assert f"TANDEM_CONFIG: the run would train without tandem. Remove that, and give +{FLAG}" in (
+        sentence
+    )
+    assert misplaced(with_settings(**{FLAG: {}})) is None
+    monkeypatch.setenv("TANDEM_CONFIG", " ")
+    assert misplaced(BASE) is None
+
+
+def test_parameters_are_those_of_the_built_in_schedules() -> None:
+    of_schedules = {name for one in schedules() for name in parameter_names(one)}
+    assert of_schedules - {"training_step"} == _PARAMETERS
+    assert not _PARAMETERS & TandemConfig.model_fields.keys()
+
+
+@pytest.mark.parametrize("name", ["ppo_trainer", "ppo_megatron_trainer"])
+def test_nothing_is_misplaced_in_verls_own_configurations(name: str) -> None:
+    pytest.importorskip("verl", reason="verl is not installed")
+    from hydra import compose, initialize_config_module
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose(name)
+        in_tandem = compose(name, overrides=[f"+{FLAG}.schedule=word", f"+{FLAG}.seed=3"])
+        wrong = compose(name, overrides=[f"+{ENGINE}.tandem.schedule=word"])
+    assert misplaced(config) is None
+    assert misplaced(in_tandem) is None
+    assert f"from {ENGINE}.tandem:" in str(misplaced(wrong))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("tandem.schedule", "tandem"),
+        (f"{ENGINE}.additional_config.schedule", f"{ENGINE}.additional_config.schedule"),
+    ],
+)
+def test_verls_own_command_stops_before_it_starts_anything(
+    path: str, found: str, tmp_path: Path
+) -> None:
+    """By verl's entry point alone: such a run has no other sign of tandem."""
+    pytest.importorskip("verl", reason="verl is not installed")
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TANDEM_CONFIG": ""}
+    environment.pop("VERL_USE_EXTERNAL_PLUGINS", None)
+    ran = subprocess.run(
+        [sys.executable, "-m", "verl.trainer.main_ppo", f"+{path}=word"],
+        cwd=tmp_path, capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    log = ran.stdout + ran.stderr
+    assert ran.returncode != 0
+    assert f"ConfigError: verl reads no settings of tandem from {found}:" in log
+    assert f"give +{FLAG}.schedule=word" in log
+    assert "ray init" not in log
