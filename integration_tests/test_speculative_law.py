@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def engine(models: Models) -> Iterator[Any]:
     tandem = {
         "cap": CAP, "p": P, "junior": models.junior, "mode": "speculative",
-        "num_draft_tokens": DRAFTS,
+        "drafts": DRAFTS,
     }  # fmt: skip
     with tandem_engine(
         "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
@@ -73,7 +73,7 @@ def following(models: Models) -> Iterator[Any]:
     """An engine whose rounds have other lengths, 0 among them."""
     tandem = {
         "cap": CAP, "p": P, "junior": models.junior, "mode": "speculative",
-        "num_draft_tokens": DRAFTS, "adaptive_drafts": True,
+        "drafts": DRAFTS, "adaptive_drafts": True,
     }  # fmt: skip
     with tandem_engine(
         "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
