@@ -20,7 +20,8 @@ LAYERS = (
     ("rules",),
     ("tandem_plugin",),  # the public names
     ("client", "engine", "grading"),
-    ("training", "data", "rollouts", "planning"),
+    ("training", "data", "planning"),
+    ("rollouts",),
     ("viewer",),
     ("evaluation",),
     ("cli",),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.speculative.rounds import Rounds
+from tandem_plugin.engine.speculative.draft_stats import Rounds
 
 SLOTS, DRAFTS = 4, 3
 CPU = torch.device("cpu")
