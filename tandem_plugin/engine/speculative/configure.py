@@ -48,6 +48,7 @@ def ask_for_drafts(
         "revision": revision,
         "code_revision": code_revision,
         "num_speculative_tokens": config.max_drafts,
+        "num_speculative_tokens_per_batch_size": _ranges(config.drafts),
         "draft_sample_method": "probabilistic",
         "rejection_sample_method": "standard",
     }
