@@ -137,7 +137,7 @@ BUDGET, REQUESTS = 64, 12
 def test_no_request_waits_for_the_drafts_of_others_in_a_table_that_fits(
     checkpoints: dict[str, Path], tokenizer: Any, asynchronous: bool
 ) -> None:
-    """A budget that just fits: 7 requests with 5 drafts each, and one more that may have as many."""
+    """A budget that just fits: 7 requests with 5 drafts each, and one more with as many."""
     senior, junior = checkpoints["senior"], checkpoints["other"]
     table = {1: 5, 8: 3, 10: 1}
     tandem = {"cap": CAP, "junior": junior, "mode": "speculative", "drafts": table, "p": 0.1}

@@ -251,7 +251,8 @@ def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
     assert parameters_in(RUNNER, "GPUModelRunner.execute_model")[1] == "scheduler_output"
     scheduler = source_of("vllm.v1.core.sched.scheduler")
     assert scheduler.count("self.dynamic_sd_lookup[") == 1, "each step's length is chosen once"
-    assert "num_spec_tokens_to_schedule = self.dynamic_sd_lookup[\n                len(num_scheduled_tokens)" in scheduler
+    looked_up = scheduler.partition("num_spec_tokens_to_schedule = self.dynamic_sd_lookup[")[2]
+    assert looked_up.split()[0] == "len(num_scheduled_tokens)"
     assert "draft_slots = spec.max_num_new_slots_for_drafting if" in scheduler
     assert "input_budget -= num_new_tokens + draft_slots" in scheduler, "a step's room"
     assert "token_budget = self.max_num_scheduled_tokens" in scheduler

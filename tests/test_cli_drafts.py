@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -40,7 +42,7 @@ def test_no_measured_batch_size_is_slower_than_lockstep_and_none_beyond_drafts(
         above = [at(table, one) for one in sizes if one >= size][:1]
         assert at(table, size) == (min(below + above) if above else 0)
     assert list(table) == sorted(table)
-    assert all(one != other for one, other in zip(table.values(), list(table.values())[1:]))
+    assert all(one != other for one, other in itertools.pairwise(table.values()))
 
 
 @given(MEASURED)

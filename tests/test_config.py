@@ -142,7 +142,10 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
                 ({1: 4, 0: 2}, "tandem.drafts.0=0: Input should be greater"),
                 ({1: 4, "8": 2, 8: 3}, "tandem.drafts='8': Input should be a valid integer"),
                 ({1: 4, "many": 2}, "tandem.drafts='many': Input should be a valid integer"),
-                ({2: 4}, "drafts={2: 4} does not say how many tokens to draft for one request: begin"),
+                (
+                    {2: 4},
+                    "drafts={2: 4} does not say how many tokens to draft for one request: begin",
+                ),
                 ({}, "drafts={} does not say how many tokens to draft for one request"),
                 ({1: 0, 8: 0}, "drafts nothing at any batch size. Use mode='lockstep'"),
             ]

@@ -50,8 +50,8 @@ class DraftMemory:
     def describe(self) -> str:
         """What is needed, for a sentence."""
         return (
-            f"mode='speculative' with {self.settings} needs {self.kept / _GIB:.2f} GiB for drafts and "
-            f"{self.a_round / _GIB:.2f} GiB for a round, beside weights and KV cache"
+            f"mode='speculative' with {self.settings} needs {self.kept / _GIB:.2f} GiB for drafts "
+            f"and {self.a_round / _GIB:.2f} GiB for a round, beside weights and KV cache"
         )
 
 

@@ -154,11 +154,11 @@ def _keep_graphs(manager: Any, full: Any, lengths: list[int]) -> None:
     full: the mode of whole graphs. lengths: the number of drafts, by batch size.
     """
     descs = manager._capture_descs.get(full, [])
-    of_tokens: dict[int, list[Any]] = {}
+    of_tokens: dict[int | None, list[Any]] = {}
     for desc in sorted(descs, key=lambda desc: desc.num_tokens):
         of_tokens.setdefault(desc.uniform_token_count, []).append(desc)
     kept = set(of_tokens.pop(None, []))  # graphs of mixed batches
-    uniform: dict[int, list[Any]] = {tokens: [] for tokens in of_tokens}
+    uniform: dict[int | None, list[Any]] = {tokens: [] for tokens in of_tokens}
     for requests, drafts in enumerate(lengths[1:], start=1):
         fitting = (d for d in of_tokens.get(drafts + 1, []) if d.num_reqs >= requests)
         if (smallest := next(fitting, None)) and smallest not in kept:
