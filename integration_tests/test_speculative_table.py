@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,15 @@ def test_lengths_that_change_at_every_step_change_no_token_and_no_author(
     assert (report.lost, report.mismatches) == ([], [])
 
 
+async def at_once(engine: Any, jobs: list[traffic.Job]) -> list[traffic.Response]:
+    """Send jobs whose first step has them all."""
+    await engine.pause_generation(mode="keep")
+    sending = asyncio.create_task(traffic.send(engine, jobs, patience=900))
+    await asyncio.sleep(2)
+    await engine.resume_generation()
+    return await sending
+
+
 def test_each_step_drafts_what_the_table_says_of_its_batch_size_and_repeats(
     setup: Setup, tokenizer: Any
 ) -> None:
@@ -114,7 +124,7 @@ def test_each_step_drafts_what_the_table_says_of_its_batch_size_and_repeats(
                 sampling = {"max_tokens": 12 + 4 * row, "ignore_eos": True, "seed": row}
                 tandem = {"seed": row, "p": 0.3}
                 jobs.append(traffic.Job(f"{turn}-{row}", prompt, tandem, sampling, 0.0, None))
-            responses = setup.running.run(traffic.send(setup.running.engine, jobs, patience=900))
+            responses = setup.running.run(at_once(setup.running.engine, jobs))
             written.append([response.token_ids for response in responses])
             steps += setup.call(worker.noted_steps)[before + len(steps) :]
     finally:
