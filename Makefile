@@ -21,7 +21,7 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
 ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_lora.py engine_graphs.py \
   engine_leaves.py engine_refusals.py engine_sleep.py engine_variants.py engine_weights.py graphs.py \
-  plan_command.py serving_conditions.py speculative_adaptive.py \
+  drafts_command.py plan_command.py serving_conditions.py speculative_table.py \
   speculative_benchmarks.py speculative_engine.py speculative_greedy.py speculative_law.py)
 OLDEST_VLLM = 0.24.0
 NEWEST_VLLM = 0.32.0

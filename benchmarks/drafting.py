@@ -53,8 +53,7 @@ def measure(results: Results, quick: bool) -> None:
                 continue
             tandem = {
                 "mode": "speculative",
-                "num_draft_tokens": max(DRAFTS),
-                "adaptive_drafts": True,
+                "drafts": dict(enumerate(reversed(DRAFTS), start=1)),
             }
             with EngineProcess(*_models(folder, noise), runner="v2", tandem=tandem) as engine:
                 for (batch, drafts), name in names.items():

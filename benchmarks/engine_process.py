@@ -138,13 +138,6 @@ class EngineProcess:
         time.sleep(0.3)  # as above
         return Stretch(**self._ask("stretch", batch, tokens, drafts, schedule))
 
-    def learn(self, batch: int, tokens: int, most: int = 20) -> None:
-        """Decode responses of ``tokens`` tokens until the engine has timed every draft length.
-
-        Raises :class:`EngineError` where it has not after ``most`` times.
-        """
-        self._ask("learn", batch, tokens, most)
-
     def memory(self) -> dict[str, int]:
         """KV blocks, their size in tokens, bytes of weights by model, of the process, of a GPU."""
         found: dict[str, int] = self._ask("memory")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -56,7 +55,6 @@ def serve(
     answers: dict[str, Callable[..., Any]] = {
         "decode": _decode,
         "stretch": _stretch,
-        "learn": _learn,
         "memory": memory,
         "runner": _runner,
         "sync": sync,
@@ -78,19 +76,10 @@ def _start(
 
     with on_runner(runner):
         additional = {"tandem": tandem} if tandem else {}
-        llm = LLM(str(model), additional_config=additional, **arguments)
-    _let_drafts_follow(_clock)
-    return llm
+        return LLM(str(model), additional_config=additional, **arguments)
 
 
 _clock = KernelClock()
-
-
-def _let_drafts_follow(clock: KernelClock) -> None:
-    """What a length of drafts costs is learnt by the clock that the benchmark measures by."""
-    scheduler = sys.modules.get("tandem_plugin.engine.speculative.scheduler")
-    if scheduler is not None:
-        scheduler.time = clock  # type: ignore[attr-defined]
 
 
 def _decode(llm: Any, mode: str, batch: int, steps: int) -> list[float]:
@@ -159,51 +148,16 @@ def _stretch(
     return {"tokens": tokens, "seconds": seconds, "wall_seconds": wall, "drafted": rounds}
 
 
-def _learn(llm: Any, batch: int, tokens: int, most: int) -> int:
-    """How many stretches it took to know the time of every draft length at this batch size."""
-    for number in range(1, most + 1):
-        _stretch(llm, batch, tokens, None, None)
-        if _scheduler(llm.llm_engine).draft_length.knows(batch):
-            return number
-    raise EngineError(f"{most} stretches of {tokens} tokens did not time every draft length.")
-
-
 def _runner(llm: Any) -> str:
     return "V2" if getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False) else "V1"
 
 
-def _scheduler(engine: Any) -> Any:
-    return engine.engine_core.engine_core.scheduler
-
-
 def _choose_drafts(engine: Any, drafts: int | None) -> None:
-    """Let each round have so many drafts; None as the engine itself chooses."""
-    scheduler = _scheduler(engine)
-    if not hasattr(scheduler, "draft_length"):
-        return
-    own = _own.setdefault("draft_length", scheduler.draft_length)
-    scheduler.draft_length = own if drafts is None else _Fixed(drafts)
-
-
-_own: dict[str, Any] = {}
-"""What the engine began with."""
-
-
-class _Fixed:
-    """A draft length that follows nothing."""
-
-    def __init__(self, drafts: int) -> None:
-        self._drafts = drafts
-
-    def observe(self, drafted: int, written: int) -> None:
-        """Take in a round."""
-
-    def time(self, requests: int, drafts: int, seconds: float) -> None:
-        """Take in a step's time."""
-
-    def choose(self, requests: int) -> int:
-        """The length of the next round."""
-        return self._drafts
+    """Let each round have so many drafts, in an engine with a table of them; None leaves it."""
+    scheduler = engine.engine_core.engine_core.scheduler
+    table = getattr(scheduler, "dynamic_sd_lookup", None)
+    if drafts is not None and table is not None:
+        scheduler.dynamic_sd_lookup = [drafts] * len(table)
 
 
 def _drafted(llm: Any) -> dict[str, int]:

@@ -22,8 +22,6 @@ LOGITS = 0.07
 
 MODES = ("single", "lockstep", "speculative")
 
-MOST_DRAFTS = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -65,13 +63,15 @@ def arguments(toy: bool, **more: Any) -> dict[str, Any]:
     }
 
 
-def start(pair: Pair, mode: str, toy: bool, **more: Any) -> EngineProcess:
-    """An engine of one of :data:`MODES`, which has the device to itself.
+def start(
+    pair: Pair, mode: str, toy: bool, drafts: int | None = None, **more: Any
+) -> EngineProcess:
+    """An engine of one of :data:`MODES`, which has the device to itself. drafts: of a round.
 
     Without VLLM_USE_V2_MODEL_RUNNER vLLM chooses the runner; the speculative mode has V2 alone.
     """
     senior, junior = pair.checkpoints(toy)
-    tandem = {"mode": mode, "num_draft_tokens": MOST_DRAFTS, "adaptive_drafts": True}
+    tandem = {"mode": mode, "drafts": drafts}
     return EngineProcess(
         senior,
         None if mode == "single" else junior,

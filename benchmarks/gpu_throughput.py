@@ -21,56 +21,45 @@ __all__ = ["measure", "table"]
 TOKENS = {1: 128, 16: 96, 64: 96, 256: 96}
 """Tokens of each response, by batch size."""
 TOY_TOKENS = {1: 12, 4: 12}
-DRAFTS: tuple[int | None, ...] = (None, 2, 4, 8)
-"""Of the speculative engine; None follows the load."""
-LEARNING = 600
-"""Tokens of responses by which the engine learns what its steps take, before it is measured."""
+DRAFTS = (2, 4, 8)
+"""Of the speculative engines, one for each: it has graphs of its own number of drafts."""
 ROUNDS = 3
 
 
 def measure(pair: Pair, results: Results, toy: bool) -> None:
     """One case an engine, all its batch sizes in it."""
     for mode in MODES:
-        if mode in results and results.cases[mode].get("passed") is not False:
-            continue
-        try:
-            with start(pair, mode, toy) as engine:
-                results.add(mode, _figures(pair, mode, engine, toy))
-        except StartError as error:
-            passed = None if left_out(error) else False
-            results.add(mode, {"passed": passed, "found": sentence_of(error), "rows": []})
+        for drafts in DRAFTS if mode == "speculative" else (None,):
+            name = mode if drafts is None else f"{mode}, {drafts} drafts"
+            if name in results and results.cases[name].get("passed") is not False:
+                continue
+            try:
+                with start(pair, mode, toy, drafts) as engine:
+                    results.add(name, _figures(pair, engine, toy))
+            except StartError as error:
+                passed = None if left_out(error) else False
+                results.add(name, {"passed": passed, "found": sentence_of(error), "rows": []})
 
 
-def _figures(pair: Pair, mode: str, engine: EngineProcess, toy: bool) -> dict[str, Any]:
-    lengths = DRAFTS if mode == "speculative" else (None,)
+def _figures(pair: Pair, engine: EngineProcess, toy: bool) -> dict[str, Any]:
     tokens, rounds = (TOY_TOKENS, 1) if toy else (TOKENS, ROUNDS)
-    places = [(batch, drafts) for batch in tokens for drafts in lengths]
-    counters: dict[tuple[int, int | None], dict[str, int]] = {place: {} for place in places}
+    counters: dict[int, dict[str, int]] = {batch: {} for batch in tokens}
 
-    def speed(place: tuple[int, int | None]) -> float:
-        batch, drafts = place
-        stretch = engine.stretch(batch, tokens[batch], drafts)
+    def speed(batch: int) -> float:
+        stretch = engine.stretch(batch, tokens[batch])
         for key, count in stretch.drafted.items():
-            counters[place][key] = counters[place].get(key, 0) + count
+            counters[batch][key] = counters[batch].get(key, 0) + count
         return stretch.tokens / stretch.seconds
 
-    if mode == "speculative" and not toy:
-        for batch in tokens:
-            engine.stretch(batch, LEARNING, None)
-    samples = run_rounds({str(place): partial(speed, place) for place in places}, rounds)
+    samples = run_rounds({str(batch): partial(speed, batch) for batch in tokens}, rounds)
     return {
         "runner": engine.runner(),
         "memory": engine.memory(),
         "engine_arguments": arguments(toy),
         "parameters": [pair.senior.parameters, pair.junior.parameters],
         "rows": [
-            {
-                "batch": place[0],
-                "drafts": place[1],
-                **samples[str(place)].as_json(),
-                **_drafted(counters[place]),
-            }
-            for place in places
+            {"batch": batch, **samples[str(batch)].as_json(), **_drafted(counters[batch])}
+            for batch in tokens
         ],
     }
 
@@ -93,14 +82,14 @@ def table(pair: Pair, content: Mapping[str, Any]) -> Table:
     cases = content["cases"]
     single = {row["batch"]: row["median"] for row in cases.get("single", {}).get("rows", [])}
     rows = [
-        _row(mode, case, row, single)
-        for mode, case in cases.items()
-        for row in sorted(case["rows"], key=lambda row: (row["batch"], row["drafts"] or 0))
+        _row(name, case, row, single)
+        for name, case in cases.items()
+        for row in sorted(case["rows"], key=lambda row: row["batch"])
     ]
     notes = [
-        f"{mode}: {_memory(case['memory'])}." for mode, case in cases.items() if "memory" in case
+        f"{name}: {_memory(case['memory'])}." for name, case in cases.items() if "memory" in case
     ]
-    notes += [f"{mode}: {case['found']}" for mode, case in cases.items() if "found" in case]
+    notes += [f"{name}: {case['found']}" for name, case in cases.items() if "found" in case]
     some = next((case for case in cases.values() if "engine_arguments" in case), None)
     if some:
         given = ", ".join(f"{key}={value}" for key, value in some["engine_arguments"].items())
@@ -111,7 +100,6 @@ def table(pair: Pair, content: Mapping[str, Any]) -> Table:
             "engine",
             "runner",
             "batch",
-            "drafts a round",
             "decoded tokens a second",
             "ratio to the single model",
             "acceptance",
@@ -124,17 +112,15 @@ def table(pair: Pair, content: Mapping[str, Any]) -> Table:
 
 
 def _row(
-    mode: str, case: Mapping[str, Any], row: Mapping[str, Any], single: Mapping[int, float]
+    name: str, case: Mapping[str, Any], row: Mapping[str, Any], single: Mapping[int, float]
 ) -> list[str]:
-    drafts = "following" if row["drafts"] is None else str(row["drafts"])
     base = single.get(row["batch"])
     return [
-        mode,
+        name,
         case["runner"],
         str(row["batch"]),
-        drafts if mode == "speculative" else "",
         spread(row),
-        "" if base is None or mode == "single" else f"{row['median'] / base:.2f}",
+        "" if base is None or name == "single" else f"{row['median'] / base:.2f}",
         f"{row['acceptance']:.3f}" if "acceptance" in row else "",
         f"{row['tokens_per_round']:.2f}" if "tokens_per_round" in row else "",
     ]

@@ -1,10 +1,10 @@
 """Decoding in the speculative mode against vLLM with the senior alone, and against lockstep.
 
-``python benchmarks/speculative.py``, vLLM from 0.29: by batch size, with fixed numbers of drafts
-and with one that follows the load. Without a GPU the models run compiled, as in any engine on a
-CPU, and Model Runner V2's own kernels in Triton's interpreter, in all engines but the one of vLLM's
-Model Runner V1; the vocabulary is small, since the interpreter's time grows with it. The ratio that
-would be left without that time is computed from passes, and named so.
+``python benchmarks/speculative.py``, vLLM from 0.29: by batch size and number of drafts.
+Without a GPU the models run compiled, as in any engine on a CPU, and Model Runner V2's own kernels
+in Triton's interpreter, in all engines but the one of vLLM's Model Runner V1; the vocabulary is
+small, since the interpreter's time grows with it. The ratio that would be left without that time is
+computed from passes, and named so.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ LOGITS = 0.07
 SENIOR = LARGE_JUNIOR
 SMALL_JUNIOR = Shape(512, 1536, layers=5, heads=4, kv_heads=2, head_dim=128, vocabulary=512)
 DRAFTS = (2, 4, 8)
-"""Fixed numbers of drafts; beside them one that follows the load."""
-FOLLOWING = None
+SOLO_DRAFTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,17 @@ class Size:
     """Of each response."""
     rounds: int
     drafts: tuple[int, ...]
-    """Fixed numbers."""
+    """Numbers of them."""
     small_junior: bool
     """Whether beside a small junior as well."""
     solo: bool = True
     """Whether the schedule of plain GRPO as well."""
 
     @property
-    def places(self) -> tuple[tuple[str | None, int | None], ...]:
+    def places(self) -> tuple[tuple[str | None, int], ...]:
         """A schedule in place of the speculative engine's own, and drafts."""
-        found = tuple((None, length) for length in (*self.drafts, FOLLOWING))
-        return (*found, ("solo", FOLLOWING)) if self.solo else found
+        found = tuple((None, length) for length in self.drafts)
+        return (*found, ("solo", SOLO_DRAFTS)) if self.solo else found
 
 
 SIZES = {
@@ -64,9 +63,6 @@ SIZES = {
     256: Size(12, 2, (), small_junior=False, solo=False),
 }
 QUICK = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
-LEARNING = 64
-"""Tokens of the responses by which the engine learns beforehand what its steps take, until it has
-timed every length: sixty steps or more."""
 ARGUMENTS = {
     "kv_cache_memory_bytes": 5 * 2**29,
     "max_num_seqs": max(SIZES),
@@ -111,15 +107,15 @@ def measure(results: Results, quick: bool) -> None:
                     for mode in ("lockstep", "speculative")
                 }
                 for batch, size in missing.items():
-                    learning = 0 if quick else LEARNING
-                    case = Case(name, batch, size, cost, learning, arguments)
+                    case = Case(name, batch, size, cost, arguments)
                     _measure(results, singles, engines, case, progress)
 
 
 def _settings(mode: str) -> dict[str, Any]:
     if mode == "lockstep":
         return {}
-    return {"mode": mode, "num_draft_tokens": max(DRAFTS), "adaptive_drafts": True}
+    # Each of them is in the table, of which the benchmark takes one at a time.
+    return {"mode": mode, "drafts": dict(enumerate(reversed(DRAFTS), start=1))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +127,6 @@ class Case:
     size: Size
     cost: float
     """A pass of the junior over one of the senior."""
-    learning: int
-    """Tokens of each response in which the engine learns beforehand what its steps take."""
     arguments: dict[str, int]
     """The engines', in place of :data:`engine_process.ENGINE_ARGUMENTS`."""
 
@@ -146,7 +140,7 @@ def _measure(
 ) -> None:
     """Every engine at one batch size; the counters of drafts are summed over rounds."""
     batch, tokens, places = case.batch, case.size.tokens, case.size.places
-    counters: dict[tuple[str | None, int | None], dict[str, int]] = {p: {} for p in places}
+    counters: dict[tuple[str | None, int], dict[str, int]] = {p: {} for p in places}
 
     walls: dict[str, list[float]] = {}
 
@@ -157,15 +151,13 @@ def _measure(
     def plain(name: str, one: EngineProcess) -> float:
         return speed(name, one.stretch(batch, tokens))
 
-    def drafting(place: tuple[str | None, int | None]) -> float:
+    def drafting(place: tuple[str | None, int]) -> float:
         schedule, drafts = place
         stretch = engines["speculative"].stretch(batch, tokens, drafts, schedule)
         for key, count in stretch.drafted.items():
             counters[place][key] = counters[place].get(key, 0) + count
         return speed(str(place), stretch)
 
-    if case.learning:
-        engines["speculative"].learn(batch, case.learning)
     cases = {single: partial(plain, single, process) for single, process in singles.items()}
     cases |= {"lockstep": partial(plain, "lockstep", engines["lockstep"])}
     cases |= {str(place): partial(drafting, place) for place in places}
@@ -205,22 +197,20 @@ def _compared(case: str, samples: Mapping[str, Sample]) -> dict[str, Any]:
 
 
 def _drafted(
-    schedule: str | None, drafts: int | None, counters: dict[str, int], cost: float
+    schedule: str | None, drafts: int, counters: dict[str, int], cost: float
 ) -> dict[str, Any]:
-    """What became of drafts; where their number is fixed, what that makes of passes."""
+    """What became of drafts, and what that makes of passes."""
     from tandem_plugin.engine.speculative.draft_stats import DraftStats
 
     drafted = DraftStats(**counters)
-    found = {
+    return {
         "mode": "speculative" if schedule is None else f"speculative, {schedule}",
         "drafts": drafts,
         "counters": counters,
         "acceptance": drafted.acceptance,
         "tokens_per_round": drafted.tokens_per_round,
+        "computed_ratio": ratio_to_single(drafted.tokens_per_round, drafts, cost),
     }
-    if drafts is not None:
-        found["computed_ratio"] = ratio_to_single(drafted.tokens_per_round, drafts, cost)
-    return found
 
 
 def _machine() -> dict[str, Any]:
@@ -250,19 +240,17 @@ def table(content: Mapping[str, Any]) -> Table:
         seen.add(batch)
         for row in case["rows"]:
             drafted = row["mode"] != "lockstep"
-            following = drafted and row["drafts"] is None
-            has_rounds = drafted and row["counters"]["rounds"] > 0
             rows.append(
                 [
                     batch,
                     f"{case['junior']}, {row['mode']}",
-                    "following" if following else str(row["drafts"]) if drafted else "",
+                    str(row["drafts"]) if drafted else "",
                     spread(row),
                     spread(row["ratio_to_single_v2"]),
                     spread(row["ratio_to_lockstep"]) if drafted else "",
-                    f"{row['acceptance']:.3f}" if has_rounds else "",
-                    f"{row['tokens_per_round']:.2f}" if has_rounds else "",
-                    f"{row['computed_ratio']:.2f}" if "computed_ratio" in row else "",
+                    f"{row['acceptance']:.3f}" if drafted else "",
+                    f"{row['tokens_per_round']:.2f}" if drafted else "",
+                    f"{row['computed_ratio']:.2f}",
                     _median(row["wall"]),
                 ]
             )
@@ -295,14 +283,11 @@ def table(content: Mapping[str, Any]) -> Table:
             "distributions overlap by about 0.96. Schedule word, p = 0.5, temperature 1. The two "
             "single models are those beside the first tandem engines of a batch size; every ratio "
             "is to those beside its own.",
-            f"Following the load: of 0, 1, 2, 4 and {max(DRAFTS)} drafts, once the engine has "
-            "timed each of them, which takes it sixty steps or more; looks at other lengths, every "
-            "two hundred steps or later, included where they come. Tokens a round are those of "
-            "rounds with drafts. Solo: the senior writes every token, as the single model does.",
+            "Solo: the senior writes every token, as the single model does.",
             f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios are by a clock "
             "that stands still while a kernel is interpreted: compiled, they take microseconds. By "
             "the wall clock, in the last column, an engine on V2 waits for the interpreter most of "
-            "the time. The drafts that follow the load do so by the first clock.",
+            "the time.",
             "Computed from passes: what the measured tokens a round make of it where a pass takes "
             "the time of reading the weights, which holds at batch 1 alone.",
             f"Every engine: prompts of {PROMPT} tokens, {some['threads']} threads, {arguments}.",

@@ -53,8 +53,6 @@ class Bar:
 
     @property
     def name(self) -> str:
-        if self.drafts == "following":
-            return f"{self.mode}, following the load"
         return f"{self.mode}, {self.drafts} drafts" if self.drafts else self.mode
 
     @property

@@ -58,9 +58,9 @@ ENGINES = [
         ("v2", "speculative", "other", "FULL_AND_PIECEWISE"),
         marks=[needs_drafting, pytest.mark.long],
     ),
-    # Drafts of another number at every step, or none.
+    # Drafts of another number at every batch size, or none.
     pytest.param(
-        ("v2", "following", "other", "FULL_AND_PIECEWISE"),
+        ("v2", "table", "other", "FULL_AND_PIECEWISE"),
         marks=[needs_drafting, pytest.mark.long],
     ),
     pytest.param(("v1", "lockstep", "other", "PIECEWISE"), marks=pytest.mark.long),
@@ -125,10 +125,9 @@ def setup(
     # Every step is measured, so that a host that waits for it is noticed.
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
     tandem["measure_every"] = 1
-    follows = mode == "following"
-    if follows:
+    if mode == "table":
         mode = "speculative"
-        tandem |= {"mode": mode, "adaptive_drafts": True}
+        tandem |= {"mode": mode, "drafts": {1: DEFAULT_DRAFT_TOKENS, 3: 2, 5: 1, 7: 0}}
     references = {
         senior: Reference(checkpoints[senior], checkpoints[junior])
         for senior in ("senior", "junior")
@@ -144,10 +143,7 @@ def setup(
             **TIGHT,
         ) as running,
     ):
-        made = Setup(runner, mode, kinds.split("_AND_"), running, record, references, tokenizer)
-        if follows:
-            made.call(worker.vary_drafts)
-        yield made
+        yield Setup(runner, mode, kinds.split("_AND_"), running, record, references, tokenizer)
 
 
 def greedy_jobs(setup: Setup, name: str, count: int, length: int, gap: float) -> list[traffic.Job]:

@@ -43,8 +43,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
         ({"validation": "junior"}, "validation='junior' cannot be used: give 'senior', 'team'"),
         ({"junior_name": "other"}, "tandem.junior_name='other' only names the junior"),
         ({"pp": 0.5}, "tandem.pp=0.5 is neither a tandem setting nor a parameter"),
-        ({"num_draft_tokens": 4}, "num_draft_tokens=4 needs mode='speculative'"),
-        ({"adaptive_drafts": True}, "adaptive_drafts=True needs mode='speculative'"),
+        ({"drafts": 4}, "drafts=4 needs mode='speculative'"),
         ({"junior": "/nowhere/junior"}, "tandem.junior='/nowhere/junior' is not a checkpoint"),
         ({"junior": ["a", "b"]}, "names 2 juniors, and one engine has one: give one of them"),
         ("word", "tandem='word' is not a mapping"),
@@ -275,7 +274,7 @@ def test_speculative_mode_makes_the_junior_vllms_draft_model(
 ) -> None:
     from tandem_plugin.engine.status import check_engine
 
-    tandem = {"mode": "speculative", "num_draft_tokens": 6, "junior": str(checkpoints["other"])}
+    tandem = {"mode": "speculative", "drafts": 6, "junior": str(checkpoints["other"])}
     with on_runner("v2"):
         config = configure(checkpoints["senior"], tandem, async_scheduling=asynchronous)
         check_engine(config)
@@ -288,24 +287,20 @@ def test_speculative_mode_makes_the_junior_vllms_draft_model(
 
 
 @needs_drafting
-def test_drafts_that_adapt_bring_a_scheduler_of_the_engines_kind(
-    checkpoints: dict[str, Path],
-) -> None:
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+def test_a_table_of_drafts_is_vllms_own(checkpoints: dict[str, Path]) -> None:
+    """Its scheduler and graphs go by it; keys are text where settings come as JSON."""
+    from tandem_plugin.engine.speculative.speculator import draft_lengths
 
-    from tandem_plugin.config import TandemConfig
-    from tandem_plugin.engine.speculative.configure import choose_scheduler
-
-    settings = {"mode": "speculative", "adaptive_drafts": True}
+    settings = {"mode": "speculative", "drafts": {"1": 6, "3": 2, "40": 0}}
     with on_runner("v2"):
-        config = configure(checkpoints["senior"], settings)
-    for asynchronous in (False, True):
-        if config.scheduler_config.async_scheduling is not asynchronous:
-            config.scheduler_config.async_scheduling = asynchronous
-            choose_scheduler(config, TandemConfig.from_mapping(settings))
-        scheduler = config.scheduler_config.get_scheduler_cls()
-        assert scheduler.__module__ == "tandem_plugin.engine.speculative.scheduler"
-        assert issubclass(scheduler, AsyncScheduler) is asynchronous
+        config = configure(checkpoints["senior"], settings, max_num_seqs=50)
+        lengths = draft_lengths(config)
+        single = configure(checkpoints["senior"], {"mode": "speculative", "drafts": {1: 3, 8: 3}})
+    assert lengths[1:] == [6] * 2 + [2] * 37 + [0] * 11
+    assert config.speculative_config.num_speculative_tokens == 6
+    assert config.scheduler_config.scheduler_cls is None
+    assert single.speculative_config.num_speculative_tokens_per_batch_size is None
+    assert set(draft_lengths(single)) == {3}
 
 
 @needs_drafting
@@ -327,11 +322,11 @@ def test_drafts_that_adapt_bring_a_scheduler_of_the_engines_kind(
                 Version(vllm.__version__) < Version("0.32"), reason="this vLLM refuses it itself"
             ),
         ),
+        ({"data_parallel_size": 2}, "table of drafts does not go with data_parallel_size"),
         (
-            {"scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"},
-            "scheduler_cls='vllm.* does not go with adaptive_drafts",
+            {"max_num_batched_tokens": 700, "max_num_seqs": 160},
+            "79 requests with 7 drafts each need 720 tokens .* Raise max_num_batched_tokens to 720",
         ),
-        ({"data_parallel_size": 2}, "adaptive_drafts does not go with data_parallel_size"),
         (
             {"max_num_batched_tokens": 300, "max_num_seqs": 160},
             "max_num_batched_tokens=300 is too little for .*max_num_seqs=160",
@@ -341,7 +336,7 @@ def test_drafts_that_adapt_bring_a_scheduler_of_the_engines_kind(
 def test_serving_options_that_do_not_go_with_speculative_mode_are_refused(
     checkpoints: dict[str, Path], arguments: dict[str, Any], sentence: str
 ) -> None:
-    tandem = {"mode": "speculative", "adaptive_drafts": True}
+    tandem = {"mode": "speculative", "drafts": {1: 7, 80: 0}}
     with on_runner("v2"), pytest.raises(EngineError, match=sentence):
         configure(checkpoints["senior"], tandem, **arguments)
 

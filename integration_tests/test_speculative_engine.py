@@ -64,7 +64,7 @@ def setup(
     record = tmp_path_factory.mktemp("record")
     senior, junior = checkpoints["senior"], checkpoints["other"]
     tandem = {
-        "cap": CAP, "junior": junior, "mode": "speculative", "num_draft_tokens": DRAFTS,
+        "cap": CAP, "junior": junior, "mode": "speculative", "drafts": DRAFTS,
         "record": record,
     }  # fmt: skip
     rules = TandemRules(

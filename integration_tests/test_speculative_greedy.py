@@ -20,7 +20,7 @@ from support.speculation import needs_drafting
 pytestmark = needs_drafting
 
 DRAFTS = 4
-TANDEM = {"schedule": "word", "cap": 4, "mode": "speculative", "num_draft_tokens": DRAFTS}
+TANDEM = {"schedule": "word", "cap": 4, "mode": "speculative", "drafts": DRAFTS}
 SCHEDULES: list[dict[str, Any]] = [
     {},
     {"p": 0.3, "cap": 9},

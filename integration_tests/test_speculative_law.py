@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def engine(models: Models) -> Iterator[Any]:
     tandem = {
         "cap": CAP, "p": P, "junior": models.junior, "mode": "speculative",
-        "num_draft_tokens": DRAFTS,
+        "drafts": DRAFTS,
     }  # fmt: skip
     with tandem_engine(
         "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
@@ -69,11 +69,11 @@ def engine(models: Models) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def following(models: Models) -> Iterator[Any]:
+def varying(models: Models) -> Iterator[Any]:
     """An engine whose rounds have other lengths, 0 among them."""
     tandem = {
         "cap": CAP, "p": P, "junior": models.junior, "mode": "speculative",
-        "num_draft_tokens": DRAFTS, "adaptive_drafts": True,
+        "drafts": {1: DRAFTS, 2: 2, 3: 1, 4: 0},
     }  # fmt: skip
     with tandem_engine(
         "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
@@ -172,12 +172,12 @@ def test_responses_and_authors_follow_a_lockstep_engines(
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_rounds_of_other_lengths_and_without_drafts_follow_the_same_law(
-    models: Models, following: Any, name: str
+    models: Models, varying: Any, name: str
 ) -> None:
     """Each step's length is drawn anew, whatever was written."""
     right = law(exact(models, SAMPLINGS[name]), LENGTH, P, CAP)
-    seen = responses(following, SAMPLINGS[name], 90_000)
-    (lengths,) = following.collective_rpc(worker.varied_lengths)
+    seen = responses(varying, SAMPLINGS[name], 90_000)
+    (lengths,) = varying.collective_rpc(worker.varied_lengths)
     assert {0, 1, DRAFTS} == set(lengths)
     p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
     print(name, "lengths that vary", p_values)

@@ -52,7 +52,7 @@ def two_steps(
     here = Path(__file__).parent
     run = openrlhf.bench.run(
         *(openrlhf.flags if tandem is None else tandem),
-        *("--tandem.mode", "speculative", f"--tandem.num_draft_tokens={DRAFTS}"),
+        *("--tandem.mode", "speculative", f"--tandem.drafts={DRAFTS}"),
         f"--tandem.record={captured / 'engine'}",
         *("--train.micro_batch_size", "1", "--rollout.max_new_tokens", "16"),
         *flags,

@@ -49,7 +49,7 @@ def run(
         f"{TANDEM}.cap={CAP}",
         f"{TANDEM}.junior={checkpoints['junior']}",
         f"{TANDEM}.mode=speculative",
-        f"{TANDEM}.num_draft_tokens={DRAFTS}",
+        f"{TANDEM}.drafts={DRAFTS}",
         f"{TANDEM}.record={record}",
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         f"data.max_response_length={LENGTH}",
@@ -104,7 +104,7 @@ def test_solo_is_grpo_whose_drafts_are_a_frozen_models(
     done = VerlBench.make(tmp_path / "verl", checkpoints["senior"]).run(
         f"{TANDEM}.schedule=solo",
         f"{TANDEM}.mode=speculative",
-        f"{TANDEM}.num_draft_tokens={DRAFTS}",
+        f"{TANDEM}.drafts={DRAFTS}",
         f"{TANDEM}.record={record}",
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         f"data.max_response_length={LENGTH}",

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, shown
@@ -21,6 +21,15 @@ __all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
 
 DEFAULT_DRAFT_TOKENS = 4
 MAX_DRAFT_TOKENS = 32
+
+
+def _by_batch_size(drafts: Any) -> Any:
+    """A table of drafts by ascending batch size, whose keys may be text, as in JSON."""
+    if not isinstance(drafts, Mapping):
+        return drafts
+    table = {int(k) if isinstance(k, str) and k.isdecimal() else k: n for k, n in drafts.items()}
+    known = len(table) == len(drafts) and all(type(size) is int for size in table)
+    return dict(sorted(table.items())) if known else dict(drafts)
 
 
 class TandemConfig(BaseModel):
@@ -53,18 +62,17 @@ class TandemConfig(BaseModel):
         "drafts some tokens that one forward pass of the senior then checks. The responses follow "
         "the same distribution.",
     )
-    num_draft_tokens: int | None = Field(
+    drafts: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_DRAFT_TOKENS)]
+        | dict[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)]]
+        | None,
+        BeforeValidator(_by_batch_size),
+    ] = Field(
         None,
-        ge=1,
-        le=MAX_DRAFT_TOKENS,
-        description="How many tokens the junior drafts between two forward passes of the senior "
-        f"in the speculative mode; null takes {DEFAULT_DRAFT_TOKENS}.",
-    )
-    adaptive_drafts: bool = Field(
-        False,
-        description="Let the number of drafts follow the load in the speculative mode: batch size, "
-        "what steps take and what becomes of drafts, from none to num_draft_tokens. Seeded "
-        "requests then follow the same distribution, but need not repeat token for token.",
+        description="How many tokens the junior drafts between two forward passes of the senior in "
+        "the speculative mode: a number, or a table with the number from each batch size on, such "
+        "as {1: 8, 16: 4, 64: 0}; a batch size is the number of requests in a step of the engine. "
+        f"null takes {DEFAULT_DRAFT_TOKENS}.",
     )
     measure_every: int = Field(
         64,
@@ -198,13 +206,23 @@ class TandemConfig(BaseModel):
             )
 
     def _check_drafting(self) -> None:
-        for key, nothing in (("num_draft_tokens", None), ("adaptive_drafts", False)):
-            value = getattr(self, key)
-            if self.mode == "lockstep" and value != nothing:
-                raise ConfigError(
-                    f"tandem.{key}={value} needs mode='speculative': in lockstep nothing is "
-                    f"drafted. Set the mode, or leave {key} out."
-                )
+        if self.mode == "lockstep" and self.drafts is not None:
+            raise ConfigError(
+                f"tandem.drafts={shown(self.drafts)} needs mode='speculative': in lockstep nothing "
+                "is drafted. Set the mode, or leave drafts out."
+            )
+        if not isinstance(self.drafts, dict):
+            return
+        if 1 not in self.drafts:
+            raise ConfigError(
+                f"tandem.drafts={shown(self.drafts)} does not say how many tokens to draft for one "
+                'request: begin the table with batch size 1, as in {"1": 8, "16": 4, "64": 0}.'
+            )
+        if not any(self.drafts.values()):
+            raise ConfigError(
+                f"tandem.drafts={shown(self.drafts)} drafts nothing at any batch size. Use "
+                "mode='lockstep', which needs no table."
+            )
 
     @property
     def juniors(self) -> tuple[str, ...]:
@@ -233,11 +251,13 @@ class TandemConfig(BaseModel):
         return self.partner_logprobs or self.partner_kl_coef > 0
 
     @property
-    def drafts(self) -> int:
-        """How many tokens the junior drafts between two forward passes; 0 in lockstep."""
+    def max_drafts(self) -> int:
+        """The most tokens that the junior drafts in a round; 0 in lockstep."""
         if self.mode == "lockstep":
             return 0
-        return self.num_draft_tokens or DEFAULT_DRAFT_TOKENS
+        if isinstance(self.drafts, dict):
+            return max(self.drafts.values())
+        return self.drafts or DEFAULT_DRAFT_TOKENS
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -284,4 +304,8 @@ def _nearest(key: str, known: Iterable[str]) -> str | None:
     """
     if key.startswith("junior") and not difflib.get_close_matches(key, ["junior_name"], 1, 0.9):
         return "junior"
-    return next(iter(difflib.get_close_matches(key, known, n=1)), None)
+    choices = list(known)
+    near = difflib.get_close_matches(key, choices, n=1)
+    for word in key.split("_"):  # num_draft_tokens stands for drafts
+        near += difflib.get_close_matches(word, choices, n=1, cutoff=0.9)
+    return next(iter(near), None)

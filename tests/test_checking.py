@@ -20,7 +20,7 @@ from scipy import stats
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.speculative.authors import ChainAuthors
-from tandem_plugin.engine.speculative.checking import (
+from tandem_plugin.engine.speculative.samplers import (
     agreed,
     excess,
     of_rows,

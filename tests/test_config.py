@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.config import MAX_DRAFT_TOKENS
 from tandem_plugin.draws import MAX_SEED
 
 
@@ -17,7 +19,7 @@ def test_defaults_are_the_papers():
     assert (config.schedule, config.mode, config.validation) == ("word", "lockstep", "senior")
     assert config.junior is None
     assert config.parameters == {}
-    assert config.drafts == 0
+    assert config.max_drafts == 0
 
 
 def test_unproven_names_survive_a_round_trip_through_json():
@@ -58,9 +60,27 @@ def test_engine_that_does_not_know_its_rank_takes_no_junior_of_a_pool():
 
 
 def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
-    assert TandemConfig.from_mapping({"mode": "speculative"}).drafts == 4
-    settings = {"mode": "speculative", "num_draft_tokens": 7}
-    assert TandemConfig.from_mapping(settings).drafts == 7
+    assert TandemConfig.from_mapping({"mode": "speculative"}).max_drafts == 4
+    settings = {"mode": "speculative", "drafts": 7}
+    assert TandemConfig.from_mapping(settings).max_drafts == 7
+
+
+@given(
+    st.dictionaries(st.integers(2, 10**6), st.integers(0, MAX_DRAFT_TOKENS), max_size=5),
+    st.integers(1, MAX_DRAFT_TOKENS),
+    st.randoms(use_true_random=False),
+)
+def test_table_of_drafts_is_read_alike_in_any_order_and_from_json(
+    more: dict[int, int], first: int, rng: random.Random
+):
+    """JSON, Hydra and command lines make text of its keys."""
+    table = {1: first, **more}
+    items = list(table.items())
+    rng.shuffle(items)
+    config = TandemConfig.from_mapping({"mode": "speculative", "drafts": dict(items)})
+    assert list(config.drafts.items()) == sorted(table.items())
+    assert config.max_drafts == max(table.values())
+    assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
 
 
 @pytest.mark.parametrize(
@@ -74,7 +94,8 @@ def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
         {"record": "a/folder", "require": True},
         {"lambda_jun": 0.2},
         {"partner_kl_coef": 0.2},
-        {"mode": "speculative", "num_draft_tokens": 6},
+        {"mode": "speculative", "drafts": 6},
+        {"mode": "speculative", "drafts": {1: 8, 16: 4, 64: 0}},
     ],
 )
 def test_settings_survive_a_round_trip_through_json(settings: dict[str, object]):
@@ -107,19 +128,31 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
         ({"junior": []}, "tandem.junior=[] is no pool of juniors: name at least one"),
         ({"junior": ["a", "b", "a"]}, "['a', 'b', 'a'] is no pool of juniors: name at least one"),
         ({"mode": "fast"}, "tandem.mode='fast' cannot be used: give 'lockstep' or"),
-        ({"num_draft_tokens": 4}, "tandem.num_draft_tokens=4 needs mode='speculative'"),
-        (
-            {"mode": "speculative", "num_draft_tokens": 0},
-            "num_draft_tokens=0 cannot be used: give at",
+        ({"drafts": 4}, "tandem.drafts=4 needs mode='speculative'"),
+        ({"drafts": {1: 4}}, "tandem.drafts={1: 4} needs mode='speculative'"),
+        *(
+            ({"mode": "speculative", "drafts": drafts}, said)
+            for drafts, said in [
+                (0, "tandem.drafts=0 cannot be used: give"),
+                (33, "tandem.drafts=33 cannot be used: give"),
+                ("4", "tandem.drafts='4' cannot be used: give"),
+                (True, "tandem.drafts=True cannot be used: give"),
+                ({1: 33}, "tandem.drafts.1=33 cannot be used: give"),
+                ({1: 4, 8: -1}, "tandem.drafts.8=-1 cannot be used: give"),
+                ({1: 4, 8: True}, "tandem.drafts.8=True cannot be used: give"),
+                ({1: 4, 0: 2}, "tandem.drafts.0=0 cannot be used: give"),
+                ({1: 4, "8": 2, 8: 3}, "tandem.drafts='8' cannot be used: give"),
+                ({1: 4, "many": 2}, "tandem.drafts='many' cannot be used: give"),
+                (
+                    {2: 4},
+                    "drafts={2: 4} does not say how many tokens to draft for one request: begin",
+                ),
+                ({}, "drafts={} does not say how many tokens to draft for one request"),
+                ({1: 0, 8: 0}, "drafts nothing at any batch size. Use mode='lockstep'"),
+            ]
         ),
-        (
-            {"mode": "speculative", "num_draft_tokens": 33},
-            "num_draft_tokens=33 cannot be used: give at",
-        ),
-        (
-            {"mode": "speculative", "num_draft_tokens": "4"},
-            "num_draft_tokens='4' cannot be used: give an",
-        ),
+        ({"num_draft_tokens": 4}, "Did you mean drafts?"),
+        ({"adaptive_drafts": True}, "Did you mean drafts?"),
         ({"validation": "junior"}, "validation='junior' cannot be used: give 'senior', 'team'"),
         ({"partner_kl_coef": -0.1}, "partner_kl_coef=-0.1 cannot be used: give at least 0"),
         ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1 cannot be used: give at least 0"),
@@ -204,7 +237,7 @@ def nested(depth: int) -> object:
 )
 @pytest.mark.parametrize(
     "key",
-    ["schedule", "boundaries", "mode", "num_draft_tokens", "lambda_jun", "seed", "require", "p",
+    ["schedule", "boundaries", "mode", "drafts", "lambda_jun", "seed", "require", "p",
      "cap", "capp"],
 )  # fmt: skip
 def test_value_that_fits_in_no_sentence_is_refused_with_one(key: str, value: object):

@@ -79,10 +79,10 @@ def test_an_engine_whose_drafts_cannot_fit_is_refused(monkeypatch: pytest.Monkey
     needed = draft_memory(config())
     total = needed.kept + needed.a_round
     on_device_of(int(total / 0.9) - GIB, monkeypatch)
-    with pytest.raises(EngineError, match="Lower max_num_seqs or num_draft_tokens") as refused:
+    with pytest.raises(EngineError, match="Lower max_num_seqs or drafts") as refused:
         check_memory(config())
     for part in (
-        "max_num_seqs=1024", "num_draft_tokens=4", "151,936 token ids",
+        "max_num_seqs=1024", "drafts=4", "151,936 token ids",
         f"needs {needed.kept / GIB:.2f} GiB for drafts", f"{needed.a_round / GIB:.2f} GiB for a",
         "gpu_memory_utilization=0.9",
     ):  # fmt: skip

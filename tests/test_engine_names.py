@@ -11,12 +11,13 @@ import pytest
 
 from tandem_plugin.engine import names
 
-PATCHES = Path(__file__).resolve().parents[1] / "tandem_plugin/engine/patches"
+ENGINE = Path(__file__).resolve().parents[1] / "tandem_plugin/engine"
+PATCHES = [*ENGINE.glob("patches/[!_]*.py"), ENGINE / "speculative/patches.py"]
 
 
 def patches() -> Iterator[tuple[str, str]]:
     """The public functions of every area, each with its docstring."""
-    for file in sorted(PATCHES.glob("[!_]*.py")):
+    for file in sorted(PATCHES):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 yield f"{file.stem}.{node.name}", " ".join((ast.get_docstring(node) or "").split())
@@ -36,8 +37,6 @@ def test_patch_says_what_it_touches_in_which_versions_why_and_when_it_can_go(
     "name",
     [
         names.AUTHORS_PROCESSOR,
-        f"{names.SCHEDULERS}:AdaptiveScheduler",
-        f"{names.SCHEDULERS}:AdaptiveAsyncScheduler",
         f"{names.COMPOSITE}:{names.PREFIX}Qwen3ForCausalLM",
         f"{names.COMPOSITE}:{names.SPECULATIVE_PREFIX}Qwen3ForCausalLM",
     ],

@@ -24,7 +24,6 @@ class Engine:
 
     def __init__(self, mode: str, counters: dict[str, int]) -> None:
         self.mode, self._counters = mode, counters
-        self.asked: list[tuple[int, int | None]] = []
 
     def __enter__(self) -> Engine:
         return self
@@ -32,8 +31,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def stretch(self, batch: int, tokens: int, drafts: int | None) -> Any:
-        self.asked.append((batch, drafts))
+    def stretch(self, batch: int, tokens: int) -> Any:
         drafted = self._counters if self.mode == "speculative" else {}
         return SimpleNamespace(tokens=batch * tokens, seconds=0.1 * tokens, drafted=drafted)
 
@@ -65,7 +63,7 @@ def started(module: Any, monkeypatch: pytest.MonkeyPatch, counters: Any) -> dict
     found: dict[str, Engine] = {}
     process = module("engine_process")
 
-    def start(pair: Any, mode: str, toy: bool, **more: Any) -> Engine:
+    def start(pair: Any, mode: str, toy: bool, *drafts: Any, **more: Any) -> Engine:
         if mode == "speculative" and "lockstep" in found and "again" not in found:
             raise process.StartError("The engine did not start: use vLLM 0.32.0 or newer.")
         found[mode] = Engine(mode, counters)
@@ -84,24 +82,26 @@ def test_throughput_is_that_of_every_batch_and_draft_length(
     throughput, pair = module("gpu_throughput"), module("gpu_pairs").PAIRS["4b"]
     results = module("results").Results(tmp_path, "4b", {"command": "c"})
     throughput.measure(pair, results, False)
-    assert results.cases["speculative"]["passed"] is None
+    drafted = [f"speculative, {drafts} drafts" for drafts in (2, 4, 8)]
+    assert list(results.cases) == ["single", "lockstep", *drafted]
+    assert results.cases[drafted[0]]["passed"] is None
     assert [row["batch"] for row in results.cases["lockstep"]["rows"]] == [1, 16, 64, 256]
     assert results.cases["single"]["rows"][3]["median"] == pytest.approx(2560)
     text = throughput.table(pair, {"cases": results.cases}).markdown(
         {"command": "c", "cases": results.cases}
     )
-    assert "speculative: The engine did not start: use vLLM 0.32.0 or newer." in text
-    del results.cases["speculative"]
+    assert "speculative, 8 drafts: The engine did not start: use vLLM 0.32.0 or newer." in text
+    for name in drafted:
+        del results.cases[name]
     single = started.pop("single")
     started["again"] = single
     throughput.measure(pair, results, False)
     assert "single" not in started, "what was measured is not measured again"
-    rows = results.cases["speculative"]["rows"]
-    assert [(row["batch"], row["drafts"]) for row in rows[:5]] == [
-        (1, None), (1, 2), (1, 4), (1, 8), (16, None),
-    ]  # fmt: skip
-    assert all(row["counters"]["rounds"] == 8 * 4 for row in rows)
-    assert "| speculative | V2 | 256 | following |" in throughput.table(
+    for name in drafted:
+        rows = results.cases[name]["rows"]
+        assert [row["batch"] for row in rows] == [1, 16, 64, 256]
+        assert all(row["counters"]["rounds"] == 8 * 4 for row in rows)
+    assert "| speculative, 8 drafts | V2 | 256 |" in throughput.table(
         pair, {"cases": results.cases}
     ).markdown({"command": "c", "cases": results.cases})
 
@@ -134,22 +134,19 @@ def test_an_engine_that_fails_is_a_failed_case_and_not_one_left_out(
     monkeypatch.setattr(throughput, "start", start)
     results = module("results").Results(tmp_path, "4b", {"command": "c"})
     throughput.measure(pair, results, False)
-    assert [case["passed"] for case in results.cases.values()] == [False] * 3
+    assert [case["passed"] for case in results.cases.values()] == [False] * 5
 
 
-def test_draft_lengths_are_fixed_and_given_back_to_the_engine(module: Any) -> None:
-    work = module("engine_work")
-    own = SimpleNamespace(choose=lambda requests: 3)
-    chosen: list[int] = []
-    scheduler = SimpleNamespace(draft_length=own)
-    engine = SimpleNamespace(
-        engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler))
-    )
-    for drafts in (2, 8, None):
-        work._choose_drafts(engine, drafts)
-        chosen.append(scheduler.draft_length.choose(16))
-    assert chosen == [2, 8, 3]
-    assert scheduler.draft_length is own
+def test_every_draft_length_of_a_table_can_be_forced(module: Any) -> None:
+    scheduler = SimpleNamespace(dynamic_sd_lookup=[0, 8, 4, 4])
+    core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler))
+    engine = SimpleNamespace(engine_core=core)
+    for drafts, found in ((2, [2] * 4), (None, [2] * 4), (8, [8] * 4)):
+        module("engine_work")._choose_drafts(engine, drafts)
+        assert scheduler.dynamic_sd_lookup == found
+    scheduler.dynamic_sd_lookup = None  # lockstep
+    module("engine_work")._choose_drafts(engine, 2)
+    assert scheduler.dynamic_sd_lookup is None
 
 
 def test_weight_sync_loads_every_tensor_of_every_file_each_time(

@@ -206,20 +206,20 @@ def test_throughput_table_has_ratios_to_the_single_model_of_the_same_batch(modul
     throughput, pairs = module("gpu_throughput"), module("gpu_pairs").PAIRS
 
     def row(batch: int, speed: float, **more: Any) -> dict[str, Any]:
-        return {"batch": batch, "drafts": None, "median": speed, "low": 1.0, "high": 2.0, **more}
+        return {"batch": batch, "median": speed, "low": 1.0, "high": 2.0, **more}
 
     memory = {"senior_bytes": 2**30, "junior_bytes": 2**31, "blocks": 10, "block_size": 16}
     common = {"runner": "V2", "memory": memory, "engine_arguments": {"dtype": "bfloat16"}}
     cases = {
         "single": {**common, "rows": [row(1, 200.0), row(16, 1000.0)]},
-        "speculative": {
+        "speculative, 4 drafts": {
             **common,
             "rows": [row(1, 300.0, acceptance=0.96, tokens_per_round=4.3)],
         },
     }
     shown = throughput.table(pairs["4b"], {"cases": cases})
     assert [row[-3] for row in shown.rows] == ["", "", "1.50"]
-    assert shown.rows[2][3] == "following"
+    assert shown.rows[2][0] == "speculative, 4 drafts"
     assert shown.rows[2][-2:] == ["0.960", "4.30"]
     assert any("2.00 GiB (junior), room for 160 tokens" in note for note in shown.notes)
 

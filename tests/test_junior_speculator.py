@@ -92,7 +92,7 @@ def make() -> Any:
     made._seq_lens, made._grows = torch.zeros(2, SIZE, dtype=torch.int32)
     made._kept = torch.zeros(SIZE, dtype=torch.int64)
     made._columns, made._before = torch.arange(DRAFTS), torch.tensor([-1, 0])
-    made._graphs, made.asked, made._follows = NoGraphs(), None, True
+    made._graphs, made.asked, made._can_skip_drafts = NoGraphs(), None, True
     made.model = SimpleNamespace(
         logits=lambda hidden: torch.eye(VOCABULARY).roll(1, 1)[hidden[:, 0].long()]
     )
@@ -168,10 +168,10 @@ def test_a_round_may_be_shorter_than_the_longest() -> None:
 
 
 @pytest.mark.usefixtures("sampled")
-def test_an_engine_that_follows_nothing_always_drafts() -> None:
+def test_an_engine_that_can_skip_drafts_nothing_always_drafts() -> None:
     """vLLM's warm-up asks for none."""
     made = make()
-    made.asked, made._follows = 0, False
+    made.asked, made._can_skip_drafts = 0, False
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, 16, 17]]
 

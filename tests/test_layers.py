@@ -15,12 +15,13 @@ LAYERS = (
     # its own row or a higher one.
     ("_version", "errors", "progress"),
     ("files", "patching", "schedules", "boundaries", "draws", "authorship"),
-    ("seeds", "request", "replay", "plugins", "spans", "planning"),
+    ("seeds", "request", "replay", "plugins", "spans"),
     ("fingerprint", "config"),
     ("rules",),
     ("tandem_plugin",),  # the public names
     ("client", "engine", "grading"),
-    ("training", "data", "rollouts"),
+    ("training", "data", "planning"),
+    ("rollouts",),
     ("viewer",),
     ("evaluation",),
     ("cli",),

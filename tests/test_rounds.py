@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.speculative.rounds import Rounds
+from tandem_plugin.engine.speculative.draft_stats import DraftStats, Rounds
 
 SLOTS, DRAFTS = 4, 3
 CPU = torch.device("cpu")

@@ -113,7 +113,7 @@ def test_figure_of_speed_is_drawn_from_the_measured_table() -> None:
         "docs/images/speed.svg is out of date: run python docs/generate_speed_figure.py"
     )
     assert drawn.count('class="lockstep"') == 5
-    assert drawn.count('class="speculative"') == 17
+    assert drawn.count('class="speculative"') == 8
     assert "speculative, 4 drafts 1.84" in drawn
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tandem_plugin.engine.patches import speculators
+from tandem_plugin.engine.speculative import patches
 
 
 class Silent(NamedTuple):
@@ -31,10 +31,13 @@ def runner(state: type) -> Any:
         def execute_model(self, scheduler_output: Any, dummy_run: bool = False) -> Any:
             return scheduler_output, dummy_run
 
+        def take_draft_token_ids(self) -> Any:
+            return SimpleNamespace(draft_token_ids=[[-1] * 4] * 2)
+
     module: Any = ModuleType("runner")
     module.GPUModelRunner, module.ExecuteModelState = Runner, state
     module.init_speculator = lambda vllm_config, device, *rest: ("vLLM's", device, *rest)
-    speculators._wrap_runner(module)
+    patches._wrap_runner(module)
     return module
 
 
@@ -53,6 +56,8 @@ def test_a_speculator_learns_how_many_drafts_the_scheduler_asked_for() -> None:
     for speculator in (ours, vllms, None):
         made = runner(Silent).GPUModelRunner(speculator)
         assert made.execute_model(output, dummy_run=True) == (output, True)
+        taken = made.take_draft_token_ids().draft_token_ids
+        assert taken == [[-1] * (3 if speculator is ours else 4)] * 2
     assert ours.asked == 3
     assert vars(vllms) == {}
 

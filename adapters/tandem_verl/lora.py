@@ -35,7 +35,7 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         _RANK,
-        lambda rank, of: _sent(rank, of) and of("tandem.drafts"),
+        lambda rank, of: _sent(rank, of) and of("tandem.max_drafts"),
         "{key}={value} does not go with mode=speculative, which runs no adapters. Set "
         f"{_MERGED}=True, with which verl sends the engine merged weights, or leave mode out.",
     ),

@@ -93,17 +93,12 @@ def async_engine(
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from tandem_plugin.config import TandemConfig
-    from tandem_plugin.engine.speculative.configure import choose_scheduler
-
     with on_runner(runner):
         arguments = AsyncEngineArgs(str(senior), **engine_settings(tandem, **options))
         config = arguments.create_engine_config()
         if async_scheduling is not None:
             # vLLM's CPU platform turns it off, although it works there.
             config.scheduler_config.async_scheduling = async_scheduling
-        if async_scheduling is not None and (tandem or {}).get("adaptive_drafts"):
-            choose_scheduler(config, TandemConfig.from_mapping(config.additional_config["tandem"]))
         running = AsyncEngine(AsyncLLM.from_vllm_config(config), asyncio.new_event_loop())
         try:
             yield running

@@ -120,97 +120,57 @@ def break_speculation(worker: Any, fault: str) -> None:
 
 
 def vary_drafts(worker: Any, seed: int = 0) -> None:
-    """Let each round have another length, 0 among them, drawn anew at every step.
+    """Let each round have another length of the engine's table, drawn anew at every step.
 
     Of the scheduler, which lives in the worker's process here.
     """
     import random
 
-    from tandem_plugin.engine.speculative.draft_length import DraftLength
+    from vllm.v1.core.sched.scheduler import Scheduler
 
-    drawn = random.Random(seed)
+    drawn, before = random.Random(seed), [0]
+    theirs = Scheduler.schedule
 
-    def choose(self: DraftLength, requests: int) -> int:
+    def schedule(self: Any, *args: Any, **options: Any) -> Any:
+        own = self.dynamic_sd_lookup
         # Now and then the same once more: rounds without drafts follow each other, too.
-        if _lengths and drawn.random() < 0.4:
-            return _lengths[-1]
-        _lengths.append(drawn.choice(self.lengths))
-        return _lengths[-1]
+        if drawn.random() > 0.4:
+            before[0] = drawn.choice(sorted(set(own[1:])))
+        self.dynamic_sd_lookup = [before[0]] * len(own)
+        try:
+            return theirs(self, *args, **options)
+        finally:
+            self.dynamic_sd_lookup = own
 
-    _broken.setdefault((DraftLength, "choose"), DraftLength.choose)
-    DraftLength.choose = choose  # type: ignore[method-assign]
-
-
-def give_lengths_a_price(worker: Any, senior: float, draft: float) -> None:
-    """Let every step seem to take so long, whatever the machine does; note the lengths chosen.
-
-    What steps took before is forgotten: a fast machine's milliseconds beside these prices would
-    make whatever it timed seem to cost nothing.
-
-    senior, draft: seconds of the senior's pass, and of each draft.
-    """
-    from tandem_plugin.engine.speculative.draft_length import DraftLength
-
-    theirs = {name: getattr(DraftLength, name) for name in ("choose", "time")}
-    priced_ones: list[DraftLength] = []
-
-    def choose(self: DraftLength, requests: int) -> int:
-        if self not in priced_ones:
-            priced_ones.append(self)
-            vars(self).update(vars(DraftLength(self.lengths[-1], draft / senior, self._room)))
-        _lengths.append(theirs["choose"](self, requests))
-        return _lengths[-1]
-
-    def time(self: DraftLength, requests: int, drafts: int, seconds: float) -> None:
-        theirs["time"](self, requests, drafts, senior + draft * drafts)
-
-    for name, priced in (("choose", choose), ("time", time)):
-        _broken.setdefault((DraftLength, name), theirs[name])
-        setattr(DraftLength, name, priced)
-
-
-def always_draft_the_most(worker: Any) -> None:
-    """Whatever follows from load and room."""
-    from tandem_plugin.engine.speculative.draft_length import DraftLength
-
-    _broken.setdefault((DraftLength, "choose"), DraftLength.choose)
-    DraftLength.choose = lambda self, requests: self.lengths[-1]  # type: ignore[method-assign]
+    _broken.setdefault((Scheduler, "schedule"), theirs)
+    Scheduler.schedule = schedule
 
 
 def note_steps(worker: Any) -> None:
-    """Let each step of a scheduler whose drafts follow the load be noted: :func:`noted_steps`."""
-    from tandem_plugin.engine.speculative import scheduler
+    """Let the scheduler's steps be noted: :func:`noted_steps`."""
+    from vllm.v1.core.sched.scheduler import Scheduler
 
-    for kind in (scheduler.AdaptiveScheduler, scheduler.AdaptiveAsyncScheduler):
-        _note_steps(kind, kind.schedule)
+    theirs = Scheduler.schedule
 
-
-def _note_steps(kind: Any, theirs: Any) -> None:
     def schedule(self: Any, *args: Any, **options: Any) -> Any:
         output = theirs(self, *args, **options)
         if output.num_scheduled_tokens:
-            running, scheduled = len(self.running), len(output.num_scheduled_tokens)
-            _steps.append((running, scheduled, output.num_spec_tokens_to_schedule))
+            drafted = {len(drafts) for drafts in output.scheduled_spec_decode_tokens.values()}
+            scheduled, asked = len(output.num_scheduled_tokens), output.num_spec_tokens_to_schedule
+            _steps.append((len(self.running), scheduled, asked, sorted(drafted)))
         return output
 
-    _broken.setdefault((kind, "schedule"), theirs)
-    kind.schedule = schedule
+    _broken.setdefault((Scheduler, "schedule"), theirs)
+    Scheduler.schedule = schedule
 
 
-def noted_steps(worker: Any) -> list[tuple[int, int, int]]:
-    """Of each step: the requests that ran, those that it took in, and the drafts it asked for."""
+def noted_steps(worker: Any) -> list[tuple[int, int, int, list[int]]]:
+    """Of each step: the requests that ran, those that it took in, the drafts that it asked for, and
+    the numbers of drafts that it checked."""
     return _steps
 
 
-_steps: list[tuple[int, int, int]] = []
-
-
-def varied_lengths(worker: Any) -> list[int]:
-    """The lengths that rounds had since they vary, or since they have a price."""
-    return _lengths
-
-
-_lengths: list[int] = []
+_steps: list[tuple[int, int, int, list[int]]] = []
 
 
 def mend_speculation(worker: Any) -> None:

@@ -12,6 +12,7 @@ from tandem_plugin.cli.boundaries import boundaries
 from tandem_plugin.cli.compare import compare
 from tandem_plugin.cli.data import data
 from tandem_plugin.cli.doctor import doctor
+from tandem_plugin.cli.drafts import drafts
 from tandem_plugin.cli.eval import evaluate
 from tandem_plugin.cli.grade import grade
 from tandem_plugin.cli.output import JsonOption, print_json
@@ -64,6 +65,7 @@ def _add_group(group: typer.Typer, name: str, heading: str, short: str) -> None:
 # In the order in which they are used.
 _add(doctor, _BEFORE, "Check GPU, memory, disk, versions, plugins and known traps.")
 _add(plan, _BEFORE, "Say whether two models fit the GPUs, and the flags to set.")
+_add(drafts, _BEFORE, "Time the speculative mode here, and print a table of drafts.")
 _add_group(data, "data", _BEFORE, "Problem sets: prepare, check for overlap, look at them.")
 _add(plugins, _BEFORE, "List schedules and boundary resolvers, plugins' too.")
 _add(boundaries, _BEFORE, "Count the boundaries in a tokenizer's vocabulary.")

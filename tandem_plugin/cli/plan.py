@@ -84,7 +84,7 @@ def plan(
     mode: Annotated[Mode, typer.Option(help="How two models share one engine.")] = Mode.LOCKSTEP,
     drafts: Annotated[
         int | None,
-        typer.Option(min=1, help="num_draft_tokens of the speculative mode. Default: 4."),
+        typer.Option(min=1, help="The most drafts of the speculative mode. Default: 4."),
     ] = None,
     reference: Annotated[
         bool, typer.Option("--reference", help="Plan for a reference model: with a KL term.")

@@ -43,7 +43,7 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
     with _clients_error():
         rules = engine_rules(vllm_config)
         resolved = rules.for_request(tandem_argument(params))
-        if rules.config.drafts:
+        if rules.config.max_drafts:
             head_dtype = vllm_config.model_config.head_dtype
             check_sampling(params, in_tandem=resolved is not None, head_dtype=head_dtype)
         return resolved

@@ -69,12 +69,12 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         "require": config.require or bool(trainers),
     }
     args.additional_config = {**args.additional_config, "tandem": settings}
-    prefix = SPECULATIVE_PREFIX if config.drafts else PREFIX
+    prefix = SPECULATIVE_PREFIX if config.max_drafts else PREFIX
     args.hf_overrides = with_overrides(
         args.hf_overrides, {"architectures": [prefix + architecture]}
     )
     asked_for_async = args.async_scheduling
-    if config.drafts:
+    if config.max_drafts:
         revisions = (args.revision, args.code_revision) if is_own else (None, None)
         speculative.ask_for_drafts(args, config, junior, *revisions)
 
@@ -90,10 +90,9 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     refusals.check_junior(vllm_config, junior_config)
     refusals.check_experts(vllm_config, junior_config)
     check_base(vllm_config, junior_config)
-    if config.drafts:
+    if config.max_drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)
         check_drafting(vllm_config, config)
-        speculative.choose_scheduler(vllm_config, config)
     bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules
 

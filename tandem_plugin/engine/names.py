@@ -9,7 +9,6 @@ __all__ = [
     "AUTHORS_PROCESSOR",
     "COMPOSITE",
     "PREFIX",
-    "SCHEDULERS",
     "SPECULATIVE_PREFIX",
     "TELL_OF_DRAFTS",
     "TELL_OF_MEASURES",
@@ -31,9 +30,6 @@ COMPOSITE = "tandem_plugin.engine.composite"
 
 AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1.processor:AuthorsLogitsProcessor"
 """The binding to Model Runner V1: vLLM loads it in the worker."""
-
-SCHEDULERS = "tandem_plugin.engine.speculative.scheduler"
-"""The module of the schedulers that choose the number of drafts."""
 
 TELL_OF_DRAFTS = "tandem_draft_stats"
 """What ``collective_rpc`` asks the workers of a speculative engine for: their counters."""

@@ -22,7 +22,8 @@ def register() -> None:
         from tandem_plugin.engine.patches.beam_search import wrap_beam_search
         from tandem_plugin.engine.patches.engine_config import wrap_engine_config
         from tandem_plugin.engine.patches.requests import wrap_request_admission, wrap_samples
-        from tandem_plugin.engine.patches.speculators import (
+        from tandem_plugin.engine.speculative.patches import (
+            capture_each_batch_size,
             draft_with_the_junior,
             let_runner_v2_draft,
         )
@@ -32,6 +33,7 @@ def register() -> None:
         wrap_samples()
         wrap_beam_search()
         draft_with_the_junior()
+        capture_each_batch_size()
         let_runner_v2_draft()
         wrap_engine_config()
     except Exception as error:

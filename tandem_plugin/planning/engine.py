@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tandem_plugin.planning.drafts import CHUNK_BYTES, draft_bytes
+from tandem_plugin.engine.speculative.memory import CHUNK_BYTES, draft_bytes
 from tandem_plugin.planning.geometry import Geometry
 from tandem_plugin.planning.kv_cache import KvCache
 from tandem_plugin.planning.wanted import Wanted

@@ -44,7 +44,7 @@ def _verl(plan: Plan) -> list[str]:
             f"{worker}.ref.log_prob_micro_batch_size_per_gpu={micro}",
         ]
     if wanted.drafts:
-        found += [f"{tandem}.mode=speculative", f"{tandem}.num_draft_tokens={wanted.drafts}"]
+        found += [f"{tandem}.mode=speculative", f"{tandem}.drafts={wanted.drafts}"]
     if wanted.junior.name != wanted.senior.name:
         found.append(f"{tandem}.junior={_hydra(wanted.junior.name)}")
     return [f"{worker}.model.path={_hydra(wanted.senior.name)}", *found]
@@ -81,7 +81,7 @@ def _openrlhf(plan: Plan) -> list[str]:
     if not wanted.reference:
         found.append("--algo.kl.init_coef 0")
     if wanted.drafts:
-        found += ["--tandem.mode speculative", f"--tandem.num_draft_tokens {wanted.drafts}"]
+        found += ["--tandem.mode speculative", f"--tandem.drafts {wanted.drafts}"]
     if wanted.junior.name != wanted.senior.name:
         found.append(f"--tandem.junior {shlex.quote(wanted.junior.name)}")
     return [f"--actor.model_name_or_path {shlex.quote(wanted.senior.name)}", *found]

@@ -126,7 +126,7 @@ class TandemRun:
         metrics: dict[str, float] = {}
         if not engines:
             return metrics
-        if self.config.drafts:
+        if self.config.max_drafts:
             metrics |= self._drafting.step(told_by_all(engines, TELL_OF_DRAFTS))
         if self.config.measure_every or self.config.keeps_logprobs:
             metrics |= self._measuring.step(told_by_all(engines, TELL_OF_MEASURES))

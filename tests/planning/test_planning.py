@@ -240,7 +240,7 @@ def test_verl_takes_the_flags_of_a_plan() -> None:
     tandem = worker.rollout.engine_kwargs.vllm.additional_config.tandem
     assert dict(tandem) == {
         "mode": "speculative",
-        "num_draft_tokens": 3,
+        "drafts": 3,
         "junior": "Qwen/Qwen3-1.7B",
     }
 

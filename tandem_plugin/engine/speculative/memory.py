@@ -9,15 +9,26 @@ of one row a request.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
-import torch
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.planning.drafts import CHUNK_BYTES, draft_bytes
 
-__all__ = ["CHUNK_BYTES", "DraftMemory", "check_memory", "draft_memory", "row_chunks", "set_aside"]
+if TYPE_CHECKING:  # the planner takes the sizes from here, without torch
+    import torch
+
+__all__ = [
+    "CHUNK_BYTES",
+    "DraftMemory",
+    "check_memory",
+    "draft_bytes",
+    "draft_memory",
+    "row_chunks",
+    "set_aside",
+]
+
+CHUNK_BYTES = 2**30
+"""The most that logits of one chunk take in float32, as in vLLM's rejection sampler."""
 
 _FLOAT32 = 4
 _GIB = 2**30
@@ -33,19 +44,48 @@ class DraftMemory:
     """The most at any moment of a round, its logits included."""
     logits: int
     """Of ``a_round``, what vLLM's profiling sees itself: the logits of one row a request."""
-    asked: str
+    settings: str = ""
     """The settings that it follows from, in words."""
 
     def describe(self) -> str:
         """What is needed, for a sentence."""
         return (
-            f"mode='speculative' with {self.asked} needs {self.kept / _GIB:.2f} GiB for drafts and "
-            f"{self.a_round / _GIB:.2f} GiB for a round, beside weights and KV cache"
+            f"mode='speculative' with {self.settings} needs {self.kept / _GIB:.2f} GiB for drafts "
+            f"and {self.a_round / _GIB:.2f} GiB for a round, beside weights and KV cache"
         )
 
 
+def draft_bytes(
+    *, requests: int, drafts: int, vocabulary: int, head: int, hidden: int, batch: int, chunk: int
+) -> DraftMemory:
+    """Upper bounds, by the shapes of the largest batch.
+
+    requests: ``max_num_seqs``. head: bytes of one logit. hidden: bytes of the junior's hidden
+    state of one token. batch: ``max_num_batched_tokens``. chunk: the most rows of logits that are
+    worked on at once.
+
+    With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
+    values are kept, one row of them for padding. A round verifies n = S (k + 1) rows, at most the
+    tokens of a batch: n V logits, and of a chunk of them twice their values in float32, with the
+    requests' parameters and without what is rejected, and both distributions of one row a request.
+    Drafting works on S rows.
+    """
+    kept = drafts * (requests * vocabulary * head + (requests + 1) * hidden)
+    rows = min(requests * (drafts + 1), batch)
+    chunk = min(rows, chunk)
+    checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
+    with_logprobs = chunk * 3 * head
+    verifying = vocabulary * (rows * head + max(checked, with_logprobs))
+    # Masks: a copy in float32, which of it is masked, and what is left. Penalties go with float32
+    # heads alone: what they make of it, three times more.
+    masked = 2 * head + _FLOAT32 + 1 + (3 * _FLOAT32 if head == _FLOAT32 else 0)
+    return DraftMemory(
+        kept, max(verifying, requests * vocabulary * masked), requests * vocabulary * head
+    )
+
+
 def draft_memory(vllm_config: Any) -> DraftMemory:
-    """What a finished configuration needs: :func:`~tandem_plugin.planning.drafts.draft_bytes`."""
+    """What a finished configuration needs: :func:`draft_bytes`."""
     scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
     drafting = vllm_config.speculative_config
     draft = drafting.draft_model_config
@@ -60,12 +100,8 @@ def draft_memory(vllm_config: Any) -> DraftMemory:
         batch=scheduler.max_num_batched_tokens,
         chunk=_chunk_rows(vocabulary),
     )
-    return DraftMemory(
-        found.kept,
-        found.a_round,
-        found.logits,
-        f"max_num_seqs={requests}, num_draft_tokens={drafts} and {vocabulary:,} token ids",
-    )
+    settings = f"max_num_seqs={requests}, drafts={drafts} and {vocabulary:,} token ids"
+    return replace(found, settings=settings)
 
 
 def check_memory(vllm_config: Any) -> None:
@@ -103,6 +139,8 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
 
     Raises :class:`EngineError` where there is not as much beside the weights.
     """
+    import torch
+
     try:
         torch.empty(memory.a_round - memory.logits, dtype=torch.uint8, device=device)
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -113,7 +151,7 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
 
 
 _INSTEAD = (
-    "Lower max_num_seqs or num_draft_tokens, let the engine have more of the device's memory, or "
+    "Lower max_num_seqs or drafts, let the engine have more of the device's memory, or "
     "use mode='lockstep'."
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
@@ -48,9 +49,36 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
             f"mode='speculative' with max_num_seqs={scheduler.max_num_seqs}: the junior reads two "
             "tokens of every request at once. Raise the first to twice the other, or lower that."
         )
-    if config.adaptive_drafts and parallel.data_parallel_size > 1:
-        raise EngineError(
-            "adaptive_drafts does not go with data_parallel_size greater than 1: ranks that draft "
-            "different numbers of tokens would wait for each other. Leave adaptive_drafts out."
-        )
+    if isinstance(config.drafts, dict):
+        if parallel.data_parallel_size > 1:
+            raise EngineError(
+                "A table of drafts does not go with data_parallel_size greater than 1: ranks that "
+                "draft different numbers of tokens would wait for each other. Give one number, "
+                f"such as drafts={config.max_drafts}."
+            )
+        _check_room(scheduler, config.drafts)
     check_memory(vllm_config)
+
+
+def _check_room(scheduler: Any, table: dict[int, int]) -> None:
+    """Raise :class:`EngineError` where a step has no room for the drafts of a whole batch.
+
+    vLLM counts two tokens of a request more than its drafts, lets requests that do not fit wait,
+    and chooses the number of drafts by those that did: so there must be room for one more, which
+    may still have the most drafts.
+    """
+    largest, most = scheduler.max_num_seqs, max(table.values())
+    room = min(
+        scheduler.max_num_batched_tokens,
+        scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens,
+    )
+    for first, after in pairwise([*table, max(largest, *table) + 1]):
+        requests = min(after - 1, largest)
+        needed = requests * (table[first] + 2) + (most + 2 if requests < largest else 0)
+        if first <= largest and needed > room:
+            raise EngineError(
+                f"drafts={table} does not fit: {requests} requests with {table[first]} drafts each "
+                f"need {needed} tokens in a step, and max_num_batched_tokens leaves {room}. Raise "
+                f"max_num_batched_tokens to {needed}, lower max_num_seqs, or draft fewer tokens "
+                f"from batch size {first} on."
+            )

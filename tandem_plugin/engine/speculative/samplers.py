@@ -3,6 +3,10 @@
 Touches: ``Sampler.__call__``, ``RejectionSampler.__call__`` and ``_verify`` of vLLM's Model Runner
 V2. Versions: 0.29 to 0.32. Why: the author decides whether a draft stands, is checked, or is no
 token at all. Goes when: vLLM lets a model state decide the acceptance of drafts.
+
+Below them are the rules of a round, in tensor operations. Shapes: ``rows`` requests of a step,
+``size`` slots, ``k`` drafts a round, ``n`` rows of logits: of each request one for every draft and
+one behind the last.
 """
 
 from __future__ import annotations
@@ -16,16 +20,18 @@ from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
-from tandem_plugin.engine.speculative.checking import (
-    agreed,
-    excess,
-    of_rows,
-    standing,
-    with_standing,
-)
 from tandem_plugin.errors import EngineError
 
-__all__ = ["CheckingSampler", "Team", "UndraftedSampler"]
+__all__ = [
+    "CheckingSampler",
+    "Team",
+    "UndraftedSampler",
+    "agreed",
+    "excess",
+    "of_rows",
+    "standing",
+    "with_standing",
+]
 
 
 class Team(Protocol):
@@ -243,3 +249,62 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         meant = (rejected & nothing)[:, None] & (token >= 0)
         token = torch.where(meant, token, sampled.gather(1, place))
         return sampled.scatter(1, place, token)
+
+
+def standing(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    """The drafts that stand as they are, because the junior is their author: bool ``[size, k]``.
+
+    authors: bool ``[size, k + 1]``, who writes each position, true = senior. held: int64
+    ``[size]``, how many drafts a slot has.
+    """
+    steps = torch.arange(authors.shape[1] - 1, device=authors.device)
+    return ~authors[:, :-1] & (steps < held[:, None])
+
+
+def of_rows(
+    by_step: torch.Tensor, expanded_slots: torch.Tensor, expanded_steps: torch.Tensor
+) -> torch.Tensor:
+    """Of bool ``[size, k]``, what holds for each row of logits: bool ``[n]``.
+
+    expanded_slots, expanded_steps: int ``[n]``, the slot of each row and its place in the round.
+    """
+    steps = expanded_steps.long()
+    last = by_step.shape[1] - 1
+    return by_step[expanded_slots.long(), steps.clamp(max=last)] & (steps <= last)
+
+
+def with_standing(
+    processed: torch.Tensor, stands: torch.Tensor, drafted: torch.Tensor
+) -> torch.Tensor:
+    """The target's rows for rejection sampling, in which a draft that stands is all there is.
+
+    Checked against the junior's own row it could be rejected: in float32 "log p > log u + log p"
+    fails for some u, and nothing would be left to sample from. processed: ``[n, vocabulary]``.
+    stands: bool ``[n]``. drafted: int64 ``[n, 1]``, each row's draft.
+    """
+    rows = processed.masked_fill(stands[:, None], -torch.inf)
+    own = rows.gather(1, drafted).masked_fill(stands[:, None], 0.0)
+    return rows.scatter_(1, drafted, own)
+
+
+def agreed(target: torch.Tensor, draft: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """Where the rejection of a draft left nothing to sample from: bool ``[rows]``.
+
+    Two models that agree to the bit agree on every draft, but in float32 "log p > log u + log p"
+    fails for some u, about once in ten million drafts; vLLM would write token 0. target:
+    ``[rows, vocabulary]``, processed; draft: the same before the temperature, float32 ``[rows]``.
+    """
+    scale = torch.where(temperature == 0, 1, temperature)[:, None]
+    p, q = target.float().softmax(-1), (draft.float() / scale).softmax(-1)
+    return (temperature != 0) & ~(p > q).any(-1)
+
+
+def excess(authors: torch.Tensor, held: torch.Tensor, num_sampled: torch.Tensor) -> torch.Tensor:
+    """The rows whose token behind the last draft is the junior's: bool ``[rows]``.
+
+    The senior's logits were all there was to sample it from, so it is none. authors: bool
+    ``[rows, k + 1]``. held, num_sampled: int ``[rows]``, the drafts and the sampled tokens. A row
+    without drafts keeps its one token.
+    """
+    juniors = ~authors.gather(1, held[:, None])[:, 0]
+    return (num_sampled == held + 1) & (held > 0) & juniors

@@ -15,21 +15,24 @@ Source: vLLM's ``vllm/v1/worker/gpu/spec_decode/speculator.py`` and ``model_runn
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.attention.backend import AttentionCGSupport
+from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGraphManager
 from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
+from tandem_plugin.engine.speculative.draft_forward import JuniorPass, read_step
 from tandem_plugin.engine.speculative.draft_model import TandemJunior
 from tandem_plugin.engine.speculative.drafting import Drafting
-from tandem_plugin.engine.speculative.passes import JuniorPass, read_step
-from tandem_plugin.engine.speculative.round_graphs import RoundGraphs, lengths_of_rounds
 
-__all__ = ["JuniorSpeculator"]
+__all__ = ["JuniorSpeculator", "RoundDescriptor", "RoundGraphs", "draft_lengths"]
 
 _FIRST, _FOLLOWING = 2, 1
 """Tokens of a request that a round's first pass reads, and each of those behind it."""
@@ -57,8 +60,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._columns = torch.arange(k, dtype=torch.int64, device=device)
         self._before = torch.tensor([-1, 0], device=device)
         self._graphs: Any = None
-        self._lengths = lengths_of_rounds(vllm_config)
-        self._follows = 0 in self._lengths
+        self._lengths = draft_lengths(vllm_config)
+        self._can_skip_drafts = 0 in self._lengths[1:]
         self.asked: int | None = None
         """How many drafts the scheduler asked for, where the runner does not say."""
 
@@ -118,7 +121,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         requests, k = input_batch.num_reqs, self.num_speculative_steps
         asked = self.asked if num_speculative_tokens is None else num_speculative_tokens
         # vLLM's warm-up asks for none until 0.31, and means those that there are.
-        if dummy_run or asked is None or not (asked or self._follows):
+        if dummy_run or asked is None or not (asked or self._can_skip_drafts):
             asked = k
         length = min(asked, k)
         self.temperature.copy_(temperature)
@@ -302,3 +305,72 @@ _MetadataOf = Callable[[int], dict[str, Any] | None]
 
 def _nothing(step: int) -> None:
     """No metadata: vLLM profiles, and there are no caches."""
+
+
+@dataclass(frozen=True)
+class RoundDescriptor(BatchExecutionDescriptor):  # type: ignore[misc]  # vllm is untyped here
+    """A graph of a round: vLLM's description, and the number of drafts."""
+
+    drafts: int = 0
+
+
+class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
+    """vLLM's manager of graphs, for rounds: each batch size has one number of drafts.
+
+    Touches: ``CudaGraphManager``'s captures and dispatch, by a subclass. Versions: 0.29 to 0.32.
+    Why: vLLM's speculators keep graphs of one number of drafts. Goes when: a manager takes a draft
+    length for each batch size.
+    """
+
+    _capture_descs: dict[Any, list[Any]]
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        device: torch.device,
+        mode: CUDAGraphMode,
+        width: int,
+        lengths: list[int],
+    ) -> None:
+        """width: the tokens of a request by which sizes are counted. lengths: by batch size."""
+        super().__init__(_without_table(vllm_config), device, mode, width)
+        self._width = width
+        self._capture_descs = {
+            kind: list(_of_lengths(descs, lengths)) for kind, descs in self._capture_descs.items()
+        }
+        self._captured = {desc for descs in self._capture_descs.values() for desc in descs}
+
+    def of(self, requests: int, drafts: int) -> RoundDescriptor | None:
+        """The graph for a batch and a number of drafts; None where there is none."""
+        found = self.dispatch(requests, self._width * requests, self._width, 0)
+        graph = RoundDescriptor(**vars(found), drafts=drafts)
+        return graph if graph in self._captured else None
+
+
+def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescriptor]:
+    """The graphs of the batch sizes that each of vLLM's descriptions stands for, as they come."""
+    sizes = sorted(desc.num_reqs for desc in descs)
+    for desc in descs:
+        smaller = max((size for size in sizes if size < desc.num_reqs), default=0)
+        of_sizes = set(lengths[smaller + 1 : desc.num_reqs + 1])
+        for drafts in sorted(of_sizes, reverse=True):
+            yield RoundDescriptor(**vars(desc), drafts=drafts)
+
+
+def draft_lengths(vllm_config: Any) -> list[int]:
+    """The number of drafts of each batch size up to the largest; the first entry is of none."""
+    speculative, largest = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
+    most = speculative.num_speculative_tokens
+    table = speculative.num_speculative_tokens_per_batch_size
+    if table is None:
+        return [most] * (largest + 1)
+    lengths: list[int] = build_dynamic_sd_schedule_lookup(table, largest, most)
+    return lengths
+
+
+def _without_table(vllm_config: Any) -> Any:
+    """A configuration of which vLLM's manager does not make steps of the senior."""
+    plain = copy(vllm_config)
+    plain.speculative_config = copy(vllm_config.speculative_config)
+    plain.speculative_config.num_speculative_tokens_per_batch_size = None
+    return plain

@@ -40,7 +40,7 @@ class AuthorsState:
         self._rules = engine_rules(vllm_config)
         record, junior = self._rules.config.record, self._rules.config.junior_name
         self._record = AuthorshipRecord(record, junior) if record else None
-        drafts = self._rules.config.drafts
+        drafts = self._rules.config.max_drafts
         # Rounds of several tokens write behind a response's end, the one that reaches it and, with
         # asynchronous scheduling, the next; these tokens are dropped, but recorded.
         self._ahead = 2 * (drafts + 1) if drafts else 0

@@ -1,0 +1,180 @@
+"""Every touch on vLLM's internals that the speculative mode needs, beside its own subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from tandem_plugin.engine.names import SPECULATIVE_PREFIX, TELL_OF_DRAFTS, asks_for_tandem
+from tandem_plugin.patching.after_import import after_import
+from tandem_plugin.patching.wrapping import wrap_once
+
+__all__ = [
+    "capture_each_batch_size",
+    "draft_with_the_junior",
+    "give_drafts_their_targets_ids",
+    "let_runner_v2_draft",
+    "let_workers_tell_of_drafts",
+]
+
+_RUNNER = "vllm.v1.worker.gpu.model_runner"
+_GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
+
+
+def draft_with_the_junior() -> None:
+    """Let Model Runner V2 take tandem's speculator for an engine in the speculative mode.
+
+    Touches: ``init_speculator`` as the runner's module has it, once that is imported, and
+    ``GPUModelRunner.execute_model`` and ``take_draft_token_ids`` where the runner does not tell a
+    speculator how many drafts the scheduler asked for, and gives the scheduler as many as there can
+    be. Versions: 0.29 to 0.32. Why: the runner makes speculators of vLLM's own kinds alone. Until
+    0.30 it has none with a model of its own; the later one reads every draft a second time and runs
+    without CUDA graphs. Goes when: a configuration can name a speculator's class, and all supported
+    runners pass ``num_speculative_tokens`` (0.32 does).
+    """
+    after_import(_RUNNER, _wrap_runner)
+
+
+def capture_each_batch_size() -> None:
+    """Give every batch size a whole CUDA graph where the number of drafts depends on it.
+
+    Touches: ``CudaGraphManager._init_candidates``, of Model Runner V2. Versions: 0.29 to 0.32. Why:
+    vLLM captures every draft length at every size, and looks for a graph only among those of the
+    next captured token count: where that count belongs to another length, a batch runs without its
+    whole graph. Goes when: vLLM's dispatch looks for the next graph of a batch's own length.
+    """
+    after_import(_GRAPHS, _wrap_graphs)
+
+
+def let_runner_v2_draft() -> None:
+    """Let vLLM choose Model Runner V2 for an engine in the speculative mode.
+
+    Touches: ``VllmConfig._get_v2_model_runner_unsupported_features``. Versions: 0.29, 0.30. Why:
+    it names every draft model there, because vLLM's own speculators of V2 have none. Goes when:
+    vLLM 0.31 is the oldest that is supported.
+    """
+    from vllm.config import VllmConfig
+
+    name = "_get_v2_model_runner_unsupported_features"
+    if not hasattr(VllmConfig, name):  # before 0.29, where the mode is refused by its version
+        return
+
+    def wrapper(unsupported: Callable[..., Any], vllm_config: Any) -> list[str]:
+        found: list[str] = unsupported(vllm_config)
+        if not _drafts_in_tandem(vllm_config):
+            return found
+        return [feature for feature in found if feature != "speculative method 'draft_model'"]
+
+    wrap_once(VllmConfig, name, wrapper)
+
+
+def give_drafts_their_targets_ids() -> None:
+    """Let a junior draft whose vocabulary is padded to another length than the senior's.
+
+    Touches: ``SpeculativeConfig.verify_equal_vocab_size_if_draft_model`` and the number of token
+    ids in the draft's ``model_arch_config``, by which the speculator sizes its buffers; the junior
+    gives its logits over as many. Versions: 0.29 to 0.32. Why: vLLM's draft models must have as
+    many ids as their targets, padding included. Goes when: they need no more.
+    """
+    from vllm.config import SpeculativeConfig
+
+    def wrapper(verify: Callable[..., Any], speculative: Any) -> Any:
+        target, draft = speculative.target_model_config, speculative.draft_model_config
+        architectures = getattr(getattr(target, "hf_config", None), "architectures", None) or [""]
+        if draft is not None and architectures[0].startswith(SPECULATIVE_PREFIX):
+            draft.model_arch_config.vocab_size = target.get_vocab_size()
+        return verify(speculative)
+
+    wrap_once(SpeculativeConfig, "verify_equal_vocab_size_if_draft_model", wrapper)
+
+
+def let_workers_tell_of_drafts() -> None:
+    """Let ``collective_rpc("tandem_draft_stats")`` return each worker's counters of drafting.
+
+    Touches: ``WorkerBase``, which gets one method more. Versions: 0.29 to 0.32. Why: a worker's
+    numbers reach the front end by ``collective_rpc`` alone, which takes functions only where
+    ``VLLM_ALLOW_INSECURE_SERIALIZATION`` is set, and names of the worker's methods everywhere
+    (``worker_extension_cls`` is taken by trainers). Goes when: vLLM lets a model state add to its
+    statistics.
+    """
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    from tandem_plugin.engine.speculative.draft_stats import worker_draft_stats
+
+    setattr(WorkerBase, TELL_OF_DRAFTS, worker_draft_stats)
+
+
+def _wrap_runner(runner: ModuleType) -> None:
+    def init(original: Callable[..., Any], vllm_config: Any, device: Any, *rest: Any) -> Any:
+        if not _drafts_in_tandem(vllm_config):
+            return original(vllm_config, device, *rest)
+        from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
+
+        return JuniorSpeculator(vllm_config, device)
+
+    def execute(
+        original: Callable[..., Any], owner: Any, output: Any, *rest: Any, **more: Any
+    ) -> Any:
+        if hasattr(owner.speculator, "asked"):
+            owner.speculator.asked = output.num_spec_tokens_to_schedule
+        return original(owner, output, *rest, **more)
+
+    def take(original: Callable[..., Any], owner: Any) -> Any:
+        drafts = original(owner)
+        asked = getattr(owner.speculator, "asked", None)
+        if drafts is not None and asked is not None:
+            drafts.draft_token_ids = [ids[:asked] for ids in drafts.draft_token_ids]
+        return drafts
+
+    wrap_once(runner, "init_speculator", init)
+    if "num_spec_tokens_to_schedule" not in runner.ExecuteModelState._fields:
+        wrap_once(runner.GPUModelRunner, "execute_model", execute)
+        wrap_once(runner.GPUModelRunner, "take_draft_token_ids", take)
+
+
+def _wrap_graphs(graphs: ModuleType) -> None:
+    def init(original: Callable[..., Any], manager: Any) -> None:
+        original(manager)
+        config = manager.vllm_config
+        if (
+            _drafts_in_tandem(config)
+            and config.speculative_config.num_speculative_tokens_per_batch_size
+        ):
+            from tandem_plugin.engine.speculative.speculator import draft_lengths
+
+            _keep_graphs(manager, graphs.CUDAGraphMode.FULL, draft_lengths(config))
+
+    wrap_once(graphs.CudaGraphManager, "_init_candidates", init)
+
+
+def _keep_graphs(manager: Any, full: Any, lengths: list[int]) -> None:
+    """Keep the whole graphs that a batch size takes, and offer each batch those of its length.
+
+    full: the mode of whole graphs. lengths: the number of drafts, by batch size.
+    """
+    descs = manager._capture_descs.get(full, [])
+    of_tokens: dict[int | None, list[Any]] = {}
+    for desc in sorted(descs, key=lambda desc: desc.num_tokens):
+        of_tokens.setdefault(desc.uniform_token_count, []).append(desc)
+    kept = set(of_tokens.pop(None, []))  # graphs of mixed batches
+    uniform: dict[int | None, list[Any]] = {tokens: [] for tokens in of_tokens}
+    for requests, drafts in enumerate(lengths[1:], start=1):
+        fitting = (d for d in of_tokens.get(drafts + 1, []) if d.num_reqs >= requests)
+        if (smallest := next(fitting, None)) and smallest not in kept:
+            kept.add(smallest)
+            uniform[drafts + 1].append(smallest)
+    manager._capture_descs[full] = [desc for desc in descs if desc in kept]
+    for (tokens, loras), candidates in manager._candidates.items():
+        others = [desc for desc in candidates if desc.uniform_token_count is None]
+        first_of_each = (
+            next((d for d in found if d.num_tokens >= tokens and d.num_active_loras == loras), None)
+            for found in uniform.values()
+        )
+        manager._candidates[tokens, loras] = [desc for desc in first_of_each if desc] + others
+
+
+def _drafts_in_tandem(vllm_config: Any) -> bool:
+    """Also of the junior's own configuration, which is made of the engine's."""
+    drafts = vllm_config.speculative_config is not None  # a user's own is refused in tandem
+    return drafts and asks_for_tandem(vllm_config.additional_config)
