@@ -17,7 +17,7 @@ from tandem_plugin.cli.compare_options import (
     checkpoints,
     pools,
 )
-from tandem_plugin.cli.output import JsonOption, print_json, table_console
+from tandem_plugin.cli.output import JsonOption, echo, print_json, table_console
 from tandem_plugin.cli.table_output import table_json
 
 if TYPE_CHECKING:
@@ -107,6 +107,6 @@ def _print(comparison: Comparison, tables: list[PaperTable], files: dict[str, st
     for table in tables:
         console.print(rich_table(table))
     for sentence in comparison.missing:
-        typer.echo(sentence, err=True)
+        echo(sentence, err=True)
     for name in files.values():
-        typer.echo(f"Wrote {name}.", err=True)
+        echo(f"Wrote {name}.", err=True)

@@ -74,8 +74,6 @@ def report_continuations(
     written: for each junior the results of all seniors. enough, threshold: as in
     :func:`~tandem_plugin.evaluation.continuation.tables.continuation_table`.
     """
-    from rich.console import Console
-
     from tandem_plugin.evaluation.continuation.result import read_continuation
     from tandem_plugin.evaluation.continuation.tables import continuation_table
     from tandem_plugin.evaluation.rendering import rich_table
@@ -86,6 +84,6 @@ def report_continuations(
         files = [str(path) for paths in written for path in paths]
         print_json({"files": files, "tables": [table_json(table) for table in tables]})
         return
-    console = Console(highlight=False)
+    console = table_console()
     for table in tables:
         console.print(rich_table(table))

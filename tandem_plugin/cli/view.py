@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import Vocabulary
@@ -122,7 +122,7 @@ def view(
     if unread.count:
         file, line, message = unread.lines[0]
         where = f"{file}, line {line}" if file else f"line {line}"
-        typer.echo(
+        echo(
             f"Lines that could not be read: {unread.count:,}, the first is {where}: {message}",
             err=True,
         )
@@ -213,7 +213,7 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
 
 
 def _report(result: dict[str, Any]) -> None:
-    typer.echo(
+    echo(
         f"Wrote {result['page']}: {result['responses']:,} responses, {result['bytes'] / 1e6:.1f} "
         "MB."
     )
@@ -222,7 +222,7 @@ def _report(result: dict[str, Any]) -> None:
         parts = [f"{result['problems']:,} of {there['problems']:,} problems"]
         if there["steps"]:
             parts.insert(0, f"{result['steps']:,} of {there['steps']:,} steps")
-        typer.echo(
+        echo(
             f"There are {there['responses']:,} responses: shown are {', '.join(parts)}. --steps, "
             "--problems and --samples show others, --megabytes more."
         )
