@@ -66,10 +66,12 @@ def compare(
     from tandem_plugin.evaluation.results import result_files
     from tandem_plugin.evaluation.tables import TableOptions, paper_tables
     from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.progress import waiting
 
     chosen = TableOptions(k, top, checkpoints(run))
-    comparison = compared(results, despite or (), resamples, pools(pool), over.value)
-    tables = paper_tables(comparison, chosen)
+    with waiting("compare"):
+        comparison = compared(results, despite or (), resamples, pools(pool), over.value)
+        tables = paper_tables(comparison, chosen)
     files: dict[str, str] = {}
     if out is not None:
         read = [file for folder in results for file in result_files(folder)]

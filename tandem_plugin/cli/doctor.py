@@ -36,8 +36,10 @@ def _findings() -> list[Finding]:
 
     from tandem_plugin.cli.checks import CHECKS
     from tandem_plugin.cli.machine import Machine
+    from tandem_plugin.progress import waiting
 
-    with Console(stderr=True).status("Looking at vLLM and verl"):
+    looking = "Looking at vLLM and verl"
+    with Console(stderr=True).status(looking), waiting(looking):
         machine = Machine.here()
         return [check(machine) for check in CHECKS]
 

@@ -27,9 +27,11 @@ def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
     from tandem_plugin.evaluation.rendering import rich_table
     from tandem_plugin.evaluation.results import read_summary
     from tandem_plugin.evaluation.tables import headline
+    from tandem_plugin.progress import waiting
 
-    found = [read_summary(path) for path in written]
-    tables = _drift_tables([one for one in found if one.kind == "drift"], top)
+    with waiting("tables"):
+        found = [read_summary(path) for path in written]
+        tables = _drift_tables([one for one in found if one.kind == "drift"], top)
     if json:
         print_json(
             {

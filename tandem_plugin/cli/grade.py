@@ -101,10 +101,10 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
     from contextlib import nullcontext
     from json import dumps
 
-    from tandem_plugin.cli.grade_records import GradeRecords, input_digest
+    from tandem_plugin.cli.grade_records import GradeRecords
     from tandem_plugin.files import InputFiles, note_of
     from tandem_plugin.progress import ShownProgress
-    from tandem_plugin.rollouts.grades import response_digest
+    from tandem_plugin.rollouts.grades import input_digest, response_digest
 
     if out is not None:
         InputFiles(responses=[file]).check_outputs(out, note_of(out))

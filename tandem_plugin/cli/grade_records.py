@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,9 @@ from typing import Any
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import AppendedFile
 from tandem_plugin.files.strict_json import is_number, parse_json
+from tandem_plugin.rollouts.grades import input_digest
 
-__all__ = ["GradeRecords", "input_digest"]
-
-
-def input_digest(response: str, gold: object, prompt: str | None) -> str:
-    """16 hexadecimal digits of SHA-256 over all of a row that decides its grade."""
-    text = json.dumps([response, gold, prompt], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+__all__ = ["GradeRecords"]
 
 
 class GradeRecords(AppendedFile):

@@ -79,6 +79,7 @@ def view(
     """
     from tandem_plugin.cli.tokenizers import find_tokenizer, model_files, read_vocabulary
     from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.progress import waiting
     from tandem_plugin.rollouts.files import rollout_files
     from tandem_plugin.rollouts.rollout_file import run_file
     from tandem_plugin.viewer.choice import Choice, Numbers
@@ -103,8 +104,9 @@ def view(
     inputs.check_outputs(page)
     room = int(megabytes * 1e6)
     shown = _shown(files, asked, graded, chosen, read_vocabulary(chosen), room)
-    content = page_content(shown, room)
-    write_file(page, make_page(title or rollouts.resolve().name, content.index, content.parts))
+    with waiting("write the page"):
+        content = page_content(shown, room)
+        write_file(page, make_page(title or rollouts.resolve().name, content.index, content.parts))
     whole, unread = content.index["whole"], shown.listing.unread
     result: dict[str, Any] = {
         "page": str(page),
