@@ -46,6 +46,7 @@ class ShownProgress(Progress):
             console=console,
             transient=transient,
             disable=not (shown and bar and is_terminal),
+            get_time=lambda: time.monotonic(),
         )
         self._lines = shown and not is_terminal
         self._next = time.monotonic() + EVERY_S

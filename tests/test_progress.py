@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import gc
 import io
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -108,12 +108,18 @@ def test_a_clock_of_its_own_looks_whether_a_line_is_due(
 
 
 def test_what_is_waited_for_says_how_long(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shown: list[ShownProgress] = []
+
+    def kept(*columns: Any, **how: Any) -> ShownProgress:
+        shown.append(ShownProgress(*columns, **how))
+        return shown[-1]
+
+    monkeypatch.setattr(progress, "ShownProgress", kept)
     with waiting("read [bold]\x1b[2J"):
         clock[0] += 95
-        (running,) = [one for one in gc.get_objects() if type(one) is ShownProgress and one.tasks]
-        running.line_if_due()
+        shown[0].line_if_due()
     assert capsys.readouterr().err == "read [bold]\\x1b[2J: 1:35\n"
 
 

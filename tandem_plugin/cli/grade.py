@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -81,7 +81,7 @@ def grade(
         elif gold is not None or response is not None:
             raise typer.BadParameter("give either a FILE, or --gold and --response.")
         else:
-            _many(grader, file, out, json)
+            _many(grader, file, out, json, _deciding(lenient, seconds))
 
 
 def _one(record: Grade, json: bool) -> None:
@@ -97,7 +97,9 @@ def _one(record: Grade, json: bool) -> None:
     table_console().print(table)
 
 
-def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
+def _many(
+    grader: Grader, file: Path, out: Path | None, json: bool, noted: Mapping[str, Any]
+) -> None:
     from contextlib import nullcontext
     from json import dumps
 
@@ -108,7 +110,7 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
 
     if out is not None:
         InputFiles(responses=[file]).check_outputs(out, note_of(out))
-    stream = nullcontext(None) if out is None else GradeRecords(out, _deciding(grader))
+    stream = nullcontext(None) if out is None else GradeRecords(out, noted)
     with stream as lines, ShownProgress() as progress:
         records = [] if lines is None else lines.before
         if lines is not None and records:
@@ -135,7 +137,7 @@ def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
     _summarise(records, grader, out, json)
 
 
-def _deciding(grader: Grader) -> dict[str, Any]:
+def _deciding(lenient: bool, seconds: float) -> dict[str, Any]:
     """All that decides a grade, beside the row."""
     from importlib.metadata import version
 
@@ -144,8 +146,8 @@ def _deciding(grader: Grader) -> dict[str, Any]:
     return {
         "tandem_plugin": __version__,
         "sympy": version("sympy"),
-        "lenient": grader.lenient,
-        "seconds": grader.limits.seconds,
+        "lenient": lenient,
+        "seconds": seconds,
     }
 
 

@@ -16,11 +16,11 @@ __all__ = [
     "Asking",
     "answer",
     "chat",
+    "check_longer",
     "digest",
     "noted",
     "prompt",
     "read_prompts",
-    "why_not_longer",
 ]
 
 
@@ -114,15 +114,15 @@ def noted(problems: Sequence[Problem]) -> dict[str, Any]:
     return {"count": len(problems), "sha256": digest(problems)}
 
 
-def why_not_longer(before: object, problems: Sequence[Problem]) -> str | None:
-    """Why a run that noted ``before`` may not be resumed with these problems; None where it may.
+def check_longer(before: object, problems: Sequence[Problem]) -> None:
+    """Raise :class:`DataError` unless a run that noted ``before`` may use these problems.
 
     They may be more than they were: every response has its problem's place.
     """
     count = before.get("count") if isinstance(before, dict) else None
     if type(count) is not int or before != noted(problems[:count]):
-        return (
-            "made with other problems: since then problems or answers were changed, reordered or "
-            "removed. More problems may only follow the ones that were there."
+        raise DataError(
+            "The problems are not those that --out was begun with: some of them, or of their "
+            "answers, were changed, reordered or removed. More may only follow at the end: give "
+            "the same problems, or another --out, or delete it."
         )
-    return None

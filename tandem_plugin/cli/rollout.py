@@ -91,7 +91,7 @@ def rollout(
     command ends with their mean.
     """
     from tandem_plugin.cli.engine_arguments import engine_arguments
-    from tandem_plugin.cli.problems import Asking, read_prompts, why_not_longer
+    from tandem_plugin.cli.problems import Asking, check_longer, read_prompts
     from tandem_plugin.cli.problems import noted as noted_problems
     from tandem_plugin.cli.rollout_run import RolloutRun, mean_reward, write_rollouts
     from tandem_plugin.cli.tokenizers import model_files
@@ -135,7 +135,7 @@ def rollout(
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
     InputFiles(problems=record_files(problems), **models).check_outputs(out, run_file(out))
-    longer = {"problems": lambda before: why_not_longer(before, listed)}
+    longer = {"problems": lambda before: check_longer(before, listed)}
     with RolloutFile(out, noted, longer) as file:
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)

@@ -23,8 +23,8 @@ __all__ = ["AppendedFile", "Longer", "note_of"]
 
 Self = TypeVar("Self", bound="AppendedFile")
 
-Longer = Callable[[Any], "str | None"]
-"""Whether a setting that was noted is the beginning of the one now given: None, or why not."""
+Longer = Callable[[Any], None]
+"""Raises a tandem error unless a setting that was noted is the beginning of the one now given."""
 
 
 def note_of(path: Path) -> Path:
@@ -143,25 +143,27 @@ class AppendedFile:
             before, now = noted.get(name), given.get(name)
             if before == now:
                 continue
-            differs = f"made with {name}={shown(before)}; now it is {shown(now)}."
-            if name in longer and before is not None:
-                reason = longer[name](before)
-                if reason is None:
-                    continue
-                differs = reason
+            if name in longer:
+                longer[name](before)
+                continue
             raise OutputError(
-                f"{str(self.path)!r} was {differs} Give the same settings to resume it; or give "
-                "another --out, or delete it."
+                f"{str(self.path)!r} was made with {name}={shown(before)}; now it is {shown(now)}. "
+                "Give the same settings to resume it; or give another --out, or delete it."
             )
 
     def _noted(self, note: Path) -> dict[str, Any]:
-        anew = f"Move it away with its {self.what}, or give another --out."
         try:
             noted = parse_json(read_file(note))
         except (OSError, ValueError) as error:
-            raise OutputError(f"{str(note)!r} cannot be read: {error}. {anew}") from error
+            raise OutputError(
+                f"{str(note)!r} cannot be read: {error}. Move it away with its {self.what}, or "
+                "give another --out."
+            ) from error
         if not isinstance(noted, dict):
-            raise OutputError(f"{str(note)!r} holds no settings. {anew}")
+            raise OutputError(
+                f"{str(note)!r} holds no settings. Move it away with its {self.what}, or give "
+                "another --out."
+            )
         return noted
 
     def _write(self, content: bytes) -> None:
