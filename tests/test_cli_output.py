@@ -33,7 +33,8 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "response_ids": [0, 1], "authorship": [1, 0], "tandem_seed": 1, "tandem_fingerprint": "x",
         "tandem_schedule": {"schedule": HOSTILE}, "response": HOSTILE,
     }  # fmt: skip
-    (tmp_path / "rollouts.jsonl").write_text(json.dumps(rollout) + "\n")
+    other = {**rollout, "tandem_schedule": {"schedule": "word", HOSTILE: 1}}
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps(rollout) + "\n" + json.dumps(other) + "\n")
     (tmp_path / f"{HOSTILE}.jsonl").write_text("{}\n")
     return tmp_path
 
