@@ -9,7 +9,9 @@ from pathlib import Path
 from machine import describe_machine
 from results import Results
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+from tandem_plugin.progress import ShownProgress
 
 __all__ = ["DEFAULT_OUT", "progress_bar", "run_benchmark"]
 
@@ -37,8 +39,13 @@ def run_benchmark(name: str, purpose: str, measure: Callable[[Results, bool], No
     Console().print(f"{results.path}", highlight=False, soft_wrap=True)
 
 
-def progress_bar() -> Progress:
+def progress_bar() -> ShownProgress:
     """Progress over cases or rounds."""
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return ShownProgress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(),
+        transient=False,
     )

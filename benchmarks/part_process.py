@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from tandem_plugin.progress import waiting
+
 __all__ = ["Outcome", "cases_of", "run_part"]
 
 
@@ -32,7 +36,7 @@ def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> 
     """
     command = [sys.executable, str(script), "--alone", "--part", name, "--out", str(out)]
     start, said, late = time.monotonic(), set(cases_of(out, name)), False
-    with (out / f"{name}.log").open("wb") as log:
+    with waiting(name, Console()), (out / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--toy"] if toy else command,
             stdout=log,

@@ -1,5 +1,7 @@
 """The errors a user can meet: one type per boundary, each a sentence that says what to do."""
 
+import re
+
 __all__ = [
     "AuthorshipError",
     "ConfigError",
@@ -12,6 +14,7 @@ __all__ = [
     "RequestError",
     "TandemError",
     "TokenizerError",
+    "printable",
     "shown",
 ]
 
@@ -67,3 +70,22 @@ def shown(value: object) -> str:
     except Exception:  # an integer of more digits than Python prints
         return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+"""Control characters but for the newline and the tab, and marks that reorder what is read."""
+
+
+def printable(text: str) -> str:
+    """Text with each control character written out, as ``\\x1b``, so that no terminal obeys it.
+
+    Newlines and tabs stay. Marks that turn the direction of writing are written out as well: they
+    make a line read as what it is not.
+    """
+    return _UNPRINTABLE.sub(lambda found: _written_out(ord(found[0])), text)
+
+
+def _written_out(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

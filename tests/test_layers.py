@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     # From the bottom up. A part imports from itself and from the rows below its own, never from
     # its own row or a higher one.
-    ("_version", "errors", "progress"),
-    ("files", "patching", "schedules", "boundaries", "draws", "authorship"),
+    ("_version", "errors"),
+    ("progress", "files", "patching", "schedules", "boundaries", "draws", "authorship"),
     ("seeds", "request", "replay", "plugins", "spans"),
     ("fingerprint", "config"),
     ("rules",),

@@ -216,11 +216,12 @@ def test_nothing_is_loaded_before_a_name_is_asked_for(tmp_path: Path) -> None:
     (info / "entry_points.txt").write_text("[tandem_plugin]\nloud = loud\n")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-        "import tandem_plugin; print('imported', flush=True); "
+        "import tandem_plugin; print('imported', file=sys.stderr, flush=True); "
         "[tandem_plugin.schedules() for _ in range(3)]"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.split() == ["imported", "loaded"]
+    assert out.stderr.split() == ["imported", "loaded"]
+    assert out.stdout == ""  # what a command prints there is its result alone
 
 
 def test_plugin_that_raises_on_import_is_skipped_with_one_warning(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tandem_plugin import progress
-from tandem_plugin.progress import ShownProgress
+from tandem_plugin.progress import ShownProgress, waiting
 from tandem_plugin.rollouts.progress import response_progress
 
 
@@ -75,3 +80,73 @@ def test_a_command_says_how_far_it_is_beside_its_json(
     assert json.loads(done.stdout)
     assert "grade: " in done.stderr
     assert "(100%)" in done.stderr
+
+
+def test_a_line_comes_while_nothing_advances(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ShownProgress() as shown:
+        shown.add_task("grade", total=10)
+        for _ in range(70):
+            clock[0] += 1
+            shown.line_if_due()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["grade: 0 of 10 (0%)"] * 2
+
+
+def test_a_clock_of_its_own_looks_whether_a_line_is_due(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that never comes back to say how far it is, as one call of an engine or a trainer."""
+    monkeypatch.setattr(progress, "TICK_S", 0.001)
+    written = threading.Event()
+    monkeypatch.setattr(progress, "_line_of", lambda task: written.set() or task.description)
+    with waiting("start the engine"):
+        assert not written.is_set()
+        clock[0] += 31
+        assert written.wait(60)
+
+
+def test_what_is_waited_for_says_how_long(
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[ShownProgress] = []
+
+    def kept(*columns: Any, **how: Any) -> ShownProgress:
+        shown.append(ShownProgress(*columns, **how))
+        return shown[-1]
+
+    monkeypatch.setattr(progress, "ShownProgress", kept)
+    with waiting("read [bold]\x1b[2J"):
+        clock[0] += 95
+        shown[0].line_if_due()
+    assert capsys.readouterr().err == "read [bold]\\x1b[2J: 1:35\n"
+
+
+def test_lines_go_to_the_console_that_is_given_with_the_state_of_the_work(
+    clock: list[float],
+) -> None:
+    """As the demo teaches its model into a log."""
+    said = io.StringIO()
+    with ShownProgress(console=Console(file=said), transient=False) as bar:
+        task = bar.add_task("Teaching the model", total=600, state="")
+        clock[0] += 45
+        bar.update(task, completed=60, state="loss 1.5")
+    assert said.getvalue().startswith("Teaching the model: 60 of 600 (10%), loss 1.5, 0:45")
+
+
+@pytest.mark.parametrize("folder", ["tandem_plugin", "examples", "benchmarks"])
+def test_no_bar_is_drawn_that_a_log_sees_nothing_of(folder: str) -> None:
+    """rich's own ``Progress`` writes nothing where there is no terminal."""
+    root = Path(__file__).resolve().parents[1]
+    found = [
+        str(file.relative_to(root))
+        for file in (root / folder).rglob("*.py")
+        if any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("Progress", "track")
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        )
+    ]
+    assert found == []

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from tandem_plugin.grading import grade
+from tandem_plugin.progress import ShownProgress, waiting
 
 IGNORED = -100
 
@@ -64,15 +65,17 @@ def teach(
     taught = _draw_taught(lesson, held_out)
     tokenizer = train_tokenizer(_texts(taught[:4000]), lesson.vocab_size)
     model = build_model(lesson, tokenizer)
-    with Progress(
+    with ShownProgress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
-        console=console,
+        console=console or Console(),
+        transient=False,
     ) as bar:
         _fit(model, tokenizer, taught, lesson, bar)
-    rate = pass_rate(model, tokenizer, held_out)
+    with waiting("Trying the model on new problems", console or Console()):
+        rate = pass_rate(model, tokenizer, held_out)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return rate

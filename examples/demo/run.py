@@ -35,9 +35,11 @@ from report import (
 )
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from train import MEASURES, TANDEM, Paths, Training, TrainingError, read_metrics, train
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from tandem_plugin.progress import ShownProgress, waiting
 
 EVALUATION_PROBLEMS = 256
 LONGEST_PROMPT = 512
@@ -134,7 +136,8 @@ def _evaluate(
     sampling: Sampling,
     console: Console,
 ) -> dict[str, float]:
-    with console.status(f"Evaluating the senior alone and the team, step {step}"):
+    evaluating = f"Evaluating the senior alone and the team, step {step}"
+    with console.status(evaluating), waiting(evaluating, console):
         rates = evaluate(senior, junior, data, paths.evaluation(step), sampling)
     told = ", ".join(f"{name} {rate:.1%}" for name, rate in rates.items())
     console.print(f"Evaluation problems solved at step {step}: {told}.")
@@ -197,14 +200,15 @@ def _state(metrics: Metrics) -> str:
     return f"reward {metrics[TRAINING_REWARD]:.3f}" if TRAINING_REWARD in metrics else ""
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
+def _progress(console: Console) -> ShownProgress:
+    return ShownProgress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
         console=console,
+        transient=False,
     )
 
 

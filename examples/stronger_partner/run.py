@@ -21,10 +21,12 @@ sys.path[:0] = [str(EXAMPLES / name) for name in ("", "study", "tandem-plugin-cu
 import tandem_plugin_curriculum  # noqa: E402
 import torch  # noqa: E402
 from light.task import Task  # noqa: E402
+from rich.console import Console  # noqa: E402
 
 from stronger_partner.methods import METHODS, Method, Sizes  # noqa: E402
 from stronger_partner.training import accuracy, taught, train  # noqa: E402
 from tandem_plugin.plugins import using_plugins  # noqa: E402
+from tandem_plugin.progress import waiting  # noqa: E402
 
 QUICK = Sizes(lessons=(4, 4), steps=2, prompts=2, group=2, evaluate_every=1, problems=8)
 """Seconds: everything runs, and nothing is learnt."""
@@ -44,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with using_plugins(tandem_plugin_curriculum):
         for seed in seeds:
             for method in METHODS:
-                trained(options.out, method, seed, sizes)
+                with waiting(f"seed {seed}: {method.name}", Console()):
+                    trained(options.out, method, seed, sizes)
     print(table(options.out, seeds, sizes))
 
 

@@ -20,11 +20,14 @@ from game_result import Result, read_steps
 from match import Match, match
 from plan import Lengths, Metrics, OnStep, Plan, Trained
 from play import longest_response
+from rich.console import Console
 from start import Teaching, encode_messages, load, teach_rules
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 from with_openrlhf import TrainingError, train_with_openrlhf
 from with_verl import train_with_verl
+
+from tandem_plugin.progress import waiting
 
 STARTS = range(FEWEST, MOST + 1)
 
@@ -69,9 +72,11 @@ def run(framework: str, out: Path, plan: Plan, teaching: Teaching, *, repeats: i
     disable_progress_bar()
     out.mkdir(parents=True, exist_ok=True)
     start = out / "start"
-    teach_rules(start, plan.seed, teaching)
+    with waiting("Teaching the rules", Console()):
+        teach_rules(start, plan.seed, teaching)
     tokenizer = AutoTokenizer.from_pretrained(start)
-    before = _match(start, start, tokenizer, repeats)
+    with waiting("The start plays itself", Console()):
+        before = _match(start, start, tokenizer, repeats)
     taught, best = (mean_win_rate(senior, weak_player) for senior in (weak_player, None))
     print(
         f"As the first player the start wins {before.win_rate:.1%} of {len(before.games)} games "
@@ -87,9 +92,11 @@ def run(framework: str, out: Path, plan: Plan, teaching: Teaching, *, repeats: i
         print(f"Step {step} of {plan.steps}{said}.", flush=True)
 
     began = time.monotonic()
-    trained = chosen.train(start, out, plan, lengths_of(tokenizer), on_step)
+    with waiting("Training", Console()):
+        trained = chosen.train(start, out, plan, lengths_of(tokenizer), on_step)
     seconds = time.monotonic() - began
-    after = _match(trained.senior, start, tokenizer, repeats)
+    with waiting("The trained senior plays the start", Console()):
+        after = _match(trained.senior, start, tokenizer, repeats)
     result = Result(
         framework=framework,
         seed=plan.seed,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json, table_console
+from tandem_plugin.cli.output import JsonOption, cell, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import BoundarySet, Vocabulary
@@ -63,7 +63,6 @@ def _examples(found: BoundarySet, vocabulary: Vocabulary, number: int) -> list[d
 
 def _print(result: dict[str, Any]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     share = f"{result['share']:.1%}"
@@ -75,5 +74,5 @@ def _print(result: dict[str, Any]) -> None:
         "examples": ", ".join(f"{e['id']} {e['piece']!r}" for e in result["examples"]) or "none",
     }
     for name, value in rows.items():
-        table.add_row(name, Text(value, overflow="fold"))
+        table.add_row(name, cell(value))
     table_console().print(table)

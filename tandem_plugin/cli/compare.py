@@ -17,7 +17,7 @@ from tandem_plugin.cli.compare_options import (
     checkpoints,
     pools,
 )
-from tandem_plugin.cli.output import JsonOption, print_json, table_console
+from tandem_plugin.cli.output import JsonOption, echo, print_json, table_console
 from tandem_plugin.cli.table_output import table_json
 
 if TYPE_CHECKING:
@@ -66,10 +66,12 @@ def compare(
     from tandem_plugin.evaluation.results import result_files
     from tandem_plugin.evaluation.tables import TableOptions, paper_tables
     from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.progress import waiting
 
     chosen = TableOptions(k, top, checkpoints(run))
-    comparison = compared(results, despite or (), resamples, pools(pool), over.value)
-    tables = paper_tables(comparison, chosen)
+    with waiting("compare"):
+        comparison = compared(results, despite or (), resamples, pools(pool), over.value)
+        tables = paper_tables(comparison, chosen)
     files: dict[str, str] = {}
     if out is not None:
         read = [file for folder in results for file in result_files(folder)]
@@ -107,6 +109,6 @@ def _print(comparison: Comparison, tables: list[PaperTable], files: dict[str, st
     for table in tables:
         console.print(rich_table(table))
     for sentence in comparison.missing:
-        typer.echo(sentence, err=True)
+        echo(sentence, err=True)
     for name in files.values():
-        typer.echo(f"Wrote {name}.", err=True)
+        echo(f"Wrote {name}.", err=True)

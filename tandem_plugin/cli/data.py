@@ -98,22 +98,24 @@ def prepare(
     from tandem_plugin.data import record_named
     from tandem_plugin.data.records import record_files
     from tandem_plugin.files import InputFiles
+    from tandem_plugin.progress import waiting
 
     problems = _read(source, file, bad_rows)
     inputs = InputFiles(
         problems=[*record_files(source), *(file or ())],
         tokenizer=model_files(tokenizer) if tokenizer else (),
     )
-    prepared = write(
-        problems,
-        to.value,
-        out,
-        heldout=heldout,
-        seed=seed,
-        template=_template(instruction, template, system),
-        tokenizer=_tokenizer(tokenizer),
-        inputs=inputs,
-    )
+    with waiting(f"prepare {len(problems):,} problems"):
+        prepared = write(
+            problems,
+            to.value,
+            out,
+            heldout=heldout,
+            seed=seed,
+            template=_template(instruction, template, system),
+            tokenizer=_tokenizer(tokenizer),
+            inputs=inputs,
+        )
     if _is_named(source):
         record_named(problems)
     result = {
@@ -223,6 +225,13 @@ def show(
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
+    from tandem_plugin.progress import waiting
+
+    with waiting(f"read {source}"):
+        return _read_set(source, files, bad_rows)
+
+
+def _read_set(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
     from tandem_plugin.data import NAMED_SETS, DataError, load_named, read_problems
     from tandem_plugin.data.records import is_hub_source
     from tandem_plugin.files import look_again

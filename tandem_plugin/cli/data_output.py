@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 if TYPE_CHECKING:
     from tandem_plugin.data import Overlap, ProblemSet
 
-from tandem_plugin.cli.output import table_console
+from tandem_plugin.cli.output import cell, echo, table_console
 
 __all__ = ["overlap_report", "print_bad", "print_check", "print_problem", "print_table"]
 
@@ -46,48 +44,47 @@ def _short(problems: ProblemSet, row: int) -> str:
 def print_table(rows: dict[str, Any]) -> None:
     """Print names and values side by side."""
     from rich.table import Table
-    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
-        table.add_row(name.replace("_", " "), Text(str(value), overflow="fold"))
+        table.add_row(name.replace("_", " "), cell(value))
     table_console().print(table)
 
 
 def print_problem(shown: dict[str, Any]) -> None:
     """Print a problem as a model would be asked, and its golds."""
     from rich.panel import Panel
-    from rich.text import Text
 
     prompt = shown["prompt"]
     if not isinstance(prompt, str):
         prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
     golds = "  or  ".join(shown["golds"])
-    table_console().print(
-        Panel(Text(prompt), title=f"row {shown['row']}", subtitle=Text(f"gold: {golds}"))
-    )
+    console = table_console()
+    title, subtitle = f"row {shown['row']}", cell(f"gold: {golds}")
+    # A log has no width that a frame could fill.
+    console.print(Panel(cell(prompt), title=title, subtitle=subtitle, expand=console.is_terminal))
 
 
 def print_bad(problems: ProblemSet) -> None:
     """Print the first rows that were left out, and why."""
     for bad in problems.bad_rows[:10]:
-        typer.echo(f"left out: row {bad.row}: {bad.reason}")
+        echo(f"left out: row {bad.row}: {bad.reason}")
     if len(problems.bad_rows) > 10:
-        typer.echo(f"left out: {len(problems.bad_rows) - 10:,} more rows")
+        echo(f"left out: {len(problems.bad_rows) - 10:,} more rows")
 
 
 def print_check(result: dict[str, Any]) -> None:
     """Print which evaluation problems are in the training set."""
-    typer.echo(f"{result['problems']:,} training problems of {result['train']}")
+    echo(f"{result['problems']:,} training problems of {result['train']}")
     for name, found in result["sets"].items():
-        typer.echo(
+        echo(
             f"{name}: {found['problems_repeated']:,} of {found['problems']:,} problems are in it, "
             f"{found['exact']:,} pairs word for word"
         )
         for pair in found["shown"]:
-            typer.echo(
+            echo(
                 f"  training row {pair['train_row']}, evaluation row {pair['evaluation_row']}: "
                 f"similarity {pair['similarity']:.2f}, containment {pair['containment']:.2f}"
             )
-            typer.echo(f"    {pair['train']}\n    {pair['evaluation']}")
-    typer.echo("The sets are disjoint." if result["disjoint"] else "The sets are not disjoint.")
+            echo(f"    {pair['train']}\n    {pair['evaluation']}")
+    echo("The sets are disjoint." if result["disjoint"] else "The sets are not disjoint.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json, table_console
+from tandem_plugin.cli.output import JsonOption, cell, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.cli.machine import Finding
@@ -36,8 +36,10 @@ def _findings() -> list[Finding]:
 
     from tandem_plugin.cli.checks import CHECKS
     from tandem_plugin.cli.machine import Machine
+    from tandem_plugin.progress import waiting
 
-    with Console(stderr=True).status("Looking at vLLM and verl"):
+    looking = "Looking at vLLM and verl"
+    with Console(stderr=True).status(looking), waiting(looking):
         machine = Machine.here()
         return [check(machine) for check in CHECKS]
 
@@ -52,15 +54,14 @@ def _print(findings: list[Finding]) -> None:
     from collections import Counter
 
     from rich.table import Table
-    from rich.text import Text
 
     console = table_console()
     table = Table.grid(padding=(0, 2))
     for finding in findings:
-        message = Text(finding.message, overflow="fold")
+        message = cell(finding.message)
         if finding.mend:
-            message.append(f"\n{finding.mend}", style="bold")
-        table.add_row(Text(finding.status, style=_STYLES[finding.status]), finding.check, message)
+            message.append_text(cell(f"\n{finding.mend}", style="bold"))
+        table.add_row(cell(finding.status, _STYLES[finding.status]), finding.check, message)
     console.print(table)
     counts = Counter(finding.status for finding in findings)
     console.print(

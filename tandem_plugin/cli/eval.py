@@ -37,7 +37,7 @@ from tandem_plugin.cli.eval_options import (
     TopPOption,
 )
 from tandem_plugin.cli.eval_output import report
-from tandem_plugin.cli.output import INTERRUPTED, JsonOption
+from tandem_plugin.cli.output import INTERRUPTED, JsonOption, echo
 from tandem_plugin.cli.root import CommandGroup
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class _Interruptible:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            typer.echo("Stopped. The same command goes on from what is written.", err=True)
+            echo("Stopped. The same command goes on from what is written.", err=True)
             raise typer.Exit(INTERRUPTED)
 
 

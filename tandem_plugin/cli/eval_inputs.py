@@ -81,8 +81,10 @@ def read_benchmarks(given: Sequence[str]) -> list[Benchmark]:
 def find_checkpoints(given: Sequence[str]) -> list[Checkpoint]:
     """The models, from ``NAME=PATH``; no two of one name."""
     from tandem_plugin.evaluation.checkpoint import find_checkpoint
+    from tandem_plugin.progress import waiting
 
-    checkpoints = [find_checkpoint(one) for one in given]
+    with waiting("read the checkpoints"):
+        checkpoints = [find_checkpoint(one) for one in given]
     _check_names([one.name for one in checkpoints], "--senior or --junior")
     return checkpoints
 

@@ -27,9 +27,11 @@ def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
     from tandem_plugin.evaluation.rendering import rich_table
     from tandem_plugin.evaluation.results import read_summary
     from tandem_plugin.evaluation.tables import headline
+    from tandem_plugin.progress import waiting
 
-    found = [read_summary(path) for path in written]
-    tables = _drift_tables([one for one in found if one.kind == "drift"], top)
+    with waiting("tables"):
+        found = [read_summary(path) for path in written]
+        tables = _drift_tables([one for one in found if one.kind == "drift"], top)
     if json:
         print_json(
             {
@@ -74,8 +76,6 @@ def report_continuations(
     written: for each junior the results of all seniors. enough, threshold: as in
     :func:`~tandem_plugin.evaluation.continuation.tables.continuation_table`.
     """
-    from rich.console import Console
-
     from tandem_plugin.evaluation.continuation.result import read_continuation
     from tandem_plugin.evaluation.continuation.tables import continuation_table
     from tandem_plugin.evaluation.rendering import rich_table
@@ -86,6 +86,6 @@ def report_continuations(
         files = [str(path) for paths in written for path in paths]
         print_json({"files": files, "tables": [table_json(table) for table in tables]})
         return
-    console = Console(highlight=False)
+    console = table_console()
     for table in tables:
         console.print(rich_table(table))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json, table_console
+from tandem_plugin.cli.output import JsonOption, cell, print_json, table_console
 from tandem_plugin.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def grade(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write the records here, and go on after the last one that is there. "
+            help="Write the records here, and resume after the last one that is there. "
             "Default: stdout."
         ),
     ] = None,
@@ -63,7 +63,9 @@ def grade(
 
     One record a line: line, outcome (correct, incorrect, copied, no_answer, timeout, error),
     reward, answer, rule, milliseconds, golds; then a summary, on stderr where the records go to
-    stdout. With --json the summary is the only output, and records go to --out alone. `tandem view`
+    stdout. With --json the summary is the only output, and records go to --out alone. The same
+    command resumes --out; where rows that have a grade, --lenient, --seconds or versions are not
+    what they were, it is rejected, and rows added at the end are graded. `tandem view`
     shows the grades of rollouts.jsonl that lie in rollouts.grades.jsonl.
     """
     from tandem_plugin.files import look_again
@@ -79,12 +81,11 @@ def grade(
         elif gold is not None or response is not None:
             raise typer.BadParameter("give either a FILE, or --gold and --response.")
         else:
-            _many(grader, file, out, json)
+            _many(grader, file, out, json, _deciding(lenient, seconds))
 
 
 def _one(record: Grade, json: bool) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     if json:
         print_json(record.to_dict())
@@ -92,45 +93,62 @@ def _one(record: Grade, json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in record.to_dict().items():
         if value is not None:
-            table.add_row(name, Text(str(value), overflow="fold"))
+            table.add_row(name, cell(value))
     table_console().print(table)
 
 
-def _many(grader: Grader, file: Path, out: Path | None, json: bool) -> None:
+def _many(
+    grader: Grader, file: Path, out: Path | None, json: bool, noted: Mapping[str, Any]
+) -> None:
     from contextlib import nullcontext
     from json import dumps
 
     from tandem_plugin.cli.grade_records import GradeRecords
-    from tandem_plugin.files import InputFiles
+    from tandem_plugin.files import InputFiles, note_of
     from tandem_plugin.progress import ShownProgress
-    from tandem_plugin.rollouts.grades import response_digest
+    from tandem_plugin.rollouts.grades import input_digest, response_digest
 
     if out is not None:
-        InputFiles(responses=[file]).check_outputs(out)
-    stream = nullcontext(None) if out is None else GradeRecords(out)
+        InputFiles(responses=[file]).check_outputs(out, note_of(out))
+    stream = nullcontext(None) if out is None else GradeRecords(out, noted)
     with stream as lines, ShownProgress() as progress:
         records = [] if lines is None else lines.before
-        done = {record["line"]: record["response_sha256"] for record in records}
+        if lines is not None and records:
+            lines.check(row[:4] for row in _rows(file))
+        done = {record["line"] for record in records}
         size_of_all = os.path.getsize(file) if os.path.isfile(file) else None
         task = progress.add_task("grade", total=size_of_all)
         for batch, size in _batches(file, done):
             grades = grader.grade_batch(row[1:] for row in batch)
-            for (number, text, golds, _), record in zip(batch, grades, strict=True):
+            for (number, text, golds, prompt), record in zip(batch, grades, strict=True):
                 row = {
                     "line": number,
                     **record.to_dict(),
                     "golds": _texts(golds),
                     "response_sha256": response_digest(text),
+                    "input_sha256": input_digest(text, golds, prompt),
                 }
                 records.append(row)
                 if lines is not None:
-                    lines.append(row)
+                    lines.write_line(row)
                 elif not json:
                     typer.echo(dumps(row))
-            if lines is not None:
-                lines.flush()
             progress.advance(task, size)
     _summarise(records, grader, out, json)
+
+
+def _deciding(lenient: bool, seconds: float) -> dict[str, Any]:
+    """All that decides a grade, beside the row."""
+    from importlib.metadata import version
+
+    from tandem_plugin._version import __version__
+
+    return {
+        "tandem_plugin": __version__,
+        "sympy": version("sympy"),
+        "lenient": lenient,
+        "seconds": seconds,
+    }
 
 
 def _texts(gold: object) -> list[str]:
@@ -141,27 +159,24 @@ def _texts(gold: object) -> list[str]:
     return [] if isinstance(found, str) else list(found)
 
 
-def _batches(file: Path, done: Mapping[int, str]) -> Iterator[tuple[list[_Row], int]]:
+def _rows(file: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
+    from tandem_plugin.cli.grade_rows import read_rows
+    from tandem_plugin.rollouts.grades import RESPONSE_FIELDS
+
+    return read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS)
+
+
+def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int]]:
     """Lists of (line, response, gold, prompt), with the number of bytes they were read from.
 
-    done: the digest of the response by line, for those that have a record. Raises
-    :class:`DataError` where a line holds another one.
+    done: the lines that have a record.
     """
-    from tandem_plugin.cli.grade_rows import read_rows
-    from tandem_plugin.rollouts.grades import RESPONSE_FIELDS, response_digest
-
     batch: list[_Row] = []
     size = 0
-    fields = (RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS)
-    for number, text, gold, prompt, length in read_rows(file, *fields):
+    for number, text, gold, prompt, length in _rows(file):
         size += length
         if number not in done:
             batch.append((number, text, gold, prompt))
-        elif done[number] != response_digest(text):
-            raise DataError(
-                f"{file}, line {number} is not the response that --out has a grade of: give "
-                "another --out."
-            )
         if len(batch) == _BATCH:
             yield batch, size
             batch, size = [], 0

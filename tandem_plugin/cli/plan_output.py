@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tandem_plugin.cli.output import table_console
+
 if TYPE_CHECKING:
     from tandem_plugin.planning import Checkpoint, Plan
 
@@ -108,13 +110,12 @@ def _rows(plan: Plan) -> Iterator[Row]:
 
 def print_plan(plan: Plan) -> None:
     """The verdict, the table, what fits, and the flags."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from tandem_plugin.planning.flags import flags
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = table_console(soft_wrap=True)
     for sentence in _verdict(plan):
         console.print(Text(sentence))
     phases = _PHASES[: 3 if plan.training else 1]

@@ -12,7 +12,16 @@ from tandem_plugin.data import INSTRUCTION, DataError, Problem, PromptTemplate, 
 from tandem_plugin.data.problem import Message
 from tandem_plugin.data.prompt import prompt_ids
 
-__all__ = ["Asking", "answer", "chat", "digest", "prompt", "read_prompts"]
+__all__ = [
+    "Asking",
+    "answer",
+    "chat",
+    "check_longer",
+    "digest",
+    "noted",
+    "prompt",
+    "read_prompts",
+]
 
 
 def read_prompts(
@@ -95,6 +104,25 @@ def answer(problem: Problem) -> str | list[str] | None:
 
 
 def digest(problems: Sequence[Problem]) -> str:
-    """A hash of what is asked, by which a run knows its problems again."""
-    asked = json.dumps([prompt(problem) for problem in problems])
+    """A hash of problems and their answers: both decide a row, and answers its reward."""
+    asked = json.dumps([[prompt(problem), list(problem.golds)] for problem in problems])
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+
+def noted(problems: Sequence[Problem]) -> dict[str, Any]:
+    """What a run notes of its problems."""
+    return {"count": len(problems), "sha256": digest(problems)}
+
+
+def check_longer(before: object, problems: Sequence[Problem]) -> None:
+    """Raise :class:`DataError` unless a run that noted ``before`` may use these problems.
+
+    They may be more than they were: every response has its problem's place.
+    """
+    count = before.get("count") if isinstance(before, dict) else None
+    if type(count) is not int or before != noted(problems[:count]):
+        raise DataError(
+            "The problems are not those that --out was begun with: some of them, or of their "
+            "answers, were changed, reordered or removed. More may only follow at the end: give "
+            "the same problems, or another --out, or delete it."
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem_plugin.cli.assignments import SettingsOption, assignments
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, cell, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.cli.audit import Audit, RuleBook
@@ -121,9 +121,7 @@ def _result(audit: Audit, rollouts: Path, tokenizer: str) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     def number(value: float | None, form: str) -> str:
         return "none" if value is None else format(value, form)
@@ -140,10 +138,10 @@ def _print(result: dict[str, Any]) -> None:
         "handoffs per response": number(result["handoffs_per_response"], ".1f"),
         "differences": kinds,
     }
-    console = Console(highlight=False, soft_wrap=True)
+    console = table_console(soft_wrap=True)
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
-        table.add_row(name, Text(value, overflow="fold"))
+        table.add_row(name, cell(value))
     console.print(table)
     for difference in result["shown"]:
         where = f"{difference['file']}, " if difference["file"] else ""

@@ -17,7 +17,7 @@ from tandem_plugin.cli.compare_options import (
     checkpoints,
     pools,
 )
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.evaluation.report.training_log import TrainingLog
@@ -109,14 +109,14 @@ def report(
     if json:
         print_json(result)
         return
-    typer.echo(
+    echo(
         f"Wrote {written.page}: {len(written.figures)} figures, {written.tables} tables, "
         f"{written.samples} responses."
     )
     for sentence in written.verdict:
-        typer.echo(sentence)
+        echo(sentence)
     for sentence in written.notes:
-        typer.echo(sentence, err=True)
+        echo(sentence, err=True)
 
 
 def _log(given: str) -> TrainingLog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from tandem_plugin.cli.assignments import SettingsOption, assignments
 from tandem_plugin.cli.engine_arguments import EngineOption
-from tandem_plugin.cli.output import INTERRUPTED, JsonOption, print_json
+from tandem_plugin.cli.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.grading import Grader
@@ -28,7 +29,7 @@ def rollout(
             "a saved Hugging Face data set, or owner/name#split on the Hub."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to go on with.")],
+    out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to resume.")],
     junior: Annotated[
         str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
     ] = None,
@@ -78,10 +79,11 @@ def rollout(
 ) -> None:
     """Let a senior and a junior answer every problem n times, one line of JSON a response.
 
-    A line is written when its response is finished. The same command goes on where it was stopped
+    A line is written when its response is finished. The same command resumes where it was stopped
     or killed, and every response has seeds of its own that follow from --seed, its problem and its
-    number, so that it does not matter where it stopped; a larger --n adds responses. A file that
-    was made with other settings is refused. `tandem replay` and `tandem view` read the file. Exit
+    number, so that it does not matter where it stopped. A larger --n, or problems added at the end
+    of the file, add responses. A file that was made with other settings, problems, answers or
+    weights is rejected. `tandem replay` and `tandem view` read the file. Exit
     code 1 when a prompt is too long for the model, 130 when interrupted.
 
     With --grade a problem is asked as `tandem data prepare` and `tandem eval` ask it: with the
@@ -89,7 +91,8 @@ def rollout(
     command ends with their mean.
     """
     from tandem_plugin.cli.engine_arguments import engine_arguments
-    from tandem_plugin.cli.problems import Asking, digest, read_prompts
+    from tandem_plugin.cli.problems import Asking, check_longer, read_prompts
+    from tandem_plugin.cli.problems import noted as noted_problems
     from tandem_plugin.cli.rollout_run import RolloutRun, mean_reward, write_rollouts
     from tandem_plugin.cli.tokenizers import model_files
     from tandem_plugin.config import TandemConfig
@@ -115,10 +118,11 @@ def rollout(
         "tandem_plugin": _version(),
         "senior": _named(senior),
         "junior": _named(junior or senior),
+        **_fingerprints(senior, junior, arguments),
         "schedule": config.schedule,
         "parameters": _parameters(config),
         "boundaries": config.boundaries or config.make_schedule().boundaries,
-        "problems": {"count": len(listed), "sha256": digest(listed)},
+        "problems": noted_problems(listed),
         "seed": seed,
         **sampling,
         "raw": raw,
@@ -131,7 +135,8 @@ def rollout(
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
     InputFiles(problems=record_files(problems), **models).check_outputs(out, run_file(out))
-    with RolloutFile(out, noted) as file:
+    longer = {"problems": lambda before: check_longer(before, listed)}
+    with RolloutFile(out, noted, longer) as file:
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)
         skipped: dict[int, str] = {}
@@ -142,7 +147,7 @@ def rollout(
                 write_rollouts(run, file, todo, len(places), grader)
             except KeyboardInterrupt:
                 done = len(file.done & set(places))
-                typer.echo(
+                echo(
                     f"Stopped: {done:,} of {len(places):,} responses are in {out}. The same "
                     "command goes on from there.",
                     err=True,
@@ -180,6 +185,31 @@ def _named(model: str) -> str:
     return str(Path(model).resolve()) if os.path.exists(model) else model
 
 
+def _fingerprints(
+    senior: str, junior: str | None, arguments: Mapping[str, Any]
+) -> dict[str, str | None]:
+    """Of both models' weights: a folder may hold others than when the file was begun."""
+    from tandem_plugin.progress import waiting
+
+    with waiting("read the checkpoints"):
+        ours = _fingerprint(senior, arguments.get("revision"), arguments.get("download_dir"))
+        same = junior is None or _named(junior) == _named(senior)
+        theirs = ours if same else _fingerprint(str(junior))
+    return {"senior_fingerprint": ours, "junior_fingerprint": theirs}
+
+
+def _fingerprint(model: str, *where: Any) -> str | None:
+    """None for a model at an address, whose files are not here."""
+    from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
+
+    if "://" in model:
+        return None
+    place = os.path.expanduser(model)
+    if not os.path.isfile(place):
+        place = str(checkpoint_folder(place, *where))
+    return fingerprint_checkpoint(Path(place))
+
+
 def _version() -> str:
     from tandem_plugin._version import __version__
 
@@ -190,11 +220,11 @@ def _report(result: dict[str, Any], json: bool) -> None:
     if json:
         print_json(result)
         return
-    typer.echo(
+    echo(
         f"{result['rollouts']}: wrote {result['written']:,} responses, found {result['found']:,} "
         f"there, of {result['responses']:,}."
     )
     if result.get("reward") is not None:
-        typer.echo(f"Mean reward: {result['reward']:.4f}.")
+        echo(f"Mean reward: {result['reward']:.4f}.")
     for sentence in result["skipped"]:
-        typer.echo(sentence, err=True)
+        echo(sentence, err=True)

@@ -7,14 +7,15 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
 
-from tandem_plugin.cli.output import print_error
-from tandem_plugin.errors import TandemError
+from tandem_plugin.cli.output import INTERRUPTED, print_error
+from tandem_plugin.errors import TandemError, printable
+from tandem_plugin.files import told
 
 __all__ = ["CommandGroup", "TandemGroup"]
 
@@ -81,14 +82,36 @@ def _reported(as_json: bool) -> Iterator[None]:
     except OSError as error:
         # The last resort for a file or folder that nobody expected to fail. An end of the pipe that
         # this is printed to is typer's to handle.
-        if error.filename is None or error.errno == errno.EPIPE:
+        if error.errno == errno.EPIPE or (error.filename is None and not _no_room(error)):
             raise
-        print_error(f"{os.fspath(error.filename)!r}: {error.strerror}.", as_json)
+        if error.filename is None:
+            _end_of_output(error)
+        else:
+            print_error(f"{os.fspath(error.filename)!r}: {error.strerror}.", as_json)
         raise typer.Exit(1) from error
+    except KeyboardInterrupt as error:
+        print_error("Interrupted.", as_json)
+        raise typer.Exit(INTERRUPTED) from error
     except Exception as error:
         if isinstance(error, _UsageError):
-            error.message = error.message.removeprefix("Value error, ")
+            error.message = printable(error.message.removeprefix("Value error, "))
         if not (as_json and isinstance(error, _UsageError)):
             raise
         print_error(error.format_message(), as_json)
         raise typer.Exit(error.exit_code) from error
+
+
+def _no_room(error: OSError) -> bool:
+    """Whether it is what a stream says that takes no more: stdout in a file on a full disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _end_of_output(error: OSError) -> None:
+    """Say on stderr that stdout takes no more, and let what is left of it go nowhere."""
+    with suppress(OSError):
+        print_error(f"The output cannot be written: {told(error)}", as_json=False)
+    with suppress(OSError, ValueError):
+        # Else Python tries it once more at its end, and says so in its own words.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

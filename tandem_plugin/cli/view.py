@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.cli.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import Vocabulary
@@ -79,6 +79,7 @@ def view(
     """
     from tandem_plugin.cli.tokenizers import find_tokenizer, model_files, read_vocabulary
     from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.progress import waiting
     from tandem_plugin.rollouts.files import rollout_files
     from tandem_plugin.rollouts.rollout_file import run_file
     from tandem_plugin.viewer.choice import Choice, Numbers
@@ -103,8 +104,9 @@ def view(
     inputs.check_outputs(page)
     room = int(megabytes * 1e6)
     shown = _shown(files, asked, graded, chosen, read_vocabulary(chosen), room)
-    content = page_content(shown, room)
-    write_file(page, make_page(title or rollouts.resolve().name, content.index, content.parts))
+    with waiting("write the page"):
+        content = page_content(shown, room)
+        write_file(page, make_page(title or rollouts.resolve().name, content.index, content.parts))
     whole, unread = content.index["whole"], shown.listing.unread
     result: dict[str, Any] = {
         "page": str(page),
@@ -122,7 +124,7 @@ def view(
     if unread.count:
         file, line, message = unread.lines[0]
         where = f"{file}, line {line}" if file else f"line {line}"
-        typer.echo(
+        echo(
             f"Lines that could not be read: {unread.count:,}, the first is {where}: {message}",
             err=True,
         )
@@ -213,7 +215,7 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
 
 
 def _report(result: dict[str, Any]) -> None:
-    typer.echo(
+    echo(
         f"Wrote {result['page']}: {result['responses']:,} responses, {result['bytes'] / 1e6:.1f} "
         "MB."
     )
@@ -222,7 +224,7 @@ def _report(result: dict[str, Any]) -> None:
         parts = [f"{result['problems']:,} of {there['problems']:,} problems"]
         if there["steps"]:
             parts.insert(0, f"{result['steps']:,} of {there['steps']:,} steps")
-        typer.echo(
+        echo(
             f"There are {there['responses']:,} responses: shown are {', '.join(parts)}. --steps, "
             "--problems and --samples show others, --megabytes more."
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -12,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from tandem_plugin.data.overlap import words_of
 from tandem_plugin.data.problem import Problem, ProblemSet
 from tandem_plugin.data.prompt import PromptTemplate
-from tandem_plugin.errors import DataError
+from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import InputFiles, replacing, write_file
 
 __all__ = ["Prepared", "Trainer", "prepare", "split"]
@@ -58,6 +59,7 @@ def prepare(
     ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
     if inputs is not None:
         inputs.check_outputs(manifest, *(out / f"{name}{ending}" for name in parts))
+    _check_left(out, parts)
     files: dict[str, Path] = {}
     for name, part in parts.items():
         if trainer == "verl":
@@ -81,6 +83,18 @@ def prepare(
     }
     write_file(manifest, json.dumps(content, indent=2) + "\n")
     return Prepared(files, rows, checksums, duplicates, manifest)
+
+
+def _check_left(out: Path, parts: Mapping[str, object]) -> None:
+    """Raise for problems held out before: without holding out, they would be trained on as well."""
+    for ending in (".parquet", ".jsonl"):
+        left = out / f"heldout{ending}"
+        if "heldout" not in parts and os.path.exists(left):
+            raise OutputError(
+                f"{str(left)!r} holds problems that were held out before, and nothing is held out "
+                "now: they would be trained on. Give --heldout as before or another --out, or "
+                "delete the file."
+            )
 
 
 def split(

@@ -20,6 +20,7 @@ from tandem_plugin.evaluation.results import (
     solo_summary,
     write_summary,
 )
+from tandem_plugin.progress import waiting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +64,8 @@ def run_drift(
             "compared. Choose a junior with the senior's tokenizer."
         )
     again = None if floor is None else second_seed(floor, theirs)
-    found = [fold_counts(_responses(one), len(pieces)) for one in (ours, theirs)]
+    with waiting(f"count the tokens of {senior} and {junior}"):
+        found = [fold_counts(_responses(one), len(pieces)) for one in (ours, theirs)]
     folder = run_folder(out, "drift", senior, junior)
     write_counts(folder, *found)
     senior_counts, junior_counts = (each.sum(0) for each in found)

@@ -21,6 +21,7 @@ from tandem_plugin.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.evaluation.results import run_folder, write_summary
 from tandem_plugin.evaluation.sampling import Sampling
 from tandem_plugin.evaluation.team_schedule import label
+from tandem_plugin.progress import waiting
 from tandem_plugin.rollouts.engine import deciding
 from tandem_plugin.rules import TandemRules
 
@@ -123,8 +124,9 @@ def _summarise(
 ) -> Path:
     for file in files:
         grade_generations(file, sampling)
-    graded = {file.benchmark.name: tally(file, sampling) for file in files}
     first = files[0]
+    with waiting(f"summarise {first.senior.name}"):
+        graded = {file.benchmark.name: tally(file, sampling) for file in files}
     content = {
         "senior": first.senior.settings(),
         "junior": None if first.junior is None else first.junior.settings(),

@@ -14,6 +14,7 @@ from tandem_plugin.evaluation.generation import GenerationFile
 from tandem_plugin.evaluation.results import versions
 from tandem_plugin.evaluation.sampling import Sampling
 from tandem_plugin.grading import OUTCOMES
+from tandem_plugin.rollouts.grades import input_digest, response_digest
 from tandem_plugin.rollouts.rollout import short
 from tandem_plugin.rollouts.rollout_file import placed_rows
 
@@ -57,6 +58,8 @@ def grades_file(file: GenerationFile) -> Path:
 def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
     """Grade every response that has no grade yet, with :mod:`tandem_plugin.grading`.
 
+    A grade of other text or answers, which responses that were made anew leave behind, counts as
+    none: the last grade of a response is the one that is read.
     Responses are graded as text, all of it, whoever wrote it. Source: section 3.4 and appendix A.2
     of the paper.
     """
@@ -70,10 +73,14 @@ def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
     }
     total = len(file.benchmark.problems) * sampling.samples
     with RolloutFile(grades_file(file), noted) as written:
+        graded = {
+            (problem, sample): record.get("input_sha256")
+            for problem, sample, record in placed_rows(grades_file(file))
+        }
         todo = (
             (problem, sample, row)
             for problem, sample, row in file.responses(sampling.samples)
-            if (problem, sample) not in written.done
+            if graded.get((problem, sample)) != input_digest(row["response"], row["answer"])
         )
         first = list(islice(todo, _BATCH))
         if not first:
@@ -82,13 +89,15 @@ def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
             task = bar.add_task(f"grade {file.benchmark.name}", total=total)
             for batch in _batches(first, todo):
                 grades = grader.grade_batch([(row["response"], row["answer"]) for *_, row in batch])
-                for (problem, sample, _), grade in zip(batch, grades, strict=True):
+                for (problem, sample, row), grade in zip(batch, grades, strict=True):
                     record = {
                         "outcome": grade.outcome,
                         "answer": grade.answer,
                         "rule": grade.rule,
                         "reward": grade.reward,
                         "message": grade.message,
+                        "response_sha256": response_digest(row["response"]),
+                        "input_sha256": input_digest(row["response"], row["answer"]),
                     }
                     written.append(problem, sample, record)
                 bar.update(task, completed=len(written.done))

@@ -15,6 +15,7 @@ import torch
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.evaluation.checkpoint import Checkpoint
+from tandem_plugin.progress import waiting
 
 __all__ = ["Reader", "tile_positions"]
 
@@ -43,9 +44,10 @@ class Reader:
                 f"--device {reprlib.repr(device)} is no device of torch: give cpu, cuda or cuda:1."
             ) from error
         try:
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                checkpoint.path, dtype=dtype, attn_implementation="sdpa"
-            )
+            with waiting(f"load {checkpoint.name}"):
+                model: Any = AutoModelForCausalLM.from_pretrained(
+                    checkpoint.path, dtype=dtype, attn_implementation="sdpa"
+                )
         except Exception as error:
             raise EvaluationError(
                 f"The model {checkpoint.name!r} ({checkpoint.path}) cannot be loaded for reading: "

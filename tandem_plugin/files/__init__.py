@@ -1,17 +1,21 @@
 """Files that a user names, and JSON that others wrote."""
 
+from tandem_plugin.files.appended_file import AppendedFile, Longer, note_of
 from tandem_plugin.files.appended_lines import ForeignLineError, WholeLines, read_appended
 from tandem_plugin.files.places import check_model, is_hub_name, look_again
 from tandem_plugin.files.system_errors import told
 from tandem_plugin.files.user_files import InputFiles, open_file, read_file, replacing, write_file
 
 __all__ = [
+    "AppendedFile",
     "ForeignLineError",
     "InputFiles",
+    "Longer",
     "WholeLines",
     "check_model",
     "is_hub_name",
     "look_again",
+    "note_of",
     "open_file",
     "read_appended",
     "read_file",

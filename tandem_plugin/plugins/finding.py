@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -104,7 +105,8 @@ def _tried_on_torch(found: Catalogue) -> Catalogue:
     for entry in found.registrations:
         if entry.kind == "schedule" and entry.provider != BUILT_IN.provider:
             try:
-                check_steps_on_torch(entry.value)
+                with _stdout_kept():
+                    check_steps_on_torch(entry.value)
             except ConfigError as error:
                 broken = BrokenPlugin(entry.plugin, entry.provider, _reason(error))
                 unfit.setdefault((entry.plugin, entry.provider), broken)
@@ -123,10 +125,16 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
     broken = []
     for plugin in plugins:
         try:
-            registrations += _registrations(plugin)
+            with _stdout_kept():
+                registrations += _registrations(plugin)
         except (Exception, SystemExit) as error:
             broken.append(BrokenPlugin(plugin.name, plugin.provider, _reason(error)))
     return Catalogue(tuple(registrations), tuple(broken), tried_on_torch)
+
+
+def _stdout_kept() -> AbstractContextManager[object]:
+    """What a plugin prints while it is loaded goes to stderr: stdout is a command's result."""
+    return redirect_stdout(sys.stderr)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.errors import EngineError, TandemError
+from tandem_plugin.progress import waiting
 
 __all__ = ["deciding", "start_engine"]
 
@@ -62,7 +63,8 @@ def start_engine(
     if on_cpu:
         arguments = {**_WHOLE_PROMPTS, **_memory(model, arguments, tandem, tokens), **arguments}
     try:
-        return engine(model, **together, **arguments)
+        with waiting("start the engine"):
+            return engine(model, **together, **arguments)
     except TandemError:
         raise
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = [
     "RESPONSE_FIELDS",
     "Grades",
     "grades_beside",
+    "input_digest",
     "is_grades_file",
     "response_digest",
 ]
@@ -29,6 +31,12 @@ _ENDING = ".grades.jsonl"
 def response_digest(text: str) -> str:
     """By which a grade knows its response again: 16 hexadecimal digits of SHA-256 of its text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def input_digest(response: str, gold: object, prompt: str | None = None) -> str:
+    """By which a grade knows all of a row that decided it: 16 hexadecimal digits of SHA-256."""
+    text = json.dumps([response, gold, prompt], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_grades_file(path: Path) -> bool:

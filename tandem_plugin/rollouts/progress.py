@@ -14,7 +14,6 @@ def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[in
 
     total: responses in all. done: those that are there already.
     """
-    from rich.markup import escape
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -34,7 +33,7 @@ def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[in
         TimeRemainingColumn(),
     )
     with ShownProgress(*columns, transient=False) as progress:
-        task = progress.add_task(escape(name), total=total, completed=done, tokens=0)
+        task = progress.add_task(name, total=total, completed=done, tokens=0)
         tokens = 0
 
         def advance(length: int) -> None:

@@ -16,6 +16,7 @@ from tandem_plugin.data import (
     prepare,
 )
 from tandem_plugin.data.prepare import split
+from tandem_plugin.errors import OutputError
 from tandem_plugin.grading.rewards.openrlhf_reward import _golds
 
 
@@ -148,3 +149,15 @@ def test_offline_the_message_says_which_file_to_bring(
 def test_the_papers_counts():
     counts = {name: NAMED_SETS[name].count for name in ("aime24-26", "amc23-25", "minerva")}
     assert counts == {"aime24-26": 90, "amc23-25": 121, "minerva": 272}
+
+
+def test_problems_that_were_held_out_do_not_stay_beside_a_training_set_that_has_them(
+    tmp_path: Path,
+):
+    held_out = prepare(a_set(), "openrlhf", tmp_path, heldout=3)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(OutputError, match="held out before"):
+        prepare(a_set(), "openrlhf", tmp_path)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    held_out.files["heldout"].unlink()
+    assert prepare(a_set(), "openrlhf", tmp_path).rows == {"train": 20}

@@ -207,3 +207,30 @@ def test_schedule_that_a_seniors_tokenizer_has_no_boundaries_for_is_refused_befo
     check_handoffs(seniors, [{"schedule": "word"}])
     with pytest.raises(TokenizerError, match="writes blank lines as several tokens"):
         check_handoffs(seniors, [STEP])
+
+
+@pytest.mark.parametrize("anew", ["responses", "golds"])
+def test_grades_of_responses_that_were_made_anew_are_made_anew(
+    tmp_path: Path, benchmark: Benchmark, anew: str
+):
+    """Responses and their note were moved away; the grades beside them were left."""
+    pytest.importorskip("sympy")
+    out = tmp_path / "out"
+    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
+    write(file, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
+    run_solo(out, SENIOR, [benchmark], SAMPLING, {})
+    graded = grades_file(file).read_bytes()
+    run_solo(out, SENIOR, [benchmark], SAMPLING, {})
+    assert grades_file(file).read_bytes() == graded
+    file.path.unlink()
+    if anew == "responses":
+        write(file, SAMPLING, dict.fromkeys(PLACES, "-7"))
+    else:
+        source = tmp_path / "sums.jsonl"
+        rows = [{"problem": f"What is {i} + 1?", "answer": -7} for i in range(3)]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        benchmark = read_benchmark(str(source))
+        file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
+        write(file, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
+    summary = read_summary(run_solo(out, SENIOR, [benchmark], SAMPLING, {}))
+    assert [row["correct"] for row in summary.problems["sums"]] == [0, 0, 0]

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.cli.grade import _deciding
 from tandem_plugin.evaluation.checkpoint import fingerprint_folder
 from tandem_plugin.evaluation.drift_counts import write_counts
 from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
 from tandem_plugin.evaluation.results import run_folder, write_summary
-from tandem_plugin.rollouts.grades import response_digest
+from tandem_plugin.rollouts.grades import input_digest, response_digest
 
 __all__ = ["COMMANDS", "Command", "make_inputs"]
 
@@ -44,8 +45,13 @@ def make_inputs(folder: Path) -> None:
     _json(folder / "problems.json", {"data": problems})
     _lines(folder / "responses.jsonl", [{"response": f"\\boxed{{{i}}}", "gold": i} for i in "123"])
     grade = {"outcome": "correct", "reward": 1, "answer": "1", "rule": "text", "milliseconds": 1.5}
-    known = {"golds": ["1"], "response_sha256": response_digest("\\boxed{1}")}
+    known = {
+        "golds": ["1"],
+        "response_sha256": response_digest("\\boxed{1}"),
+        "input_sha256": input_digest("\\boxed{1}", "1"),
+    }
     _lines(folder / "grades.jsonl", [{"line": 1, **grade, **known}])
+    _json(folder / "grades.jsonl.run.json", _deciding(lenient=False, seconds=5.0))
     _lines(folder / "places.jsonl", [{"problem": i, "sample": 0, **grade} for i in range(2)])
     for step in (1, 20):
         _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])
@@ -217,7 +223,7 @@ COMMANDS: tuple[Command, ...] = (
             ("responses.jsonl", "--json"), ("rollouts.jsonl", "--out", "new.jsonl"),
         ),
         ("responses.jsonl", "responses.jsonl", "grades.jsonl", "rollouts.jsonl"),
-        20, ("grades.jsonl", "new.jsonl", "nowhere"),
+        20, ("grades.jsonl", "grades.jsonl.run.json", "new.jsonl", "new.jsonl.run.json", "nowhere"),
     ),
     Command(
         "boundaries",

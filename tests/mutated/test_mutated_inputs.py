@@ -116,6 +116,7 @@ def _copy(valid: Path, work: Path, named: set[str]) -> None:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     first = {name.split("/")[0] for name in named} | {"vocab.json", "rollouts.jsonl.run.json"}
+    first |= {f"{name}.run.json" for name in named & {"grades.jsonl"}}
     if "results" in first:
         first.add("model")
     for name in sorted(first):

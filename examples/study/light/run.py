@@ -18,13 +18,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from stages import StudyError, check_settings
 
 from light.page import write_page
 from light.power import power_lines
 from light.runs import default_workers, run_trainings
 from light.size import QUICK, WHOLE, LightSize
+from tandem_plugin.progress import ShownProgress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,9 +65,9 @@ def train_light(out: Path, size: LightSize, workers: int, console: Console) -> N
     """Train and measure, with a note of every training and progress to be seen."""
     out.mkdir(parents=True, exist_ok=True)
     check_settings(out / "light.json", size.settings())
-    with Progress(
+    with ShownProgress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console,
+        console=console, transient=False,
     ) as bar:  # fmt: skip
         task = bar.add_task("The light part", total=None)
 

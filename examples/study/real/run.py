@@ -9,7 +9,7 @@ from typing import Any
 from light.pairs import SENIOR, Problems, model_folder
 from light.size import LightSize
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from stages import Stages
 
 import real.tandem_commands as commands
@@ -17,6 +17,7 @@ from real.demo import TRAINING_REWARD, Metrics, Paths, train
 from real.methods import METHODS, validation_overrides
 from real.problem_files import ProblemFiles, write_problems
 from real.size import RealSize
+from tandem_plugin.progress import ShownProgress
 
 __all__ = ["run_real"]
 
@@ -57,13 +58,14 @@ def _train(
 ) -> dict[str, Any]:
     """One training with verl: methods differ in their overrides alone."""
     last: list[float] = []
-    with Progress(
+    with ShownProgress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
         console=console,
+        transient=False,
     ) as bar:
         task = bar.add_task("Starting verl", total=size.training.steps, state="")
 

@@ -114,6 +114,7 @@ def _divergences(
     """The divergence at every place, written a response at a time and gone on with."""
     from tandem_plugin.evaluation.continuation.divergence import divergence_at
     from tandem_plugin.evaluation.reader import Reader
+    from tandem_plugin.progress import ShownProgress
     from tandem_plugin.rollouts.rollout_file import RolloutFile
 
     path = folder / f"{benchmark.name}.scores.jsonl"
@@ -124,7 +125,12 @@ def _divergences(
         "dtype": dtype,
     }
     numbered = list(enumerate(benchmark.problems))
-    with RolloutFile(path, noted) as file:
+    with RolloutFile(path, noted) as file, ShownProgress(transient=False) as progress:
+        task = progress.add_task(
+            f"{senior.name} and {junior.name} on {benchmark.name}",
+            total=len(numbered),
+            completed=len(file.done),
+        )
         readers: tuple[Reader, Reader] | None = None
         for _, group in groupby(numbered, key=lambda one: (one[1].problem, one[1].sample)):
             places = list(group)
@@ -137,6 +143,7 @@ def _divergences(
             for (number, _), kl in zip(places, apart, strict=True):
                 if (number, 0) not in file.done:
                     file.append(number, 0, {"divergence": kl})
+                    progress.advance(task)
         for reader in readers or ():
             reader.close()
     rows = read_rows_of(path, len(numbered), 1, _check_divergence)

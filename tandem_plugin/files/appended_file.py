@@ -1,0 +1,177 @@
+"""A file of lines that a command appends to and resumes, and the note of what decides its lines."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+from tandem_plugin.errors import OutputError, shown
+from tandem_plugin.files.appended_lines import ForeignLineError, read_appended
+from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files.system_errors import told
+from tandem_plugin.files.user_files import read_file, write_file
+
+__all__ = ["AppendedFile", "Longer", "note_of"]
+
+Self = TypeVar("Self", bound="AppendedFile")
+
+Longer = Callable[[Any], None]
+"""Raises a tandem error unless a setting that was noted is the beginning of the one now given."""
+
+
+def note_of(path: Path) -> Path:
+    """Where the settings are noted that the lines at ``path`` were made with."""
+    return path.with_name(path.name + ".run.json")
+
+
+class AppendedFile:
+    """Appends lines to a file, after those that an earlier run with the same settings wrote.
+
+    A line is with the operating system when it is written, so that the end of this process loses
+    none. What a killed process left of its last line is completed where only the line's end is
+    missing, and cut off otherwise. Raises :class:`OutputError` when the file was made with other
+    settings, holds anything else, or is being written by another process; it is then left as it is.
+
+    settings: what decides the lines; noted beside the file. longer: for settings that may grow
+    between runs, whether the noted value is the beginning of the one given.
+    """
+
+    what: ClassVar[str] = "lines"
+    """What the lines are, as errors call them."""
+    one: ClassVar[str] = "line of the command"
+    """What one of them is."""
+    begin: ClassVar[bytes] = b"{"
+    """How every line begins."""
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Mapping[str, Any],
+        longer: Mapping[str, Longer] | None = None,
+    ) -> None:
+        self.path = path
+        self._file = self._open()
+        try:
+            self._lock()
+            whole = self._read()
+            self._check_settings(settings, longer or {})
+            self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
+            if not whole.ends:
+                self._write(b"\n")
+        except BaseException:
+            self._file.close()
+            raise
+
+    def take(self, line: bytes) -> None:
+        """Take in a line that is there; raises ValueError where it is none of the command's."""
+        raise NotImplementedError
+
+    def write_line(self, row: Mapping[str, Any]) -> None:
+        """Write one line."""
+        self._write(json.dumps(row).encode() + b"\n")
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def _open(self) -> io.FileIO:
+        """The file, unbuffered, made where it is missing; writes go to its end."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Opening a pipe would wait for its reader.
+            if self.path.exists() and stat.S_ISFIFO(self.path.stat().st_mode):
+                raise OSError(errno.EINVAL, "It is no regular file")
+            return self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise OutputError(f"{str(self.path)!r} cannot be written: {told(error)}") from error
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OutputError(
+                f"Another process is writing {str(self.path)!r}: wait for it, or give another "
+                "--out."
+            ) from error
+
+    def _read(self) -> Any:
+        """Take in what is there; gives what of it is whole."""
+        try:
+            return read_appended(self.path, self.begin, self.take)
+        except ForeignLineError as error:
+            raise OutputError(
+                f"{str(self.path)!r}, line {error.line} is no {self.one} ({error}): fix or remove "
+                "the line, or give another --out."
+            ) from error
+        except OSError as error:
+            raise OutputError(f"{str(self.path)!r} cannot be read: {told(error)}") from error
+
+    def _check_settings(self, settings: Mapping[str, Any], longer: Mapping[str, Longer]) -> None:
+        note = note_of(self.path)
+        given = json.loads(json.dumps(settings))
+        if self.path.stat().st_size > 0:
+            if not os.path.exists(note):
+                raise OutputError(
+                    f"There are {self.what} in {str(self.path)!r}, but no {note.name} beside them "
+                    "that says what they were made with: give another --out."
+                )
+            noted = self._noted(note)
+            self._compare(noted, given, longer)
+            if noted == given:
+                return
+        write_file(note, json.dumps(settings, indent=2) + "\n")
+
+    def _compare(
+        self, noted: dict[str, Any], given: dict[str, Any], longer: Mapping[str, Longer]
+    ) -> None:
+        for name in [*given, *noted]:
+            before, now = noted.get(name), given.get(name)
+            if before == now:
+                continue
+            if name in longer:
+                longer[name](before)
+                continue
+            raise OutputError(
+                f"{str(self.path)!r} was made with {name}={shown(before)}; now it is {shown(now)}. "
+                "Give the same settings to resume it; or give another --out, or delete it."
+            )
+
+    def _noted(self, note: Path) -> dict[str, Any]:
+        try:
+            noted = parse_json(read_file(note))
+        except (OSError, ValueError) as error:
+            raise OutputError(
+                f"{str(note)!r} cannot be read: {error}. Move it away with its {self.what}, or "
+                "give another --out."
+            ) from error
+        if not isinstance(noted, dict):
+            raise OutputError(
+                f"{str(note)!r} holds no settings. Move it away with its {self.what}, or give "
+                "another --out."
+            )
+        return noted
+
+    def _write(self, content: bytes) -> None:
+        try:
+            while content:
+                content = content[self._file.write(content) :]
+        except OSError as error:
+            raise OutputError(
+                f"{str(self.path)!r} cannot be written: {told(error)} What is there stays: run "
+                "the same command again to resume it."
+            ) from error

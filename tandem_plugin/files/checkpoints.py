@@ -1,0 +1,73 @@
+"""A checkpoint's folder, and a fingerprint of what lies in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tandem_plugin.errors import ConfigError
+
+__all__ = ["checkpoint_folder", "fingerprint_checkpoint"]
+
+_PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt")
+_WEIGHTS = (".safetensors", ".bin")
+_BLOCK = 2**22
+_AT_ONCE = 4
+"""Files read at a time: hashing is slower than a disk, and runs without Python's lock."""
+
+
+def checkpoint_folder(
+    model: str, revision: str | None = None, download_dir: str | None = None
+) -> Path:
+    """The folder of a model: itself, or the local snapshot of one on the Hugging Face Hub.
+
+    It is fetched where it is not here yet. Raises :class:`ConfigError` where there is none.
+    """
+    if os.path.isdir(model):
+        return Path(model)
+    try:
+        from huggingface_hub import snapshot_download
+
+        found = snapshot_download(
+            model, revision=revision, cache_dir=download_dir, allow_patterns=list(_PATTERNS)
+        )
+        return Path(found)
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0][:200]
+        raise ConfigError(
+            f"There is no folder {model!r}, and no model of that name could be fetched "
+            f"({type(error).__name__}: {first}). Give a checkpoint's folder, or its name on the "
+            "Hub (owner/name)."
+        ) from error
+
+
+def fingerprint_checkpoint(place: Path) -> str:
+    """16 hexadecimal digits of SHA-256 over the contents of a checkpoint's files.
+
+    Weights, configuration and tokenizer count, by name and content. place: its folder; or its one
+    file, where all is in one. Raises OSError where a file cannot be read.
+    """
+    files = sorted(_files_of(place)) if os.path.isdir(place) else [place]
+    whole = hashlib.sha256()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for file, digest in zip(files, pool.map(_digest, files), strict=True):
+            whole.update(f"{file.name}\0{digest}\n".encode())
+    return whole.hexdigest()[:16]
+
+
+def _files_of(folder: Path) -> Iterable[Path]:
+    found = {file for pattern in _PATTERNS for file in folder.glob(pattern)}
+    if not any(file.suffix in _WEIGHTS for file in found):
+        found.update(folder.glob("*.pt"))  # what vLLM reads where there is nothing else
+    return found
+
+
+def _digest(file: Path) -> str:
+    content = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            content.update(block)
+    return content.hexdigest()

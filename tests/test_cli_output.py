@@ -1,0 +1,195 @@
+"""What commands send to a terminal, to a full disk and to programs, whatever others wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+from tandem_plugin.errors import printable
+
+TANDEM = [sys.executable, "-c", "from tandem_plugin.cli import main; main()"]
+HOSTILE = "a\x1b[2Jb\x1b]0;pwn\x07c\rd\x9b31me\u202ef\x7fg"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What terminals obey, or lay out in another order, but for the end of a line and the tab."""
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    problems = [{"problem": HOSTILE, "answer": HOSTILE}, {HOSTILE: 1}]
+    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(p) + "\n" for p in problems))
+    (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "Ġb": 1, f"Ġ{HOSTILE}": 2}))
+    rollout = {
+        "response_ids": [0, 1], "authorship": [1, 0], "tandem_seed": 1, "tandem_fingerprint": "x",
+        "tandem_schedule": {"schedule": HOSTILE}, "response": HOSTILE,
+    }  # fmt: skip
+    other = {**rollout, "tandem_schedule": {"schedule": "word", HOSTILE: 1}}
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps(rollout) + "\n" + json.dumps(other) + "\n")
+    (tmp_path / f"{HOSTILE}.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["data", "show", "problems.jsonl"],
+        ["data", "show", f"{HOSTILE}.jsonl"],
+        ["data", "check", "problems.jsonl", "problems.jsonl", "--bad-rows", "skip"],
+        ["data", "prepare", "problems.jsonl", "--to", "openrlhf", "--out", f"o{HOSTILE}",
+         "--bad-rows", "skip"],
+        ["grade", "--gold", "5", "--response", f"\\boxed{{{HOSTILE}}}"],
+        ["grade", f"{HOSTILE}.jsonl"],
+        ["grade", HOSTILE],
+        ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json"],
+        ["replay", f"{HOSTILE}.jsonl", "--tokenizer", "vocab.json"],
+        ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json", "--schedule", HOSTILE],
+        ["view", "rollouts.jsonl", "--tokenizer", "vocab.json", "--out", f"{HOSTILE}.html"],
+        ["boundaries", "vocab.json"],
+        ["boundaries", "vocab.json", "--resolver", HOSTILE],
+        ["compare", HOSTILE],
+        ["report", HOSTILE],
+        ["eval", "drift", "--senior", HOSTILE, "--junior", HOSTILE, "--out", HOSTILE],
+        ["plan", "--senior", HOSTILE],
+        ["rollout", "--senior", HOSTILE, "--problems", "problems.jsonl", "--out", "o"],
+        ["path", HOSTILE],
+        ["doctor", f"--{HOSTILE}"],
+        [HOSTILE],
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(HOSTILE, "HOSTILE")[:60],
+)  # fmt: skip
+def test_no_control_character_of_others_text_reaches_the_terminal(
+    inputs: Path, arguments: list[str]
+) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.stdout or done.stderr
+    assert not OBEYED.search(done.stdout)
+    assert not OBEYED.search(done.stderr)
+
+
+def test_what_is_written_out_can_be_read(inputs: Path) -> None:
+    shown = CliRunner().invoke(app, ["data", "show", "problems.jsonl"], env={"COLUMNS": "200"})
+    assert "a\\x1b[2Jb\\x1b]0;pwn\\x07c\\x0dd\\x9b31me\\u202ef\\x7fg" in shown.stdout
+
+
+def test_a_table_on_a_terminal_keeps_its_colours_and_writes_others_codes_out() -> None:
+    code = (
+        "from rich.table import Table; from rich.text import Text; from rich.panel import Panel\n"
+        "from tandem_plugin.cli.output import table_console\n"
+        f"hostile = {HOSTILE!r}\n"
+        "table = Table(hostile, title=hostile)\n"
+        "table.add_row(Text(hostile, style='red')); table.add_row(hostile)\n"
+        "console = table_console()\n"
+        "console.print(table); console.print(Panel(Text(hostile), title=hostile))\n"
+        "console.print(hostile, markup=False); console.print(hostile, style='green')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": "100", "TERM": "xterm"},
+        capture_output=True,
+        check=True,
+    )
+    said = done.stdout.decode()
+    assert "\x1b[31m" in said
+    assert not OBEYED.search(re.sub(r"\x1b\[[0-9;]*m", "", said))
+    assert "\x1b[2J" not in said
+    assert said.count("\\x1b[2J") == 8
+    assert said.count("\\x7fg") == 8  # nothing of it is cut off
+
+
+@given(st.text())
+def test_printable_text_has_nothing_to_obey_and_keeps_the_rest(text: str) -> None:
+    said = printable(text)
+    assert not OBEYED.search(said)
+    assert printable(said) == said
+    if not re.search("[\u061c\u200e\u200f]", text) and not OBEYED.search(text):
+        assert said == text
+
+
+def test_json_stays_json(inputs: Path) -> None:
+    done = CliRunner().invoke(app, ["data", "show", "problems.jsonl", "--json"])
+    assert json.loads(done.stdout)["shown"][0]["golds"] == [HOSTILE]
+    done = CliRunner().invoke(app, ["data", "show", f"no{HOSTILE}.jsonl", "--json"])
+    assert "\x1b" not in done.stdout
+    assert json.loads(done.stdout)["error"]
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    "arguments",
+    [["plugins"], ["plugins", "--json"], ["--help"], ["--version"], ["grade", "f.jsonl"],
+     ["path", "reward-verl"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "f.jsonl").write_text('{"response": "\\\\boxed{5}", "gold": "5"}\n')
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [*TANDEM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert "No space left on device" in line
+
+
+def test_a_reader_that_left_is_no_error() -> None:
+    """As ``tandem plugins | head -0``."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*TANDEM, "plugins"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.stderr == ""
+
+
+PLUGIN = """
+from tandem_plugin import hookimpl
+{at_import}
+class Coin:
+    name, boundaries = "coin", "word"
+    def start(self, u): return u < 0.5
+    def advance(self, author, run, is_boundary, u): return author, run
+@hookimpl
+def register_schedules(register):
+    print("NOISE while it registers")
+"""
+
+
+def run_with_plugin(folder: Path, at_import: str) -> subprocess.CompletedProcess[str]:
+    (folder / "noisy.py").write_text(PLUGIN.format(at_import=at_import))
+    info = folder / "noisy-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: noisy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tandem_plugin]\nnoisy = noisy\n")
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [*TANDEM, "plugins", "--json"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(tmp_path: Path) -> None:
+    done = run_with_plugin(tmp_path, "print('NOISE at import')")
+    assert json.loads(done.stdout)["registered"]
+    assert "NOISE at import\nNOISE while it registers\n" in done.stderr
+
+
+def test_an_interrupt_while_a_plugin_is_loaded_is_said(tmp_path: Path) -> None:
+    done = run_with_plugin(tmp_path, "raise KeyboardInterrupt")
+    assert done.returncode == 130
+    assert json.loads(done.stdout) == {"error": "Interrupted."}
