@@ -13,7 +13,7 @@ import pytest
 from support.records import recorded
 from support.server import Server, vllm_server
 
-from tandem_plugin import FingerprintError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import AuthorshipError, FingerprintError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.client import AuthorshipReader
 from tandem_plugin.seeds import sample_seed
 
@@ -108,6 +108,7 @@ BAD = [
     ('{"seed": 1, "cap": 0}', "cap=0 is not a count"),
     ('{"seed": 1, "fingerprint": "0000"}', "was made for the rules 0000"),
     ('{"seed": 1, "prompt_length": 1000}', "prompt_length=1000, but only"),
+    ('{"seed": 1, "schedule": ""}', "schedule='' is not the name"),
     ("[" * 4000, "is not a request"),
     ("x" * 100_000, "a text of 100000 characters"),
     (7, "is not a request"),
@@ -151,12 +152,67 @@ def test_beam_search_is_refused_with_a_sentence(server: Server, path: str, tande
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
-def test_tandem_beside_vllm_xargs_is_refused_with_a_sentence(server: Server, path: str):
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tandem": {"seed": 1}},
+        {"Tandem": '{"seed": 1}'},
+        {"tandem_seed": 1},
+        {"extra_args": {"tandem": {"seed": 1}}},
+        {"extra_body": {"vllm_xargs": {"tandem": '{"seed": 1}'}}},
+        {"sampling_params": {"extra_args": {"tandem": '{"seed": 1}'}}},
+        {"vllm_xargs": {"Tandem": '{"seed": 1}'}},
+        {"vllm_xargs": {"tandm": '{"seed": 1}'}},
+        {"vllm_xargs": {"seed": "7"}},
+        {"vllm_xargs": {"schedule": "word", "seed": 7}},
+    ],
+)
+def test_tandem_in_a_place_that_nothing_reads_is_rejected(
+    server: Server, path: str, fields: dict[str, Any]
+):
     prompt = {"/v1/completions": {"prompt": PROMPT}, "/v1/responses": {"input": PROMPT}}
-    body = {"model": "team", **prompt.get(path, CHAT), "tandem": {"seed": 1}}
+    body = {"model": "team", **prompt.get(path, CHAT), **fields}
     status, response = server.post(path, body)
     assert status == 400, response
-    assert "tandem is no field of the body itself" in response["error"]["message"]
+    assert '"vllm_xargs": {"tandem": "{\\"seed\\": 7}"}' in response["error"]["message"]
+
+
+def test_other_extra_arguments_pass(server: Server):
+    """They are other plugins': logits processors read them."""
+    body = {"model": "team", "prompt": PROMPT, "max_tokens": 2, "note": "mine"}
+    assert server.post("/v1/completions", body | {"vllm_xargs": {"target": 3}})[0] == 200
+    both = {"vllm_xargs": {"tandem": '{"seed": 1}', "seed": 7}}
+    assert server.post("/v1/completions", body | both)[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_response_of_a_request_that_lost_its_field_is_not_read(
+    server: Server, reader: AuthorshipReader, path: str, stream: bool
+):
+    """A proxy drops what it does not know: the senior alone answers, with status 200."""
+    asked = reader.request(11)
+    prompt = CHAT if "chat" in path else {"prompt": PROMPT}
+    body = {"model": "team", **prompt, **SAMPLING, "stream": stream, **asked.fields()}
+    whole = server.post(path, body)[1]
+    assert asked.read_stream(whole if stream else [whole])
+    del body["vllm_xargs"]
+    status, response = server.post(path, body)
+    assert status == 200
+    with pytest.raises(AuthorshipError):
+        asked.read_stream(response if stream else [response])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_prompts_in_one_body_are_read(
+    server: Server, reader: AuthorshipReader, stream: bool
+):
+    asked = reader.request(760)
+    body = {"model": "team", "prompt": [PROMPT, "import"], **SAMPLING, "n": 2, "stream": stream}
+    status, response = server.post("/v1/completions", body | asked.fields())
+    assert status == 200
+    read = asked.read_stream(response if stream else [response], n=2)
+    assert [len(one) for one in read] == [40] * 4
 
 
 def test_numbers_of_thousands_of_digits_are_refused(server: Server):

@@ -96,6 +96,22 @@ def test_handlers_of_text_show_the_body_to_one_check() -> None:
         assert "def _check_model" not in source
 
 
+def test_responses_are_stamped_with_what_one_attribute_of_their_handlers_says() -> None:
+    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+
+    from tandem_plugin.engine.patches.server import wrap_system_fingerprint
+
+    wrap_system_fingerprint()
+    for handler in (OpenAIServingChat, OpenAIServingCompletion):
+        assert isinstance(handler.system_fingerprint, property)
+        source = source_of(handler.__module__)
+        assert "system_fingerprint=self.system_fingerprint" in source  # a whole response
+        assert "chunk.system_fingerprint = self.system_fingerprint" in source  # a stream's end
+    assert OpenAIServingChat.chat_completion_stream_generator.__wrapped__
+    assert OpenAIServingCompletion.completion_stream_generator.__wrapped__
+
+
 def test_every_architecture_has_a_tandem_form_with_the_same_settings() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP

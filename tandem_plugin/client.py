@@ -2,7 +2,9 @@
 
 It needs the tokenizer and the settings that the server was started with, but neither vllm nor
 torch. Each request carries the fingerprint of what the client knows, and a server with other
-settings refuses it: a response that comes back was written by the rules that read it.
+settings rejects it. Each response says which fingerprint and tandem seed the engine went by, and is
+read only where they are the request's: a request that lost them on its way was answered by the
+senior alone.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, RequestError
+from tandem_plugin.request import response_mark
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import sample_seed
 
@@ -59,7 +62,8 @@ class ServerRequest:
 
         response: the body as a mapping, or an object of the openai client. n: the samples of each
         prompt, for a body with several prompts; without it, all choices are samples of one prompt.
-        Raises :class:`AuthorshipError` when the response does not hold all of its token ids.
+        Raises :class:`AuthorshipError` when the response does not hold all of its token ids, or
+        does not say that the engine went by this request's seed and rules.
         """
         return self.read_stream([response], n)
 
@@ -69,6 +73,7 @@ class ServerRequest:
         chunks: the events of the stream, each as a mapping or an object of the openai client.
         """
         token_ids: dict[int, list[int]] = {}
+        said: list[str] = []
         counted: int | None = None
         sent: int | None = None
         for chunk in map(_mapping, chunks):
@@ -76,6 +81,7 @@ class ServerRequest:
                 raise RequestError(f"The server refused the request: {_message(chunk['error'])}")
             for choice in chunk.get("choices") or ():
                 token_ids.setdefault(choice["index"], []).extend(_token_ids(choice))
+            said += (chunk.get("system_fingerprint") or "").split()
             usage = chunk.get("usage") or {}
             counted = usage.get("completion_tokens", counted)
             sent = usage.get("prompt_tokens", sent)
@@ -84,6 +90,7 @@ class ServerRequest:
                 f"The response has the choices {sorted(token_ids)}: some are missing. Send the "
                 "request again."
             )
+        self._check_mark(said)
         received = sum(map(len, token_ids.values()))
         if counted is not None and counted != received:
             raise AuthorshipError(
@@ -105,6 +112,27 @@ class ServerRequest:
             self.rule.replay_rest(self.prefix, token_ids[i], sample_seed(self.seed, i % samples))
             for i in range(len(token_ids))
         ]
+
+    def _check_mark(self, said: Sequence[str]) -> None:
+        """Raise :class:`AuthorshipError` unless the engine went by this request, and only by it."""
+        expected = response_mark(self.seed, self.rule.fingerprint)
+        marks = {word for word in said if word.startswith(_MARK)}
+        if not marks:
+            raise AuthorshipError(
+                "The response does not say that the team wrote it: the senior may have answered "
+                "alone. Let what stands between client and server pass vllm_xargs and "
+                "system_fingerprint on, read the whole stream, and use the same version of "
+                "tandem-plugin on both sides."
+            )
+        if marks != {expected}:
+            raise AuthorshipError(
+                f"The response is another request's: it says {' and '.join(sorted(marks))}, and "
+                f"this request is {expected}. Read each response with the request that was sent "
+                "for it."
+            )
+
+
+_MARK = response_mark(0, "").partition(":")[0] + ":"
 
 
 class AuthorshipReader:

@@ -10,7 +10,7 @@ from typing import Any
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import RequestError, shown
 
-__all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest"]
+__all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest", "response_mark"]
 
 OFF = "off"
 """Says that the senior answers alone; also ``{"schedule": "off"}``."""
@@ -54,7 +54,7 @@ class TandemRequest:
             return None
         fields = dict(_mapping(value))
         schedule = fields.pop("schedule", None)
-        if schedule is not None and not isinstance(schedule, str):
+        if schedule is not None and (not isinstance(schedule, str) or not schedule.strip()):
             raise RequestError(
                 f"schedule={shown(schedule)} is not the name of a schedule: give a text, such as "
                 "'word'."
@@ -96,6 +96,11 @@ class TandemRequest:
     def to_json(self) -> str:
         """The same as JSON, for the field ``vllm_xargs`` of vLLM's server."""
         return json.dumps(self.to_wire())
+
+
+def response_mark(seed: int, fingerprint: str) -> str:
+    """What a server's response says of the request that the engine went by, among other words."""
+    return f"tandem:{fingerprint}:{seed}"
 
 
 def _check_length(value: object) -> int | None:

@@ -20,6 +20,7 @@ from tandem_plugin import (
     Vocabulary,
 )
 from tandem_plugin.client import AuthorshipReader
+from tandem_plugin.request import response_mark
 from tandem_plugin.seeds import sample_seed
 
 SETTINGS = {"schedule": "word", "cap": 2}
@@ -36,12 +37,22 @@ def rules(byte_level: Vocabulary) -> TandemRules:
     return TandemRules(TandemConfig.from_mapping(SETTINGS), byte_level)
 
 
+MARK = "tandem:FINGERPRINT:7"
+"""What the server says of a request with seed 7; the fixture below fills the fingerprint in."""
+
+
+@pytest.fixture(autouse=True)
+def _fingerprint(reader: AuthorshipReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "MARK", response_mark(7, reader.fingerprint))
+
+
 def completion(*choices: list[int], usage: bool = True, **fields: Any) -> dict[str, Any]:
-    body = {
+    body: dict[str, Any] = {
+        "system_fingerprint": f"vllm-0.29.0-tp1-0a1b2c3d {MARK}",
         "choices": [
             {"index": i, "text": "x", "finish_reason": "stop", "token_ids": ids}
             for i, ids in enumerate(choices)
-        ]
+        ],
     }
     if usage:
         fields["usage"] = {"completion_tokens": sum(map(len, choices))}
@@ -130,7 +141,11 @@ def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):
             for i in (1, 0)
         ),
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [2]}]},
-        {"choices": [], "usage": {"completion_tokens": 2 * len(IDS) + 1}},
+        {
+            "choices": [],
+            "usage": {"completion_tokens": 2 * len(IDS) + 1},
+            "system_fingerprint": MARK,
+        },
     ]
     read = reader.request(7).read_stream(chunks)
     assert read == [
@@ -153,8 +168,6 @@ def test_objects_of_the_openai_client_are_read(reader: AuthorshipReader, rules: 
             AuthorshipError,
             "holds no token ids",
         ),
-        (completion(IDS, usage=False) | {"usage": {"completion_tokens": 11}}, AuthorshipError,
-         "counted 11 response tokens, and 10 token ids came"),
         ({"choices": []}, AuthorshipError, "some are missing"),
         ({"choices": [{"index": 1, "token_ids": [1]}]}, AuthorshipError, "some are missing"),
         ({"error": {"message": "no", "code": 400}}, RequestError, "refused the request: no"),
@@ -166,6 +179,27 @@ def test_response_that_cannot_be_read_is_refused(
 ):
     with pytest.raises(error, match=said):
         reader.request(7).read(response)
+
+
+def test_response_of_which_tokens_are_missing_is_refused(reader: AuthorshipReader):
+    body = completion(IDS, usage=False) | {"usage": {"completion_tokens": 11}}
+    with pytest.raises(AuthorshipError, match="counted 11 response tokens, and 10 token ids came"):
+        reader.request(7).read(body)
+
+
+def test_response_that_does_not_say_that_the_team_wrote_it_is_not_read(reader: AuthorshipReader):
+    """As where a proxy dropped the field, and the senior alone answered."""
+    for fingerprint in (None, "vllm-0.29.0-tp1-0a1b2c3d"):
+        body = completion(IDS) | {"system_fingerprint": fingerprint}
+        with pytest.raises(AuthorshipError, match="senior may have answered alone"):
+            reader.request(7).read(body)
+
+
+def test_response_to_another_request_is_not_read(reader: AuthorshipReader):
+    with pytest.raises(AuthorshipError, match="another request's"):
+        reader.request(8).read(completion(IDS))
+    with pytest.raises(AuthorshipError, match="another request's"):
+        reader.request(7, p=0.3).read(completion(IDS))
 
 
 def test_wrong_settings_and_requests_are_refused(reader: AuthorshipReader, tokenizer_file: Path):
@@ -189,7 +223,10 @@ def test_client_needs_no_engine(tokenizer_file: Path):
     code = (
         "import sys; from tandem_plugin.client import AuthorshipReader; "
         f"reader = AuthorshipReader.from_tokenizer({str(tokenizer_file)!r}, {{}}); "
-        "reader.request(7).read({'choices': [{'index': 0, 'token_ids': [1, 2]}]}); "
+        "request = reader.request(7); "
+        "mark = f'tandem:{request.rule.fingerprint}:7'; "
+        "body = {'choices': [{'index': 0, 'token_ids': [1, 2]}], 'system_fingerprint': mark}; "
+        "request.read(body); "
         "print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

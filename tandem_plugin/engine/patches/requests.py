@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_plugin.engine.names import asks_for_tandem
+from tandem_plugin.engine.patches.server import note_admitted
 from tandem_plugin.patching.wrapping import wrap_once
 
 __all__ = ["wrap_request_admission", "wrap_samples"]
@@ -44,6 +45,7 @@ def wrap_request_admission() -> None:
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
+            note_admitted(resolved)
             return request
         if "TANDEM_CONFIG" in os.environ:
             from tandem_plugin.engine.admission import check_nobody_asked

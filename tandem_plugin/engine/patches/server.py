@@ -1,37 +1,119 @@
-"""The bodies that a server reads."""
+"""The bodies that a server reads and writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import difflib
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.engine.names import PREFIX
 from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.request import response_mark
 
-__all__ = ["wrap_model_check"]
+if TYPE_CHECKING:
+    from tandem_plugin.rules import ResolvedRequest
+
+__all__ = ["note_admitted", "wrap_model_check", "wrap_system_fingerprint"]
+
+_admitted: ContextVar[list[str]] = ContextVar("tandem_admitted")
+"""What the engine went by for the body that this task answers: one mark per tandem request. Tasks
+that a handler starts share its list."""
 
 
 def wrap_model_check() -> None:
-    """Refuse a body to a tandem engine's server that says ``tandem`` where vLLM would ignore it.
+    """Reject a body to a tandem engine's server that asks for tandem where vLLM would not see it.
 
     Touches: ``BaseServing._check_model``, to which every handler of text shows the parsed body
     first. Versions: 0.24 to 0.32. Why: bodies may hold fields that vLLM does not know, and the
-    senior alone would answer with status 200. Goes when: vLLM refuses such fields.
+    senior alone would answer with status 200. Goes when: vLLM rejects such fields.
     """
     from vllm.entrypoints.serve.engine.serving import BaseServing
 
     async def wrapper(check: Callable[..., Any], serving: Any, request: Any) -> Any:
-        ignored = getattr(request, "model_extra", None) or {}
         architecture = next(iter(serving.model_config.architectures), "")
-        if "tandem" in ignored and architecture.startswith(PREFIX):
-            return serving.create_error_response(_MISPLACED)
+        if architecture.startswith(PREFIX):
+            _admitted.set([])
+            ignored = getattr(request, "model_extra", None) or {}
+            if reason := misplaced(ignored, getattr(request, "vllm_xargs", None) or {}):
+                return serving.create_error_response(reason)
         return await check(serving, request)
 
     wrap_once(BaseServing, "_check_model", wrapper)
 
 
-_MISPLACED = (
-    "tandem is no field of the body itself: vLLM would ignore it, and the senior alone would "
-    'answer. Send it in vllm_xargs, as JSON in a string: "vllm_xargs": {"tandem": '
-    '"{\\"seed\\": 7}"}.'
+def wrap_system_fingerprint() -> None:
+    """Let a response say which seed and rules the engine went by, in ``system_fingerprint``.
+
+    Touches: the attribute ``system_fingerprint`` of the class that completions and chat share,
+    which vLLM sets once and stamps on each response and on a stream's last chunk: a property in its
+    place; and the two generators of streams, which run in another task than their handler did.
+    Versions: 0.24 (``OpenAIServing``) to 0.32 (``GenerateBaseServing``). Why: a proxy may drop the
+    field of a request, and the response of the senior alone would look the same. Goes when: vLLM
+    lets plugins add to responses.
+    """
+    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+
+    try:
+        from vllm.entrypoints.generate.base.serving import GenerateBaseServing as Serving
+    except ImportError:  # before 0.27
+        from vllm.entrypoints.openai.engine.serving import OpenAIServing as Serving
+
+    def read(serving: Any) -> str | None:
+        own: str | None = serving.__dict__.get("system_fingerprint")
+        marks = dict.fromkeys(_admitted.get([]))  # one, however many prompts the body has
+        return " ".join([*([] if own is None else [own]), *marks]) or None
+
+    def write(serving: Any, value: str | None) -> None:
+        serving.__dict__["system_fingerprint"] = value
+
+    if not isinstance(getattr(Serving, "system_fingerprint", None), property):
+        Serving.system_fingerprint = property(read, write)
+
+    async def streamed(generate: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        _admitted.set([])
+        async for event in generate(*args, **more):
+            yield event
+
+    wrap_once(OpenAIServingCompletion, "completion_stream_generator", streamed)
+    wrap_once(OpenAIServingChat, "chat_completion_stream_generator", streamed)
+
+
+def note_admitted(resolved: ResolvedRequest | None) -> None:
+    """Keep what the engine goes by for a request that it has just taken in."""
+    if resolved is not None and (marks := _admitted.get(None)) is not None:
+        marks.append(response_mark(resolved.seed, resolved.rule.fingerprint))
+
+
+def misplaced(body: Mapping[str, Any], xargs: Mapping[str, Any]) -> str | None:
+    """Why a body asks for tandem in vain; None where it does not.
+
+    body: its fields that vLLM does not know. xargs: its ``vllm_xargs``.
+    """
+    for name in body:
+        if name in _CONTAINERS or _is_like_tandem(name):
+            return f"{name} is no field of the body itself: vLLM would ignore it, {_REMEDY}"
+    for name in xargs:
+        if name != "tandem" and (
+            _is_like_tandem(name) or ("tandem" not in xargs and name in _KEYS)
+        ):
+            return f"vllm_xargs holds {name!r}, which nothing reads, {_REMEDY}"
+    return None
+
+
+def _is_like_tandem(name: str) -> bool:
+    lower = name.lower()
+    return lower.startswith("tandem") or bool(difflib.get_close_matches(lower, ["tandem"], 1, 0.8))
+
+
+_CONTAINERS = ("extra_args", "extra_body", "sampling_params")
+"""Where clients and vLLM's own Python interface put further fields, by mistake in a body."""
+
+_KEYS = ("seed", "schedule", "fingerprint", "prompt_length")
+"""Keys of the JSON that stands under ``tandem``."""
+
+_REMEDY = (
+    "and the senior alone would answer. Send tandem in vllm_xargs, as JSON in a string: "
+    '"vllm_xargs": {"tandem": "{\\"seed\\": 7}"}.'
 )
