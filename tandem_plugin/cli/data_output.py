@@ -60,9 +60,12 @@ def print_problem(shown: dict[str, Any]) -> None:
         prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
     golds = "  or  ".join(shown["golds"])
     console = table_console()
+    if not console.is_terminal:  # a log has no width that a frame could fill
+        echo(f"row {shown['row']}, gold: {golds}")
+        echo(f"{prompt}\n")
+        return
     title, subtitle = f"row {shown['row']}", cell(f"gold: {golds}")
-    # A log has no width that a frame could fill.
-    console.print(Panel(cell(prompt), title=title, subtitle=subtitle, expand=console.is_terminal))
+    console.print(Panel(cell(prompt), title=title, subtitle=subtitle))
 
 
 def print_bad(problems: ProblemSet) -> None:

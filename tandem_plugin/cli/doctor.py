@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,16 +14,33 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor"]
 
-_STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
+_STYLES = {"ok": "green", "missing": "dim", "warning": "yellow", "problem": "red"}
 
 
-def doctor(json: JsonOption = False) -> None:
+class Stack(str, Enum):
+    """What a run needs: an engine, or a trainer with one."""
+
+    VLLM = "vllm"
+    VERL = "verl"
+    OPENRLHF = "openrlhf"
+
+
+def doctor(
+    stack: Annotated[
+        Stack | None,
+        typer.Argument(help="What must be here: vllm, verl or openrlhf. Without it, nothing must."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """Check GPU, memory, disk, versions, vLLM, tandem's plugin and adapters, and known traps.
 
     vLLM and verl are imported in processes of their own, beside each other, which takes some
-    seconds. Exit code 1 when there is a problem; a framework that is not installed is not one.
+    seconds. Exit code 1 when there is a problem; a framework that is not installed is one where it
+    is asked for.
     """
     findings = _findings()
+    if stack is not None:
+        findings = _needed(findings, stack)
     problem = any(finding.status == "problem" for finding in findings)
     if json:
         print_json(_result(findings, ok=not problem))
@@ -42,6 +60,20 @@ def _findings() -> list[Finding]:
     with Console(stderr=True).status(looking), waiting(looking):
         machine = Machine.here()
         return [check(machine) for check in CHECKS]
+
+
+def _needed(findings: list[Finding], stack: Stack) -> list[Finding]:
+    """The same, where what the stack needs and lacks is a problem."""
+    from dataclasses import replace
+
+    from tandem_plugin.cli.checks import STACKS
+
+    return [
+        replace(one, status="problem")
+        if one.status == "missing" and one.check in STACKS[stack.value]
+        else one
+        for one in findings
+    ]
 
 
 def _result(findings: list[Finding], ok: bool) -> dict[str, Any]:
@@ -65,5 +97,6 @@ def _print(findings: list[Finding]) -> None:
     console.print(table)
     counts = Counter(finding.status for finding in findings)
     console.print(
-        f"{counts['ok']} ok, warnings: {counts['warning']}, problems: {counts['problem']}"
+        f"{counts['ok']} ok, missing: {counts['missing']}, warnings: {counts['warning']}, "
+        f"problems: {counts['problem']}"
     )

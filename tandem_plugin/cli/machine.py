@@ -16,7 +16,8 @@ from tandem_plugin.planning.devices import Card, free_disk, graphics_cards, host
 __all__ = ["Finding", "Machine", "Status"]
 
 
-Status = Literal["ok", "warning", "problem"]
+Status = Literal["ok", "missing", "warning", "problem"]
+"""``missing`` is what is not installed and need not be, but where the doctor was asked for it."""
 
 DISTRIBUTIONS = (
     "tandem-plugin",
@@ -44,7 +45,7 @@ class Finding:
     status: Status
     message: str
     mend: str = ""
-    """What to do about it; empty where nothing is wrong."""
+    """What to do about it; empty where nothing is wrong or missing."""
 
 
 @dataclass(frozen=True, slots=True)

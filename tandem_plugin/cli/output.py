@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -66,9 +66,11 @@ def print_error(message: str, as_json: bool) -> None:
 
 def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
     """Where tables are printed: as wide as a terminal; in a log or a pipe, lines stay whole."""
-    from tandem_plugin.cli.safe_console import SafeConsole
+    from tandem_plugin.cli.safe_console import SafeConsole, Unpadded
 
     console = SafeConsole(highlight=False, stderr=stderr, soft_wrap=soft_wrap)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WIDE
+    if not console.is_terminal:
+        console.file = cast("IO[str]", Unpadded(console.file))
+        if "COLUMNS" not in os.environ:
+            console.width = _WIDE
     return console

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -11,7 +12,21 @@ from rich.text import Text
 
 from tandem_plugin.errors import printable
 
-__all__ = ["SafeConsole"]
+__all__ = ["SafeConsole", "Unpadded"]
+
+
+class Unpadded:
+    """A stream that is given no spaces at the ends of lines, with which tables are filled up."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """As of a text stream; rich writes whole lines."""
+        return self._stream.write(re.sub(r" +(?=\n)", "", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class SafeConsole(Console):

@@ -62,8 +62,10 @@ def check_files(tokenizer: str) -> None:
 def find_tokenizer(rollouts: Path) -> str:
     """The tokenizer of a file or folder of rollouts: of the senior that wrote it, or beside it.
 
-    Raises :class:`TokenizerError` where there is none.
+    Raises :class:`TokenizerError` where there is none, and :class:`RolloutError` for a file that
+    holds no rollouts, whichever tokenizer it would need.
     """
+    _check_first_row(rollouts)
     noted = _noted_senior(rollouts)
     if noted is not None:
         return noted
@@ -81,6 +83,19 @@ def find_tokenizer(rollouts: Path) -> str:
     raise TokenizerError(
         f"No tokenizer lies beside {str(rollouts)!r} (in {looked}): give one with --tokenizer."
     )
+
+
+def _check_first_row(rollouts: Path) -> None:
+    """Raise :class:`RolloutError` unless the first file's first row is a rollout."""
+    from tandem_plugin.rollouts.files import rollout_files
+    from tandem_plugin.rollouts.rollout import MalformedRow, RolloutError, read_rollouts
+
+    file = rollout_files(rollouts)[0]
+    first = next(read_rollouts(file), None)
+    if first is None:
+        raise RolloutError(f"{str(file)!r} is empty. Give a file with rollouts.")
+    if isinstance(first, MalformedRow):
+        raise RolloutError(f"{str(file)!r} holds no rollouts. Line {first.line}: {first.message}")
 
 
 def _noted_senior(rollouts: Path) -> str | None:
