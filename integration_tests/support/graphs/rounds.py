@@ -44,9 +44,9 @@ def _record_kernels() -> None:
 
 def _record_contexts() -> None:
     """A pass of a replay runs within the metadata of its capture."""
-    from tandem_plugin.engine.speculative import passes
+    from tandem_plugin.engine.speculative import draft_forward
 
-    set_context = passes.set_forward_context
+    set_context = draft_forward.set_forward_context
 
     @contextmanager
     def recorded(metadata: Any, *args: Any, **options: Any) -> Iterator[None]:
@@ -61,7 +61,7 @@ def _record_contexts() -> None:
             yield
         graph.add(stack.close)
 
-    passes.set_forward_context = recorded
+    draft_forward.set_forward_context = recorded
 
 
 def _refresh_in_place() -> None:
