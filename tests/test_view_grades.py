@@ -65,7 +65,7 @@ def test_records_keep_golds_and_know_their_response(rollouts: Path, tmp_path: Pa
     boxed(rollouts, [r"\boxed{5}", "other", r"\boxed{6}"])
     code, said = grade(rollouts, out)
     assert code == 1
-    assert "line 2 is not the response that --out has a grade of" in json.loads(said)["error"]
+    assert "Line 2 is not what" in json.loads(said)["error"]
 
 
 def graded_beside(rollouts: Path) -> Path:

@@ -1,0 +1,1 @@
+"""Where vLLM has the arguments of an engine."""
