@@ -172,6 +172,50 @@ def test_errors_are_those_of_resampled_problems():
     assert cells[True, False].error == pytest.approx(np.std(shares, ddof=1), rel=0.06)
 
 
+def test_problems_are_resampled_within_each_benchmark():
+    """Whichever problems are drawn, half of these places come out right."""
+    outcomes = {
+        name: [Outcome(p, 0, 0, 1.0, right) for p in range(12)]
+        for name, right in (("easy", 4), ("hard", 0))
+    }
+    found = Continuation("s", "j", 4, {}, outcomes)
+    cells, mean, error = quarters(found, threshold=0.5, enough=0.5)
+    assert (mean, error) == (0.5, 0.0)
+    assert [cell.error for cell in cells.values()] == [0.0] * 4
+
+
+def test_errors_of_unlike_benchmarks_are_those_of_a_stratified_resampling():
+    rng = np.random.default_rng(5)
+    rows = {
+        name: [
+            (p, float(rng.exponential()), int(rng.binomial(4, easy)))
+            for p in range(size) for _ in range(1 + p % 4)
+        ]
+        for name, size, easy in (("easy", 30, 0.8), ("hard", 18, 0.2))
+    }  # fmt: skip
+    outcomes = {
+        name: [Outcome(p, 0, i, kl, right) for i, (p, kl, right) in enumerate(listed)]
+        for name, listed in rows.items()
+    }
+    cells, _, error = quarters(Continuation("s", "j", 4, {}, outcomes), 0.7, 0.5, resamples=4000)
+    means: list[float] = []
+    shares: list[list[bool]] = []
+    for _ in range(4000):
+        drawn: list[tuple[float, float]] = []
+        for listed in rows.values():
+            problems = 1 + max(p for p, _, _ in listed)
+            for p in rng.integers(0, problems, problems):
+                drawn += [(kl, right / 4) for q, kl, right in listed if q == p]
+        means.append(np.mean([h for _, h in drawn]))
+        shares.append([
+            np.mean([(kl >= 0.7, h >= 0.5) == key for kl, h in drawn]) for key in cells
+        ])  # fmt: skip
+    # Of 4,000 resamples an estimated deviation is within 6% (5 standard errors of it).
+    assert error == pytest.approx(np.std(means, ddof=1), rel=0.06)
+    for cell, column in zip(cells.values(), np.array(shares).T, strict=True):
+        assert cell.error == pytest.approx(np.std(column, ddof=1), rel=0.06)
+
+
 def test_table_has_one_divergence_for_all_seniors():
     apart = [(p, kl + 1, right) for p, kl, right in ROWS]
     table = continuation_table([made(ROWS, "grpo"), made(apart, "trl")])

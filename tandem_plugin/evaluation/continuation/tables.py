@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.evaluation.bootstrap import RESAMPLES, bootstrap_errors
+from tandem_plugin.evaluation.bootstrap import RESAMPLES, resampled_means
 from tandem_plugin.evaluation.continuation.result import Continuation, Outcome
 from tandem_plugin.evaluation.paper_table import Cell, PaperTable, number
+from tandem_plugin.seeds import derive_seed
 
 __all__ = ["Quarter", "common_divergence", "continuation_table", "quarters"]
 
@@ -20,7 +21,8 @@ _NOTE = (
     "Places of the seniors' own responses behind a boundary. H: the share of the junior's "
     "continuations from there that come out right; it can continue where H is at least {enough:g}. "
     "KL: of senior and junior for the next token, in nats; high from {threshold:.4g} on. Shares of "
-    "places in percent, ± one bootstrap standard error over problems."
+    "places in percent, ± one bootstrap standard error over problems, resampled within each "
+    "benchmark."
 )
 
 
@@ -60,12 +62,7 @@ def quarters(
         return [*(float(here == key) for key in keys), right]
 
     values = np.array([indicators(one) for _, one in rows])
-    problems = sorted({(name, one.problem) for name, one in rows})
-    number_of = {problem: i for i, problem in enumerate(problems)}
-    index = np.array([number_of[name, one.problem] for name, one in rows])
-    weights = np.bincount(index).astype(np.float64)
-    means = np.stack([np.bincount(index, column) for column in values.T], axis=1) / weights[:, None]
-    errors = _pooled_errors(problems, means, weights, resamples)
+    errors = _stratified_errors([(name, one.problem) for name, one in rows], values, resamples)
     shares = values.mean(axis=0)
     cells = {
         key: Quarter(int(values[:, i].sum()), float(shares[i]), float(errors[i]))
@@ -74,19 +71,27 @@ def quarters(
     return cells, float(shares[-1]), float(errors[-1])
 
 
-def _pooled_errors(
-    problems: Sequence[tuple[str, int]],
-    means: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    resamples: int,
+def _stratified_errors(
+    problems: Sequence[tuple[str, int]], values: NDArray[np.float64], resamples: int
 ) -> NDArray[np.float64]:
-    """Standard errors of weighted means over all benchmarks together, problems resampled."""
-    if len(problems) < 2:
-        return np.full(means.shape[1], np.nan)
-    found = bootstrap_errors(
-        {"all": means[:, None, :]}, resamples, weights={"all": weights[:, None]}
-    )
-    return found.benchmarks["all"]
+    """Standard errors of means over all places, problems resampled within each benchmark.
+
+    problems: benchmark and problem of each place. values: ``[places, statistics]``. Not a number
+    where a benchmark has one problem alone, of which nothing says how another would differ.
+    """
+    places: dict[str, dict[int, list[int]]] = {}
+    for i, (name, problem) in enumerate(problems):
+        places.setdefault(name, {}).setdefault(problem, []).append(i)
+    if any(len(by_problem) < 2 for by_problem in places.values()):
+        return np.full(values.shape[1], np.nan)
+    counted = np.hstack([values, np.ones((len(values), 1))])
+    totals = np.zeros((resamples, counted.shape[1]))
+    for name, by_problem in places.items():
+        sums = np.stack([counted[here].sum(axis=0) for here in by_problem.values()])
+        seed = derive_seed(0, "bootstrap", name)
+        totals += len(sums) * resampled_means(sums, resamples, seed)
+    errors: NDArray[np.float64] = (totals[:, :-1] / totals[:, -1:]).std(axis=0, ddof=1)
+    return errors
 
 
 def continuation_table(
