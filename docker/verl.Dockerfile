@@ -14,7 +14,7 @@ RUN apt-get update \
 
 ENV VIRTUAL_ENV=/opt/tandem PATH=/opt/tandem/bin:$PATH
 # hadolint ignore=DL3013
-RUN python3 -m venv "$VIRTUAL_ENV" && pip install --no-cache-dir uv
+RUN python3 -m venv "$VIRTUAL_ENV" && pip install --no-cache-dir uv==0.13.9
 
 ARG VLLM=0.29.0
 COPY . /src

@@ -134,3 +134,11 @@ def test_forms_for_issues_are_forms() -> None:
         ids = [field["id"] for field in said["body"]]
         assert len(ids) == len(set(ids))
         assert {field["type"] for field in said["body"]} <= {"textarea", "checkboxes"}
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag or a branch of somebody else's can be moved, and the publishing job holds a token."""
+    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for used in re.findall(r"uses: (\S+)(.*)", file.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", used[0]), used
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", used[1]), used

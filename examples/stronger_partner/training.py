@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from light.generate import Responses, generate
 from light.grpo import advantages, policy_loss
-from light.model import LanguageModel
+from light.model import LanguageModel, Shape
 from light.task import LONGEST, Task
 from light.teach import teach
 from torch import Tensor
@@ -49,8 +49,10 @@ def taught(task: Task, sizes: Sizes, folder: Path) -> tuple[LanguageModel, Langu
         file = folder / f"model-{place}-{steps}.pt"
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            torch.save(teach(task, teaching, steps, 7 + place, without), file)
-        models.append(torch.load(file, weights_only=False).eval())
+            torch.save(teach(task, teaching, steps, 7 + place, without).state_dict(), file)
+        model = LanguageModel(Shape(task.size))
+        model.load_state_dict(torch.load(file, weights_only=True))
+        models.append(model.eval())
     return models[0], models[1]
 
 
