@@ -120,7 +120,7 @@ def test_what_is_waited_for_says_how_long(
     with waiting("read [bold]\x1b[2J"):
         clock[0] += 95
         shown[0].line_if_due()
-    assert capsys.readouterr().err == "read [bold]\\x1b[2J: 1:35\n"
+    assert "read [bold]\\x1b[2J: 1:35" in capsys.readouterr().err.splitlines()
 
 
 def test_lines_go_to_the_console_that_is_given_with_the_state_of_the_work(

@@ -22,6 +22,7 @@ TAKEN = frozenset(
         "validation",
         "lambda_jun",
         "partner_kl_coef",
+        "max_unknown_share",
         "unproven",
         "seed",
         "record",
