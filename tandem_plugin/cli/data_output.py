@@ -13,6 +13,9 @@ from tandem_plugin.cli.output import table_console
 
 __all__ = ["overlap_report", "print_bad", "print_check", "print_problem", "print_table"]
 
+_WIDEST = 120
+"""Of a problem's frame, in characters: without a terminal the console has no bound."""
+
 
 def overlap_report(
     train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap], show: int
@@ -63,9 +66,11 @@ def print_problem(shown: dict[str, Any]) -> None:
     if not isinstance(prompt, str):
         prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
     golds = "  or  ".join(shown["golds"])
-    table_console().print(
-        Panel(Text(prompt), title=f"row {shown['row']}", subtitle=Text(f"gold: {golds}"))
+    console = table_console()
+    console.print(
+        Panel(Text(prompt), title=f"row {shown['row']}", width=min(console.width, _WIDEST))
     )
+    console.print(Text(f"gold: {golds}", overflow="fold"))
 
 
 def print_bad(problems: ProblemSet) -> None:
