@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.seeds import derive_seed
 
-__all__ = ["RESAMPLES", "BootstrapErrors", "bootstrap_errors", "resampled_means"]
+__all__ = ["RESAMPLES", "BootstrapErrors", "bootstrap_errors", "pooled_errors", "resampled_means"]
 
 RESAMPLES = 10_000
 """Section 4.5 of the paper, table of legibility."""
@@ -61,6 +61,26 @@ def bootstrap_errors(
         total = means if total is None else total + means
     assert total is not None
     return BootstrapErrors(each, (total / len(values)).std(axis=0, ddof=1))
+
+
+def pooled_errors(
+    sums: Mapping[str, NDArray[np.float64]],
+    counts: Mapping[str, NDArray[np.float64]],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> NDArray[np.float64]:
+    """Standard errors of means over all items of all benchmarks together: ``[statistics]``.
+
+    sums: of each problem's items ``[problems, statistics]``, by benchmark. counts: how many items
+    a problem has, ``[problems]``. Problems are resampled within each benchmark, as in
+    :func:`bootstrap_errors`; sums and counts are then added over benchmarks, and divided.
+    """
+    totals = np.zeros((resamples, 1))
+    for name, of_problems in sums.items():
+        both = np.column_stack([of_problems, counts[name]])
+        own = derive_seed(seed, "bootstrap", name)
+        totals = totals + len(both) * resampled_means(both, resamples, own)
+    return np.asarray((totals[:, :-1] / totals[:, -1:]).std(axis=0, ddof=1))
 
 
 def resampled_means(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:

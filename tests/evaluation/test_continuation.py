@@ -172,6 +172,55 @@ def test_errors_are_those_of_resampled_problems():
     assert cells[True, False].error == pytest.approx(np.std(shares, ddof=1), rel=0.06)
 
 
+def test_benchmarks_that_differ_are_resampled_each_by_itself():
+    """All right in one benchmark and all wrong in the other: no resample of either moves a cell."""
+    both = {
+        "a": [Outcome(p, 0, 0, 0.9, 4) for p in range(12)],
+        "b": [Outcome(p, 0, 0, 0.1, 0) for p in range(12)],
+    }
+    cells, mean, error = quarters(replace(made([]), outcomes=both), threshold=0.5, enough=0.5)
+    assert (mean, error) == (0.5, 0)
+    assert {key: (cell.share, cell.error) for key, cell in cells.items()} == {
+        (True, True): (0.5, 0), (True, False): (0, 0),
+        (False, True): (0, 0), (False, False): (0.5, 0),
+    }  # fmt: skip
+
+
+def test_errors_are_those_of_a_stratified_bootstrap():
+    """Against resampling written out, where a benchmark's problems are drawn from it alone."""
+    rng = np.random.default_rng(8)
+    chances = {"easy": (25, 0.9, 0.3), "hard": (40, 0.15, 1.5), "odd": (7, 0.5, 0.8)}
+    outcomes = {
+        name: [
+            Outcome(p, 0, at, float(rng.exponential(scale)), int(rng.binomial(4, right)))
+            for p in range(problems) for at in range(1 + int(rng.integers(6)))
+        ]
+        for name, (problems, right, scale) in chances.items()
+    }  # fmt: skip
+    resamples = 10_000
+    cells, mean, error = quarters(
+        replace(made([]), outcomes=outcomes), threshold=0.6, enough=0.5, resamples=resamples
+    )
+
+    keys = [(True, True), (True, False), (False, True), (False, False)]
+    number_of = {name: problems for name, (problems, _, _) in chances.items()}
+    table = {name: np.zeros((problems, 6)) for name, problems in number_of.items()}
+    for name, places in outcomes.items():
+        for one in places:
+            h = one.correct / 4
+            cell = keys.index((one.divergence >= 0.6, h >= 0.5))
+            table[name][one.problem] += [*np.eye(4)[cell], h, 1]
+    whole = sum(t.sum(axis=0) for t in table.values())
+    assert [cells[key].share for key in keys] + [mean] == pytest.approx(list(whole[:5] / whole[5]))
+    draws = np.zeros((resamples, 6))
+    for t in table.values():
+        draws += t[rng.integers(0, len(t), (resamples, len(t)))].sum(axis=1)
+    expected = (draws[:, :5] / draws[:, 5:]).std(axis=0, ddof=1)
+    # A standard error of B resamples has the relative error 1 / sqrt(2 B), 0.7 %: four of both.
+    found = [cells[key].error for key in keys] + [error]
+    assert found == pytest.approx(list(expected), rel=4 / np.sqrt(resamples))
+
+
 def test_table_has_one_divergence_for_all_seniors():
     apart = [(p, kl + 1, right) for p, kl, right in ROWS]
     table = continuation_table([made(ROWS, "grpo"), made(apart, "trl")])
@@ -190,6 +239,9 @@ def test_table_has_one_divergence_for_all_seniors():
 
 def test_one_problem_has_no_error():
     table = continuation_table([made(ROWS[:3])])
+    assert table.rows[0][2].error == "–"
+    outcomes = {**made(ROWS).outcomes, "single": [Outcome(0, 0, 0, 0.1, 4)]}
+    table = continuation_table([replace(made([]), outcomes=outcomes)])
     assert table.rows[0][2].error == "–"
 
 

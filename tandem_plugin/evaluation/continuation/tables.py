@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.evaluation.bootstrap import RESAMPLES, bootstrap_errors
+from tandem_plugin.evaluation.bootstrap import RESAMPLES, pooled_errors
 from tandem_plugin.evaluation.continuation.result import Continuation, Outcome
 from tandem_plugin.evaluation.paper_table import Cell, PaperTable, number
 
@@ -20,7 +20,8 @@ _NOTE = (
     "Places of the seniors' own responses behind a boundary. H: the share of the junior's "
     "continuations from there that come out right; it can continue where H is at least {enough:g}. "
     "KL: of senior and junior for the next token, in nats; high from {threshold:.4g} on. Shares of "
-    "places in percent, ± one bootstrap standard error over problems."
+    "places in percent, ± one bootstrap standard error over problems, resampled within each "
+    "benchmark."
 )
 
 
@@ -47,10 +48,11 @@ def quarters(
     """Cells by (high divergence, junior can continue); then the mean of H and its standard error.
 
     Every place counts the same, so a benchmark's and a problem's weight is its number of places.
-    Errors are those of resampled problems, within each benchmark.
+    Errors are those of resampled problems, within each benchmark; not a number where a benchmark
+    has one problem alone, which cannot be resampled.
     """
     keys = [(True, True), (True, False), (False, True), (False, False)]
-    rows = [(name, one) for name, places in found.outcomes.items() for one in places]
+    rows = [one for places in found.outcomes.values() for one in places]
     if not rows:
         raise EvaluationError(f"{found.senior!r} has no places.")
 
@@ -59,13 +61,15 @@ def quarters(
         here = (one.divergence >= threshold, right >= enough)
         return [*(float(here == key) for key in keys), right]
 
-    values = np.array([indicators(one) for _, one in rows])
-    problems = sorted({(name, one.problem) for name, one in rows})
-    number_of = {problem: i for i, problem in enumerate(problems)}
-    index = np.array([number_of[name, one.problem] for name, one in rows])
-    weights = np.bincount(index).astype(np.float64)
-    means = np.stack([np.bincount(index, column) for column in values.T], axis=1) / weights[:, None]
-    errors = _pooled_errors(problems, means, weights, resamples)
+    errors = _errors(
+        {
+            name: _by_problem(places, np.array([indicators(one) for one in places]))
+            for name, places in found.outcomes.items()
+            if places
+        },
+        resamples,
+    )
+    values = np.array([indicators(one) for one in rows])
     shares = values.mean(axis=0)
     cells = {
         key: Quarter(int(values[:, i].sum()), float(shares[i]), float(errors[i]))
@@ -74,19 +78,24 @@ def quarters(
     return cells, float(shares[-1]), float(errors[-1])
 
 
-def _pooled_errors(
-    problems: Sequence[tuple[str, int]],
-    means: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    resamples: int,
+def _by_problem(
+    places: Sequence[Outcome], values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The sums of each problem's values ``[problems, statistics]``, and how many it has."""
+    _, index = np.unique([one.problem for one in places], return_inverse=True)
+    sums = np.stack([np.bincount(index, column) for column in values.T], axis=1).astype(np.float64)
+    return sums, np.bincount(index).astype(np.float64)
+
+
+def _errors(
+    benchmarks: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], resamples: int
 ) -> NDArray[np.float64]:
-    """Standard errors of weighted means over all benchmarks together, problems resampled."""
-    if len(problems) < 2:
-        return np.full(means.shape[1], np.nan)
-    found = bootstrap_errors(
-        {"all": means[:, None, :]}, resamples, weights={"all": weights[:, None]}
-    )
-    return found.benchmarks["all"]
+    """Of sums and counts by benchmark; not a number where a benchmark has one problem alone."""
+    sums = {name: of_problems for name, (of_problems, _) in benchmarks.items()}
+    counts = {name: of_problems for name, (_, of_problems) in benchmarks.items()}
+    if min(map(len, counts.values())) < 2:
+        return np.full(next(iter(sums.values())).shape[1], np.nan)
+    return pooled_errors(sums, counts, resamples)
 
 
 def continuation_table(
