@@ -34,8 +34,8 @@ data = typer.Typer(
 
 _SOURCE = (
     "A .jsonl, .json or .parquet file, the folder of a saved Hugging Face data set, "
-    "owner/name#split on the Hub, or a named set of the paper: deepscaler, aime24, aime25, aime26, "
-    "aime24-26, amc23, amc23-25, minerva."
+    "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
+    "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test."
 )
 _FILES = "The user's own file of a named set, instead of fetching it. May be repeated."
 
@@ -247,13 +247,14 @@ def _read_set(source: str, files: list[Path] | None, bad_rows: BadRows) -> Probl
         near = difflib.get_close_matches(source, NAMED_SETS, n=1)
         meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"
         raise DataError(
-            f"There is no file {source!r}, and no set of that name: {', '.join(NAMED_SETS)}.{meant}"
+            f"There is no file {source!r}, and no set of that name: {', '.join(NAMED_SETS)}. A set "
+            f"on the Hugging Face Hub is owner/name[:config][#split].{meant}"
         )
     return read_problems(source, how)
 
 
 def _is_named(source: str) -> bool:
-    """Whether a source is the name of one of the paper's sets, and nothing that lies here."""
+    """Whether a source is the name of a named set, and nothing that lies here."""
     from tandem_plugin.data import NAMED_SETS
 
     return source in NAMED_SETS and not os.path.exists(source)

@@ -11,6 +11,9 @@ from tandem_plugin.cli.output import cell, echo, table_console
 
 __all__ = ["overlap_report", "print_bad", "print_check", "print_problem", "print_table"]
 
+_WIDEST = 120
+"""Columns of a problem's frame, also where there are more, as in a log."""
+
 
 def overlap_report(
     train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap], show: int
@@ -60,12 +63,9 @@ def print_problem(shown: dict[str, Any]) -> None:
         prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
     golds = "  or  ".join(shown["golds"])
     console = table_console()
-    if not console.is_terminal:  # a log has no width that a frame could fill
-        echo(f"row {shown['row']}, gold: {golds}")
-        echo(f"{prompt}\n")
-        return
-    title, subtitle = f"row {shown['row']}", cell(f"gold: {golds}")
-    console.print(Panel(cell(prompt), title=title, subtitle=subtitle))
+    width = min(console.width, _WIDEST)
+    console.print(Panel(cell(prompt), title=f"row {shown['row']}", width=width))
+    console.print(cell(f"gold: {golds}"))
 
 
 def print_bad(problems: ProblemSet) -> None:

@@ -26,7 +26,7 @@ def rollout(
         str,
         typer.Option(
             help="Problems, perhaps with answers: a .jsonl, .json or .parquet file, the folder of "
-            "a saved Hugging Face data set, or owner/name#split on the Hub."
+            "a saved Hugging Face data set, or owner/name[:config][#split] on the Hub."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to resume.")],

@@ -5,6 +5,7 @@ from tandem_plugin.data.overlap import Overlap, find_overlaps
 from tandem_plugin.data.prepare import Prepared, prepare
 from tandem_plugin.data.problem import BadRow, Problem, ProblemSet
 from tandem_plugin.data.prompt import INSTRUCTION, PromptTemplate
+from tandem_plugin.data.records import HubSource
 from tandem_plugin.data.rows import read_problems
 from tandem_plugin.errors import DataError
 
@@ -13,6 +14,7 @@ __all__ = [
     "NAMED_SETS",
     "BadRow",
     "DataError",
+    "HubSource",
     "NamedSet",
     "Overlap",
     "Prepared",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,38 @@ from tandem_plugin.errors import DataError
 from tandem_plugin.files import is_hub_name, look_again, open_file, read_file, told
 from tandem_plugin.files.strict_json import parse_json
 
-__all__ = ["is_hub_source", "read_hub", "read_records", "record_files"]
+__all__ = ["HubSource", "is_hub_source", "read_hub", "read_records", "record_files"]
 
 _SAVED_AS = ("dataset_info.json", "state.json", "dataset_dict.json")
 """What the folder of a saved data set holds beside its ``*.arrow`` files."""
 
 _LISTS = ("data", "rows", "problems", "examples", "train", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A data set on the Hugging Face Hub; as text ``owner/name[:config][#split]``."""
+
+    name: str
+    """owner/name"""
+    config: str | None = None
+    """None where the set has one configuration, or a default one."""
+    split: str | None = None
+    """None where it has one split."""
+    revision: str | None = None
+    """A commit; None takes the newest."""
+
+    @classmethod
+    def parse(cls, text: str) -> HubSource:
+        """From its text, with or without ``hf://`` before it."""
+        where, _, split = text.removeprefix("hf://").partition("#")
+        name, _, config = where.partition(":")
+        return cls(name, config or None, split or None)
+
+    def __str__(self) -> str:
+        config = f":{self.config}" if self.config else ""
+        split = f"#{self.split}" if self.split else ""
+        return f"{self.name}{config}{split}"
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Any]]:
@@ -57,28 +84,32 @@ def record_files(source: str) -> list[Path]:
 
 
 def is_hub_source(source: str) -> bool:
-    """Whether a source has the form owner/name[#split] and nothing of it lies here."""
-    name = source.partition("#")[0].removeprefix("hf://")
+    """Whether a source has the form owner/name[:config][#split] and nothing of it lies here."""
+    name = HubSource.parse(source).name
     return is_hub_name(name) and not Path(name).suffix
 
 
-def read_hub(source: str) -> Iterator[tuple[int, Any]]:
-    """The rows of owner/name[#split] on the Hugging Face Hub.
+def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
+    """The rows of a data set on the Hugging Face Hub.
 
     Raises :class:`DataError` where the library ``datasets`` is missing, the Hub is out of reach,
-    or the split must be named.
+    or the configuration or the split must be named.
     """
-    name, _, split = source.removeprefix("hf://").partition("#")
     datasets = _datasets()
     try:
-        found = datasets.load_dataset(name, split=split or None)
+        found = datasets.load_dataset(
+            source.name, name=source.config, split=source.split, revision=source.revision
+        )
     except Exception as error:
+        # The whole message: its later lines name the configurations or splits that there are.
+        said = " ".join(str(error).split())[:300]
         raise DataError(
-            f"{name!r} could not be fetched from the Hugging Face Hub ({type(error).__name__}: "
-            f"{str(error).splitlines()[0][:200] if str(error) else ''}). Check the name and the "
-            "network; or give its .jsonl, .json or .parquet file."
+            f"{str(source)!r} could not be fetched from the Hugging Face Hub "
+            f"({type(error).__name__}: {said}). Check the network and the name, which is "
+            "owner/name:config#split where the set has several configurations; or give its "
+            ".jsonl, .json or .parquet file."
         ) from error
-    return _numbered(_only_split(found, name))
+    return _numbered(_only_split(found, str(source)))
 
 
 def _only_split(found: Any, name: str) -> Any:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.data.problem import BadRow, Message, Problem, ProblemSet
-from tandem_plugin.data.records import is_hub_source, read_hub, read_records
+from tandem_plugin.data.records import HubSource, is_hub_source, read_hub, read_records
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.golds import read_golds
 
-__all__ = ["GOLD_FIELDS", "TEXT_FIELDS", "problem_of", "problems_of", "read_problems"]
+__all__ = [
+    "GOLD_FIELDS",
+    "TEXT_FIELDS",
+    "given_answer",
+    "problem_of",
+    "problems_of",
+    "read_problems",
+]
 
 TEXT_FIELDS = ("problem", "question", "prompt", "messages", "input", "query")
 GOLD_FIELDS = (
@@ -27,6 +35,7 @@ GOLD_FIELDS = (
 )
 SOLUTION_FIELDS = ("solution", "solutions", "response")
 _MARKED = "####"
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _MEND = "Mend the row, or leave such rows out: --bad-rows skip, bad_rows='skip'."
 
 Golds: TypeAlias = Literal["required", "optional"]
@@ -39,7 +48,7 @@ def read_problems(
     name: str | None = None,
     golds: Golds = "required",
 ) -> ProblemSet:
-    """The problems of a file, a saved data set, or owner/name[#split] on the Hugging Face Hub.
+    """The problems of a file, a saved data set, or owner/name[:config][#split] on the Hub.
 
     A record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
     one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
@@ -48,8 +57,11 @@ def read_problems(
     be read never is. Raises :class:`DataError`.
     """
     source = str(source)
-    records = read_hub(source) if is_hub_source(source) else read_records(Path(source))
-    return problems_of(records, name or Path(source).stem or source, bad_rows, golds)
+    if is_hub_source(source):
+        records, own_name = read_hub(HubSource.parse(source)), source.rpartition("/")[2]
+    else:
+        records, own_name = read_records(Path(source)), Path(source).stem
+    return problems_of(records, name or own_name or source, bad_rows, golds)
 
 
 def problems_of(
@@ -118,14 +130,19 @@ def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] 
     return tuple(messages), None
 
 
-def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
+def given_answer(record: Mapping[str, Any]) -> Any:
+    """What a record's first answer field that is not blank holds; None where all are."""
     reward_model = record.get("reward_model")
     values = [record.get(name) for name in GOLD_FIELDS]
     if isinstance(reward_model, Mapping):
         values.insert(0, reward_model.get("ground_truth"))
-    for value in values:
-        if _is_present(value):
-            return read_golds(_behind_mark(value))
+    return next((value for value in values if _is_present(value)), None)
+
+
+def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
+    answer = given_answer(record)
+    if answer is not None:
+        return read_golds(_behind_mark(answer))
     for name in SOLUTION_FIELDS:
         solution = record.get(name)
         if isinstance(solution, str) and (found := extract_answer(solution)).answer is not None:
@@ -137,10 +154,11 @@ def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
 
 
 def _behind_mark(value: Any) -> Any:
-    """Of a worked solution that ends in ``#### 72`` the answer."""
-    if isinstance(value, str) and _MARKED in value:
-        return value.rpartition(_MARKED)[2].strip()
-    return value
+    """Of a worked solution that ends in ``#### 1,080``, as GSM8K's do, the answer 1080."""
+    if not (isinstance(value, str) and _MARKED in value):
+        return value
+    answer = value.rpartition(_MARKED)[2].strip()
+    return answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer
 
 
 def _is_present(value: Any) -> bool:

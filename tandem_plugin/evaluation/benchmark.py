@@ -44,14 +44,21 @@ class Benchmark:
 
 
 def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchmark:
-    """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of one of the paper's sets.
+    """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of a named set.
 
     SOURCE is whatever :func:`tandem_plugin.data.read_problems` reads, or the name of a set. Raises
-    :class:`EvaluationError` for an unusable name and :class:`DataError` for an unusable source.
+    :class:`EvaluationError` for an unusable name or a set that is the training split of another
+    named set, and :class:`DataError` for an unusable source.
     """
     source = source_of(given)
     name = given.removesuffix(source).removesuffix("=")
     known = source in NAMED_SETS and not os.path.exists(source)
+    if known and (test := NAMED_SETS[source].evaluate_on):
+        home = NAMED_SETS[source].homes[0]
+        raise EvaluationError(
+            f"{source} is a training split: evaluate on {test}, or give NAME={home} if the "
+            "training problems are meant."
+        )
     problems = load_named(source) if known else read_problems(source)
     chosen = checked_name(name or problems.name, "benchmark")
     return Benchmark(chosen, problems.problems, template or PromptTemplate())

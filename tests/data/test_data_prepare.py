@@ -9,6 +9,7 @@ from tandem_plugin.data import (
     INSTRUCTION,
     NAMED_SETS,
     DataError,
+    HubSource,
     Problem,
     ProblemSet,
     find_overlaps,
@@ -138,10 +139,10 @@ def test_a_set_without_public_home_says_what_to_bring(tmp_path: Path):
 def test_offline_the_message_says_which_file_to_bring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def unreachable(source: str) -> None:
+    def unreachable(source: HubSource) -> None:
         raise DataError("no network")
 
-    monkeypatch.setattr("tandem_plugin.data.rows.read_hub", unreachable)
+    monkeypatch.setattr("tandem_plugin.data.named.read_hub", unreachable)
     with pytest.raises(DataError, match=r"huggingface\.co/datasets/math-ai/minervamath.*--file"):
         load_named("minerva", cache=tmp_path)
 

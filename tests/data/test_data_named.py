@@ -1,0 +1,208 @@
+"""Named sets: what each leaves out, how many problems it has then, and where it is fetched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_hub import FakeHub, Rows, parameters
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+from tandem_plugin.cli.data import _SOURCE
+from tandem_plugin.data import NAMED_SETS, DataError, HubSource, load_named, read_problems
+from tandem_plugin.data.records import is_hub_source, read_hub
+from tandem_plugin.evaluation import EvaluationError
+from tandem_plugin.evaluation.benchmark import read_benchmark
+
+DEEPSCALER = "agentica-org/DeepScaleR-Preview-Dataset"
+UNANSWERED = (101, 2_000, 3_154, 20_000, 40_000, 40_315)
+"""Rows, counted from 1. Every other one has a solution with a box all the same."""
+
+
+def deepscaler(answered: int = 40_309) -> Rows:
+    """As many rows as the real set has, of its fields; those of ``UNANSWERED`` lack an answer."""
+    rows: Rows = []
+    for row in range(1, answered + len(UNANSWERED) + 1):
+        lacks = row in UNANSWERED
+        boxed = not lacks or UNANSWERED.index(row) % 2
+        solution = rf"So \boxed{{{row}}}." if boxed else "See the figure."
+        answer = "" if lacks else str(row)
+        rows.append({"problem": f"Add {row} and 0.", "answer": answer, "solution": solution})
+    return rows
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, name: str, configs: dict[Any, Any]) -> FakeHub:
+    """A Hub with one set, whose revision is the one that the named sets ask for."""
+    known = {home.name: home.revision for one in NAMED_SETS.values() for home in one.homes}
+    revisions = {name: known[name] or ""} if name in known else {}
+    return FakeHub({name: configs}, revisions).install(monkeypatch)
+
+
+def lines(file: Path, rows: Rows) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.stdout or result.stderr
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_deepscaler_is_prepared_without_its_unanswered_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fetched: bool
+):
+    monkeypatch.setenv("TANDEM_DATA", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    command = ["data", "prepare", "deepscaler", "--to", "openrlhf", "--out", "data"]
+    if fetched:
+        known = hub(monkeypatch, DEEPSCALER, {None: {"train": deepscaler()}})
+    else:
+        command += ["--file", str(lines(tmp_path / "given.jsonl", deepscaler()))]
+    code, said = run(*command, "--heldout", 256)
+    assert (code, said.count("left out: row")) == (0, 6), said
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    assert manifest["rows"] == {"train": 40_053, "heldout": 256}
+    assert [bad["row"] for bad in manifest["bad_rows"]] == list(UNANSWERED)
+    if fetched:
+        assert known.calls == [(DEEPSCALER, None, None, known.revisions[DEEPSCALER])]
+
+
+@pytest.mark.parametrize("answered", [40_308, 40_310])
+def test_deepscaler_of_another_size_is_refused_with_the_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
+):
+    rows = deepscaler()
+    rows = rows[1:] if answered == 40_308 else [*rows, {"problem": "One more.", "answer": "1"}]
+    hub(monkeypatch, DEEPSCALER, {None: {"train": rows}})
+    expected = rf"should have 40,309 problems, but .*b6ae8c6 has {answered:,}, and 6 rows left out"
+    with pytest.raises(DataError, match=expected):
+        load_named("deepscaler", cache=tmp_path)
+
+
+def test_only_rows_without_an_answer_are_left_out(tmp_path: Path):
+    """A row with an answer and without a problem stops the reading, in this set as in others."""
+    rows = [*deepscaler()[:200], {"problem": "", "answer": "3"}]
+    with pytest.raises(DataError, match="row 201: It has no text"):
+        load_named("deepscaler", (lines(tmp_path / "given.jsonl", rows),), cache=tmp_path)
+    rows = [{"problem": f"Add {i}.", "answer": i} for i in range(30)] + [{"problem": "Add."}]
+    with pytest.raises(DataError, match="row 31: It has no answer"):
+        load_named("aime24", (lines(tmp_path / "given.jsonl", rows),), cache=tmp_path)
+
+
+def gsm8k(count: int) -> Rows:
+    """Rows of GSM8K's fields, whose answers are worked solutions."""
+    worked = "Twice 3 is <<2*3=6>>6, and 2,000 more.\n#### "
+    return [{"question": f"Row {i}?", "answer": f"{worked}{i * 999:,}"} for i in range(count)]
+
+
+@pytest.mark.parametrize(("name", "split"), [("gsm8k", "train"), ("gsm8k-test", "test")])
+def test_gsm8k_is_its_main_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, split: str
+):
+    splits = {"train": gsm8k(7_473), "test": gsm8k(1_319)}
+    known = hub(
+        monkeypatch, "openai/gsm8k", {"main": splits, "socratic": {"train": [], "test": []}}
+    )
+    problems = load_named(name, cache=tmp_path).problems
+    assert len(problems) == {"train": 7_473, "test": 1_319}[split]
+    assert [one.golds for one in problems] == [(str(i * 999),) for i in range(len(problems))]
+    assert known.calls == [("openai/gsm8k", "main", split, known.revisions["openai/gsm8k"])]
+
+
+@pytest.mark.parametrize(
+    ("marked", "gold"),
+    [("1,080", "1080"), ("-12,345,678.5", "-12345678.5"), ("(1,200)", "(1,200)"), ("1,2", "1,2")],
+)
+def test_commas_of_thousands_are_removed_behind_the_mark_and_no_others(
+    tmp_path: Path, marked: str, gold: str
+):
+    file = lines(tmp_path / "a.jsonl", [{"question": "Add.", "answer": f"So.\n#### {marked}"}])
+    assert read_problems(file).problems[0].golds == (gold,)
+
+
+def test_gsm8ks_training_split_is_not_evaluated_on_unawares(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(EvaluationError, match="gsm8k is a training split: evaluate on gsm8k-test"):
+        read_benchmark("gsm8k")
+    hub(monkeypatch, "openai/gsm8k", {"main": {"train": gsm8k(3)}})
+    assert len(read_benchmark("trained=openai/gsm8k:main#train").problems) == 3
+
+
+def test_a_configuration_and_a_split_can_be_named(monkeypatch: pytest.MonkeyPatch):
+    known = hub(
+        monkeypatch,
+        "owner/name",
+        {"main": {"train": gsm8k(2), "test": gsm8k(3)}, "other": {"train": gsm8k(4)}},
+    )
+    found = read_problems("owner/name:main#test")
+    assert (found.name, len(found)) == ("name:main#test", 3)
+    assert len(read_problems("owner/name:other")) == 4
+    assert known.calls == [
+        ("owner/name", "main", "test", None),
+        ("owner/name", "other", None, None),
+    ]
+    with pytest.raises(DataError, match=r"splits train, test: name one, as in owner/name:main#tra"):
+        read_problems("owner/name:main")
+    with pytest.raises(DataError, match=r"\['main', 'other'\].*owner/name:config#split"):
+        read_problems("owner/name")
+    with pytest.raises(DataError, match=r"'x' not found. Available: \['main', 'other'\]"):
+        read_problems("owner/name:x#train")
+
+
+_WORD = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,20}", fullmatch=True)
+
+
+@given(_WORD, _WORD, st.none() | _WORD, st.none() | _WORD)
+def test_a_hub_source_is_read_as_it_is_written(
+    owner: str, name: str, config: str | None, split: str | None
+):
+    source = HubSource(f"{owner}/{name}", config, split)
+    assert HubSource.parse(str(source)) == HubSource.parse(f"hf://{source}") == source
+
+
+def test_a_configuration_may_have_a_dot_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert is_hub_source("owner/name:v1.0#test")
+    assert not is_hub_source("folder/set.jsonl")
+
+
+def test_the_real_library_takes_what_the_fake_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It reads a folder owner/name as it does the set of that name on the Hub."""
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    assert set(parameters(FakeHub.load_dataset)) - {"self"} <= set(
+        parameters(datasets.load_dataset)
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    card = ["---", "configs:"]
+    for config in ("main", "socratic"):
+        folder = tmp_path / "openai" / "gsm8k" / config
+        folder.mkdir(parents=True)
+        card += [f"- config_name: {config}", "  data_files:"]
+        for split, count in (("train", 7_473), ("test", 1_319)):
+            lines(folder / f"{split}.jsonl", gsm8k(count if config == "main" else 2))
+            card += [f"  - split: {split}", f"    path: {config}/{split}.jsonl"]
+    (tmp_path / "openai" / "gsm8k" / "README.md").write_text("\n".join([*card, "---", ""]))
+    for name, count in (("gsm8k", 7_473), ("gsm8k-test", 1_319)):
+        problems = load_named(name, cache=tmp_path / "sums").problems
+        assert (len(problems), problems[-1].golds) == (count, (str((count - 1) * 999),))
+    with pytest.raises(DataError, match=r"\['main', 'socratic'\]"):
+        read_hub(HubSource("openai/gsm8k"))
+
+
+def test_every_home_is_fetched_at_a_commit():
+    homes = [home for one in NAMED_SETS.values() for home in one.homes]
+    assert all(len(home.revision or "") == 40 for home in homes)
+
+
+def test_help_names_every_set():
+    assert [name for name in NAMED_SETS if f" {name}" not in _SOURCE] == []
