@@ -19,7 +19,7 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the oldest and the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
-ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_lora.py engine_graphs.py \
+ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py engine_graphs.py \
   engine_leaves.py engine_refusals.py engine_sleep.py engine_variants.py engine_weights.py graphs.py \
   drafts_command.py plan_command.py serving_conditions.py speculative_table.py \
   speculative_benchmarks.py speculative_engine.py speculative_greedy.py speculative_law.py)

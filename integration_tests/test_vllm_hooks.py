@@ -131,6 +131,19 @@ def test_linear_layers_look_the_cpu_dispatch_up_when_they_are_processed() -> Non
     assert "import dispatch_cpu_unquantized_gemm" in source
 
 
+def test_experts_are_packed_where_their_weights_are_processed() -> None:
+    from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method as methods
+
+    process = methods.UnquantizedFusedMoEMethod.process_weights_after_loading
+    assert parameters(process) == ["self", "layer"]
+    if importlib.util.find_spec("vllm.model_executor.layers.fused_moe.cpu_fused_moe"):
+        assert "cpu_fused_moe.CPUFusedMOE(layer)" in inspect.getsource(inspect.unwrap(process))
+        return
+    setup = inspect.getsource(methods.UnquantizedFusedMoEMethod._setup_kernel)
+    assert "is_weight_update = self.moe_kernel is not None" in setup
+    assert "self.moe_kernel.fused_experts.process_weights_after_loading(layer)" in setup
+
+
 def test_logits_processors_are_told_of_the_batch_as_expected() -> None:
     from vllm.v1.sample.logits_processor.interface import BatchUpdate, LogitsProcessor
 

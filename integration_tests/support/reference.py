@@ -74,7 +74,9 @@ class Reference:
 
 def _in_fp32(checkpoint: Path, weights: torch.dtype) -> Any:
     """The model of a checkpoint, its weights rounded to this type and kept in fp32."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        checkpoint, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
     for parameter in model.parameters():
         parameter.data = parameter.data.to(weights).float()
     return model

@@ -74,9 +74,9 @@ def junior_bits(worker: Any) -> str:
 
 def pack_the_junior_anew(worker: Any) -> None:
     """vLLM's CPU build computes with packed copies, which no allocator discards."""
-    from tandem_plugin.engine.patches.cpu_weights import pack_cpu_linear_weights_anew
+    from tandem_plugin.engine.patches.cpu_weights import pack_cpu_weights_anew
 
-    pack_cpu_linear_weights_anew(_junior(worker), None)
+    pack_cpu_weights_anew(_junior(worker), None)
 
 
 def host_copies(worker: Any) -> list[int]:

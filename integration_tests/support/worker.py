@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,16 @@ def buffers_hold_the_juniors_storage(worker: Any) -> bool:
     )
 
 
-def sync(worker: Any, checkpoint: str, bucket: int, processed: bool = True) -> int:
+def sync(
+    worker: Any, checkpoint: str, bucket: int, processed: bool = True, shuffled: bool = False
+) -> int:
     """A weight sync as trainers do it: plain names, in buckets, then processing once, or never."""
     from vllm.model_executor.model_loader.utils import process_weights_after_loading
 
     model = worker.model_runner.model
     weights = list(load_file(Path(checkpoint) / "model.safetensors").items())
+    if shuffled:
+        random.Random(checkpoint).shuffle(weights)
     for start in range(0, len(weights), bucket):
         model.load_weights(weights[start : start + bucket])
     if processed:

@@ -14,7 +14,7 @@ from torch import nn
 from tandem_plugin.engine import senior as lockstep
 from tandem_plugin.engine.base_junior import check_may_load
 from tandem_plugin.engine.names import PREFIX, SPECULATIVE_PREFIX, without_prefix
-from tandem_plugin.engine.patches.cpu_weights import pack_cpu_linear_weights_anew
+from tandem_plugin.engine.patches.cpu_weights import pack_cpu_weights_anew, unpack_cpu_experts
 from tandem_plugin.engine.speculative import senior as speculative
 
 __all__ = ["composite_class"]
@@ -73,6 +73,7 @@ def _load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
     """
     check_may_load(self)
     self.tandem_measures.finish()
+    unpack_cpu_experts(self)
     loaded = self._senior.load_weights(self, *arguments, **options)
-    pack_cpu_linear_weights_anew(self, loaded)
+    pack_cpu_weights_anew(self, loaded)
     return loaded

@@ -18,7 +18,7 @@ from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.measures.measures import measures_of
-from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.lora import (
     keep_the_mappers_former_name,
     refuse_reloading_a_shared_base,
@@ -53,7 +53,7 @@ def state_class() -> type[Any]:
 
 def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     if vllm_config.device_config.device_type == "cpu":
-        keep_cpu_linear_weights()
+        keep_cpu_weights()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     self.tandem_has_run = False
     copy_juniors_out_once()

@@ -233,9 +233,9 @@ def keep_linear_weights() -> None:
     raise at the first weight sync, and the trainer wait for ever. With the parameter kept, verl's
     own call of ``process_weights_after_loading`` at the end of a sync packs the new values.
     """
-    from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+    from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 
-    keep_cpu_linear_weights()
+    keep_cpu_weights()
 
 
 def _install() -> None:

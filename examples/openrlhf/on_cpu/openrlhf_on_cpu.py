@@ -89,14 +89,14 @@ def broadcast_by_the_store(pynccl: ModuleType) -> None:
 
 def keep_linear_weights(_: ModuleType) -> None:
     """vLLM's CPU build drops the weights that a sync loads into, unless its engine is in tandem."""
-    from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+    from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 
-    keep_cpu_linear_weights()
+    keep_cpu_weights()
 
 
 def pack_synced_weights(worker: ModuleType) -> None:
     """After a sync's last weight, linear layers compute with what came."""
-    from tandem_plugin.engine.patches.cpu_weights import pack_cpu_linear_weights_anew
+    from tandem_plugin.engine.patches.cpu_weights import pack_cpu_weights_anew
 
     update = worker.WorkerWrap.update_weight
 
@@ -105,7 +105,7 @@ def pack_synced_weights(worker: ModuleType) -> None:
     ) -> None:
         update(self, name, dtype, shape, empty_cache)
         if empty_cache:  # said with the last one
-            pack_cpu_linear_weights_anew(self.model_runner.model, None)
+            pack_cpu_weights_anew(self.model_runner.model, None)
 
     worker.WorkerWrap.update_weight = update_weight
 

@@ -2,38 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = ["keep_cpu_linear_weights", "pack_cpu_linear_weights_anew"]
+__all__ = ["keep_cpu_weights", "pack_cpu_weights_anew", "unpack_cpu_experts"]
 
 
-def keep_cpu_linear_weights() -> None:
-    """Keep a linear layer's weight after vLLM's CPU build has packed it.
+@dataclass(slots=True)
+class _Experts:
+    """A layer's experts: as they are loaded, and as vLLM computes with them; by parameter's name.
 
-    Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers.
-    Versions: 0.27 to 0.32, CPU builds only. Why: the packed copy replaces the weight, so that a
-    weight sync finds nothing to load into and fails. Costs the memory of one copy. Goes when: the
-    CPU build can reload weights.
+    One of the two is the layer's own parameters, but while vLLM reloads it in place.
+    """
+
+    loaded: dict[str, Any]
+    packed: dict[str, Any]
+    is_packed: bool = True
+
+
+def keep_cpu_weights() -> None:
+    """Keep the weights of linear layers and of experts after vLLM's CPU build has packed them.
+
+    Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers, and
+    ``UnquantizedFusedMoEMethod.process_weights_after_loading``. Versions: 0.24 to 0.32, CPU builds
+    only. Why: the packed copy replaces the weight, so that a weight sync finds nothing to load into
+    and fails, or loads experts into the packed copy, where they are garbage. Costs the memory of
+    one copy. Goes when: the CPU build can reload weights.
     """
     from vllm.model_executor.layers import utils
+    from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
+        UnquantizedFusedMoEMethod,
+    )
 
-    def wrapper(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
+    def dispatch(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
         return dispatch(layer, remove_weight=False)
 
-    wrap_once(utils, "dispatch_cpu_unquantized_gemm", wrapper)
+    wrap_once(utils, "dispatch_cpu_unquantized_gemm", dispatch)
+    wrap_once(UnquantizedFusedMoEMethod, "process_weights_after_loading", _process_experts)
 
 
-def pack_cpu_linear_weights_anew(model: Any, loaded: Any) -> None:
-    """Let the linear layers that weights were loaded into compute with these weights.
+def unpack_cpu_experts(model: Any) -> None:
+    """Let a model's experts be loaded into, before ``load_weights``.
 
-    loaded: the names of the parameters, as ``load_weights`` returns them; all where it says
-    nothing. Touches: ``cpu_linear``, a layer's function over the packed copy of its weight, and
-    ``dispatch_cpu_unquantized_gemm``, which makes it. Versions: 0.27 to 0.32, CPU builds only. Why:
-    the copy is made when weights are processed after loading, which OpenRLHF's sync leaves out, so
-    that the layer would go on with the old ones. Goes when: as :func:`keep_cpu_linear_weights`.
+    A layer that vLLM is about to reload in place has parameters of its own to load into, and keeps
+    them. Raises :class:`EngineError` where the CPU build has packed weights that no sync can reach:
+    those of quantised layers. Versions, reason, end: as :func:`keep_cpu_weights`.
+    """
+    if not any("cpu_linear" in vars(module) for module in model.modules()):
+        return  # no CPU build, or nothing was packed yet
+    _check_loadable(model)
+    for layer, experts in _experts(model):
+        if _are_own(layer, experts.packed):
+            _give(layer, experts.loaded)
+            experts.is_packed = False
+
+
+def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:
+    """Let the layers that weights were loaded into compute with these weights.
+
+    Experts are packed before the next forward pass: they come in many small tensors. loaded: the
+    names of the parameters, as ``load_weights`` returns them; all where it says nothing. Touches:
+    ``cpu_linear``, a layer's function over the packed copy of its weight, and
+    ``dispatch_cpu_unquantized_gemm``, which makes it. Why: copies are made when weights are
+    processed after loading, which OpenRLHF's sync leaves out, so that the layer would go on with
+    the old ones. Versions, end: as :func:`keep_cpu_weights`.
     """
     packed = [module for module in model.modules() if "cpu_linear" in vars(module)]
     if not packed:
@@ -44,5 +80,123 @@ def pack_cpu_linear_weights_anew(model: Any, loaded: Any) -> None:
     names = parameters.keys() if loaded is None else loaded
     changed = {id(parameters[name]) for name in names if name in parameters}
     for module in packed:
-        if id(module.weight) in changed:
+        # Before 0.28 some kernels hold a copy of the bias as well.
+        if any(id(parameter) in changed for parameter in module.parameters(recurse=False)):
             utils.dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+    if any(not experts.is_packed for _, experts in _experts(model)):
+        _pack_before_the_next_pass(model)
+
+
+def _process_experts(process: Callable[..., Any], method: Any, layer: Any) -> None:
+    """vLLM's processing of a layer's experts: only ever of weights that are not packed."""
+    experts: _Experts | None = vars(layer).get("tandem_experts")
+    if experts is None:
+        loaded = _parameters(layer)
+        _give(layer, _copies(loaded))
+        process(method, layer)
+        layer.tandem_experts = _Experts(loaded, _parameters(layer))
+        for weight in layer.tandem_experts.packed.values():
+            weight.weight_loader = _refuse_loading
+    elif _are_own(layer, experts.loaded):
+        _pack(process, method, layer, experts)
+    elif not _are_own(layer, experts.packed):
+        _take_reloaded(process, method, layer, experts)
+
+
+def _refuse_loading(*_: Any, **__: Any) -> None:
+    raise EngineError(
+        "Weights were sent to experts that vLLM's CPU build has packed, in an engine without "
+        "tandem. Use reload_weights."
+    )
+
+
+def _take_reloaded(process: Callable[..., Any], method: Any, layer: Any, experts: _Experts) -> None:
+    """Keep what vLLM reloaded in place; what the layer has then is copied into what it had."""
+    reloaded = _parameters(layer)
+    for name, weight in experts.loaded.items():
+        weight.data.copy_(reloaded[name].data)
+    if experts.is_packed:
+        _pack(process, method, layer, experts)
+
+
+def _pack(process: Callable[..., Any], method: Any, layer: Any, experts: _Experts) -> None:
+    """Pack what was loaded, into the place that the last packed copy has."""
+    _give(layer, _copies(experts.loaded))
+    kernel = getattr(method, "moe_kernel", None)  # of vLLM 0.28 and newer, which packs only once
+    if kernel is None:
+        process(method, layer)
+    else:
+        kernel.fused_experts.process_weights_after_loading(layer)
+    for name, weight in _parameters(layer).items():
+        experts.packed[name].data.copy_(weight.data)
+    _give(layer, experts.packed)
+    experts.is_packed = True
+
+
+def _pack_before_the_next_pass(model: Any) -> None:
+    def pack(*_: Any) -> None:
+        handle.remove()
+        for layer, experts in _experts(model):
+            if not experts.is_packed:
+                layer.quant_method.process_weights_after_loading(layer)
+
+    handle = model.register_forward_pre_hook(pack)
+
+
+def _check_loadable(model: Any) -> None:
+    """Raise :class:`EngineError` for quantised layers, but while vLLM reloads them in place."""
+    from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
+        UnquantizedFusedMoEMethod,
+    )
+    from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+    from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+    from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
+    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+    loadable = (
+        UnquantizedFusedMoEMethod,
+        UnquantizedLinearMethod,
+        UnquantizedEmbeddingMethod,
+        BaseKVCacheMethod,
+    )
+    for name, module in model.named_modules():
+        method = getattr(module, "quant_method", None)
+        if not isinstance(method, QuantizeMethodBase) or isinstance(method, loadable):
+            continue
+        if not any(weight.is_meta for weight in module.parameters(recurse=False)):
+            raise EngineError(
+                f"load_weights does not reach {name} of the senior, a layer that vLLM's CPU build "
+                f"has packed by {type(method).__name__}. Use reload_weights, or a senior that is "
+                "not quantised."
+            )
+
+
+def _experts(model: Any) -> Iterator[tuple[Any, _Experts]]:
+    """The layers of a model that keep experts."""
+    for module in model.modules():
+        if "tandem_experts" in vars(module):
+            yield module, module.tandem_experts
+
+
+def _parameters(layer: Any) -> dict[str, Any]:
+    return dict(layer.named_parameters(recurse=False))
+
+
+def _give(layer: Any, parameters: dict[str, Any]) -> None:
+    for name, parameter in parameters.items():
+        setattr(layer, name, parameter)
+
+
+def _are_own(layer: Any, parameters: dict[str, Any]) -> bool:
+    own = _parameters(layer)
+    return all(own.get(name) is parameter for name, parameter in parameters.items())
+
+
+def _copies(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of the same values, and of the same attributes, such as a weight loader."""
+    from torch.nn import Parameter
+
+    copies = {name: Parameter(p.detach().clone(), False) for name, p in parameters.items()}
+    for name, copied in copies.items():
+        vars(copied).update(vars(parameters[name]))
+    return copies

@@ -8,7 +8,7 @@ import torch
 
 from tandem_plugin.engine.heads import without_foreign_ids
 from tandem_plugin.engine.measures.measures import measures_of
-from tandem_plugin.engine.patches.cpu_weights import keep_cpu_linear_weights
+from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
 from tandem_plugin.engine.speculative.patches import let_workers_tell_of_drafts
 from tandem_plugin.engine.step_authors import step_authors_of
@@ -31,7 +31,7 @@ def state_class() -> type[Any]:
 
 def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     if vllm_config.device_config.device_type == "cpu":
-        keep_cpu_linear_weights()
+        keep_cpu_weights()
     let_workers_tell_of_drafts()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
