@@ -4,7 +4,7 @@
 #   docker run --gpus all --ipc host --volume "$PWD:/work" tandem-openrlhf examples/openrlhf/train.sh trl
 #
 # With another vLLM of those in constraints/: --build-arg VLLM=0.32.0
-FROM nvidia/cuda:13.0.2-devel-ubuntu24.04
+FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:5dc1bca23d05bd37b011be68ec470c03b403a5da07ec3a86e41af9470e9d0cc6
 
 # Triton, FlashInfer and DeepSpeed compile kernels at run time.
 # hadolint ignore=DL3008
@@ -13,7 +13,6 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 
 ENV VIRTUAL_ENV=/opt/tandem PATH=/opt/tandem/bin:$PATH
-# hadolint ignore=DL3013
 RUN python3 -m venv "$VIRTUAL_ENV" && pip install --no-cache-dir uv==0.13.9
 
 ARG VLLM=0.29.0
