@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT / "tests" / "grading"))
 
 from mutations import mutations, restyled  # noqa: E402
 
-from tandem_plugin.data import read_problems  # noqa: E402
 from tandem_plugin.grading import Grader  # noqa: E402
+from tandem_plugin.lab.data import read_problems  # noqa: E402
 
 PAGE = ROOT / "docs" / "grading.md"
 BEGIN, END = "<!-- suites -->\n", "<!-- end of suites -->"

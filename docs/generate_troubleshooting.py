@@ -125,15 +125,15 @@ AREAS = (
     Area(
         "Problem sets",
         "`tandem data show` shows what is read of a set ([data](data.md)).",
-        ("tandem_plugin/data",),
+        ("tandem_plugin/lab/data",),
     ),
     Area("Grading", "See [grading](grading.md).", ("tandem_plugin/grading",)),
     Area(
         "Rollouts and their page",
         "See [rollouts](rollouts.md).",
         (
-            "tandem_plugin/rollouts",
-            "tandem_plugin/viewer",
+            "tandem_plugin/lab/rollouts",
+            "tandem_plugin/lab/viewer",
             "tandem_plugin/files",
             "tandem_plugin/spans",
         ),
@@ -142,14 +142,18 @@ AREAS = (
         "Evaluation",
         "The same command goes on with an evaluation that was stopped; another --out begins a new "
         "one ([evaluation](evaluation.md)).",
-        ("tandem_plugin/evaluation",),
+        ("tandem_plugin/lab/evaluation",),
     ),
     Area(
         "Planning",
         "What a plan needs of checkpoints and machines stands in [planning](planning.md).",
-        ("tandem_plugin/planning",),
+        ("tandem_plugin/lab/planning",),
     ),
-    Area("Commands", "`--help` of a command lists what it takes.", ("tandem_plugin/cli",)),
+    Area(
+        "Commands",
+        "`--help` of a command lists what it takes.",
+        ("tandem_plugin/cli", "tandem_plugin/lab/commands", "tandem_plugin/terminal"),
+    ),
 )
 
 HEAD = """\

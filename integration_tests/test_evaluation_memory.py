@@ -16,9 +16,9 @@ LIMIT = 2 * 2**30
 _PROGRAM = """
 import json, re, sys, time
 import torch
-from tandem_plugin.evaluation.checkpoint import Checkpoint
-from tandem_plugin.evaluation.legibility import chunk_length, score_response
-from tandem_plugin.evaluation.reader import Reader
+from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.legibility import chunk_length, score_response
+from tandem_plugin.lab.evaluation.reader import Reader
 
 def memory(name):
     return 1024 * int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem_plugin.data import Problem, find_overlaps, read_problems
 from tandem_plugin.grading import Grader, GradingLimits
+from tandem_plugin.lab.data import Problem, find_overlaps, read_problems
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "grading"))
 

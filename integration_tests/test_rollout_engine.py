@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.rollouts.engine import start_engine
+from tandem_plugin.lab.rollouts.engine import start_engine
 
 pytestmark = pytest.mark.timeout(300)
 

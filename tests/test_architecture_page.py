@@ -42,4 +42,5 @@ def test_layers_of_the_page_are_those_that_imports_are_held_to() -> None:
 
 def part(path: str) -> str:
     """What the table of layers calls a file or folder."""
-    return Path(path).parent.name if path.endswith("__init__.py") else Path(path).stem
+    place = Path(path).parent if path.endswith("__init__.py") else Path(path).with_suffix("")
+    return ".".join(place.parts[-2:]) if "lab" in place.parts[:-1] else place.name

@@ -58,7 +58,7 @@ def test_help_of_rollout_reads_neither_data_nor_grading():
         "import sys\n"
         "from tandem_plugin.cli import app\n"
         "app(['rollout', '--help'], standalone_mode=False)\n"
-        "heavy = ('tandem_plugin.data', 'tandem_plugin.grading', 'torch', 'vllm', 'sympy')\n"
+        "heavy = ('tandem_plugin.lab.data', 'tandem_plugin.grading', 'torch', 'vllm', 'sympy')\n"
         "sys.exit(str([name for name in sys.modules if name.startswith(heavy)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -138,7 +138,7 @@ def test_shells_complete_commands_and_options(words: str, found: list[str]):
 def test_a_table_in_a_log_keeps_its_lines_whole():
     """One line a row, however long."""
     code = (
-        "from tandem_plugin.cli.output import table_console\n"
+        "from tandem_plugin.terminal.output import table_console\n"
         "from rich.table import Table\n"
         "table = Table.grid(padding=(0, 2))\n"
         "table.add_row('ok', 'word ' * 60)\n"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.cli.drafts import fastest, table_of
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.lab.commands.drafts import fastest, table_of
 
 SPEEDS = st.dictionaries(st.integers(1, 12), st.integers(1, 5), max_size=4)
 MEASURED = st.dictionaries(

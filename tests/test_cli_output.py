@@ -85,7 +85,7 @@ def test_what_is_written_out_can_be_read(inputs: Path) -> None:
 def test_a_table_on_a_terminal_keeps_its_colours_and_writes_others_codes_out() -> None:
     code = (
         "from rich.table import Table; from rich.text import Text; from rich.panel import Panel\n"
-        "from tandem_plugin.cli.output import table_console\n"
+        "from tandem_plugin.terminal.output import table_console\n"
         f"hostile = {HOSTILE!r}\n"
         "table = Table(hostile, title=hostile)\n"
         "table.add_row(Text(hostile, style='red')); table.add_row(hostile)\n"

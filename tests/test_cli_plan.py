@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.planning import devices
-from tandem_plugin.planning.devices import Card
+from tandem_plugin.lab.planning import devices
+from tandem_plugin.lab.planning.devices import Card
 
 SIZES = {
     "model_type": "qwen3",

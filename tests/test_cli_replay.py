@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.cli import app, audit
+from tandem_plugin.cli import app
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
-from tandem_plugin.rollouts import rollout
+from tandem_plugin.lab.commands import audit
+from tandem_plugin.lab.rollouts import rollout
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LAYERS = (
     # From the bottom up. A part imports from itself and from the rows below its own, never from
-    # its own row or a higher one.
+    # its own row or a higher one. The plugin itself and its adapters stand below the lab.
     ("_version", "errors"),
     ("progress", "files", "patching", "schedules", "boundaries", "draws", "authorship"),
     ("seeds", "request", "replay", "plugins", "spans"),
@@ -20,12 +20,15 @@ LAYERS = (
     ("rules",),
     ("tandem_plugin",),  # the public names
     ("client", "engine", "grading"),
-    ("training", "data", "planning"),
-    ("rollouts",),
-    ("viewer",),
-    ("evaluation",),
+    ("training",),
+    ("tandem_verl", "tandem_openrlhf", "terminal"),
+    ("lab",),  # its description
+    ("lab.planning", "lab.data"),
+    ("lab.rollouts",),
+    ("lab.viewer",),
+    ("lab.evaluation",),
+    ("lab.commands",),
     ("cli",),
-    ("tandem_verl", "tandem_openrlhf"),
 )
 
 Graph = Mapping[str, frozenset[str]]
@@ -90,8 +93,11 @@ def circle_in(graph: Graph) -> list[str] | None:
 
 def part_of(module: str) -> str:
     """The part of the project that a module belongs to, as the table of layers calls it."""
-    package, _, rest = module.partition(".")
-    return rest.partition(".")[0] or package if package == "tandem_plugin" else package
+    package, *rest = module.split(".")
+    if package != "tandem_plugin":
+        return package
+    depth = 2 if rest[:1] == ["lab"] else 1
+    return ".".join(rest[:depth]) or package
 
 
 def upward_arrows(graph: Graph) -> list[str]:

@@ -17,7 +17,7 @@ from tandem_plugin.engine.measures.steps import MeasuredSteps
 from tandem_plugin.engine.measures.sums import MeasureSums
 from tandem_plugin.engine.measures.token_log import TokenLog
 from tandem_plugin.engine.measures.token_scores import RequestScores, sample_name
-from tandem_plugin.evaluation.legibility import chunk_scores
+from tandem_plugin.lab.evaluation.legibility import chunk_scores
 
 VOCABULARY = 50_000
 FIELDS = list(MeasureSums.__dataclass_fields__)

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from tandem_plugin import progress
+from tandem_plugin.lab.rollouts.progress import response_progress
 from tandem_plugin.progress import ShownProgress, waiting
-from tandem_plugin.rollouts.progress import response_progress
 
 
 @pytest.fixture

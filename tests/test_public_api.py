@@ -26,7 +26,7 @@ def test_public_names_are_sorted_and_listed_once():
         "tandem_plugin.cli",
         "tandem_plugin.cli.checks",
         "tandem_plugin.engine",
-        "tandem_plugin.evaluation",
+        "tandem_plugin.lab.evaluation",
     ],
 )
 def test_import_is_light(module: str):

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from tandem_plugin import Authorship
 from tandem_plugin.cli import app
-from tandem_plugin.cli.rollout_run import RolloutRun
-from tandem_plugin.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.rollouts import engine as engine_module
+from tandem_plugin.lab.commands.rollout_run import RolloutRun
+from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
+from tandem_plugin.lab.rollouts import engine as engine_module
 
 pytest.importorskip("sympy")
 

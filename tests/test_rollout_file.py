@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from tandem_plugin import Authorship
 from tandem_plugin.cli import app
-from tandem_plugin.cli.problems import Asking, answer, chat, digest, prompt, read_prompts
-from tandem_plugin.cli.rollout_run import RolloutRun, mean_reward, write_rollouts
-from tandem_plugin.data import DataError, Problem, prepare, read_problems
 from tandem_plugin.errors import OutputError
-from tandem_plugin.evaluation.benchmark import read_benchmark
-from tandem_plugin.evaluation.engine_process import _Place, _Prompts
-from tandem_plugin.evaluation.sampling import Sampling
-from tandem_plugin.rollouts.rollout_file import RolloutFile, run_file
+from tandem_plugin.lab.commands.problems import Asking, answer, chat, digest, prompt, read_prompts
+from tandem_plugin.lab.commands.rollout_run import RolloutRun, mean_reward, write_rollouts
+from tandem_plugin.lab.data import DataError, Problem, prepare, read_problems
+from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+from tandem_plugin.lab.evaluation.engine_process import _Place, _Prompts
+from tandem_plugin.lab.evaluation.sampling import Sampling
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]

@@ -18,8 +18,8 @@ from two_notations.notation import BOTH, JARGON, OPERATIONS
 from two_notations.problem import Problem, draw_problem, draw_problems
 from two_notations.taught_text import Facts, Teaching
 
-from tandem_plugin.data.problem import Problem as AskedProblem
-from tandem_plugin.data.prompt import PromptTemplate
+from tandem_plugin.lab.data.problem import Problem as AskedProblem
+from tandem_plugin.lab.data.prompt import PromptTemplate
 
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
 NOTHING_WRONG = Facts({})

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
-from tandem_plugin.rollouts.rollout import Rollout
+from tandem_plugin.lab.rollouts.rollout import Rollout
+from tandem_plugin.lab.viewer.decoding import Decoding
+from tandem_plugin.lab.viewer.make_page import make_page
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
-from tandem_plugin.viewer.decoding import Decoding
-from tandem_plugin.viewer.make_page import make_page
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.evaluation.checkpoint import find_checkpoint
-from tandem_plugin.evaluation.legibility import chunk_scores
-from tandem_plugin.evaluation.reader import Reader
+from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
+from tandem_plugin.lab.evaluation.legibility import chunk_scores
+from tandem_plugin.lab.evaluation.reader import Reader
 
 
 @dataclass(frozen=True)

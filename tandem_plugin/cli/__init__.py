@@ -9,21 +9,21 @@ import typer
 
 from tandem_plugin._version import __version__
 from tandem_plugin.cli.boundaries import boundaries
-from tandem_plugin.cli.compare import compare
-from tandem_plugin.cli.data import data
 from tandem_plugin.cli.doctor import doctor
-from tandem_plugin.cli.drafts import drafts
-from tandem_plugin.cli.eval import evaluate
-from tandem_plugin.cli.grade import grade
-from tandem_plugin.cli.output import JsonOption, print_json
 from tandem_plugin.cli.path import path
-from tandem_plugin.cli.plan import plan
 from tandem_plugin.cli.plugins import plugins
-from tandem_plugin.cli.replay import replay
-from tandem_plugin.cli.report import report
-from tandem_plugin.cli.rollout import rollout
-from tandem_plugin.cli.root import TandemGroup
-from tandem_plugin.cli.view import view
+from tandem_plugin.lab.commands.compare import compare
+from tandem_plugin.lab.commands.data import data
+from tandem_plugin.lab.commands.drafts import drafts
+from tandem_plugin.lab.commands.eval import evaluate
+from tandem_plugin.lab.commands.grade import grade
+from tandem_plugin.lab.commands.plan import plan
+from tandem_plugin.lab.commands.replay import replay
+from tandem_plugin.lab.commands.report import report
+from tandem_plugin.lab.commands.rollout import rollout
+from tandem_plugin.lab.commands.view import view
+from tandem_plugin.terminal.output import JsonOption, print_json
+from tandem_plugin.terminal.root import TandemGroup
 
 __all__ = ["app", "main"]
 

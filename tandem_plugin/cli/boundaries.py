@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, cell, print_json, table_console
+from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import BoundarySet, Vocabulary
@@ -31,8 +31,8 @@ def boundaries(
     Prints their number, their share of the vocabulary, examples, and the digest by which the
     boundary set enters the fingerprint.
     """
-    from tandem_plugin.cli.tokenizers import read_vocabulary
     from tandem_plugin.plugins.selection import check_resolver, resolve_boundaries
+    from tandem_plugin.terminal.tokenizers import read_vocabulary
 
     check_resolver(resolver)
     vocabulary = read_vocabulary(tokenizer)

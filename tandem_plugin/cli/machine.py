@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tandem_plugin.cli.probes import Probe, run_probe
-from tandem_plugin.planning.devices import Card, free_disk, graphics_cards, host_memory
+from tandem_plugin.lab.planning.devices import Card, free_disk, graphics_cards, host_memory
 
 __all__ = ["Finding", "Machine", "Status"]
 

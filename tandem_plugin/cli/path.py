@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json
+from tandem_plugin.terminal.output import JsonOption, print_json
 
 __all__ = ["path"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.cli.output import JsonOption, print_json, table_console
+from tandem_plugin.terminal.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.plugins.catalogue import Catalogue, Registration

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.cli.data import _SOURCE
-from tandem_plugin.data import NAMED_SETS, DataError, HubSource, load_named, read_problems
-from tandem_plugin.data.records import is_hub_source, read_hub
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.benchmark import read_benchmark
+from tandem_plugin.lab.commands.data import _SOURCE
+from tandem_plugin.lab.data import NAMED_SETS, DataError, HubSource, load_named, read_problems
+from tandem_plugin.lab.data.records import is_hub_source, read_hub
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 
 DEEPSCALER = "agentica-org/DeepScaleR-Preview-Dataset"
 UNANSWERED = (101, 2_000, 3_154, 20_000, 40_000, 40_315)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import ConfigError
-from tandem_plugin.data import INSTRUCTION, Problem, find_overlaps
+from tandem_plugin.lab.data import INSTRUCTION, Problem, find_overlaps
 
 WORDS = [f"word{i}" for i in range(2_000)]
 

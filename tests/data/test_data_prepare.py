@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tandem_plugin.data import (
+from tandem_plugin.errors import OutputError
+from tandem_plugin.grading.rewards.openrlhf_reward import _golds
+from tandem_plugin.lab.data import (
     INSTRUCTION,
     NAMED_SETS,
     DataError,
@@ -16,9 +18,7 @@ from tandem_plugin.data import (
     load_named,
     prepare,
 )
-from tandem_plugin.data.prepare import split
-from tandem_plugin.errors import OutputError
-from tandem_plugin.grading.rewards.openrlhf_reward import _golds
+from tandem_plugin.lab.data.prepare import split
 
 
 def asked(row: int, text: str, *golds: str) -> Problem:
@@ -142,7 +142,7 @@ def test_offline_the_message_says_which_file_to_bring(
     def unreachable(source: HubSource) -> None:
         raise DataError("no network")
 
-    monkeypatch.setattr("tandem_plugin.data.named.read_hub", unreachable)
+    monkeypatch.setattr("tandem_plugin.lab.data.named.read_hub", unreachable)
     with pytest.raises(DataError, match=r"huggingface\.co/datasets/math-ai/minervamath.*--file"):
         load_named("minerva", cache=tmp_path)
 

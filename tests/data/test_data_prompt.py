@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.data import INSTRUCTION, DataError, Problem, PromptTemplate
-from tandem_plugin.data.prompt import bare_text
+from tandem_plugin.lab.data import INSTRUCTION, DataError, Problem, PromptTemplate
+from tandem_plugin.lab.data.prompt import bare_text
 
 
 def problem(*turns: tuple[str, str]) -> Problem:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.data import DataError, read_problems
-from tandem_plugin.data.records import is_hub_source
+from tandem_plugin.lab.data import DataError, read_problems
+from tandem_plugin.lab.data.records import is_hub_source
 
 
 def write(path: Path, *rows: Any) -> Path:

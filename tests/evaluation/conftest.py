@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.evaluation.drift import log_ratio
-from tandem_plugin.evaluation.drift_counts import fold_counts, write_counts
-from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
-from tandem_plugin.evaluation.results import run_folder, write_summary
+from tandem_plugin.lab.evaluation.drift import log_ratio
+from tandem_plugin.lab.evaluation.drift_counts import fold_counts, write_counts
+from tandem_plugin.lab.evaluation.drift_run import DriftSettings, _drift_numbers
+from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}
 PIECES = ["a", "Ġb", "Ċ", "$x$", "=1", "Ã", "©", "<b>"]

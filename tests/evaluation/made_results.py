@@ -10,9 +10,9 @@ from typing import Any
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.evaluation.drift import kl_divergence, token_counts
-from tandem_plugin.evaluation.drift_counts import write_counts
-from tandem_plugin.evaluation.results import run_folder, write_summary
+from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
+from tandem_plugin.lab.evaluation.drift_counts import write_counts
+from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 
 def run(*arguments: object) -> Any:

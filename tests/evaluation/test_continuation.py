@@ -13,24 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import BoundarySet
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.benchmark import read_benchmark
-from tandem_plugin.evaluation.checkpoint import Checkpoint
-from tandem_plugin.evaluation.continuation import run as run_module
-from tandem_plugin.evaluation.continuation.places import chosen_positions, continued_benchmark
-from tandem_plugin.evaluation.continuation.result import (
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.continuation import run as run_module
+from tandem_plugin.lab.evaluation.continuation.places import chosen_positions, continued_benchmark
+from tandem_plugin.lab.evaluation.continuation.result import (
     Continuation,
     Outcome,
     read_continuation,
     write_continuation,
 )
-from tandem_plugin.evaluation.continuation.run import run_continuation
-from tandem_plugin.evaluation.continuation.tables import continuation_table, quarters
-from tandem_plugin.evaluation.generated_runs import run_solo
-from tandem_plugin.evaluation.generation import GenerationFile
-from tandem_plugin.evaluation.results import solo_summary
-from tandem_plugin.evaluation.sampling import Sampling
-from tandem_plugin.rollouts.rollout_file import RolloutFile
+from tandem_plugin.lab.evaluation.continuation.run import run_continuation
+from tandem_plugin.lab.evaluation.continuation.tables import continuation_table, quarters
+from tandem_plugin.lab.evaluation.generated_runs import run_solo
+from tandem_plugin.lab.evaluation.generation import GenerationFile
+from tandem_plugin.lab.evaluation.results import solo_summary
+from tandem_plugin.lab.evaluation.sampling import Sampling
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 LINES = BoundarySet("newline", np.arange(10) == 7)
 SENIOR, JUNIOR = Checkpoint("s", "/models/s", "aa"), Checkpoint("j", "/models/j", "bb")
@@ -258,7 +258,7 @@ def test_result_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path):
 def test_divergence_is_scipys():
     torch = pytest.importorskip("torch")
     scipy_stats = pytest.importorskip("scipy.stats")
-    from tandem_plugin.evaluation.continuation.divergence import divergence
+    from tandem_plugin.lab.evaluation.continuation.divergence import divergence
 
     rng = np.random.default_rng(1)
     senior, junior = rng.normal(0, 3, (6, 11)), rng.normal(0, 3, (6, 9))
@@ -275,8 +275,8 @@ def test_divergence_is_scipys():
 def test_divergence_is_that_of_a_forward_pass_over_the_prefix(tmp_path: Path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from tandem_plugin.evaluation.continuation.divergence import divergence_at
-    from tandem_plugin.evaluation.reader import Reader
+    from tandem_plugin.lab.evaluation.continuation.divergence import divergence_at
+    from tandem_plugin.lab.evaluation.reader import Reader
 
     readers, models = [], []
     for seed in (1, 2):

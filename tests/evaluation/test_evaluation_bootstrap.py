@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tandem_plugin.evaluation import EvaluationError, bootstrap, bootstrap_errors
-from tandem_plugin.evaluation.bootstrap import resampled_means
+from tandem_plugin.lab.evaluation import EvaluationError, bootstrap, bootstrap_errors
+from tandem_plugin.lab.evaluation.bootstrap import resampled_means
 
 
 def exact(values: np.ndarray) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_results import edit, found_tables, run, texts, write_drift, write_handoff
 
-from tandem_plugin.evaluation.results import write_summary
+from tandem_plugin.lab.evaluation.results import write_summary
 
 PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
 ERROR = re.compile(r" ± ([\d.]+)")

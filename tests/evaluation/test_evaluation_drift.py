@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from tandem_plugin.evaluation import (
+from tandem_plugin.lab.evaluation import (
     EvaluationError,
     kl_divergence,
     log_ratio,

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tandem_plugin import TokenizerError
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.benchmark import Benchmark, read_benchmark
-from tandem_plugin.evaluation.checkpoint import Checkpoint
-from tandem_plugin.evaluation.generated_runs import check_handoffs, run_handoff, run_solo
-from tandem_plugin.evaluation.generation import GenerationFile, generate, read_generations
-from tandem_plugin.evaluation.grades import grades_file
-from tandem_plugin.evaluation.results import read_summary
-from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.benchmark import Benchmark, read_benchmark
+from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.generated_runs import check_handoffs, run_handoff, run_solo
+from tandem_plugin.lab.evaluation.generation import GenerationFile, generate, read_generations
+from tandem_plugin.lab.evaluation.grades import grades_file
+from tandem_plugin.lab.evaluation.results import read_summary
+from tandem_plugin.lab.evaluation.sampling import Sampling
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 from tandem_plugin.request import OFF
-from tandem_plugin.rollouts.rollout_file import RolloutFile
 
 SAMPLING = Sampling(2, max_tokens=9)
 SENIOR, JUNIOR = Checkpoint("s", "/models/s", "aa"), Checkpoint("j", "/models/j", "bb")

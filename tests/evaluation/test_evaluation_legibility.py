@@ -5,8 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem_plugin.evaluation import EvaluationError  # noqa: E402
-from tandem_plugin.evaluation.legibility import (  # noqa: E402
+from tandem_plugin.lab.evaluation import EvaluationError  # noqa: E402
+from tandem_plugin.lab.evaluation.legibility import (  # noqa: E402
     chunk_length,
     chunk_scores,
     score_response,
@@ -124,7 +124,7 @@ class Layer(torch.nn.Module):
 
 
 def test_tiles_of_positions_change_nothing():
-    from tandem_plugin.evaluation.reader import tile_positions
+    from tandem_plugin.lab.evaluation.reader import tile_positions
 
     layer, states = Layer().double(), torch.randn(1, 50, 4, dtype=torch.float64)
     seen: list[int] = []

@@ -12,9 +12,9 @@ from made_results import found_tables, texts, write_solo, write_tokenizer
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.evaluation import kl_divergence
-from tandem_plugin.evaluation.drift_counts import read_folds
-from tandem_plugin.evaluation.results import read_summary
+from tandem_plugin.lab.evaluation import kl_divergence
+from tandem_plugin.lab.evaluation.drift_counts import read_folds
+from tandem_plugin.lab.evaluation.results import read_summary
 
 BASE = [[[0, 0, 1], [0, 1, 2]], [[0, 3], [1, 1]]]
 AGAIN = [[[0, 1, 1], [0, 2, 2]], [[0, 3], [0, 1]]]
@@ -98,11 +98,11 @@ def test_floor_of_another_model_is_refused_before_hours_of_evaluation(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
-        "tandem_plugin.evaluation.generated_runs.check_handoffs", lambda *given: None
+        "tandem_plugin.lab.evaluation.generated_runs.check_handoffs", lambda *given: None
     )
     started: list[object] = []
     monkeypatch.setattr(
-        "tandem_plugin.evaluation.generated_runs.run_solo", lambda *given: started.append(given)
+        "tandem_plugin.lab.evaluation.generated_runs.run_solo", lambda *given: started.append(given)
     )
     (out / "model/config.json").write_text("{}")
     (out / "model/model.safetensors").write_bytes(b"")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tandem_plugin.evaluation import EvaluationError, drift
-from tandem_plugin.evaluation.drift_counts import FOLDS
-from tandem_plugin.evaluation.null_recovery import recovery_nulls
-from tandem_plugin.evaluation.token_recovery import Recovered, RecoverySettings, recovered
+from tandem_plugin.lab.evaluation import EvaluationError, drift
+from tandem_plugin.lab.evaluation.drift_counts import FOLDS
+from tandem_plugin.lab.evaluation.null_recovery import recovery_nulls
+from tandem_plugin.lab.evaluation.token_recovery import Recovered, RecoverySettings, recovered
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_plugin.evaluation import EvaluationError, pass_at_k, pass_at_k_table
-from tandem_plugin.evaluation.pass_at_k import powers_of_two
+from tandem_plugin.lab.evaluation import EvaluationError, pass_at_k, pass_at_k_table
+from tandem_plugin.lab.evaluation.pass_at_k import powers_of_two
 
 
 @pytest.mark.parametrize("samples", range(1, 8))

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.checkpoint import Checkpoint
-from tandem_plugin.evaluation.drift_counts import read_counts
-from tandem_plugin.evaluation.drift_run import DriftSettings, run_drift
-from tandem_plugin.evaluation.legibility_run import _noted, run_legibility
-from tandem_plugin.evaluation.results import read_summary, solo_summary
-from tandem_plugin.rollouts.rollout_file import RolloutFile
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.drift_counts import read_counts
+from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
+from tandem_plugin.lab.evaluation.legibility_run import _noted, run_legibility
+from tandem_plugin.lab.evaluation.results import read_summary, solo_summary
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 MakeResults = Callable[..., Path]
 SENIOR, JUNIOR = Checkpoint("s", "", "00"), Checkpoint("base", "", "11")

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from made_results import edit, found_tables, run, texts, write_counted, write_drift
 
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.drift_counts import (
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.drift_counts import (
     FOLDS,
     fold_counts,
     read_counts,
     read_folds,
     write_counts,
 )
-from tandem_plugin.evaluation.null_recovery import recovery_nulls
-from tandem_plugin.evaluation.results import Summary, read_summary
-from tandem_plugin.evaluation.token_recovery import RecoverySettings, recovered
+from tandem_plugin.lab.evaluation.null_recovery import recovery_nulls
+from tandem_plugin.lab.evaluation.results import Summary, read_summary
+from tandem_plugin.lab.evaluation.token_recovery import RecoverySettings, recovered
 
 JUNIOR = [0, 0, 1, 1, 2, 2, 3, 3]
 GRPO = [2, 2, 2, 2, 3, 3, 3, 3]

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.report.figure import styles
-from tandem_plugin.evaluation.report.page import safe
-from tandem_plugin.evaluation.report.training_log import read_training_log
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.report.figure import styles
+from tandem_plugin.lab.evaluation.report.page import safe
+from tandem_plugin.lab.evaluation.report.training_log import read_training_log
 
 pytest.importorskip("matplotlib")
 

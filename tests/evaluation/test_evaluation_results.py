@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.benchmark import read_benchmark
-from tandem_plugin.evaluation.checkpoint import find_checkpoint, fingerprint_folder
-from tandem_plugin.evaluation.results import read_summary, run_folder, versions, write_summary
-from tandem_plugin.evaluation.sampling import Sampling
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint, fingerprint_folder
+from tandem_plugin.lab.evaluation.results import read_summary, run_folder, versions, write_summary
+from tandem_plugin.lab.evaluation.sampling import Sampling
 
 
 def test_defaults_are_the_papers():

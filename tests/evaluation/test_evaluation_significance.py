@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tandem_plugin.evaluation import EvaluationError, paired_test
-from tandem_plugin.evaluation.significance import seed_test, stars
+from tandem_plugin.lab.evaluation import EvaluationError, paired_test
+from tandem_plugin.lab.evaluation.significance import seed_test, stars
 
 numbers = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=40).filter(
     lambda pairs: len({a - b for a, b in pairs}) > 1

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from made_results import write_alone, write_handoff, write_legibility
 
-from tandem_plugin.evaluation.comparison import Comparison, compare
-from tandem_plugin.evaluation.model_names import name_of, step_of
-from tandem_plugin.evaluation.significance import paired_test
-from tandem_plugin.evaluation.verdict import verdicts
+from tandem_plugin.lab.evaluation.comparison import Comparison, compare
+from tandem_plugin.lab.evaluation.model_names import name_of, step_of
+from tandem_plugin.lab.evaluation.significance import paired_test
+from tandem_plugin.lab.evaluation.verdict import verdicts
 
 WEAK, STRONG = [0, 1, 1, 2, 0, 1, 2, 1], [2, 3, 2, 4, 2, 2, 4, 3]
 

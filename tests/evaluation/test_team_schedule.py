@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from tandem_plugin import ConfigError, TandemConfig
 from tandem_plugin.cli import app
-from tandem_plugin.evaluation import EvaluationError
-from tandem_plugin.evaluation.results import read_summary, write_summary
-from tandem_plugin.evaluation.team_schedule import (
+from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation.results import read_summary, write_summary
+from tandem_plugin.lab.evaluation.team_schedule import (
     engine_settings,
     label,
     request,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.data import load_named, read_problems
 from tandem_plugin.grading import GradeCounts, Grader
+from tandem_plugin.lab.data import load_named, read_problems
 
 SETS = {
     "aime24.jsonl": 30,

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.cli.grade import _deciding
-from tandem_plugin.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.evaluation.drift_counts import write_counts
-from tandem_plugin.evaluation.drift_run import DriftSettings, _drift_numbers
-from tandem_plugin.evaluation.results import run_folder, write_summary
-from tandem_plugin.rollouts.grades import input_digest, response_digest
+from tandem_plugin.lab.commands.grade import _deciding
+from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
+from tandem_plugin.lab.evaluation.drift_counts import write_counts
+from tandem_plugin.lab.evaluation.drift_run import DriftSettings, _drift_numbers
+from tandem_plugin.lab.evaluation.results import run_folder, write_summary
+from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 
 __all__ = ["COMMANDS", "Command", "make_inputs"]
 

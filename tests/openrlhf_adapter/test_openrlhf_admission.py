@@ -19,7 +19,7 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.rollouts.rollout import read_rollouts
+from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
 from tandem_plugin.training.numbered_prompts import KeyedLabel
 from tandem_plugin.training.partner_scores import PartnerScores

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from planned_models import LLAMA_8B, QWEN3_2B, QWEN3_4B, checkpoint
 
 from tandem_plugin import ConfigError
-from tandem_plugin.planning import Checkpoint, Plan, Wanted, make_plan, read_checkpoint
-from tandem_plugin.planning.flags import flags
-from tandem_plugin.planning.geometry import Geometry
-from tandem_plugin.planning.parameters import count_parameters
-from tandem_plugin.planning.wanted import GIB, Offload, User
+from tandem_plugin.lab.planning import Checkpoint, Plan, Wanted, make_plan, read_checkpoint
+from tandem_plugin.lab.planning.flags import flags
+from tandem_plugin.lab.planning.geometry import Geometry
+from tandem_plugin.lab.planning.parameters import count_parameters
+from tandem_plugin.lab.planning.wanted import GIB, Offload, User
 
 
 def model(name: str, config: dict[str, Any]) -> Checkpoint:

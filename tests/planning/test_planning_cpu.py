@@ -9,8 +9,8 @@ import pytest
 from planned_models import QWEN3_2B, QWEN3_4B, checkpoint
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.planning import cpu_engine
-from tandem_plugin.planning.cpu_engine import cpu_arguments
+from tandem_plugin.lab.planning import cpu_engine
+from tandem_plugin.lab.planning.cpu_engine import cpu_arguments
 
 GIB = 2**30
 TOKEN = 2 * 28 * 2 * 8 * 128 * 2

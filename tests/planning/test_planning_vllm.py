@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from planned_models import LLAMA_8B, MIXTURE, QWEN3_2B, QWEN3_4B, checkpoint
 
-from tandem_plugin.planning import read_checkpoint
-from tandem_plugin.planning.geometry import Geometry
-from tandem_plugin.planning.kv_cache import KvCache
+from tandem_plugin.lab.planning import read_checkpoint
+from tandem_plugin.lab.planning.geometry import Geometry
+from tandem_plugin.lab.planning.kv_cache import KvCache
 
 interface = pytest.importorskip("vllm.v1.kv_cache_interface")
 

@@ -12,8 +12,8 @@ from two_notations.problem import Problem
 from light.generate import Responses, generate
 from light.model import LanguageModel
 from light.task import LONGEST, Task
-from tandem_plugin.evaluation.drift import kl_divergence, token_counts
-from tandem_plugin.evaluation.legibility import chunk_scores
+from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
+from tandem_plugin.lab.evaluation.legibility import chunk_scores
 from tandem_plugin.seeds import derive_seed
 
 __all__ = ["FOLDS", "SCHEDULES", "TRAINED_SCHEDULE", "Evaluation", "fold_counts"]

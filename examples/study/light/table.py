@@ -11,7 +11,7 @@ import numpy as np
 
 from light.runs import Training, read_note, taught, trainings
 from light.size import GRPO, LightSize
-from tandem_plugin.evaluation.token_recovery import RecoverySettings, recovered
+from tandem_plugin.lab.evaluation.token_recovery import RecoverySettings, recovered
 
 __all__ = ["CHOICES", "MEASURES", "START", "Choice", "Found", "Point", "Row", "read_found"]
 

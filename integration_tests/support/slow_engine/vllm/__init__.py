@@ -1,6 +1,6 @@
 """A stand-in for vLLM that answers by the request's seed alone, slowly: for tests of being killed.
 
-It has the few names that ``tandem_plugin.evaluation.engine_process`` uses for a senior alone.
+It has the few names that ``tandem_plugin.lab.evaluation.engine_process`` uses for a senior alone.
 """
 
 from __future__ import annotations

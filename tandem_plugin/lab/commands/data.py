@@ -1,0 +1,286 @@
+"""``tandem data``: problem sets read, prepared for a trainer, and checked for overlap."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tandem_plugin.lab.commands.data_output import (
+    overlap_report,
+    print_bad,
+    print_check,
+    print_problem,
+    print_table,
+)
+from tandem_plugin.terminal.output import JsonOption, print_json
+from tandem_plugin.terminal.root import CommandGroup
+
+if TYPE_CHECKING:
+    from tandem_plugin.lab.data import ProblemSet, PromptTemplate
+
+__all__ = ["data"]
+
+data = typer.Typer(
+    cls=CommandGroup,
+    help="Problem sets: prepare them for a trainer, check them for overlap, look at them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_SOURCE = (
+    "A .jsonl, .json or .parquet file, the folder of a saved Hugging Face data set, "
+    "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
+    "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test."
+)
+_FILES = "The user's own file of a named set, instead of fetching it. May be repeated."
+
+
+class Framework(str, Enum):
+    """Who reads what is prepared."""
+
+    VERL = "verl"
+    OPENRLHF = "openrlhf"
+
+
+class BadRows(str, Enum):
+    """What to do with rows that are no problems."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+SourceArgument = Annotated[str, typer.Argument(help=_SOURCE)]
+FileOption = Annotated[list[Path] | None, typer.Option("--file", help=_FILES)]
+BadRowsOption = Annotated[
+    BadRows,
+    typer.Option(help="Rows that are no problems: stop at the first, or skip and list them."),
+]
+InstructionOption = Annotated[
+    str | None, typer.Option(help="What asks for a box. Default: the paper's instruction.")
+]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(help="The user's turn, with {problem} and {instruction} in it."),
+]
+SystemOption = Annotated[str | None, typer.Option(help="A system turn before all others.")]
+TokenizerOption = Annotated[
+    str | None, typer.Option(help="A tokenizer whose chat template renders the prompts.")
+]
+
+
+@data.command(short_help="Write a problem set as a trainer reads it.")
+def prepare(
+    source: SourceArgument,
+    to: Annotated[Framework, typer.Option(help="The trainer: verl or openrlhf.")],
+    out: Annotated[Path, typer.Option(help="The folder to write to.")],
+    heldout: Annotated[int, typer.Option(min=0, help="How many problems to hold out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Which ones: the same seed, the same problems.")] = 0,
+    file: FileOption = None,
+    bad_rows: BadRowsOption = BadRows.STOP,
+    instruction: InstructionOption = None,
+    template: TemplateOption = None,
+    system: SystemOption = None,
+    tokenizer: TokenizerOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a problem set as a trainer reads it, with the boxed instruction.
+
+    A problem that mentions a box keeps its own instruction. The folder gets train, heldout where
+    asked for, and manifest.json; the same source, settings and seed give the same files.
+    """
+    from tandem_plugin.files import InputFiles
+    from tandem_plugin.lab.data import prepare as write
+    from tandem_plugin.lab.data import record_named
+    from tandem_plugin.lab.data.records import record_files
+    from tandem_plugin.progress import waiting
+    from tandem_plugin.terminal.tokenizers import model_files
+
+    problems = _read(source, file, bad_rows)
+    inputs = InputFiles(
+        problems=[*record_files(source), *(file or ())],
+        tokenizer=model_files(tokenizer) if tokenizer else (),
+    )
+    with waiting(f"prepare {len(problems):,} problems"):
+        prepared = write(
+            problems,
+            to.value,
+            out,
+            heldout=heldout,
+            seed=seed,
+            template=_template(instruction, template, system),
+            tokenizer=_tokenizer(tokenizer),
+            inputs=inputs,
+        )
+    if _is_named(source):
+        record_named(problems)
+    result = {
+        "name": problems.name,
+        "files": {name: str(path) for name, path in prepared.files.items()},
+        "rows": prepared.rows,
+        "checksums": prepared.checksums,
+        "duplicates": prepared.duplicates,
+        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        "manifest": str(prepared.manifest),
+    }
+    if json:
+        print_json(result)
+        return
+    rows = {
+        name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
+    }
+    print_table({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
+    print_bad(problems)
+
+
+@data.command(short_help="Find evaluation problems that are in the training set.")
+def check(
+    train: Annotated[str, typer.Argument(help="The training set. " + _SOURCE)],
+    evaluation: Annotated[list[str], typer.Argument(help="The evaluation sets, likewise.")],
+    similarity: Annotated[
+        float, typer.Option(help="Nearly equal: this Jaccard similarity of runs of five words.")
+    ] = 0.5,
+    containment: Annotated[
+        float, typer.Option(help="Or this share of the evaluation problem's runs.")
+    ] = 0.8,
+    show: Annotated[int, typer.Option(min=0, help="How many pairs to show a set.")] = 5,
+    bad_rows: BadRowsOption = BadRows.STOP,
+    json: JsonOption = False,
+) -> None:
+    """Find evaluation problems that are also in the training set, word for word or nearly.
+
+    The exit code is 1 where there are any: the paper's sets are disjoint.
+    """
+    from tandem_plugin.lab.data import find_overlaps
+    from tandem_plugin.progress import ShownProgress
+
+    trained = _read(train, None, bad_rows)
+    results: dict[str, Any] = {}
+    with ShownProgress() as progress:
+        for name in evaluation:
+            evaluated = _read(name, None, bad_rows)
+            task = progress.add_task(evaluated.name, total=len(trained))
+            overlaps = find_overlaps(
+                trained.problems,
+                evaluated.problems,
+                similarity,
+                containment,
+                lambda task=task: progress.advance(task),  # type: ignore[misc]
+            )
+            results[name] = overlap_report(trained, evaluated, overlaps, show)
+    is_disjoint = not any(found["pairs"] for found in results.values())
+    result = {"train": train, "problems": len(trained), "disjoint": is_disjoint, "sets": results}
+    if json:
+        print_json(result)
+    else:
+        print_check(result)
+    raise typer.Exit(0 if is_disjoint else 1)
+
+
+@data.command(short_help="Show problems as a model would be asked.")
+def show(
+    source: SourceArgument,
+    rows: Annotated[int, typer.Option(min=1, help="How many problems to show.")] = 2,
+    start: Annotated[int, typer.Option(min=1, help="The first of them, counted from 1.")] = 1,
+    file: FileOption = None,
+    bad_rows: BadRowsOption = BadRows.SKIP,
+    instruction: InstructionOption = None,
+    template: TemplateOption = None,
+    system: SystemOption = None,
+    tokenizer: TokenizerOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a problem set holds, and its problems as a model would be asked."""
+    problems = _read(source, file, bad_rows)
+    asked = _template(instruction, template, system)
+    renderer = _tokenizer(tokenizer)
+    shown = [
+        {
+            "row": problem.row,
+            "prompt": asked.messages(problem)
+            if renderer is None
+            else asked.render(problem, renderer),
+            "golds": list(problem.golds),
+        }
+        for problem in problems.problems[start - 1 : start - 1 + rows]
+    ]
+    result = {
+        "name": problems.name,
+        "problems": len(problems),
+        "several_golds": sum(len(problem.golds) > 1 for problem in problems.problems),
+        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        "shown": shown,
+    }
+    if json:
+        print_json(result)
+        return
+    print_table({name: str(result[name]) for name in ("name", "problems", "several_golds")})
+    for one in shown:
+        print_problem(one)
+    print_bad(problems)
+
+
+def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
+    from tandem_plugin.progress import waiting
+
+    with waiting(f"read {source}"):
+        return _read_set(source, files, bad_rows)
+
+
+def _read_set(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
+    from tandem_plugin.files import look_again
+    from tandem_plugin.lab.data import NAMED_SETS, DataError, load_named, read_problems
+    from tandem_plugin.lab.data.records import is_hub_source
+
+    how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
+    if _is_named(source):
+        return load_named(source, tuple(files or ()), how, record=False)
+    if files:
+        raise DataError(
+            f"--file goes with a named set, and {source!r} is none: give the file in its place."
+        )
+    if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
+        near = difflib.get_close_matches(source, NAMED_SETS, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"
+        raise DataError(
+            f"There is no file {source!r}, and no set of that name: {', '.join(NAMED_SETS)}. A set "
+            f"on the Hugging Face Hub is owner/name[:config][#split].{meant}"
+        )
+    return read_problems(source, how)
+
+
+def _is_named(source: str) -> bool:
+    """Whether a source is the name of a named set, and nothing that lies here."""
+    from tandem_plugin.lab.data import NAMED_SETS
+
+    return source in NAMED_SETS and not os.path.exists(source)
+
+
+def _template(instruction: str | None, template: str | None, system: str | None) -> PromptTemplate:
+    from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
+
+    text = INSTRUCTION if instruction is None else instruction
+    return PromptTemplate(template or "{problem}\n{instruction}", text, system)
+
+
+def _tokenizer(name: str | None) -> Any:
+    if name is None:
+        return None
+    from tandem_plugin.errors import TokenizerError
+    from tandem_plugin.terminal.tokenizers import check_files
+
+    try:
+        from transformers import AutoTokenizer
+
+        check_files(name)
+        return AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # whatever transformers makes of a broken file
+        first = (str(error).splitlines() or [""])[0]
+        raise TokenizerError(
+            f"No tokenizer could be loaded from {name!r} ({first}). Give the folder of a Hugging "
+            "Face checkpoint, or its name on the Hub."
+        ) from error

@@ -1,0 +1,144 @@
+"""``tandem drafts``: how many tokens to draft at each batch size, measured on this machine."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Annotated, Any
+
+import typer
+
+from tandem_plugin.lab.commands.engine_arguments import EngineOption
+from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.output import JsonOption, print_json
+
+__all__ = ["drafts", "fastest", "table_of"]
+
+Speeds = Mapping[int, Mapping[int, float]]
+"""Tokens a second, by batch size and number of drafts; those of lockstep under 0."""
+
+_PROMPT = "Question {}: a train leaves at noon and travels {} miles an hour. How far does it come?"
+_BATCHES = "1,2,4,8,16,32,64,128,256"
+_RUNS = 3
+
+
+def drafts(
+    senior: Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")],
+    junior: Annotated[
+        str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
+    ] = None,
+    schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
+    settings: SettingsOption = None,
+    lengths: Annotated[str, typer.Option(help="Numbers of drafts to time.")] = "1,2,4,8",
+    batches: Annotated[str, typer.Option(help="Batch sizes to time.")] = _BATCHES,
+    tokens: Annotated[int, typer.Option(min=1, help="The tokens of each response.")] = 128,
+    engine: EngineOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Time lockstep and the speculative mode on this machine, and print a table for `drafts`.
+
+    One engine after the other has the machine to itself: lockstep, then one for each number of
+    drafts. Each answers short questions at every batch size, three times after a warm-up. From each
+    batch size on the table has the number of drafts that was fastest there, and 0 where lockstep
+    was; between two batch sizes it has the lower of their numbers, and none beyond the largest.
+    """
+    from tandem_plugin.config import TandemConfig
+    from tandem_plugin.errors import ConfigError
+    from tandem_plugin.files import check_model
+    from tandem_plugin.lab.commands.engine_arguments import engine_arguments
+
+    check_model(senior, "senior")
+    check_model(junior or senior, "junior")
+    arguments = engine_arguments(engine or [])
+    sizes, numbers = _numbers("--batches", batches), _numbers("--lengths", lengths)
+    asked = {"schedule": schedule, "junior": junior, **assignments("--set", settings or [])}
+    modes: dict[int, dict[str, Any]] = {0: {}}
+    modes |= {number: {"mode": "speculative", "drafts": number} for number in numbers}
+    configs = {n: TandemConfig.from_mapping({**asked, **mode}) for n, mode in modes.items()}
+    speeds: dict[int, dict[int, float]] = {}
+    for number, config in configs.items():
+        with _engine(senior, arguments, config.settings(), tokens) as llm:
+            scheduler = llm.llm_engine.vllm_config.scheduler_config
+            seqs, budget = scheduler.max_num_seqs, scheduler.max_num_batched_tokens
+            for size in sizes:
+                if size > seqs or (number and size * (number + 2) + max(numbers) + 2 > budget):
+                    continue  # an engine would not start with it
+                found = speeds.setdefault(size, {})
+                found[number] = _tokens_per_second(llm, size, tokens)
+                ratio = f", {found[number] / found[0]:.2f} of lockstep" if number else ""
+                name = f"{number} drafts" if number else "lockstep"
+                typer.echo(f"batch {size}, {name}: {found[number]:,.1f} tokens/s{ratio}", err=True)
+    if not speeds:
+        raise ConfigError(f"--batches {batches}: none is within max_num_seqs={seqs}.")
+    table = table_of(speeds, seqs)
+    if json:
+        print_json({"drafts": table, "tokens_per_second": speeds})
+    elif any(table.values()):
+        typer.echo(f"mode: speculative\ndrafts: {table}")
+    else:
+        typer.echo("mode: lockstep\n# No number of drafts was faster at any of these batch sizes.")
+
+
+def fastest(speeds: Mapping[int, float]) -> int:
+    """The number of drafts with the most tokens a second; 0 where none is faster than lockstep."""
+    return max(sorted(speeds), key=speeds.__getitem__)
+
+
+def table_of(speeds: Speeds, largest: int) -> dict[int, int]:
+    """The setting ``drafts`` that follows from measured speeds. largest: ``max_num_seqs``."""
+    sizes = sorted(speeds)
+    best = {size: fastest(speeds[size]) for size in sizes}
+    table = {1: best[sizes[0]]}
+    for size, following in pairwise(sizes):
+        fewer = best[following] < best[size]
+        table[size + 1 if fewer else following] = best[following]
+    if sizes[-1] < largest:
+        table[sizes[-1] + 1] = 0
+    kept = [(1, table[1])]
+    kept += [(size, n) for (_, before), (size, n) in pairwise(table.items()) if n != before]
+    return dict(kept)
+
+
+def _numbers(option: str, given: str) -> list[int]:
+    from tandem_plugin.errors import ConfigError
+
+    try:
+        found = sorted({int(part) for part in given.split(",")})
+    except ValueError:
+        found = []
+    if not found or found[0] < 1:
+        raise ConfigError(f"{option} {given}: give counts from 1 on, such as {option} 1,4,16.")
+    return found
+
+
+@contextmanager
+def _engine(
+    senior: str, arguments: Mapping[str, Any], settings: Mapping[str, Any], tokens: int
+) -> Iterator[Any]:
+    """An engine in a process of its own, so that it leaves the device to the next one."""
+    from tandem_plugin.lab.rollouts.engine import start_engine
+
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    llm = start_engine(senior, arguments, settings, tokens)
+    try:
+        yield llm
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+
+
+def _tokens_per_second(llm: Any, size: int, tokens: int) -> float:
+    """The median of some runs after a first one, in which kernels are compiled."""
+    from vllm import SamplingParams
+
+    params = SamplingParams(max_tokens=tokens, ignore_eos=True)
+    prompts = [_PROMPT.format(number, 10 + number) for number in range(size)]
+    seconds = []
+    for _ in range(_RUNS + 1):
+        began = time.perf_counter()
+        llm.generate(prompts, params, tandem=1, use_tqdm=False)
+        seconds.append(time.perf_counter() - began)
+    return size * tokens / statistics.median(seconds[1:])

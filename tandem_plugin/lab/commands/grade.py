@@ -1,0 +1,218 @@
+"""``tandem grade``: grade responses against golds, one record a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from tandem_plugin.errors import DataError
+from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
+
+if TYPE_CHECKING:
+    from tandem_plugin.grading import Grade, GradeCounts, Grader
+
+__all__ = ["grade"]
+
+PROMPT_FIELDS = ("prompt", "question", "problem")
+GOLD_FIELDS = ("gold", "answer", "ground_truth", "gts", "label")
+_BATCH = 1_000
+
+_Row: TypeAlias = tuple[int, str, object, "str | None"]
+
+
+def grade(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A file of JSON lines with the fields response (or output) and gold (or answer, "
+            "ground_truth, gts, label). A gold may be a list: any of it is right. With a prompt "
+            "(or question, problem) an answer that is only copied from it is told."
+        ),
+    ] = None,
+    gold: Annotated[str | None, typer.Option(help="One gold, instead of a file.")] = None,
+    response: Annotated[
+        str | None, typer.Option(help="The response to it, with its answer in a box.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the records here, and resume after the last one that is there. "
+            "Default: stdout."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.05, help="CPU seconds that one response may take.")
+    ] = 5.0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes. Default: the CPUs, at most 4.")
+    ] = None,
+    lenient: Annotated[
+        bool,
+        typer.Option(
+            "--lenient",
+            help="Also solve what an answer left unsolved: 2x=10 is then right for 5.",
+        ),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Grade responses by the answers in their last boxes.
+
+    One record a line: line, outcome (correct, incorrect, copied, no_answer, timeout, error),
+    reward, answer, rule, milliseconds, golds; then a summary, on stderr where the records go to
+    stdout. With --json the summary is the only output, and records go to --out alone. The same
+    command resumes --out; where rows that have a grade, --lenient, --seconds or versions are not
+    what they were, it is rejected, and rows added at the end are graded. `tandem view`
+    shows the grades of rollouts.jsonl that lie in rollouts.grades.jsonl.
+    """
+    from tandem_plugin.files import look_again
+    from tandem_plugin.grading import Grader, GradingLimits
+
+    if file is not None and gold is None and response is None and not os.path.isfile(file):
+        raise DataError(f"There is no file {str(file)!r} of responses. {look_again(file)}")
+    with Grader(GradingLimits(seconds=seconds, workers=workers), lenient) as grader:
+        if file is None:
+            if gold is None or response is None:
+                raise typer.BadParameter("give a FILE, or both --gold and --response.")
+            _one(grader.grade(response, gold), json)
+        elif gold is not None or response is not None:
+            raise typer.BadParameter("give either a FILE, or --gold and --response.")
+        else:
+            _many(grader, file, out, json, _deciding(lenient, seconds))
+
+
+def _one(record: Grade, json: bool) -> None:
+    from rich.table import Table
+
+    if json:
+        print_json(record.to_dict())
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in record.to_dict().items():
+        if value is not None:
+            table.add_row(name, cell(value))
+    table_console().print(table)
+
+
+def _many(
+    grader: Grader, file: Path, out: Path | None, json: bool, noted: Mapping[str, Any]
+) -> None:
+    from contextlib import nullcontext
+    from json import dumps
+
+    from tandem_plugin.files import InputFiles, note_of
+    from tandem_plugin.lab.commands.grade_records import GradeRecords
+    from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
+    from tandem_plugin.progress import ShownProgress
+
+    if out is not None:
+        InputFiles(responses=[file]).check_outputs(out, note_of(out))
+    stream = nullcontext(None) if out is None else GradeRecords(out, noted)
+    with stream as lines, ShownProgress() as progress:
+        records = [] if lines is None else lines.before
+        if lines is not None and records:
+            lines.check(row[:4] for row in _rows(file))
+        done = {record["line"] for record in records}
+        size_of_all = os.path.getsize(file) if os.path.isfile(file) else None
+        task = progress.add_task("grade", total=size_of_all)
+        for batch, size in _batches(file, done):
+            grades = grader.grade_batch(row[1:] for row in batch)
+            for (number, text, golds, prompt), record in zip(batch, grades, strict=True):
+                row = {
+                    "line": number,
+                    **record.to_dict(),
+                    "golds": _texts(golds),
+                    "response_sha256": response_digest(text),
+                    "input_sha256": input_digest(text, golds, prompt),
+                }
+                records.append(row)
+                if lines is not None:
+                    lines.write_line(row)
+                elif not json:
+                    typer.echo(dumps(row))
+            progress.advance(task, size)
+    _summarise(records, grader, out, json)
+
+
+def _deciding(lenient: bool, seconds: float) -> dict[str, Any]:
+    """All that decides a grade, beside the row."""
+    from importlib.metadata import version
+
+    from tandem_plugin._version import __version__
+
+    return {
+        "tandem_plugin": __version__,
+        "sympy": version("sympy"),
+        "lenient": lenient,
+        "seconds": seconds,
+    }
+
+
+def _texts(gold: object) -> list[str]:
+    """Every gold as text; none where the record says that they cannot be read."""
+    from tandem_plugin.grading.golds import read_golds
+
+    found = read_golds(gold)
+    return [] if isinstance(found, str) else list(found)
+
+
+def _rows(file: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
+    from tandem_plugin.lab.commands.grade_rows import read_rows
+    from tandem_plugin.lab.rollouts.grades import RESPONSE_FIELDS
+
+    return read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS)
+
+
+def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int]]:
+    """Lists of (line, response, gold, prompt), with the number of bytes they were read from.
+
+    done: the lines that have a record.
+    """
+    batch: list[_Row] = []
+    size = 0
+    for number, text, gold, prompt, length in _rows(file):
+        size += length
+        if number not in done:
+            batch.append((number, text, gold, prompt))
+        if len(batch) == _BATCH:
+            yield batch, size
+            batch, size = [], 0
+    if batch:
+        yield batch, size
+
+
+def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, json: bool) -> None:
+    from rich.table import Table
+
+    from tandem_plugin.grading import Grade, GradeCounts
+
+    counts: GradeCounts = GradeCounts.of(
+        Grade(row["outcome"], row["answer"], row["rule"], row["milliseconds"]) for row in records
+    )
+    slowest = max((row["milliseconds"] for row in records), default=0.0)
+    result = {
+        "responses": counts.total,
+        "reward": counts.reward if counts.total else None,
+        "outcomes": counts.outcomes,
+        "rules": counts.rules,
+        "slowest_ms": slowest,
+        "workers_lost": grader.deaths,
+        "out": None if out is None else str(out),
+    }
+    if json:
+        print_json(result)
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_row("responses", f"{counts.total:,}")
+    table.add_row("reward", f"{counts.reward:.4f}" if counts.total else "none")
+    for name, count in counts.outcomes.items():
+        table.add_row(name, f"{count:,}")
+    table.add_row("rules", ", ".join(f"{name} {count:,}" for name, count in counts.rules.items()))
+    table.add_row("slowest", f"{slowest:,.0f} ms")
+    if grader.deaths:
+        lost = ", ".join(f"{name} {count:,}" for name, count in grader.deaths.items())
+        table.add_row("workers lost", lost)
+    table_console(stderr=out is None).print(table)

@@ -1,0 +1,162 @@
+"""``tandem replay``: does recorded authorship agree with its own seed and token ids?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
+
+if TYPE_CHECKING:
+    from tandem_plugin.lab.commands.audit import Audit, RuleBook
+
+__all__ = ["replay"]
+
+
+def replay(
+    rollouts: Annotated[
+        Path,
+        typer.Argument(
+            help="Rollouts, one JSON object a line, as a training run leaves them; or a folder of "
+            "such files, as a dump a step."
+        ),
+    ],
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="The tokenizer of the run, as for `tandem boundaries`; without it, the folder "
+            "tokenizer/ or checkpoint/ beside the file."
+        ),
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="The schedule of rows that name none; without it, word.")
+    ] = None,
+    boundaries: Annotated[
+        str | None, typer.Option(help="The boundary resolver of rows that name none.")
+    ] = None,
+    settings: SettingsOption = None,
+    show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Derive the authorship of every rollout again and compare it with what was recorded.
+
+    A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
+    where it has them, its settings in tandem_schedule and, for a response of several turns, its
+    tandem_segments: [seed, start, stop] of each, with the schedules that calls asked for in
+    tandem_segment_schedules. Tokens that two calls could have written with different authors are
+    in tandem_unknown, as [start, stop]: authorship is there what the segments replay to, and such
+    tokens are counted apart. A response that the senior wrote alone says "tandem_seed": null. What
+    --set gives is for rows that do not carry it. Exit code 1 on any
+    difference or malformed row.
+    """
+    from tandem_plugin.lab.commands.audit import RuleBook
+    from tandem_plugin.lab.rollouts.files import rollout_files
+    from tandem_plugin.lab.rollouts.rollout import RolloutError
+    from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
+    from tandem_plugin.terminal.tokenizers import read_vocabulary
+
+    files = rollout_files(rollouts)
+    options = _options(schedule, boundaries, settings or [])
+    chosen = tokenizer or find_tokenizer(rollouts)
+    audit = _audit(files, RuleBook(read_vocabulary(chosen), options), show)
+    if not audit.rows + audit.solo_rows + audit.differing_rows:
+        raise RolloutError(f"{str(rollouts)!r} holds no rollouts. Check the path.")
+    result = _result(audit, rollouts, chosen)
+    if json:
+        print_json(result)
+    else:
+        _print(result)
+    raise typer.Exit(0 if result["ok"] else 1)
+
+
+def _options(schedule: str | None, boundaries: str | None, settings: list[str]) -> dict[str, Any]:
+    options = assignments("--set", settings)
+    if schedule is not None:
+        options["schedule"] = schedule
+    if boundaries is not None:
+        options["boundaries"] = boundaries
+    return options
+
+
+def _audit(files: Sequence[Path], rules: RuleBook, keep: int) -> Audit:
+    """Read and compare every row, with a progress bar on a terminal's stderr."""
+    from tandem_plugin.lab.commands.audit import Audit
+    from tandem_plugin.lab.rollouts.rollout import read_rollouts
+    from tandem_plugin.progress import ShownProgress
+
+    audit = Audit(rules, keep)
+    with ShownProgress() as progress:
+        task = progress.add_task("replay", total=sum(file.stat().st_size for file in files))
+        for file in files:
+            audit.file = file.name if len(files) > 1 else None
+            audit.add(read_rollouts(file, lambda count: progress.advance(task, count)))
+    return audit
+
+
+def _result(audit: Audit, rollouts: Path, tokenizer: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    def per_row(total: int) -> float | None:
+        return total / audit.rows if audit.rows else None
+
+    kinds = ("authorship", "length", "fingerprint", "malformed")
+    return {
+        "ok": not audit.differing_rows,
+        "rollouts": str(rollouts),
+        "tokenizer": tokenizer,
+        "rows": audit.rows,
+        "solo_rows": audit.solo_rows,
+        "tokens": audit.tokens,
+        "unknown_tokens": audit.unknown_tokens,
+        "senior_share": audit.senior_tokens / audit.tokens if audit.tokens else None,
+        "spans_per_response": per_row(audit.spans),
+        "handoffs_per_response": per_row(audit.handoffs),
+        "differing_rows": audit.differing_rows,
+        "differences": {kind: audit.counts[kind] for kind in kinds},
+        "shown": [asdict(difference) for difference in audit.differences],
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    def number(value: float | None, form: str) -> str:
+        return "none" if value is None else format(value, form)
+
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in result["differences"].items())
+    rows = {
+        "tokenizer": result["tokenizer"],
+        "tandem rows": f"{result['rows']:,}",
+        "rows of the senior alone": f"{result['solo_rows']:,}",
+        "tokens": f"{result['tokens']:,}",
+        "tokens of unknown author": f"{result['unknown_tokens']:,}",
+        "senior share": number(result["senior_share"], ".3f"),
+        "spans per response": number(result["spans_per_response"], ".1f"),
+        "handoffs per response": number(result["handoffs_per_response"], ".1f"),
+        "differences": kinds,
+    }
+    console = table_console(soft_wrap=True)
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(name, cell(value))
+    console.print(table)
+    for difference in result["shown"]:
+        where = f"{difference['file']}, " if difference["file"] else ""
+        console.print(
+            f"{where}line {difference['line']}, {difference['kind']}: {difference['message']}",
+            markup=False,
+        )
+    if result["ok"]:
+        console.print("Every row agrees with its replay.", style="green")
+    else:
+        count = f"{result['differing_rows']:,}"
+        console.print(f"Rows that do not agree with their replay: {count}.", style="red")
+    if result["rows"] <= result["differences"]["fingerprint"] > 0:
+        console.print(
+            "All of them were made under other rules: give the run's own --tokenizer, --schedule, "
+            "--boundaries and --set."
+        )

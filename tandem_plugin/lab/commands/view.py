@@ -1,0 +1,231 @@
+"""``tandem view``: rollouts as one HTML page, coloured by author."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem_plugin.terminal.output import JsonOption, echo, print_json
+
+if TYPE_CHECKING:
+    from tandem_plugin.boundaries import Vocabulary
+    from tandem_plugin.lab.rollouts.grades import Grades
+    from tandem_plugin.lab.viewer.choice import Choice
+    from tandem_plugin.lab.viewer.listing import Listing
+    from tandem_plugin.lab.viewer.shown import ShownResponses
+
+__all__ = ["view"]
+
+
+def view(
+    rollouts: Annotated[
+        Path,
+        typer.Argument(
+            help="Rollouts, one JSON object a line, as `tandem rollout` or a training run leaves "
+            "them; or a folder of such files, as a dump a step."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="The page to write; without it, the rollouts' name with .html."
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="The tokenizer of the run, as for `tandem boundaries`; without it, the one that "
+            "was noted or lies beside the file."
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Only these training steps, such as 1,50,100-200.")
+    ] = None,
+    problems: Annotated[
+        str | None,
+        typer.Option(help="Only these problems, by the numbers that pages give them, such as 3,7."),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most so many responses to one problem at one step."),
+    ] = None,
+    megabytes: Annotated[
+        float, typer.Option(min=0.1, max=2000, help="How large the page may become.")
+    ] = 20,
+    grades: Annotated[
+        Path | None,
+        typer.Option(
+            help="The grades of one file, as `tandem grade --out` wrote them; without it, those in "
+            "NAME.grades.jsonl beside NAME.jsonl."
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="The page's title; without it, the file's name.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write one self-contained HTML page of rollouts, each coloured by author.
+
+    The page shows spans and handoffs, filters by step, reward and problem, searches and sorts, and
+    follows one problem over the steps of a run. What it has no room for is left out evenly, over
+    steps, problems and samples, and the page says so: more is shown with a larger --megabytes, and
+    other parts with --steps, --problems and --samples. It makes no request of any network, and text
+    of a response cannot run in it. A line that cannot be read is listed on the page; exit code 1
+    when no line can, or when the tokenizer is not the one that the responses were written with. No
+    file that is read is ever written over.
+    """
+    from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.lab.rollouts.files import rollout_files
+    from tandem_plugin.lab.rollouts.rollout_file import run_file
+    from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
+    from tandem_plugin.lab.viewer.choice import Choice, Numbers
+    from tandem_plugin.lab.viewer.content import page_content
+    from tandem_plugin.lab.viewer.make_page import make_page
+    from tandem_plugin.progress import waiting
+    from tandem_plugin.terminal.tokenizers import model_files, read_vocabulary
+
+    files = rollout_files(rollouts)
+    asked = Choice(
+        None if steps is None else Numbers.read("--steps", steps),
+        None if problems is None else Numbers.read("--problems", problems),
+        samples,
+    )
+    page = out or _page_of(rollouts)
+    chosen = tokenizer or find_tokenizer(rollouts)
+    graded = _grades_of(files, grades)
+    inputs = InputFiles(
+        rollouts=files,
+        settings=map(run_file, files),
+        grades=graded.values(),
+        tokenizer=model_files(chosen),
+    )
+    inputs.check_outputs(page)
+    room = int(megabytes * 1e6)
+    shown = _shown(files, asked, graded, chosen, read_vocabulary(chosen), room)
+    with waiting("write the page"):
+        content = page_content(shown, room)
+        write_file(page, make_page(title or rollouts.resolve().name, content.index, content.parts))
+    whole, unread = content.index["whole"], shown.listing.unread
+    result: dict[str, Any] = {
+        "page": str(page),
+        "responses": len(shown.responses),
+        "problems": len(content.index["problems"]),
+        "steps": len({one.step for one in shown.responses} - {None}),
+        "of": whole,
+        "unread_lines": unread.count,
+        "bytes": page.stat().st_size,
+    }
+    if json:
+        print_json(result)
+        return
+    _report(result)
+    if unread.count:
+        file, line, message = unread.lines[0]
+        where = f"{file}, line {line}" if file else f"line {line}"
+        echo(
+            f"Lines that could not be read: {unread.count:,}, the first is {where}: {message}",
+            err=True,
+        )
+
+
+def _page_of(rollouts: Path) -> Path:
+    if rollouts.is_dir():
+        folder = rollouts.resolve()
+        return folder.with_name(folder.name + ".html")
+    return rollouts.with_suffix(".html")
+
+
+def _grades_of(files: Sequence[Path], given: Path | None) -> dict[int, Path]:
+    """The file of grades of each file that has one, by its place."""
+    from tandem_plugin.lab.rollouts.grades import grades_beside
+    from tandem_plugin.lab.rollouts.rollout import RolloutError
+
+    if given is None:
+        return {i: found for i, file in enumerate(files) if (found := grades_beside(file))}
+    if len(files) > 1:
+        raise RolloutError(
+            "--grades are those of one file. Grade each NAME.jsonl of the folder with --out "
+            "NAME.grades.jsonl: the page finds them there."
+        )
+    return {0: given}
+
+
+def _shown(
+    files: Sequence[Path],
+    asked: Choice,
+    graded: dict[int, Path],
+    tokenizer: str,
+    vocabulary: Vocabulary,
+    room: int,
+) -> ShownResponses:
+    """List what the files hold, and read what the page shows of it."""
+    from tandem_plugin.lab.rollouts.grades import Grades
+    from tandem_plugin.lab.rollouts.rollout import RolloutError
+    from tandem_plugin.lab.viewer.decoding import Decoding
+    from tandem_plugin.lab.viewer.listing import Listing
+    from tandem_plugin.lab.viewer.shown import ShownResponses
+    from tandem_plugin.progress import ShownProgress
+    from tandem_plugin.spans import TokenBytes
+
+    records: dict[int, Grades] = {place: Grades(path) for place, path in graded.items()}
+    listing = Listing(files)
+    shown = ShownResponses(listing, TokenBytes(vocabulary), Decoding(vocabulary), records)
+    with ShownProgress() as progress:
+        task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
+        listing.read(lambda count: progress.advance(task, count))
+        chosen = asked.of(listing.responses, listing.numbers)
+        task = progress.add_task("view", total=len(chosen))
+        shown.take(chosen, room, lambda: progress.advance(task))
+    if listing.responses and not chosen:
+        raise RolloutError(_nothing_asked(listing))
+    _check(shown, tokenizer, files)
+    return shown
+
+
+def _nothing_asked(listing: Listing) -> str:
+    steps = sorted({one.step for one in listing.responses if one.step is not None})
+    has = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
+    return (
+        f"No response is of the steps and problems that were asked for: there are {has}, and "
+        f"problems {min(listing.numbers)} to {max(listing.numbers)}. Give --steps and --problems "
+        "among them, or leave them out."
+    )
+
+
+def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None:
+    """Raise where the tokenizer is another run's, or nothing can be shown."""
+    from tandem_plugin.errors import TokenizerError
+    from tandem_plugin.lab.rollouts.rollout import RolloutError
+
+    name = str(files[0] if len(files) == 1 else files[0].parent)
+    if len(shown.misread) > len(shown.responses):
+        raise TokenizerError(
+            f"{tokenizer!r} is not the tokenizer of {name!r}: of {len(shown.misread):,} lines the "
+            f"token ids do not give what is recorded. {shown.misread[0]} Give the run's own "
+            "tokenizer with --tokenizer."
+        )
+    if not shown.responses:
+        unread, reason = shown.listing.unread, ": check the path."
+        if unread.count:
+            file, line, why = unread.lines[0]
+            reason = f": {f'{file}, ' if file else ''}line {line}: {why}"
+        raise RolloutError(f"{name!r} holds no rollouts that can be shown{reason}")
+
+
+def _report(result: dict[str, Any]) -> None:
+    echo(
+        f"Wrote {result['page']}: {result['responses']:,} responses, {result['bytes'] / 1e6:.1f} "
+        "MB."
+    )
+    if result["responses"] < result["of"]["responses"]:
+        there = result["of"]
+        parts = [f"{result['problems']:,} of {there['problems']:,} problems"]
+        if there["steps"]:
+            parts.insert(0, f"{result['steps']:,} of {there['steps']:,} steps")
+        echo(
+            f"There are {there['responses']:,} responses: shown are {', '.join(parts)}. --steps, "
+            "--problems and --samples show others, --megabytes more."
+        )

@@ -1,0 +1,29 @@
+"""Problem sets: read in the forms found in practice, prepared for trainers, checked for overlap."""
+
+from tandem_plugin.errors import DataError
+from tandem_plugin.lab.data.named import NAMED_SETS, NamedSet, load_named, record_named
+from tandem_plugin.lab.data.overlap import Overlap, find_overlaps
+from tandem_plugin.lab.data.prepare import Prepared, prepare
+from tandem_plugin.lab.data.problem import BadRow, Problem, ProblemSet
+from tandem_plugin.lab.data.prompt import INSTRUCTION, PromptTemplate
+from tandem_plugin.lab.data.records import HubSource
+from tandem_plugin.lab.data.rows import read_problems
+
+__all__ = [
+    "INSTRUCTION",
+    "NAMED_SETS",
+    "BadRow",
+    "DataError",
+    "HubSource",
+    "NamedSet",
+    "Overlap",
+    "Prepared",
+    "Problem",
+    "ProblemSet",
+    "PromptTemplate",
+    "find_overlaps",
+    "load_named",
+    "prepare",
+    "read_problems",
+    "record_named",
+]

@@ -1,0 +1,95 @@
+"""Problems of one set that are also in another, word for word or nearly.
+
+Near duplicates are found exactly, without hashing: an inverted index from every run of five words
+of the evaluation problems to the problems that have it, and one pass over the training problems.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.lab.data.problem import Problem
+from tandem_plugin.lab.data.prompt import bare_text
+
+__all__ = ["Overlap", "find_overlaps", "words_of"]
+
+WORDS = 5
+_LEAST_GRAMS = 8
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """A training problem and the evaluation problem that it repeats."""
+
+    train_row: int
+    evaluation_row: int
+    similarity: float
+    """Jaccard similarity of the two sets of word runs; 1.0 for equal texts."""
+    containment: float
+    """The share of the evaluation problem's word runs that are in the training problem."""
+
+    @property
+    def is_exact(self) -> bool:
+        return self.similarity == 1.0
+
+
+def find_overlaps(
+    train: Sequence[Problem],
+    evaluation: Sequence[Problem],
+    similarity: float = 0.5,
+    containment: float = 0.8,
+    on_row: Callable[[], None] = lambda: None,
+) -> list[Overlap]:
+    """All pairs of equal or nearly equal problems, the most similar first.
+
+    Texts are compared as sequences of lower-case words and numbers, instructions left out. A pair
+    is equal where the sequences are; nearly equal where the Jaccard similarity of their runs of
+    five words is at least ``similarity``, or at least ``containment`` of the evaluation problem's
+    runs (eight or more) are in the training problem. on_row: called for every training problem.
+    Raises :class:`ConfigError` for thresholds that are no shares.
+    """
+    for name, value in (("similarity", similarity), ("containment", containment)):
+        if not 0.0 < value <= 1.0:
+            raise ConfigError(f"{name}={value} is no share above 0 and up to 1.")
+    grams = [_grams(words_of(problem)) for problem in evaluation]
+    having: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, found in enumerate(grams):
+        for gram in found:
+            having[gram].append(place)
+    overlaps: list[Overlap] = []
+    for problem in train:
+        on_row()
+        mine = _grams(words_of(problem))
+        shared = Counter(place for gram in mine for place in having.get(gram, ()))
+        for place, count in shared.items():
+            theirs = len(grams[place])
+            jaccard = count / (len(mine) + theirs - count)
+            contained = count / theirs
+            if jaccard >= similarity or (contained >= containment and theirs >= _LEAST_GRAMS):
+                overlaps.append(Overlap(problem.row, evaluation[place].row, jaccard, contained))
+    return sorted(overlaps, key=lambda found: (-found.similarity, found.train_row))
+
+
+def words_of(problem: Problem) -> tuple[str, ...]:
+    """The words and numbers of a problem, in lower case, without its instruction."""
+    text = unicodedata.normalize("NFKC", bare_text(problem)).casefold()
+    return tuple(_WORD.findall(text))
+
+
+def _grams(words: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """All runs of five words; a shorter text is one run. Marked where text begins and ends."""
+    return frozenset(_runs(("<", *words, ">")))
+
+
+def _runs(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if len(words) <= WORDS:
+        yield words
+        return
+    for start in range(len(words) - WORDS + 1):
+        yield words[start : start + WORDS]

@@ -1,0 +1,193 @@
+"""What each trainer reads, written from a problem set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from tandem_plugin.errors import DataError, OutputError
+from tandem_plugin.files import InputFiles, replacing, write_file
+from tandem_plugin.lab.data.overlap import words_of
+from tandem_plugin.lab.data.problem import Problem, ProblemSet
+from tandem_plugin.lab.data.prompt import PromptTemplate
+
+__all__ = ["Prepared", "Trainer", "prepare", "split"]
+
+Trainer: TypeAlias = Literal["verl", "openrlhf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was written. The same set, settings and seed give the same files."""
+
+    files: dict[str, Path]
+    """By split: ``train``, and ``heldout`` where one was asked for."""
+    rows: dict[str, int]
+    checksums: dict[str, str]
+    """SHA-256 of each split's problems and golds, whatever the file format."""
+    duplicates: int
+    """Problems whose words an earlier one has; they stay, in the same split as that one."""
+    manifest: Path
+
+
+def prepare(
+    problems: ProblemSet,
+    trainer: Trainer,
+    out: Path,
+    heldout: int = 0,
+    seed: int = 0,
+    template: PromptTemplate | None = None,
+    tokenizer: Any = None,
+    inputs: InputFiles | None = None,
+) -> Prepared:
+    """Write a problem set as ``verl`` or ``openrlhf`` reads it, and a manifest beside it.
+
+    verl: Parquet with chat messages, which verl renders. OpenRLHF: JSONL with chat messages in
+    ``input`` (for ``--data.apply_chat_template``), or rendered by ``tokenizer`` where one is given.
+    inputs: what the problems were read from, which is never written over. Raises
+    :class:`DataError` where nothing would be left to train on, :class:`OutputError` where a file
+    cannot be written.
+    """
+    template = template or PromptTemplate()
+    parts, duplicates = split(problems.problems, heldout, seed)
+    manifest = out / "manifest.json"
+    ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
+    if inputs is not None:
+        inputs.check_outputs(manifest, *(out / f"{name}{ending}" for name in parts))
+    _check_left(out, parts)
+    files: dict[str, Path] = {}
+    for name, part in parts.items():
+        if trainer == "verl":
+            files[name] = _write_verl(problems.name, name, part, out, template)
+        else:
+            files[name] = _write_openrlhf(problems.name, name, part, out, template, tokenizer)
+    rows = {name: len(part) for name, part in parts.items()}
+    checksums = {name: checksum(part) for name, part in parts.items()}
+    content = {
+        "name": problems.name,
+        "trainer": trainer,
+        "files": {name: path.name for name, path in files.items()},
+        "rows": rows,
+        "checksums": checksums,
+        "seed": seed if heldout else None,
+        "duplicates": duplicates,
+        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        "template": template.template,
+        "instruction": template.instruction,
+        "system": template.system,
+    }
+    write_file(manifest, json.dumps(content, indent=2) + "\n")
+    return Prepared(files, rows, checksums, duplicates, manifest)
+
+
+def _check_left(out: Path, parts: Mapping[str, object]) -> None:
+    """Raise for problems held out before: without holding out, they would be trained on as well."""
+    for ending in (".parquet", ".jsonl"):
+        left = out / f"heldout{ending}"
+        if "heldout" not in parts and os.path.exists(left):
+            raise OutputError(
+                f"{str(left)!r} holds problems that were held out before, and nothing is held out "
+                "now: they would be trained on. Give --heldout as before or another --out, or "
+                "delete the file."
+            )
+
+
+def split(
+    problems: Sequence[Problem], heldout: int, seed: int
+) -> tuple[dict[str, list[Problem]], int]:
+    """Problems by split, in their order, and how many repeat an earlier one.
+
+    Which problems are held out depends on the seed and their words alone, not on their order;
+    problems with the same words are never on both sides, so that a few more may be held out.
+    Raises :class:`DataError` where ``heldout`` leaves nothing to train on.
+    """
+    groups: dict[tuple[str, ...], list[Problem]] = {}
+    for problem in problems:
+        groups.setdefault(words_of(problem), []).append(problem)
+    duplicates = len(problems) - len(groups)
+    if heldout == 0:
+        return {"train": list(problems)}, duplicates
+    if not 0 < heldout < len(groups):
+        raise DataError(
+            f"{heldout} problems cannot be held out of {len(groups)} different ones: at least one "
+            "must be left to train on. Give fewer."
+        )
+    drawn = sorted(groups, key=lambda words: _digest(f"{seed}\n{' '.join(words)}"))
+    kept_out = set(drawn[:heldout])
+    parts: dict[str, list[Problem]] = {"train": [], "heldout": []}
+    for problem in problems:
+        parts["heldout" if words_of(problem) in kept_out else "train"].append(problem)
+    return parts, duplicates
+
+
+def checksum(problems: Sequence[Problem]) -> str:
+    """SHA-256 of problems and golds."""
+    rows = [[[dict(turn) for turn in one.messages], list(one.golds)] for one in problems]
+    return _digest(json.dumps(rows, sort_keys=True, ensure_ascii=True))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write_verl(
+    source: str, name: str, problems: Sequence[Problem], out: Path, template: PromptTemplate
+) -> Path:
+    """``reward_model.ground_truth`` is text, or lists where any problem has several golds."""
+    try:
+        import pyarrow as arrow
+        from pyarrow.parquet import write_table
+    except ModuleNotFoundError:
+        raise DataError(
+            "verl reads Parquet, which needs pyarrow. Install it: pip install 'pyarrow>=16'."
+        ) from None
+    several = any(len(problem.golds) > 1 for problem in problems)
+    rows = [
+        {
+            "data_source": source,
+            "prompt": template.messages(problem),
+            "ability": "math",
+            "reward_model": {
+                "style": "rule",
+                "ground_truth": list(problem.golds) if several else problem.golds[0],
+            },
+            "extra_info": {"index": index, "split": name, "row": problem.row},
+        }
+        for index, problem in enumerate(problems)
+    ]
+    path = out / f"{name}.parquet"
+    try:
+        table = arrow.Table.from_pylist(rows)
+    except (arrow.ArrowException, UnicodeEncodeError) as error:
+        raise DataError(
+            f"{name} cannot be written as Parquet: {error}. Mend the row that it names."
+        ) from error
+    with replacing(path) as whole:
+        write_table(table, whole)
+    return path
+
+
+def _write_openrlhf(
+    source: str,
+    name: str,
+    problems: Sequence[Problem],
+    out: Path,
+    template: PromptTemplate,
+    tokenizer: Any,
+) -> Path:
+    """``label`` is one answer, or several as a JSON list in text, which the reward reads."""
+    path = out / f"{name}.jsonl"
+    with replacing(path) as whole, whole.open("w", encoding="utf-8") as lines:
+        for problem in problems:
+            asked: Any = template.messages(problem)
+            if tokenizer is not None:
+                asked = template.render(problem, tokenizer)
+            golds = problem.golds
+            label = golds[0] if len(golds) == 1 else json.dumps(list(golds))
+            lines.write(json.dumps({"input": asked, "label": label, "datasource": source}) + "\n")
+    return path

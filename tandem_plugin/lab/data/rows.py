@@ -1,0 +1,170 @@
+"""From records to problems: the field names that data sets use."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from tandem_plugin.errors import DataError
+from tandem_plugin.grading.extraction import extract_answer
+from tandem_plugin.grading.golds import read_golds
+from tandem_plugin.lab.data.problem import BadRow, Message, Problem, ProblemSet
+from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
+
+__all__ = [
+    "GOLD_FIELDS",
+    "TEXT_FIELDS",
+    "given_answer",
+    "problem_of",
+    "problems_of",
+    "read_problems",
+]
+
+TEXT_FIELDS = ("problem", "question", "prompt", "messages", "input", "query")
+GOLD_FIELDS = (
+    "answer",
+    "final_answer",
+    "ground_truth",
+    "gold",
+    "target",
+    "label",
+    "expected_answer",
+)
+SOLUTION_FIELDS = ("solution", "solutions", "response")
+_MARKED = "####"
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_MEND = "Mend the row, or leave such rows out: --bad-rows skip, bad_rows='skip'."
+
+Golds: TypeAlias = Literal["required", "optional"]
+"""Whether a record without any answer is no problem, or a problem without golds."""
+
+
+def read_problems(
+    source: str | Path,
+    bad_rows: Literal["stop", "skip"] = "stop",
+    name: str | None = None,
+    golds: Golds = "required",
+) -> ProblemSet:
+    """The problems of a file, a saved data set, or owner/name[:config][#split] on the Hub.
+
+    A record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
+    one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
+    bad_rows: ``stop`` at the first row that is no problem, or ``skip`` them all and keep them on
+    record. golds: whether a record without any answer is a problem; one with an answer that cannot
+    be read never is. Raises :class:`DataError`.
+    """
+    source = str(source)
+    if is_hub_source(source):
+        records, own_name = read_hub(HubSource.parse(source)), source.rpartition("/")[2]
+    else:
+        records, own_name = read_records(Path(source)), Path(source).stem
+    return problems_of(records, name or own_name or source, bad_rows, golds)
+
+
+def problems_of(
+    records: Iterable[tuple[int, Any]],
+    name: str,
+    bad_rows: Literal["stop", "skip"] = "stop",
+    golds: Golds = "required",
+) -> ProblemSet:
+    """The problems of numbered records. Raises :class:`DataError`, also where there are none."""
+    problems: list[Problem] = []
+    bad: list[BadRow] = []
+    for row, record in records:
+        found = problem_of(row, record, golds)
+        if isinstance(found, Problem):
+            problems.append(found)
+        elif bad_rows == "stop":
+            raise DataError(f"{name}, row {row}: {found} {_MEND}")
+        else:
+            bad.append(BadRow(row, found))
+    if not problems:
+        first = f" Row {bad[0].row}: {bad[0].reason}" if bad else ""
+        raise DataError(
+            f"{name} holds no problems. Give one row a problem, with the fields problem and "
+            f"answer.{first}"
+        )
+    return ProblemSet(name, tuple(problems), tuple(bad))
+
+
+def problem_of(row: int, record: Any, golds: Golds = "required") -> Problem | str:
+    """The problem that a record is, or a sentence that says why it is none."""
+    if isinstance(record, Exception):
+        return f"This is not JSON: {record}."
+    if not isinstance(record, Mapping):
+        return f"This is a {type(record).__name__}, no object with a problem and an answer."
+    asked = _asked(record)
+    if isinstance(asked, str):
+        return asked
+    found = _golds(record, golds)
+    if isinstance(found, str):
+        return found
+    messages, raw = asked
+    return Problem(row, messages, found, raw)
+
+
+def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] | str:
+    """The chat and, where the record has a text, that text as it stands."""
+    field = next((name for name in TEXT_FIELDS if _is_present(record.get(name))), None)
+    if field is None:
+        has = ", ".join(map(str, record)) or "no field"
+        return f"It has no text in any of {', '.join(TEXT_FIELDS)}; it has {has}."
+    value = record[field]
+    if isinstance(value, str):
+        return ({"role": "user", "content": value.strip()},), value
+    turns = value.tolist() if hasattr(value, "tolist") else value
+    wrong = f"Its {field} is neither text nor chat messages with role and content."
+    try:
+        messages = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
+    except (TypeError, KeyError):
+        return wrong
+    if not all(isinstance(part, str) for message in messages for part in message.values()):
+        return wrong
+    while messages and messages[-1]["role"] == "assistant":
+        messages.pop()
+    if not messages or not messages[-1]["content"].strip():
+        return f"Its {field} ends with no turn of a user."
+    return tuple(messages), None
+
+
+def given_answer(record: Mapping[str, Any]) -> Any:
+    """What a record's first answer field that is not blank holds; None where all are."""
+    reward_model = record.get("reward_model")
+    values = [record.get(name) for name in GOLD_FIELDS]
+    if isinstance(reward_model, Mapping):
+        values.insert(0, reward_model.get("ground_truth"))
+    return next((value for value in values if _is_present(value)), None)
+
+
+def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
+    answer = given_answer(record)
+    if answer is not None:
+        return read_golds(_behind_mark(answer))
+    for name in SOLUTION_FIELDS:
+        solution = record.get(name)
+        if isinstance(solution, str) and (found := extract_answer(solution)).answer is not None:
+            return (found.answer,)
+    if golds == "optional":
+        return ()
+    looked = ", ".join((*GOLD_FIELDS, "reward_model.ground_truth"))
+    return f"It has no answer in any of {looked}, and no solution with a box."
+
+
+def _behind_mark(value: Any) -> Any:
+    """Of a worked solution that ends in ``#### 1,080``, as GSM8K's do, the answer 1080."""
+    if not (isinstance(value, str) and _MARKED in value):
+        return value
+    answer = value.rpartition(_MARKED)[2].strip()
+    return answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer
+
+
+def _is_present(value: Any) -> bool:
+    """Neither absent, nor blank, nor the NaN that stands for absent in a table."""
+    if isinstance(value, float):
+        return not math.isnan(value)
+    if hasattr(value, "__len__"):
+        return len(value) > 0 and not (isinstance(value, str) and not value.strip())
+    return value is not None

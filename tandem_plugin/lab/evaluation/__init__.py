@@ -1,0 +1,50 @@
+"""The paper's evaluation: solo, handoff, drift, legibility, and what of it is significant.
+
+Importing this package imports neither torch nor vllm nor SciPy.
+"""
+
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.lab.evaluation.bootstrap import BootstrapErrors, bootstrap_errors
+from tandem_plugin.lab.evaluation.drift import (
+    Recovery,
+    kl_divergence,
+    log_ratio,
+    marginal,
+    most_displaced,
+    most_over_emitted,
+    recovery,
+    survival,
+    token_counts,
+)
+from tandem_plugin.lab.evaluation.drift_counts import fold_counts
+from tandem_plugin.lab.evaluation.null_recovery import RecoveryNulls, recovery_nulls
+from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k, pass_at_k_table
+from tandem_plugin.lab.evaluation.significance import PairedTest, SeedTest, paired_test, seed_test
+from tandem_plugin.lab.evaluation.token_recovery import Recovered, RecoverySettings, recovered
+
+__all__ = [
+    "BootstrapErrors",
+    "EvaluationError",
+    "PairedTest",
+    "Recovered",
+    "Recovery",
+    "RecoveryNulls",
+    "RecoverySettings",
+    "SeedTest",
+    "bootstrap_errors",
+    "fold_counts",
+    "kl_divergence",
+    "log_ratio",
+    "marginal",
+    "most_displaced",
+    "most_over_emitted",
+    "paired_test",
+    "pass_at_k",
+    "pass_at_k_table",
+    "recovered",
+    "recovery",
+    "recovery_nulls",
+    "seed_test",
+    "survival",
+    "token_counts",
+]

@@ -1,0 +1,80 @@
+"""A benchmark of an evaluation: a problem set under the name that results have it by."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.lab.data import NAMED_SETS, Problem, load_named, read_problems
+from tandem_plugin.lab.data.prepare import checksum
+from tandem_plugin.lab.data.prompt import PromptTemplate
+
+__all__ = ["Benchmark", "checked_name", "read_benchmark", "source_of"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Problems, in their order, and how they are asked."""
+
+    name: str
+    problems: tuple[Problem, ...]
+    template: PromptTemplate
+
+    def settings(self) -> dict[str, Any]:
+        """What a result says of it."""
+        return {
+            "problems": len(self.problems),
+            "sha256": checksum(self.problems)[:16],
+            "template": self.template.template,
+            "instruction": self.template.instruction,
+            "system": self.template.system,
+        }
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Each problem as it is asked: messages and golds."""
+        return [
+            {"messages": self.template.messages(problem), "golds": list(problem.golds)}
+            for problem in self.problems
+        ]
+
+
+def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchmark:
+    """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of a named set.
+
+    SOURCE is whatever :func:`tandem_plugin.lab.data.read_problems` reads, or the name of a set.
+    Raises :class:`EvaluationError` for an unusable name or a set that is the training split of
+    another named set, and :class:`DataError` for an unusable source.
+    """
+    source = source_of(given)
+    name = given.removesuffix(source).removesuffix("=")
+    known = source in NAMED_SETS and not os.path.exists(source)
+    if known and (test := NAMED_SETS[source].evaluate_on):
+        home = NAMED_SETS[source].homes[0]
+        raise EvaluationError(
+            f"{source} is a training split: evaluate on {test}, or give NAME={home} if the "
+            "training problems are meant."
+        )
+    problems = load_named(source) if known else read_problems(source)
+    chosen = checked_name(name or problems.name, "benchmark")
+    return Benchmark(chosen, problems.problems, template or PromptTemplate())
+
+
+def source_of(given: str) -> str:
+    """The source in ``NAME=SOURCE``, or in ``SOURCE`` by itself."""
+    _, _, source = given.partition("=")
+    return source or given
+
+
+def checked_name(name: str, of: str) -> str:
+    """A name that can be a folder and a heading; raises :class:`EvaluationError` for another."""
+    if not _NAME.fullmatch(name):
+        raise EvaluationError(
+            f"{name!r} cannot be the name of a {of}: give NAME=... with a name of letters, digits, "
+            "and _ . + - within it."
+        )
+    return name

@@ -1,0 +1,221 @@
+"""Generations of an evaluation: which files there are, and the process that writes them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.sampling import Sampling
+from tandem_plugin.lab.rollouts.engine import deciding
+from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
+from tandem_plugin.lab.rollouts.rollout_file import placed_rows
+
+__all__ = ["MARKER", "Asked", "GenerationFile", "generate", "read_generations", "read_rows_of"]
+
+MARKER = "tandem-evaluation:"
+_FAILED, _INTERRUPTED = 3, 130
+_PATIENCE_S = 60.0
+
+
+class Asked(Protocol):
+    """What is asked: a :class:`~tandem_plugin.lab.evaluation.benchmark.Benchmark`, or its like."""
+
+    @property
+    def name(self) -> str:
+        """The benchmark's."""
+
+    @property
+    def problems(self) -> Sequence[Any]:
+        """As many as there are questions."""
+
+    def settings(self) -> dict[str, Any]:
+        """All that decides the questions."""
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Each with ``messages`` and ``golds``, as text to be encoded.
+
+        Or as token ids: ``prompt_ids``, ``begun`` (how the response begins, which is part of its
+        text and not of its ``response_ids``) and ``max_tokens`` (for what is left of it).
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFile:
+    """The responses to one benchmark, by the senior alone or with a junior under one schedule."""
+
+    folder: Path
+    benchmark: Asked
+    senior: Checkpoint
+    junior: Checkpoint | None
+    schedule: Mapping[str, Any] | None
+    """The schedule and its parameters; None where the senior is alone."""
+
+    @property
+    def path(self) -> Path:
+        """Where the responses are, one JSON object a line, as ``tandem view`` reads them."""
+        return self.folder / f"{self.benchmark.name}.jsonl"
+
+    def responses(self, samples: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """All responses: see :func:`read_generations`."""
+        return read_generations(self.path, len(self.benchmark.problems), samples)
+
+    def settings(self, sampling: Sampling, engine: Mapping[str, Any]) -> dict[str, Any]:
+        """All that decides a response: noted beside the file, and checked when it is gone on with.
+
+        ``senior`` is the path, by which ``tandem view`` finds the tokenizer.
+        """
+        return {
+            "senior": self.senior.path,
+            "senior_fingerprint": self.senior.fingerprint,
+            "junior_fingerprint": None if self.junior is None else self.junior.fingerprint,
+            "schedule": None if self.schedule is None else dict(self.schedule),
+            "benchmark": {"name": self.benchmark.name, **self.benchmark.settings()},
+            **sampling.of_response(),
+            "engine": deciding(engine),
+        }
+
+
+def generate(
+    files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
+) -> None:
+    """Write what is missing in ``files``, which share their models, in a process of its own.
+
+    Nothing starts where nothing is missing. What a killed run wrote is kept and gone on with; the
+    process ends with this one. Raises :class:`EvaluationError` with what went wrong there, and
+    KeyboardInterrupt where it was interrupted.
+    """
+    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
+
+    missing = 0
+    for file in files:
+        with RolloutFile(file.path, file.settings(sampling, engine)) as written:
+            places = len(file.benchmark.problems) * sampling.samples
+            missing += places - len(_within(written.done, file.benchmark, sampling))
+    if not missing:
+        return
+    first = files[0]
+    job = {
+        "senior": first.senior.path,
+        "junior": None if first.junior is None else first.junior.path,
+        "sampling": sampling.settings(),
+        "engine": dict(engine),
+        "files": [
+            {
+                "path": str(file.path),
+                "settings": file.settings(sampling, engine),
+                "schedule": None if file.schedule is None else dict(file.schedule),
+                "benchmark": file.benchmark.name,
+                "questions": file.benchmark.questions(),
+            }
+            for file in files
+        ],
+    }
+    _run(job)
+
+
+def read_generations(
+    path: Path, problems: int, samples: int
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
+
+    Raises :class:`EvaluationError` where some are missing, or a row is no response.
+    """
+    return read_rows_of(path, problems, samples, _check_response)
+
+
+def read_rows_of(
+    path: Path, problems: int, samples: int, check: Callable[[Mapping[str, Any]], None]
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The same of any file of rows that stand for responses.
+
+    check: raises ValueError for a row that is none of the kind.
+    """
+    seen: set[tuple[int, int]] = set()
+    try:
+        for problem, sample, row in placed_rows(path):
+            if problem >= problems or sample >= samples or (problem, sample) in seen:
+                continue
+            check(row)
+            seen.add((problem, sample))
+            yield problem, sample, row
+    except (OSError, ValueError) as error:
+        raise EvaluationError(
+            f"The responses {str(path)!r} cannot be read ({error}): generate them first."
+        ) from error
+    wanted = problems * samples
+    if len(seen) != wanted:
+        raise EvaluationError(
+            f"{str(path)!r} holds {len(seen):,} of {wanted:,} responses: run the command that "
+            "generates them to its end first."
+        )
+
+
+def _check_response(row: Mapping[str, Any]) -> None:
+    for name in ("prompt_ids", "response_ids"):
+        if not _is_token_ids(row.get(name)):
+            raise ValueError(f"its {name} are no token ids")
+    authors = row.get("authorship", [])
+    if not isinstance(authors, list) or any(type(a) is not int or not 0 <= a <= 1 for a in authors):
+        raise ValueError("its authorship is not zeros and ones")
+    if not isinstance(row.get("response"), str) or "answer" not in row:
+        raise ValueError("it has no response and answer")
+
+
+def _is_token_ids(value: object) -> bool:
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item <= MAX_TOKEN_ID for item in value
+    )
+
+
+def _within(
+    done: set[tuple[int, int]], benchmark: Asked, sampling: Sampling
+) -> set[tuple[int, int]]:
+    return {
+        (problem, sample)
+        for problem, sample in done
+        if problem < len(benchmark.problems) and sample < sampling.samples
+    }
+
+
+def _run(job: Mapping[str, Any]) -> None:
+    command = [sys.executable, "-m", "tandem_plugin.lab.evaluation.engine_process"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        said, _ = process.communicate(json.dumps(job))
+    except KeyboardInterrupt:
+        _end(process)
+        raise
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode == 0:
+        return
+    if process.returncode in (_INTERRUPTED, -2):
+        raise KeyboardInterrupt
+    found = [line for line in said.splitlines() if line.startswith(MARKER)]
+    reason = (
+        json.loads(found[-1].removeprefix(MARKER))["error"]
+        if found
+        else f"The process of the engine ended with code {process.returncode}; its last words are "
+        "above. The same command goes on from what is written."
+    )
+    raise EvaluationError(reason)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """An interrupt meets both processes: the other one ends by itself, or is ended."""
+    try:
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,145 @@
+"""What is measured of a run: per problem, per benchmark, and over benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.lab.evaluation.bootstrap import RESAMPLES, bootstrap_errors
+from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
+from tandem_plugin.lab.evaluation.results import Summary
+
+__all__ = ["Measure", "Measured", "Over", "mean_metric", "measure_at", "measured", "measures"]
+
+Over: TypeAlias = Literal["problems", "positions"]
+"""What a benchmark's legibility is the mean over."""
+
+_SUMMARY_K = 8
+"""The ablation's table shows pass@8 (section 5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One statistic of a run: how it is called, printed, and which way is better."""
+
+    name: str
+    decimals: int
+    higher_is_better: bool
+    scale: float = 1.0
+    unit: str = ""
+    k: int | None = None
+
+    @property
+    def heading(self) -> str:
+        """Name, unit and direction, as the paper's tables head them."""
+        arrow = "↑" if self.higher_is_better else "↓"
+        return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measure of one senior: per problem, per benchmark, and over benchmarks."""
+
+    values: Mapping[str, NDArray[np.float64]]
+    """Per problem ``[problems]``, by benchmark; not scaled."""
+    means: Mapping[str, float]
+    errors: Mapping[str, float]
+    """Bootstrap standard errors over problems."""
+    macro: float
+    macro_error: float
+
+    @property
+    def pooled(self) -> NDArray[np.float64]:
+        """All problems of all benchmarks: what paired tests take (section 5.3)."""
+        return np.concatenate(list(self.values.values()))
+
+
+def measures(summary: Summary) -> list[Measure]:
+    """What can be measured of a run; drift has no per-problem numbers."""
+    if summary.kind in ("solo", "handoff"):
+        counts = {row["samples"] for rows in summary.problems.values() for row in rows}
+        return [Measure(f"pass@{k}", 1, True, 100.0, "%", k) for k in powers_of_two(min(counts))]
+    if summary.kind == "legibility":
+        return [
+            Measure("Cross-entropy", 3, False, unit="nats"),
+            Measure("Distribution overlap", 3, True),
+        ]
+    return []
+
+
+def measured(
+    summary: Summary, resamples: int = RESAMPLES, over: Over = "problems"
+) -> dict[Measure, Measured]:
+    """All measures of a run, with bootstrap standard errors from the same resamples.
+
+    A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
+    over: whether legibility is that, or the mean over all positions of all responses, as in the
+    paper; a problem's own number is the mean over its positions either way. Where repeats are
+    pooled, a problem's or benchmark's number is the mean over them. Source: sections 4.1 and 4.5 of
+    the paper.
+    """
+    chosen = measures(summary)
+    weighted = over == "positions" and summary.kind == "legibility"
+    tables = {
+        name: np.stack([_table(one.problems[name], chosen) for one in summary.each], axis=1)
+        for name in summary.problems
+    }
+    values = {name: table.mean(axis=1) for name, table in tables.items()}
+    if weighted:
+        weights = {name: _positions(summary, name) for name in tables}
+        errors = bootstrap_errors(tables, resamples, weights=weights)
+        means = {
+            name: np.mean(
+                (table * weights[name][:, :, None]).sum(0) / weights[name].sum(0)[:, None], axis=0
+            )
+            for name, table in tables.items()
+        }
+    else:
+        errors = bootstrap_errors(values, resamples)
+        means = {name: table.mean(axis=0) for name, table in values.items()}
+    macro = np.mean(list(means.values()), axis=0)
+    return {
+        one: Measured(
+            {name: table[:, i] for name, table in values.items()},
+            {name: float(mean[i]) for name, mean in means.items()},
+            {name: float(error[i]) for name, error in errors.benchmarks.items()},
+            float(macro[i]),
+            float(errors.macro[i]),
+        )
+        for i, one in enumerate(chosen)
+    }
+
+
+def mean_metric(summary: Summary, name: str) -> float:
+    """A number of a run's ``metrics``, such as drift's ``kl``: the mean over its repeats."""
+    return float(np.mean([one.content["metrics"][name] for one in summary.each]))
+
+
+def measure_at(summary: Summary, k: int | None) -> Measure:
+    """pass@k of one k: the largest there is that is not above it; None takes 8."""
+    found = measures(summary)
+    wanted = _SUMMARY_K if k is None else k
+    return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)
+
+
+def _positions(summary: Summary, benchmark: str) -> NDArray[np.float64]:
+    """How many tokens each problem's responses have, ``[problems, repeats]``."""
+    each = [[row["tokens"] for row in one.problems[benchmark]] for one in summary.each]
+    return np.array(each, dtype=np.float64).T
+
+
+def _table(rows: Sequence[Mapping[str, float]], chosen: Sequence[Measure]) -> NDArray[np.float64]:
+    """All measures of one benchmark's problems: ``[problems, measures]``."""
+    return np.stack([_values(rows, one) for one in chosen], axis=1)
+
+
+def _values(rows: Sequence[Mapping[str, float]], chosen: Measure) -> NDArray[np.float64]:
+    if chosen.k is None:
+        field = "cross_entropy" if chosen.name == "Cross-entropy" else "overlap"
+        return np.array([row[field] for row in rows], dtype=np.float64)
+    tables = [pass_at_k_table(int(r["samples"]), [int(r["correct"])], [chosen.k]) for r in rows]
+    return np.array([table[0, 0] for table in tables], dtype=np.float64)

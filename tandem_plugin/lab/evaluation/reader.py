@@ -1,0 +1,152 @@
+"""A model that reads responses: hidden states of a whole response, and its head for some of them.
+
+The engine that generates cannot do this: it gives log-probabilities of a few tokens a position, not
+whole distributions of two models. Hugging Face's implementation of the model reads the token ids as
+they were written, in one forward pass without a KV cache.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.progress import waiting
+
+__all__ = ["Reader", "tile_positions"]
+
+TILE = 1024
+"""Positions that go through a layer's feed-forward part and norms at a time."""
+
+_PROBE = 8
+
+
+class Reader:
+    """One model, loaded for reading.
+
+    dtype: "auto" for the checkpoint's own. device: None takes a GPU where there is one. Raises
+    :class:`EvaluationError` for a model that cannot be loaded, or whose logits are not simply its
+    head's output (as where they are capped or scaled afterwards).
+    """
+
+    def __init__(self, checkpoint: Checkpoint, dtype: str = "auto", device: str | None = None):
+        from transformers import AutoModelForCausalLM
+
+        self.checkpoint = checkpoint
+        try:
+            self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except RuntimeError as error:
+            raise EvaluationError(
+                f"--device {reprlib.repr(device)} is no device of torch: give cpu, cuda or cuda:1."
+            ) from error
+        try:
+            with waiting(f"load {checkpoint.name}"):
+                model: Any = AutoModelForCausalLM.from_pretrained(
+                    checkpoint.path, dtype=dtype, attn_implementation="sdpa"
+                )
+        except Exception as error:
+            raise EvaluationError(
+                f"The model {checkpoint.name!r} ({checkpoint.path}) cannot be loaded for reading: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        self._model = model.to(self.device).eval()
+        self._body: Any = self._model.base_model
+        self._head: Any = self._model.get_output_embeddings()
+        self.vocabulary = int(self._head.weight.shape[0])
+        self.longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
+        self._check_head()
+        tile_positions(self._body, TILE)
+
+    @torch.inference_mode()
+    def states(self, prompt: Sequence[int], response: Sequence[int]) -> torch.Tensor:
+        """The hidden states that predict the response's tokens: ``[len(response), width]``.
+
+        prompt, response: token ids; the prompt has one at least. Raises :class:`EvaluationError`
+        for token ids that the model lacks and for more positions than it has.
+        """
+        if not prompt:
+            raise EvaluationError("A response without a prompt has no first position to read from.")
+        ids = [*prompt, *response[:-1]]
+        highest = max([*prompt, *response])
+        if highest >= self.vocabulary:
+            raise EvaluationError(
+                f"A response has the token id {highest}, which {self.checkpoint.name!r} lacks: it "
+                f"reads {self.vocabulary}."
+            )
+        if len(ids) > self.longest:
+            raise EvaluationError(
+                f"A prompt and its response have {len(ids)} tokens, and {self.checkpoint.name!r} "
+                f"reads {self.longest} at most."
+            )
+        first = len(prompt) - 1
+        return self._hidden(ids)[first : first + len(response)]
+
+    @torch.inference_mode()
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits ``[positions, vocabulary]`` of hidden states, in the model's own dtype."""
+        logits: torch.Tensor = self._head(states)
+        return logits
+
+    def close(self) -> None:
+        """Free the weights."""
+        self._model = self._body = self._head = None
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _hidden(self, ids: Sequence[int]) -> torch.Tensor:
+        inputs = torch.tensor([ids], dtype=torch.int64, device=self.device)
+        hidden: torch.Tensor = self._body(input_ids=inputs, use_cache=False).last_hidden_state
+        return hidden[0]
+
+    @torch.inference_mode()
+    def _check_head(self) -> None:
+        ids = list(range(min(_PROBE, self.vocabulary)))
+        inputs = torch.tensor([ids], dtype=torch.int64, device=self.device)
+        whole = self._model(input_ids=inputs, use_cache=False).logits[0].double()
+        parts = self.head(self._hidden(ids)).double()
+        spread = float(whole.abs().max()) + 1e-12
+        tolerance = 1e-4 if self._head.weight.dtype == torch.float32 else 2e-2
+        if whole.shape != parts.shape or float((whole - parts).abs().max()) > tolerance * spread:
+            raise EvaluationError(
+                f"The model {self.checkpoint.name!r} ({type(self._model).__name__}) changes its "
+                "logits after its head, which legibility does not know how to follow position by "
+                "position."
+            )
+
+
+def tile_positions(body: Any, rows: int) -> int:
+    """Let feed-forward parts and norms take ``rows`` positions at a time; returns how many will.
+
+    They treat each position by itself, so that the result is the same, and what they need in
+    between no longer grows with the response. Modules called ``mlp`` and those whose class is a
+    norm are meant; one that takes or gives anything but a tensor is left as it is.
+    """
+    tiled = 0
+    for name, module in body.named_modules():
+        is_norm = type(module).__name__.endswith(("RMSNorm", "LayerNorm"))
+        if is_norm or name.rpartition(".")[2] == "mlp":
+            module.forward = _tiled(module.forward, rows)
+            tiled += 1
+    return tiled
+
+
+def _tiled(forward: Callable[..., Any], rows: int) -> Callable[..., Any]:
+    def tiled(states: Any, *more: Any, **options: Any) -> Any:
+        if more or options or not torch.is_tensor(states) or states.dim() < 3:
+            return forward(states, *more, **options)
+        if states.shape[1] <= rows:
+            return forward(states)
+        first = forward(states[:, :rows])
+        if not torch.is_tensor(first):
+            return forward(states)
+        whole = first.new_empty((first.shape[0], states.shape[1], *first.shape[2:]))
+        whole[:, :rows] = first
+        for start in range(rows, states.shape[1], rows):
+            whole[:, start : start + rows] = forward(states[:, start : start + rows])
+        return whole
+
+    return tiled

@@ -1,0 +1,119 @@
+"""Tables on a terminal, as Markdown, and as LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tandem_plugin.lab.evaluation.paper_table import Cell, PaperTable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["latex", "markdown", "rich_table"]
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
+    "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Δ": r"$\Delta$", "ρ": r"$\rho$", "–": "--",
+    "±": r"$\pm$", "␣": r"\textvisiblespace{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
+}  # fmt: skip
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|inf)")
+_BELOW = re.compile(r"<1e-(\d+)")
+
+
+def rich_table(table: PaperTable) -> Table:
+    """For a terminal: names are text, whatever they hold."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn: Any = Table(title=Text(table.title), box=box.SIMPLE_HEAD, pad_edge=False)
+    if table.note:
+        drawn.caption = Text(table.note)
+    for i, name in enumerate(table.columns):
+        drawn.add_column(Text(name), justify="left" if i < table.text_columns else "right")
+    for i, row in enumerate(table.rows):
+        if i in table.rules:
+            drawn.add_section()
+        drawn.add_row(*(_terminal(cell) for cell in row))
+    return drawn  # type: ignore[no-any-return]
+
+
+def markdown(table: PaperTable) -> str:
+    """A heading and a pipe table."""
+    marks = ["---" if i < table.text_columns else "---:" for i in range(len(table.columns))]
+    lines = [
+        f"### {_escaped(table.title)}",
+        "",
+        _piped([_escaped(name) for name in table.columns]),
+        _piped(marks),
+        *(_piped([_markdown_cell(cell) for cell in row]) for row in table.rows),
+    ]
+    if table.note:
+        lines += ["", _escaped(table.note)]
+    return "\n".join(lines) + "\n"
+
+
+def latex(table: PaperTable) -> str:
+    r"""A table for ``booktabs``, as the paper's are."""
+    kinds = "l" * table.text_columns + "c" * (len(table.columns) - table.text_columns)
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\caption{{{_tex(f'{table.title}. {table.note}'.rstrip())}}}",
+        rf"\label{{tab:{table.name}}}",
+        rf"\begin{{tabular}}{{{kinds}}}",
+        r"\toprule",
+        " & ".join(_tex(name) for name in table.columns) + r" \\",
+        r"\midrule",
+    ]
+    for i, row in enumerate(table.rows):
+        if i in table.rules:
+            lines.append(r"\midrule")
+        lines.append(" & ".join(_tex_cell(cell) for cell in row) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _terminal(cell: Cell) -> Any:
+    from rich.text import Text
+
+    text = Text(cell.text, style="bold" if cell.bold else "")
+    if cell.error:
+        text.append(f" ± {cell.error}", style="not bold dim")
+    return text.append(cell.stars)
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = _escaped(cell.text)
+    if cell.bold:
+        text = f"**{text}**"
+    if cell.error:
+        text += f" ± {cell.error}"
+    return text + cell.stars.replace("*", r"\*")
+
+
+def _escaped(text: str) -> str:
+    escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", text.replace("\n", " "))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _tex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text.replace("\n", " "))
+
+
+def _tex_cell(cell: Cell) -> str:
+    stars = f"^{{{cell.stars}}}" if cell.stars else ""
+    below = _BELOW.fullmatch(cell.text)
+    if below:
+        return rf"${{<}}10^{{-{below[1]}}}\,{stars}$"
+    if not _NUMBER.fullmatch(cell.text):
+        return rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text)
+    number = rf"\mathbf{{{cell.text}}}" if cell.bold else cell.text
+    error = rf"_{{\pm {cell.error}}}" if cell.error else ""
+    return f"${number}{error}{stars}$"

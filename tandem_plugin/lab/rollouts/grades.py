@@ -1,0 +1,103 @@
+"""Grades of rollouts that lie in a file of their own, and which response each belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.files import ForeignLineError, read_appended, told
+from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.grading import OUTCOMES
+from tandem_plugin.lab.rollouts.rollout import Rollout, RolloutError
+
+__all__ = [
+    "RESPONSE_FIELDS",
+    "Grades",
+    "grades_beside",
+    "input_digest",
+    "is_grades_file",
+    "response_digest",
+]
+
+RESPONSE_FIELDS = ("response", "output", "completion")
+"""Where a row has the text that is graded; the first of them that is there."""
+
+_ENDING = ".grades.jsonl"
+
+
+def response_digest(text: str) -> str:
+    """By which a grade knows its response again: 16 hexadecimal digits of SHA-256 of its text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def input_digest(response: str, gold: object, prompt: str | None = None) -> str:
+    """By which a grade knows all of a row that decided it: 16 hexadecimal digits of SHA-256."""
+    text = json.dumps([response, gold, prompt], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_grades_file(path: Path) -> bool:
+    """Whether a file is named as one of grades: ``NAME.grades.jsonl``."""
+    return path.name.endswith(_ENDING)
+
+
+def grades_beside(rollouts: Path) -> Path | None:
+    """``NAME.grades.jsonl`` beside ``NAME.jsonl``; None where there is none."""
+    path = rollouts.with_name(rollouts.stem + _ENDING)
+    return path if path.is_file() else None
+
+
+class Grades:
+    """The records of ``tandem grade``, by line, or those of ``tandem eval``, by problem and sample.
+
+    Raises :class:`RolloutError` where a line is neither. A line that is still being written is left
+    out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: dict[int | tuple[int, int], Mapping[str, Any]] = {}
+        try:
+            read_appended(path, b'{"', self._take)
+        except ForeignLineError as error:
+            raise RolloutError(
+                f"{str(path)!r}, line {error.line} is no grade ({error}): give what `tandem grade "
+                "--out` or `tandem eval` wrote."
+            ) from error
+        except OSError as error:
+            raise RolloutError(f"{str(path)!r} cannot be read: {told(error)}") from error
+
+    def of(self, row: Rollout) -> Mapping[str, Any] | None:
+        """The grade of a response, or None.
+
+        Raises :class:`RolloutError` where the grade is that of another text.
+        """
+        record = self._records.get(row.line)
+        problem, sample = row.fields.get("problem"), row.fields.get("sample")
+        if record is None and type(problem) is int and type(sample) is int:
+            record = self._records.get((problem, sample))
+        if record is None or "response_sha256" not in record:
+            return record
+        texts = (row.fields[name] for name in RESPONSE_FIELDS if name in row.fields)
+        text = next(texts, None)
+        if not isinstance(text, str) or response_digest(text) != record["response_sha256"]:
+            raise RolloutError(
+                f"{str(self._path)!r} has the grade of another response than that of line "
+                f"{row.line}: grade this file, or leave out --grades."
+            )
+        return record
+
+    def _take(self, line: bytes) -> None:
+        record = parse_json(line)
+        if not isinstance(record, dict) or record.get("outcome") not in OUTCOMES:
+            raise ValueError("it has no outcome")
+        number, place = record.get("line"), (record.get("problem"), record.get("sample"))
+        if type(number) is int and isinstance(record.get("response_sha256"), str):
+            self._records[number] = record
+        elif type(place[0]) is int and type(place[1]) is int:
+            self._records[place[0], place[1]] = record
+        else:
+            raise ValueError("it does not say which response it is of")

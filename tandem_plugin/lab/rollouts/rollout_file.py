@@ -1,0 +1,68 @@
+"""A file of rollouts while it is being written: each line whole, none lost, none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin.files import AppendedFile, Longer, note_of, open_file
+from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.lab.rollouts.rollout import RolloutError
+
+__all__ = ["RolloutFile", "placed_rows", "run_file"]
+
+
+def run_file(path: Path) -> Path:
+    """Where the settings are noted that the rollouts at ``path`` were made with."""
+    if not path.name:
+        raise RolloutError(f"{str(path)!r} is no name of a file of rollouts: give one with --out.")
+    return note_of(path)
+
+
+class RolloutFile(AppendedFile):
+    """Rollouts by problem and sample. Raises :class:`OutputError` for what cannot be resumed."""
+
+    what, one, begin = "rollouts", "rollout", b'{"problem": '
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Mapping[str, Any],
+        longer: Mapping[str, Longer] | None = None,
+    ) -> None:
+        self.done: set[tuple[int, int]] = set()
+        """(problem, sample) of the rollouts that are in the file."""
+        super().__init__(path, settings, longer)
+
+    def append(self, problem: int, sample: int, row: Mapping[str, Any]) -> None:
+        """Write one rollout."""
+        self.write_line({"problem": problem, "sample": sample, **row})
+        self.done.add((problem, sample))
+
+    def take(self, line: bytes) -> None:
+        problem, sample, _ = _placed_row(line)
+        self.done.add((problem, sample))
+
+
+def placed_rows(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(problem, sample, row) of every line, but for a last one that has no end yet.
+
+    Raises ValueError for a line that is no rollout, and OSError where the file cannot be read.
+    """
+    with open_file(path) as lines:
+        yield from (_placed_row(line) for line in lines if line.endswith(b"\n"))
+
+
+def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
+    """(problem, sample, row) of a line; raises ValueError where it is no rollout.
+
+    A part of a JSON object is never one itself, so a line that can be read is whole.
+    """
+    row = parse_json(line)
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
+    problem, sample = row.get("problem"), row.get("sample")
+    if type(problem) is not int or type(sample) is not int or problem < 0 or sample < 0:
+        raise ValueError("it has no whole numbers problem and sample")
+    return problem, sample, row

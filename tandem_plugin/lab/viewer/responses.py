@@ -1,0 +1,154 @@
+"""One response as the page holds it: its text cut at its handoffs, and what is known of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tandem_plugin.files.strict_json import is_number
+from tandem_plugin.lab.rollouts.rollout import Rollout, short
+from tandem_plugin.spans import (
+    JUNIOR,
+    OTHER,
+    SENIOR,
+    UNKNOWN,
+    AuthoredText,
+    TokenBytes,
+    authored_text,
+    token_pieces,
+)
+
+__all__ = ["ViewedResponse", "view_response"]
+
+_REWARDS = ("reward", "score")
+_GOLDS = ("answer", "gts", "ground_truth")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewedResponse:
+    """One response of a page."""
+
+    reward: float | None
+    tokens: int
+    senior: int
+    """Tokens that the senior wrote."""
+    team: int
+    """Tokens that either model wrote, and it is known which."""
+    spans: int
+    shared: bool
+    """Whether a character of it has two authors."""
+    scored: bool
+    """Whether what both models make of its tokens is known."""
+    content: bytes
+    """What its card holds, as JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author,
+    tokens, length of the text that is the span's alone) and ``shared`` (span, later span, length),
+    lengths in UTF-16 code units, as a browser counts them. Where the row has scores of its tokens
+    also ``cuts`` (length of a piece of text, its first and last token) and ``scores`` (both models'
+    log p and their overlap, of each token)."""
+
+
+def view_response(
+    row: Rollout, grade: Mapping[str, Any] | None, token_bytes: TokenBytes
+) -> ViewedResponse:
+    """A row with its grade, where there is one beside it."""
+    authored = authored_text(row.response_ids, _authors(row), token_bytes)
+    counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0, UNKNOWN: 0}
+    for author, tokens in authored.spans:
+        counts[author] += tokens
+    spans, shared = _lengths(authored)
+    content = {
+        "text": authored.text,
+        "facts": list(_facts(row, grade)),
+        "spans": spans,
+        "shared": shared,
+        **_scored(row, token_bytes),
+    }
+    return ViewedResponse(
+        _reward(row.fields if grade is None else grade),
+        len(row.response_ids),
+        counts[SENIOR],
+        counts[SENIOR] + counts[JUNIOR],
+        len(authored.spans),
+        bool(shared),
+        row.scores is not None,
+        json.dumps(content, separators=(",", ":")).encode(),
+    )
+
+
+def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
+    alone = [0] * len(authored.spans)
+    shared: list[int] = []
+    for piece in authored.pieces:
+        length = _units(piece.text)
+        if piece.first == piece.last:
+            alone[piece.first] += length
+        else:
+            shared += (piece.first, piece.last, length)
+    spans = zip(authored.spans, alone, strict=True)
+    return [number for span, length in spans for number in (*span, length)], shared
+
+
+def _scored(row: Rollout, token_bytes: TokenBytes) -> dict[str, list[Any]]:
+    if row.scores is None:
+        return {}
+    pieces = token_pieces(row.response_ids, token_bytes)
+    return {
+        "cuts": [n for piece in pieces for n in (_units(piece.text), piece.first, piece.last)],
+        "scores": [round(score, 3) for token in zip(*row.scores, strict=True) for score in token],
+    }
+
+
+def _units(text: str) -> int:
+    """The length of a text as a browser counts it."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def _authors(row: Rollout) -> Sequence[int]:
+    if row.authorship is None:
+        return [SENIOR] * len(row.response_ids)
+    if row.seed is None:
+        return row.authorship
+    authors: list[int] = []
+    for segment in row.segments:  # 0 and 1 are the junior's and the senior's
+        authors += [OTHER] * (segment.start - len(authors))
+        authors += row.authorship[segment.start : segment.stop]
+    authors += [OTHER] * (len(row.response_ids) - len(authors))
+    for start, stop in row.unknown:
+        authors[start:stop] = [UNKNOWN] * (stop - start)
+    return authors
+
+
+def _reward(said: Mapping[str, Any]) -> float | None:
+    """By a row, or by a grade, of which some say the outcome alone."""
+    for name in _REWARDS:
+        value = said.get(name)
+        if is_number(value) or isinstance(value, bool):
+            return float(value)
+    return float(said["outcome"] == "correct") if "outcome" in said else None
+
+
+def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
+    known = {name: row.fields.get(name) for name in _GOLDS}
+    gold = next((value for value in known.values() if value is not None), None)
+    if grade is not None:
+        gold = gold if gold is not None else (grade.get("golds") or None)
+    if gold is not None:
+        if isinstance(gold, list) and len(gold) == 1:
+            gold = gold[0]
+        yield f"gold {gold if isinstance(gold, str) and len(gold) < 60 else short(gold)}"
+    graded = row.fields if grade is None else grade
+    answer = graded.get("pred" if grade is None else "answer")
+    if isinstance(graded.get("outcome"), str):
+        yield f"outcome {graded['outcome'][:40]}"
+    if isinstance(answer, str) and answer:
+        yield f"answered {answer if len(answer) < 60 else short(answer)}"
+    if row.settings:
+        parameters = {k: v for k, v in row.settings.items() if k not in ("schedule", "boundaries")}
+        described = [str(row.settings.get("schedule", ""))]
+        described += [f"{name}={short(value)}" for name, value in parameters.items()]
+        yield " ".join(described).strip()
+    yield "senior alone" if row.seed is None else f"seed {row.seed}"
+    if isinstance(junior := row.fields.get("tandem_junior"), str):
+        yield f"with {junior if len(junior) < 60 else f'...{junior[-56:]}'}"

@@ -1,0 +1,1 @@
+"""How commands read options, print results and fail."""

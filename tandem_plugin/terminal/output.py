@@ -1,0 +1,76 @@
+"""How commands print: tables for people, one JSON object for programs, errors as sentences.
+
+All that people read goes through here, and no control character of it reaches a terminal: problems,
+responses, names and paths are others' text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from tandem_plugin.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+__all__ = [
+    "INTERRUPTED",
+    "JsonOption",
+    "cell",
+    "echo",
+    "print_error",
+    "print_json",
+    "table_console",
+]
+
+_WIDE = 10_000
+
+INTERRUPTED = 130
+"""The exit code of a command that was interrupted, as shells have it."""
+
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object to stdout, and nothing else there."),
+]
+
+
+def echo(message: str, err: bool = False) -> None:
+    """Print a line for people: to stdout, or to stderr."""
+    typer.echo(printable(message), err=err)
+
+
+def cell(value: object, style: str = "") -> Text:
+    """Text for a table: as it is, without markup, folded where it is too long."""
+    from rich.text import Text
+
+    return Text(printable(str(value)), style=style, overflow="fold")
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object to stdout. Numbers that JSON lacks (not a number) become null."""
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_error(message: str, as_json: bool) -> None:
+    """Print why a command failed: to stderr, or as ``{"error": ...}`` to stdout."""
+    if as_json:
+        print_json({"error": message})
+    else:
+        echo(f"Error: {message}", err=True)
+
+
+def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """Where tables are printed: as wide as a terminal; in a log or a pipe, lines stay whole."""
+    from tandem_plugin.terminal.safe_console import SafeConsole, Unpadded
+
+    console = SafeConsole(highlight=False, stderr=stderr, soft_wrap=soft_wrap)
+    if not console.is_terminal:
+        console.file = cast("IO[str]", Unpadded(console.file))
+        if "COLUMNS" not in os.environ:
+            console.width = _WIDE
+    return console
