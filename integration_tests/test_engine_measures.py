@@ -15,7 +15,7 @@ from support.metrics import metric
 from support.reading import Readers
 from support.speculation import needs_drafting
 
-from tandem_plugin.training.measuring import MeasuringLog
+from tandem_plugin.training.engine_metrics import MeasuringLog
 
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 EXACT = 1e-5

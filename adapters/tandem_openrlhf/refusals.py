@@ -17,6 +17,7 @@ from tandem_plugin.training import settings
 from tandem_plugin.training.refusals import (
     Refusal,
     Settings,
+    Unproven,
     broken,
     check_refusals,
     each,
@@ -25,7 +26,6 @@ from tandem_plugin.training.refusals import (
     too_many_juniors,
     untested,
 )
-from tandem_plugin.training.unproven import Unproven
 
 __all__ = [
     "ARGUMENTS",

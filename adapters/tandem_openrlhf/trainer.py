@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
 from tandem_plugin.training.distillation import PartnerKL
-from tandem_plugin.training.dumps import write_step
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS, JUNIOR_MASK
 from tandem_plugin.training.log_probs import check_log_probs
-from tandem_plugin.training.rows import Row, row_of
+from tandem_plugin.training.rows import Row, row_of, write_step
 from tandem_plugin.training.run import TandemRun
 
 __all__ = ["TandemTrainer", "check_sample", "mask_of_the_junior", "row_of_sample", "told_of_sample"]

@@ -12,11 +12,9 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.standing import StandsBefore
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_within, ranges_of
 from tandem_plugin.training.log_probs import masked_log_probs
 from tandem_plugin.training.numbered_prompts import KeyedLabel
-from tandem_plugin.training.ranges import bits_within, ranges_of
 from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 
 __all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]

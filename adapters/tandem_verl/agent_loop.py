@@ -12,7 +12,7 @@ from tandem_plugin.errors import AuthorshipError, TandemError
 from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.fields import ERROR, FACTS
+from tandem_plugin.training.authorship_wire import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.log_probs import masked_log_probs
 from tandem_plugin.training.partner_scores import Overheard, joined

@@ -12,7 +12,7 @@ from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training import settings
-from tandem_plugin.training.unproven import Unproven
+from tandem_plugin.training.refusals import Unproven
 from tandem_verl import agent_loop, lora, manager, server, trainer_v1
 from tandem_verl.refusals import check_run
 from tandem_verl.soundness import allowed_unproven

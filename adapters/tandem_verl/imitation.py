@@ -19,7 +19,7 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem
-from tandem_plugin.training.fields import JUNIOR_MASK
+from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss, masks_to_imitate
 from tandem_plugin.training.rows import Row
 

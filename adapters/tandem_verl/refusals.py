@@ -11,6 +11,7 @@ from tandem_plugin.training.refusals import (
     UNTESTED,
     Refusal,
     Settings,
+    Unproven,
     broken,
     check_refusals,
     each,
@@ -21,7 +22,6 @@ from tandem_plugin.training.refusals import (
     untested,
 )
 from tandem_plugin.training.settings import check_settings
-from tandem_plugin.training.unproven import Unproven
 from tandem_verl import lora
 from tandem_verl.server import ROUTER, engines_that_stay
 from tandem_verl.soundness import (

@@ -7,7 +7,7 @@ from typing import Any
 import ray
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from tandem_plugin.training.engines import having_the_junior
+from tandem_plugin.training.juniors import having_the_junior
 
 __all__ = ["RouterByJunior"]
 

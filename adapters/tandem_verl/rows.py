@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import ERROR, FACTS
+from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
 from tandem_plugin.training.metrics import graded
 from tandem_plugin.training.rows import Row, dumped_columns, row_of
 

@@ -9,7 +9,7 @@ from typing import Any
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
-from tandem_plugin.training.engines import junior_of, take_junior, told_by
+from tandem_plugin.training.juniors import junior_of, take_junior, told_by
 from tandem_plugin.training.partner_scores import PartnerScores
 from tandem_verl.switch import running_config, tandem_node
 

@@ -7,7 +7,7 @@ What is listed as sound was read in verl 0.9.1's ``core_algos.py`` and is verifi
 from __future__ import annotations
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.training.unproven import Unproven
+from tandem_plugin.training.refusals import Unproven
 
 __all__ = [
     "BROKEN_ESTIMATORS",

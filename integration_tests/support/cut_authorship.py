@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandem_plugin.training.facts import Facts
+from tandem_plugin.training.authorship_wire import Facts
 
 _to_wire = Facts.to_wire
 

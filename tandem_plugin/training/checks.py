@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.authorship_wire import bits_of
 from tandem_plugin.training.distillation import check_partner
 from tandem_plugin.training.log_probs import check_log_probs
-from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.replaying import replay_rows
 from tandem_plugin.training.rows import Row
 
-__all__ = ["check_no_errors", "check_rows", "check_validation_rows"]
+__all__ = ["AdmittedBatch", "check_no_errors", "check_rows", "check_validation_rows"]
 
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
@@ -197,3 +197,47 @@ def _check_trains(rows: Sequence[Row]) -> None:
             "responses to a prompt or their length, or choose a schedule in which the senior "
             "writes."
         )
+
+
+class AdmittedBatch:
+    """The masks of the batch that was checked last, by its rows' names."""
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self._masks = {row.name: row.response_mask for row in rows}
+
+    def check(self, rows: Sequence[Row], rejects: bool) -> None:
+        """Raise :class:`AuthorshipError` unless an update trains on what was admitted.
+
+        rows: those of the update, with the masks that the loss will use. Rows that are not of the
+        batch are the trainer's padding, and train nothing. rejects: whether the trainer may leave
+        tokens out, as rejection sampling does; none may be added.
+        """
+        for row in rows:
+            masks = {"response_mask": row.response_mask, "loss_mask": row.loss_mask}
+            for name, mask in masks.items():
+                if mask is not None:
+                    self._check_mask(row.name, name, mask, rejects)
+
+    def _check_mask(self, row: str, name: str, mask: NDArray[np.bool_], rejects: bool) -> None:
+        admitted = self._masks.get(row)
+        if admitted is None:
+            if mask.any():
+                raise AuthorshipError(
+                    f"{row} trains {int(mask.sum())} tokens, and was not among the rows that the "
+                    "trainer checked before the update: something in the trainer's process adds "
+                    "rows, or keeps batches from the check. Use verl's own trainers."
+                )
+            return
+        if len(mask) != len(admitted):
+            raise AuthorshipError(
+                f"{row} had {len(admitted)} response tokens when it was checked, and has "
+                f"{len(mask)} entries of {name} before the update."
+            )
+        changed = mask & ~admitted if rejects else mask != admitted
+        if changed.any():
+            raise AuthorshipError(
+                f"The {name} of {row} changed between the trainer's check and the update, at "
+                f"{int(changed.sum())} tokens, the first at position {int(changed.argmax())}: "
+                "something in the trainer's process writes masks. Remove it, since what the senior "
+                "wrote was settled before."
+            )

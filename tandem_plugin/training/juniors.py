@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
 from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.engines import JUNIOR
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
 
-__all__ = ["OfJuniors", "junior_of_prompt", "labels", "metrics_of_juniors"]
+__all__ = [
+    "JUNIOR",
+    "OfJuniors",
+    "having_the_junior",
+    "junior_of",
+    "junior_of_prompt",
+    "labels",
+    "metrics_of_juniors",
+    "take_junior",
+    "told_by",
+    "told_by_all",
+]
 
 
 def junior_of_prompt(
@@ -70,7 +83,7 @@ class OfJuniors:
     def step(self, engines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The metrics of all engines, and of those of each junior.
 
-        engines: what each told (:func:`~tandem_plugin.training.engines.told_by`), always in the
+        engines: what each told (:func:`~tandem_plugin.training.juniors.told_by`), always in the
         same order.
         """
         told = [{name: v for name, v in one.items() if name != JUNIOR} for one in engines]
@@ -83,3 +96,63 @@ class OfJuniors:
 
 def _named(label: str, metrics: Mapping[str, float]) -> dict[str, float]:
     return {f"tandem/juniors/{label}/{k.removeprefix('tandem/')}": v for k, v in metrics.items()}
+
+
+JUNIOR = "junior"
+"""Under which name an engine's junior stands among what it tells."""
+
+
+def take_junior(engine: Any, rank: int | None) -> None:
+    """Let one of a run's engines have the junior of its rank.
+
+    engine: its arguments, whose ``additional_config``, a mapping or JSON with ``tandem`` in it,
+    changes. Raises :class:`ConfigError` for settings that are wrong.
+    """
+    given = engine["additional_config"]
+    given = json.loads(given) if isinstance(given, str) else given
+    config = TandemConfig.from_mapping(given["tandem"])
+    engine["additional_config"] = {**given, "tandem": config.of_engine(rank).settings()}
+
+
+def having_the_junior(params: Mapping[str, Any] | None, juniors: Mapping[str, str]) -> list[str]:
+    """The engines that can write what a request with these sampling parameters asks for.
+
+    juniors: that of each engine, by its name. A request that names no junior may go to any. Raises
+    :class:`EngineError` where there are engines, and none has its junior.
+    """
+    asked = ((params or {}).get("extra_args") or {}).get("tandem")
+    junior = asked.get("junior") if isinstance(asked, Mapping) else None
+    own = [engine for engine, its in juniors.items() if junior in (None, its)]
+    if juniors and not own:
+        raise EngineError(
+            f"No rollout engine with the junior {junior!r} is left to write a response, or to go "
+            "on with one. Give the run as many engines that stay as it has juniors."
+        )
+    return own
+
+
+async def told_by(engine: Any, what: str) -> dict[str, Any]:
+    """What the first worker of an asynchronous engine of vLLM's tells when it is asked for it.
+
+    Beside it stands the engine's junior, under :data:`JUNIOR`.
+
+    what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.names`.
+    """
+    workers = await engine.collective_rpc(what)
+    return {**workers[0], JUNIOR: junior_of(engine.vllm_config)}
+
+
+def junior_of(vllm_config: Any) -> str:
+    """What a tandem engine's junior is called."""
+    return str(vllm_config.additional_config["tandem"]["junior_name"])
+
+
+def told_by_all(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
+    """The same of each engine, from the handles of the Ray actors that hold them.
+
+    Their method ``tandem_told`` returns :func:`told_by` of their engine.
+    """
+    import ray
+
+    told: list[dict[str, Any]] = ray.get([one.tandem_told.remote(what) for one in engines])
+    return told

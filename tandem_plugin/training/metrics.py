@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.training.fields import GRADED
+from tandem_plugin.training.authorship_wire import GRADED
 from tandem_plugin.training.rows import Row
 
 __all__ = [

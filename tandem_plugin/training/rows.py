@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.training.facts import Asked, Facts
-from tandem_plugin.training.ranges import ranges_of
+from tandem_plugin.files import write_file
+from tandem_plugin.training.authorship_wire import Asked, Facts, ranges_of
 
-__all__ = ["Row", "dumped_columns", "row_of"]
+__all__ = ["Row", "dumped_columns", "row_of", "write_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +111,16 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "partner": facts.partner_log_probs,
     }
     return Row(**{**told, **known})
+
+
+def write_step(
+    folder: str | Path, step: int, responses: Iterable[tuple[Row, Mapping[str, Any]]]
+) -> None:
+    """Write ``<folder>/<step>.jsonl``, one response a line, whole or not at all.
+
+    responses: each row with what the trainer knows besides, under the names that verl's dumps have:
+    ``input``, ``output``, ``gts``, ``score``. A step that is done again replaces its file. Raises
+    :class:`OutputError` where it cannot be written.
+    """
+    lines = (json.dumps({**known, "step": step, **row.dump()}) for row, known in responses)
+    write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))

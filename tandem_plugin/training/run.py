@@ -10,16 +10,18 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.names import TELL_OF_DRAFTS, TELL_OF_MEASURES
 from tandem_plugin.errors import EngineError
-from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.admitted_batch import AdmittedBatch
-from tandem_plugin.training.announcement import announcement
-from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
+from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
+from tandem_plugin.training.checks import (
+    AdmittedBatch,
+    check_no_errors,
+    check_rows,
+    check_validation_rows,
+)
 from tandem_plugin.training.distillation import PartnerKL
-from tandem_plugin.training.drafting import DraftingLog
-from tandem_plugin.training.engines import told_by_all
+from tandem_plugin.training.engine_metrics import DraftingLog, MeasuringLog
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.juniors import OfJuniors, metrics_of_juniors
-from tandem_plugin.training.measuring import MeasuringLog
+from tandem_plugin.training.juniors import OfJuniors, metrics_of_juniors, told_by_all
 from tandem_plugin.training.metrics import (
     PROMPTS_WITHOUT_SENIOR,
     TOKENS_OF_UNKNOWN_AUTHOR,
@@ -31,7 +33,31 @@ from tandem_plugin.training.validation import Answerer
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["TandemRun"]
+__all__ = ["TandemRun", "announcement"]
+
+
+def announcement(config: TandemConfig, rule: Rule) -> str:
+    """One line that says what is on: a user's proof, and what a bug report needs.
+
+    rule: the configured one, :attr:`TandemRules.default`.
+    """
+    settings = {
+        "schedule": rule.schedule.name,
+        **schedule_parameters(rule.schedule),
+        "boundaries": rule.boundaries.resolver,
+        "junior": ",".join(config.juniors) or "(the checkpoint the senior starts from)",
+        "mode": config.mode,
+        "validation": config.validation,
+        "seed": config.seed,
+        "fingerprint": rule.fingerprint,
+    }
+    for weight in ("lambda_jun", "partner_kl_coef"):
+        if getattr(config, weight):
+            settings[weight] = getattr(config, weight)
+    if TRAINING_STEP in settings:
+        settings[TRAINING_STEP] = "(the trainer's)"
+    return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())
+
 
 _WARNINGS = {
     PROMPTS_WITHOUT_SENIOR: "{count} prompts of a batch have no response with a token of the "
@@ -121,7 +147,7 @@ class TandemRun:
         """What engines counted and measured since the last call: drafts, and both models' reading.
 
         engines: the handles of the Ray actors that hold them: see
-        :func:`~tandem_plugin.training.engines.told_by_all`.
+        :func:`~tandem_plugin.training.juniors.told_by_all`.
         """
         metrics: dict[str, float] = {}
         if not engines:

@@ -11,7 +11,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.versions import check_version, judge_version
 from tandem_plugin.schedules import TRAINING_STEP
-from tandem_plugin.training.unproven import Unproven
+from tandem_plugin.training.refusals import Unproven
 
 __all__ = ["check_settings", "check_text_models", "check_versions"]
 

@@ -14,10 +14,9 @@ from tandem_plugin.patching.standing import StandsBefore
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import sample_seed
-from tandem_plugin.training.authored import Call, author_response
-from tandem_plugin.training.facts import Asked, Facts
+from tandem_plugin.training.authorship_wire import Asked, Facts, ranges_of
 from tandem_plugin.training.partner_scores import log_probs_of
-from tandem_plugin.training.ranges import ranges_of
+from tandem_plugin.training.response_authorship import Call, author_response
 
 __all__ = ["StandsBeforeClient", "StartedCall", "Trajectory"]
 
@@ -110,7 +109,7 @@ class Trajectory:
 
         response_mask: of the tokens that the agent loop would train. None where the senior
         answered alone. Raises :class:`AuthorshipError` where the calls do not explain the response
-        (:func:`~tandem_plugin.training.authored.author_response`).
+        (:func:`~tandem_plugin.training.response_authorship.author_response`).
         """
         if self.rule is None:
             return None

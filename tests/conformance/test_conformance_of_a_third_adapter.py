@@ -28,8 +28,10 @@ from toy_trainer import Client, Sample  # noqa: E402
 
 from tandem_plugin import AuthorshipError, ConfigError, FingerprintError, Vocabulary  # noqa: E402
 from tandem_plugin.schedules import schedule_parameters  # noqa: E402
-from tandem_plugin.training.facts import Facts  # noqa: E402
-from tandem_plugin.training.ranges import ranges_of  # noqa: E402
+from tandem_plugin.training.authorship_wire import (  # noqa: E402
+    Facts,
+    ranges_of,
+)
 
 page = adapter_of_the_page()
 VOCABULARY = Vocabulary(PIECES, "the conformance suite")

@@ -42,7 +42,7 @@ from tandem_openrlhf.patches.imitation import (  # noqa: E402
 from tandem_openrlhf.trainer import mask_of_the_junior, row_of_sample  # noqa: E402
 from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
 from tandem_plugin.patching.subclasses import in_place_of  # noqa: E402
-from tandem_plugin.training.fields import FACTS  # noqa: E402
+from tandem_plugin.training.authorship_wire import FACTS  # noqa: E402
 from tandem_plugin.training.numbered_prompts import KeyedLabel  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 

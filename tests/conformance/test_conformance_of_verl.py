@@ -32,8 +32,10 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_plugin.training.facts import Facts  # noqa: E402
-from tandem_plugin.training.fields import FACTS  # noqa: E402
+from tandem_plugin.training.authorship_wire import (  # noqa: E402
+    FACTS,
+    Facts,
+)
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 from tandem_verl.agent_loop import TandemClient, narrow  # noqa: E402
 

@@ -16,7 +16,7 @@ from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS
 from tandem_plugin.training.numbered_prompts import Numbering
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))

@@ -12,8 +12,8 @@ import pytest
 from tandem_openrlhf.patches.imitation import TOKENS, ImitatingTrainer
 from tandem_plugin import EngineError
 from tandem_plugin.patching.subclasses import in_place_of
+from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import VARIABLE
-from tandem_plugin.training.fields import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

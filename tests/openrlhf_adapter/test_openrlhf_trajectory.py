@@ -16,11 +16,9 @@ from tandem_openrlhf.trainer import row_of_sample
 from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed, sample_seed
+from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
 from tandem_plugin.training.numbered_prompts import KeyedLabel
-from tandem_plugin.training.ranges import bits_of
 from tandem_plugin.training.trajectory import Trajectory
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))

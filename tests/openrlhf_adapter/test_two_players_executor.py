@@ -23,8 +23,7 @@ from start import make_tokenizer
 from tandem_openrlhf.trajectory import TandemEngine, narrowed
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.trajectory import Trajectory
 
 

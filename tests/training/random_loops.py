@@ -27,8 +27,8 @@ from algorithm_1 import algorithm_1
 from philox import draws
 
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.rows import Row, row_of
 from tandem_plugin.training.trajectory import Trajectory
 

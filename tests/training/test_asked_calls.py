@@ -28,8 +28,8 @@ from tandem_plugin import (
 )
 from tandem_plugin.cli import app
 from tandem_plugin.draws import draws
+from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.metrics import tandem_metrics
 from tandem_plugin.training.rows import Row, dumped_columns, row_of
 from tandem_plugin.training.trajectory import Trajectory

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tandem_plugin import AuthorshipError, Rule, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.training.authored import Call, author_response
+from tandem_plugin.training.response_authorship import Call, author_response
 
 PROMPT = [1, 2, 3]
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin import AuthorshipError, Rule, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.training.authored import Call, author_response
+from tandem_plugin.training.response_authorship import Call, author_response
 
 PIECES = ("Ġa", "b", "Ġc")
 

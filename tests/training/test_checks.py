@@ -24,8 +24,12 @@ from tandem_plugin import (
 )
 from tandem_plugin.lab.commands.audit import Audit, RuleBook
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
-from tandem_plugin.training.admitted_batch import AdmittedBatch
-from tandem_plugin.training.checks import check_no_errors, check_rows, check_validation_rows
+from tandem_plugin.training.checks import (
+    AdmittedBatch,
+    check_no_errors,
+    check_rows,
+    check_validation_rows,
+)
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.training.drafting import DraftingLog
+from tandem_plugin.training.engine_metrics import DraftingLog
 
 FIRST = {
     "rounds": 10, "drafts": 40, "tokens": 42,

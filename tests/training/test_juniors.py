@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import ConfigError
-from tandem_plugin.training.engines import take_junior
+from tandem_plugin.training.engine_metrics import MeasuringLog
 from tandem_plugin.training.juniors import (
     OfJuniors,
     junior_of_prompt,
     labels,
     metrics_of_juniors,
+    take_junior,
 )
-from tandem_plugin.training.measuring import MeasuringLog
 from tandem_plugin.training.rows import Row
 
 NAMES = st.lists(st.text("ab-1/", min_size=1, max_size=6), min_size=1, max_size=6, unique=True)

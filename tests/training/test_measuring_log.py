@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandem_plugin.training.measuring import MeasuringLog
+from tandem_plugin.training.engine_metrics import MeasuringLog
 
 FIRST = {
     "senior_tokens": 10.0, "junior_cross_entropy": 4.0, "overlap": 9.0,

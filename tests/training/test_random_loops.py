@@ -10,7 +10,7 @@ import random
 import pytest
 from random_loops import judged, random_loop
 
-from tandem_plugin.training import authored
+from tandem_plugin.training import response_authorship
 
 LOOPS = 600
 
@@ -28,7 +28,7 @@ def test_trained_tokens_have_the_author_that_wrote_them_and_unknown_ones_are_lef
 
 
 def test_loops_would_show_an_author_that_was_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authored, "_unknown", lambda trained, parts: trained & False)
+    monkeypatch.setattr(response_authorship, "_unknown", lambda trained, parts: trained & False)
     wrong = 0
     for number in range(LOOPS // 6):
         rng = random.Random(number)

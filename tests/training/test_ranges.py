@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import AuthorshipError
-from tandem_plugin.training.ranges import bits_of, bits_within, ranges_of
+from tandem_plugin.training.authorship_wire import bits_of, bits_within, ranges_of
 
 
 @given(st.lists(st.booleans(), max_size=30), st.integers(0, 40))

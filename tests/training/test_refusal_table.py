@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
-from tandem_plugin.training.refusals import Refusal, broken, check_refusals, each, is_on, untested
-from tandem_plugin.training.unproven import Unproven
+from tandem_plugin.training.refusals import (
+    Refusal,
+    Unproven,
+    broken,
+    check_refusals,
+    each,
+    is_on,
+    untested,
+)
 
 
 def checked(refusals: Sequence[Refusal], *allowed: str, **settings: Any) -> list[str]:

@@ -11,10 +11,9 @@ import pytest
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError, TandemConfig, Vocabulary
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.refusals import Refusal, check_refusals, given
+from tandem_plugin.training.refusals import Refusal, Unproven, check_refusals, given
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.unproven import Unproven
 
 VOCABULARY = Vocabulary(tuple("abcdefgh"), "a test")
 

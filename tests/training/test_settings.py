@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.training.refusals import Unproven
 from tandem_plugin.training.settings import check_text_models, check_versions
-from tandem_plugin.training.unproven import Unproven
 
 SENTENCE = "{message} Its insides may be others: {mend}."
 

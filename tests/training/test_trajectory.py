@@ -21,8 +21,8 @@ from tandem_plugin import (
     Vocabulary,
 )
 from tandem_plugin.seeds import sample_seed
+from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.facts import Facts
 from tandem_plugin.training.rows import row_of
 from tandem_plugin.training.trajectory import Trajectory
 

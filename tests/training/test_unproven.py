@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandem_plugin import ConfigError, TandemConfig
-from tandem_plugin.training.unproven import Unproven
+from tandem_plugin.training.refusals import Unproven
 
 NAMES = {"megatron": "the engine of that name", "custom_loss": "policy losses of one's own"}
 SENTENCE = "strategy=megatron was not tested with tandem. Use fsdp."

@@ -17,8 +17,7 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.partner_scores import PARTNER
 from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow
 from tandem_verl.validation import ROW

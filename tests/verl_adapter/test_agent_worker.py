@@ -23,8 +23,7 @@ from verl_stand_ins import (
 
 from tandem_plugin import EngineError, RequestError, TandemRequest
 from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_verl.agent_loop import WorkerInTandem
 
 

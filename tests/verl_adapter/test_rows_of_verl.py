@@ -17,9 +17,11 @@ from verl.trainer.ppo.padding_utils import construct_minimal_padding_template  #
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # noqa: E402
 
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary  # noqa: E402
-from tandem_plugin.training.facts import Facts  # noqa: E402
-from tandem_plugin.training.fields import FACTS  # noqa: E402
-from tandem_plugin.training.ranges import ranges_of  # noqa: E402
+from tandem_plugin.training.authorship_wire import (  # noqa: E402
+    FACTS,
+    Facts,
+    ranges_of,
+)
 from tandem_plugin.training.run import TandemRun  # noqa: E402
 from tandem_verl import imitation  # noqa: E402
 from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow  # noqa: E402

@@ -29,7 +29,7 @@ from verl_stand_ins import (
 )
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS
 from tandem_verl import trainer_v0
 
 

@@ -33,7 +33,7 @@ from verl_stand_ins import (
 
 from tandem_plugin import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS
 from tandem_verl import trainer_v1
 from tandem_verl.manager import ManagerInTandem
 

@@ -21,12 +21,9 @@ from tandem_plugin import (
 )
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.schedules.parameters import check_index
-from tandem_plugin.training.announcement import announcement
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
-from tandem_plugin.training.ranges import ranges_of
+from tandem_plugin.training.authorship_wire import FACTS, Facts, ranges_of
 from tandem_plugin.training.rows import Row
-from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.run import TandemRun, announcement
 from tandem_verl.agent_loop import make_trajectory, narrow
 from tandem_verl.refusals import check_run
 from tandem_verl.rows import rows_of_batch

@@ -22,8 +22,7 @@ from verl_loop import TwoPlayers
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_verl.agent_loop import TandemClient, narrow
 

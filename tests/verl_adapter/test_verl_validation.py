@@ -19,7 +19,7 @@ from tandem_plugin import (
     Vocabulary,
 )
 from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.authorship_wire import FACTS
 from tandem_plugin.training.validation import ANSWERER
 from tandem_verl import trainer_v0, trainer_v1
 from tandem_verl.agent_loop import make_trajectory, narrow

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.ranges import ranges_of
+from tandem_plugin.training.authorship_wire import Facts, ranges_of
 from tandem_plugin.training.run import TandemRun
 from tandem_verl.trainer import started_run
 

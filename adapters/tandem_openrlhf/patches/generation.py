@@ -8,10 +8,9 @@ from typing import Any
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
 from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.patching.subclasses import check_part
+from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.engines import told_by
-from tandem_plugin.training.facts import Facts
-from tandem_plugin.training.fields import FACTS
+from tandem_plugin.training.juniors import told_by
 from tandem_plugin.training.numbered_prompts import Numbering
 from tandem_plugin.training.partner_scores import PartnerScores
 from tandem_plugin.training.validation import ANSWERER, answerers, named

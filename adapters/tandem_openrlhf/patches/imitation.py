@@ -15,8 +15,8 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.mixins import Theirs
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import replaced, wrap_once
+from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.fields import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 
 __all__ = ["PATCHES", "TOKENS", "ImitatingTrainer", "Imitation", "counted_windows"]

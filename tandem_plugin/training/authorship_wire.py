@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
-from tandem_plugin.training.ranges import bits_of
 
-__all__ = ["Asked", "Facts"]
+__all__ = [
+    "ERROR",
+    "FACTS",
+    "GRADED",
+    "JUNIOR_MASK",
+    "Asked",
+    "Facts",
+    "bits_of",
+    "bits_within",
+    "ranges_of",
+]
+
+
+def ranges_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The runs of true in ``bits``, as (start, stop)."""
+    padded = np.concatenate(([False], bits, [False]))
+    edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
+    return list(pairwise(edges))[::2]
+
+
+def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
+    """Bool ``[length]``, true in the ranges (start, stop), which may go on behind its end."""
+    bits = np.zeros(length, dtype=np.bool_)
+    for start, stop in ranges:
+        bits[start:stop] = True
+    return bits
+
+
+def bits_within(ranges: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
+    """The same of the action ranges that an agent gave of a response with ``length`` tokens.
+
+    Raises :class:`AuthorshipError` for one that is none.
+    """
+    given = list(ranges)
+    for start, stop in given:
+        if not 0 <= start <= stop <= length:
+            raise AuthorshipError(
+                f"The agent gave the action range ({start}, {stop}) of a response with {length} "
+                "tokens. Give ranges that lie within it and do not run backwards."
+            )
+    return bits_of(given, length)
+
+
+FACTS = "tandem"
+"""What a response says of its authorship: :class:`tandem_plugin.training.authorship_wire.Facts`."""
+
+JUNIOR_MASK = "junior_mask"
+"""One 0 or 1 a response token: 1 where the loop would train on a token that is the junior's. Only
+in runs with the junior-imitation term (:mod:`tandem_plugin.training.imitation`)."""
+
+ERROR = "tandem_error"
+"""Why a trajectory failed in tandem, on its way to the trainer process, which stops."""
+
+GRADED = "outcome_"
+"""How the names begin under which tandem's reward says, by 0.0 or 1.0, what the outcome was."""
+
 
 Range = tuple[int, int]
 Asked = tuple[str, Mapping[str, Any]]
