@@ -17,7 +17,7 @@ from support.speculation import needs_drafting
 from vllm.exceptions import VLLMValidationError
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.names import TELL_OF_DRAFTS
+from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS
 from tandem_plugin.seeds import sample_seed
 
 pytestmark = [needs_drafting, pytest.mark.long]

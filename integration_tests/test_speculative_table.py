@@ -17,8 +17,8 @@ from support.records import recorded
 from support.reference import Reference, algorithm_1
 from support.speculation import needs_drafting
 
-from tandem_plugin.engine.names import TELL_OF_DRAFTS
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS
 
 pytestmark = [needs_drafting, pytest.mark.long]
 

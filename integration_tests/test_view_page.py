@@ -13,7 +13,7 @@ import pytest
 from support.browser import chromium
 from typer.testing import CliRunner
 
-from tandem_plugin.boundaries.families import byte_level_piece
+from tandem_plugin.boundaries.vocabulary_families import byte_level_piece
 from tandem_plugin.cli import app
 
 HOSTILE = [

@@ -71,7 +71,7 @@ def test_beam_searches_are_made_in_two_places() -> None:
     from vllm.entrypoints.generate.beam_search.offline import BeamSearchOfflineMixin
     from vllm.entrypoints.generate.beam_search.online import BeamSearchOnlineMixin
 
-    from tandem_plugin.engine.patches.beam_search import wrap_offline_beam_search
+    from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
 
     wrap_offline_beam_search()
     for mixin in (BeamSearchOnlineMixin, BeamSearchOfflineMixin):
@@ -437,12 +437,12 @@ def test_a_hook_that_moved_stops_engines_that_ask_for_tandem_and_no_others(
     if current_platform.is_unspecified():
         pytest.skip("vLLM's sources alone, of a wheel for other machines: no engine is configured")
     script = f"""
-from tandem_plugin.engine.patches import architectures
+from tandem_plugin.engine.patches import engine_config
 
 def moved():
     raise ImportError("the registry moved")
 
-architectures.register_architectures = moved
+engine_config.register_architectures = moved
 
 from vllm.engine.arg_utils import EngineArgs
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem_plugin._version import __version__
 from tandem_plugin.boundaries import BoundarySet
-from tandem_plugin.plugins.finding import BUILT_IN, catalogue
+from tandem_plugin.plugins.loading import BUILT_IN, catalogue
 from tandem_plugin.schedules import Schedule, schedule_parameters
 from tandem_plugin.schedules.parameters import typed
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine import admission, vocabularies
+from tandem_plugin.engine import admission, tokenizer_check
 from tandem_plugin.errors import RequestError
 from tandem_plugin.seeds import sample_seed
 
@@ -32,7 +32,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
         }
         for name, content in parts.items():
             monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
-        for kept in ((vocabularies, "_sizes"), (admission, "_client_kinds")):
+        for kept in ((tokenizer_check, "_sizes"), (admission, "_client_kinds")):
             monkeypatch.setattr(*kept, {})
         return SimpleNamespace(model_config=model, additional_config={"tandem": {"junior": "j"}})
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from tandem_plugin import __version__, hookimpl, resolvers, schedules
 from tandem_plugin.cli import app
-from tandem_plugin.plugins import Plugin, build_catalogue, finding
-from tandem_plugin.plugins.catalogue import Catalogue, Provider
+from tandem_plugin.plugins import Plugin, build_catalogue, loading
+from tandem_plugin.plugins.registry import Catalogue, Provider
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ BROKEN = Plugin("lost", Provider("lost-plugin", "0.3"), broken)
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     def put(*installed: Plugin) -> None:
         found: Catalogue = build_catalogue(installed)
-        monkeypatch.setattr(finding, "_catalogue", found)
+        monkeypatch.setattr(loading, "_catalogue", found)
 
     yield put
-    finding.logger.disabled = False
+    loading.logger.disabled = False
 
 
 def run(*arguments: str) -> Any:

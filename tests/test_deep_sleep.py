@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tandem_plugin.engine import senior
-from tandem_plugin.engine.host_copy import HostCopy, tensors_of
+from tandem_plugin.engine.junior_offload import HostCopy, tensors_of
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.engine.speculative import draft_model
 from tandem_plugin.engine.speculative.draft_model import TandemJunior

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary, draws, resolvers, schedules
 from tandem_plugin.cli import app
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.plugins import finding, hookspecs
+from tandem_plugin.plugins import hookspecs, loading
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
 from tandem_plugin.seeds import sample_seed
@@ -228,7 +228,7 @@ def hooks() -> list[str]:
 
 
 def test_every_hook_is_called_documented_and_tested():
-    assert hooks() == sorted(finding.HOOKS)
+    assert hooks() == sorted(loading.HOOKS)
     page = (DOCS / "plugins.md").read_text(encoding="utf-8")
     documented = re.findall(r"^### `(\w+)\(register\)`", page, re.MULTILINE)
     assert sorted(documented) == hooks()

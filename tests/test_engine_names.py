@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem_plugin.engine import names
+from tandem_plugin.engine import wire_names
 
 ENGINE = Path(__file__).resolve().parents[1] / "tandem_plugin/engine"
 PATCHES = [*ENGINE.glob("patches/[!_]*.py"), ENGINE / "speculative/patches.py"]
@@ -36,9 +36,9 @@ def test_patch_says_what_it_touches_in_which_versions_why_and_when_it_can_go(
 @pytest.mark.parametrize(
     "name",
     [
-        names.AUTHORS_PROCESSOR,
-        f"{names.COMPOSITE}:{names.PREFIX}Qwen3ForCausalLM",
-        f"{names.COMPOSITE}:{names.SPECULATIVE_PREFIX}Qwen3ForCausalLM",
+        wire_names.AUTHORS_PROCESSOR,
+        f"{wire_names.COMPOSITE}:{wire_names.PREFIX}Qwen3ForCausalLM",
+        f"{wire_names.COMPOSITE}:{wire_names.SPECULATIVE_PREFIX}Qwen3ForCausalLM",
     ],
 )
 def test_what_vllm_looks_up_by_name_in_another_process_is_a_class_there(name: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
-from tandem_plugin.engine.names import asks_for_tandem, without_prefix
 from tandem_plugin.engine.refusals import Geometry, check_arguments, check_geometry
+from tandem_plugin.engine.wire_names import asks_for_tandem, without_prefix
 from tandem_plugin.errors import EngineError
 
 QWEN3_4B = Geometry(32, 8, 128, is_latent=False)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from tandem_plugin.engine import host_copy
-from tandem_plugin.engine.host_copy import HostCopy, tensors_of
+from tandem_plugin.engine import junior_offload
+from tandem_plugin.engine.junior_offload import HostCopy, tensors_of
 
 
 class Kernel:
@@ -76,9 +76,9 @@ def test_rounds_of_sleep_return_every_bit_from_one_copy(
 ) -> None:
     copied = []
     copy = HostCopy(model)
-    of_storage = host_copy._bytes_of
+    of_storage = junior_offload._bytes_of
     monkeypatch.setattr(
-        host_copy, "_bytes_of", lambda storage: copied.append(storage) or of_storage(storage)
+        junior_offload, "_bytes_of", lambda storage: copied.append(storage) or of_storage(storage)
     )
     before = bits(kept(model))
     for sleep in range(3):

@@ -11,12 +11,15 @@ import torch
 
 from tandem_plugin import EngineError, TandemConfig
 from tandem_plugin.engine.measures.ends import End, ends_of, within
-from tandem_plugin.engine.measures.measures import Measures, SampledRows
-from tandem_plugin.engine.measures.scores import token_scores, totals
-from tandem_plugin.engine.measures.steps import MeasuredSteps
+from tandem_plugin.engine.measures.measures import (
+    MeasuredSteps,
+    Measures,
+    SampledRows,
+    token_scores,
+    totals,
+)
 from tandem_plugin.engine.measures.sums import MeasureSums
-from tandem_plugin.engine.measures.token_log import TokenLog
-from tandem_plugin.engine.measures.token_scores import RequestScores, sample_name
+from tandem_plugin.engine.measures.token_scores import RequestScores, TokenLog, sample_name
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
 
 VOCABULARY = 50_000

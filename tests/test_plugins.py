@@ -31,10 +31,9 @@ from tandem_plugin import (
     resolvers,
     schedules,
 )
-from tandem_plugin.plugins import Plugin, build_catalogue, finding, using_plugins
-from tandem_plugin.plugins.catalogue import Provider
-from tandem_plugin.plugins.finding import catalogue
-from tandem_plugin.plugins.names import TAKEN
+from tandem_plugin.plugins import Plugin, build_catalogue, loading, using_plugins
+from tandem_plugin.plugins.loading import catalogue
+from tandem_plugin.plugins.registry import TAKEN, Provider
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import ResolvedRequest
 
@@ -183,7 +182,7 @@ def register_schedules(register):
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Puts a distribution with one entry point where Python finds it, and forgets the catalogue."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(finding, "_catalogue", None)
+    monkeypatch.setattr(loading, "_catalogue", None)
     modules: list[str] = []
 
     def write(name: str, code: str, version: str = "1.0") -> None:
@@ -315,8 +314,8 @@ def test_name_that_two_distributions_register_raises_and_names_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = [plugin(CoinPlugin(), "coins", "1.0"), plugin(CoinPlugin(), "other-coins", "2.0")]
-    monkeypatch.setattr(finding, "_installed", lambda: both)
-    monkeypatch.setattr(finding, "_catalogue", None)
+    monkeypatch.setattr(loading, "_installed", lambda: both)
+    monkeypatch.setattr(loading, "_catalogue", None)
     for _ in range(2):
         for ask in (schedules, resolvers, lambda: make_schedule("word", {})):
             with pytest.raises(ConfigError) as refused:
@@ -326,7 +325,7 @@ def test_name_that_two_distributions_register_raises_and_names_both(
                 in str(refused.value)
             )
             assert "boundaries='odd-ids' is registered more than once" in str(refused.value)
-    assert len(finding.look_up_plugins().clashes) == 2
+    assert len(loading.look_up_plugins().clashes) == 2
 
 
 def test_name_of_a_built_in_schedule_cannot_be_taken() -> None:
@@ -346,8 +345,8 @@ def test_catalogue_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPatch
         return CoinPlugin()
 
     slow = [Plugin("slow", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(finding, "_installed", lambda: slow)
-    monkeypatch.setattr(finding, "_catalogue", None)
+    monkeypatch.setattr(loading, "_installed", lambda: slow)
+    monkeypatch.setattr(loading, "_catalogue", None)
     seen: list[object] = []
 
     def ask() -> None:
@@ -372,8 +371,8 @@ def test_plugin_that_asks_for_names_while_it_is_loaded_is_told_so(
         return CoinPlugin()
 
     plugins_that_ask = [Plugin("asking", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(finding, "_installed", lambda: plugins_that_ask)
-    monkeypatch.setattr(finding, "_catalogue", None)
+    monkeypatch.setattr(loading, "_installed", lambda: plugins_that_ask)
+    monkeypatch.setattr(loading, "_catalogue", None)
     assert "while plugins were being loaded" in catalogue().broken[0].reason
     assert make_schedule("word", {})
 

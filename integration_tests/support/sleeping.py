@@ -107,7 +107,7 @@ def _junior(worker: Any) -> Any:
 
 def _weights(model: Any) -> Iterator[torch.Tensor]:
     """Every tensor of a model but keys and values, which its layers were given after loading."""
-    from tandem_plugin.engine.host_copy import tensors_of
+    from tandem_plugin.engine.junior_offload import tensors_of
 
     layers = [module for module in model.modules() if hasattr(module, "kv_cache")]
     caches = {layer.kv_cache.untyped_storage().data_ptr() for layer in layers}

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.boundaries.families import (
+from tandem_plugin.boundaries.probe_texts import foreign_code, sample_encodings
+from tandem_plugin.boundaries.vocabulary_families import (
     Family,
     byte_level_piece,
     guess_family,
     texts_of,
 )
-from tandem_plugin.boundaries.formats import (
+from tandem_plugin.boundaries.vocabulary_files import (
     MAX_TOKEN_ID,
     Listing,
     read_file,
     tiktoken_listing,
     tokenizer_listing,
 )
-from tandem_plugin.boundaries.samples import foreign_code, sample_encodings
 from tandem_plugin.errors import TokenizerError, shown
 
 __all__ = ["MAX_TOKEN_ID", "Vocabulary"]
@@ -43,8 +43,8 @@ class Vocabulary:
     encodings: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """How the tokenizer writes some texts (``tandem_plugin.boundaries.samples``): a resolver holds
-    what it finds against them. Empty for a mere list of tokens."""
+    """How the tokenizer writes some texts (``tandem_plugin.boundaries.probe_texts``): a resolver
+    compares what it finds with them. Empty for a mere list of tokens."""
 
     @property
     def family(self) -> Family:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.boundaries.families import LEADING_SPACE_MARKERS
 from tandem_plugin.boundaries.vocabulary import Vocabulary
+from tandem_plugin.boundaries.vocabulary_families import LEADING_SPACE_MARKERS
 from tandem_plugin.errors import TokenizerError
 
 __all__ = ["word_boundaries"]

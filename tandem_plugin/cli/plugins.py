@@ -9,7 +9,7 @@ import typer
 from tandem_plugin.terminal.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
-    from tandem_plugin.plugins.catalogue import Catalogue, Registration
+    from tandem_plugin.plugins.registry import Catalogue, Registration
 
 __all__ = ["plugins"]
 
@@ -37,7 +37,7 @@ def plugins(
     from tandem_plugin.plugins.hookspecs import PROJECT
 
     # What the warning says is in the listing.
-    logging.getLogger("tandem_plugin.plugins.finding").disabled = True
+    logging.getLogger("tandem_plugin.plugins.loading").disabled = True
     if importlib.util.find_spec("torch") is not None and entry_points(group=PROJECT):
         importlib.import_module("torch")
     found = look_up_plugins()

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from tandem_plugin.engine.measures.token_scores import sample_name
-from tandem_plugin.engine.names import TOKEN_LOG_NAME
 from tandem_plugin.engine.speculative.admission import check_sampling
-from tandem_plugin.engine.vocabularies import engine_rules, shared_vocabulary
+from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
+from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import ResolvedRequest

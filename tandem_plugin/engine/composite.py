@@ -13,9 +13,9 @@ from torch import nn
 
 from tandem_plugin.engine import senior as lockstep
 from tandem_plugin.engine.base_junior import check_may_load
-from tandem_plugin.engine.names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.engine.patches.cpu_weights import pack_cpu_weights_anew, unpack_cpu_experts
 from tandem_plugin.engine.speculative import senior as speculative
+from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 
 __all__ = ["composite_class"]
 

@@ -16,12 +16,12 @@ from tandem_plugin.engine.junior import (
     junior_model_config,
     with_overrides,
 )
-from tandem_plugin.engine.names import PREFIX, SPECULATIVE_PREFIX, without_prefix
-from tandem_plugin.engine.patches.beam_search import wrap_offline_beam_search
+from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
 from tandem_plugin.engine.patches.server import wrap_model_check, wrap_system_fingerprint
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.refusals import check_drafting
+from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
@@ -95,7 +95,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         speculative.make_junior_the_draft(vllm_config, junior_config)
         check_drafting(vllm_config, config)
     bind_runner(vllm_config, asked_for_async)
-    from tandem_plugin.engine.vocabularies import check_vocabularies, engine_rules
+    from tandem_plugin.engine.tokenizer_check import check_vocabularies, engine_rules
 
     rules = engine_rules(vllm_config)
     check_vocabularies(vllm_config, junior)

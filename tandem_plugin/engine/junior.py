@@ -7,7 +7,7 @@ import os
 from dataclasses import fields
 from typing import Any
 
-from tandem_plugin.engine.names import without_prefix
+from tandem_plugin.engine.wire_names import without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.files import check_model
 

@@ -11,14 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from vllm import LLM, RequestOutput, SamplingParams
 
-from tandem_plugin.engine.asked import NOTHING, Asked, signature_of, with_tandem
-from tandem_plugin.engine.completion import signed_completion
+from tandem_plugin.engine.completion import (
+    NOTHING,
+    Asked,
+    signature_of,
+    signed_completion,
+    with_tandem,
+)
 from tandem_plugin.engine.measures.sums import MeasureSums
 from tandem_plugin.engine.measures.token_scores import RequestScores
-from tandem_plugin.engine.names import TELL_OF_DRAFTS, TELL_OF_MEASURES
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.tandem_params import SeedSource, TandemParams, resolve_requests
-from tandem_plugin.engine.vocabularies import engine_rules
+from tandem_plugin.engine.tokenizer_check import engine_rules
+from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS, TELL_OF_MEASURES
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.spans import TokenBytes

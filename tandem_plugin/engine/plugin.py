@@ -18,10 +18,15 @@ logger = logging.getLogger(__name__)
 def register() -> None:
     """Make vLLM ready for engines with ``additional_config={"tandem": {...}}``; repeatable."""
     try:
-        from tandem_plugin.engine.patches.architectures import register_architectures
-        from tandem_plugin.engine.patches.beam_search import wrap_beam_search
-        from tandem_plugin.engine.patches.engine_config import wrap_engine_config
-        from tandem_plugin.engine.patches.requests import wrap_request_admission, wrap_samples
+        from tandem_plugin.engine.patches.engine_config import (
+            register_architectures,
+            wrap_engine_config,
+        )
+        from tandem_plugin.engine.patches.requests import (
+            wrap_beam_search,
+            wrap_request_admission,
+            wrap_samples,
+        )
         from tandem_plugin.engine.speculative.patches import (
             capture_each_batch_size,
             draft_with_the_junior,

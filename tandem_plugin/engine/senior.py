@@ -15,8 +15,8 @@ import torch
 
 from tandem_plugin.engine.base_junior import is_shared, join_base
 from tandem_plugin.engine.heads import Heads
-from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.junior_offload import HostCopy
 from tandem_plugin.engine.measures.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.lora import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem_plugin.engine.names import PREFIX
 from tandem_plugin.engine.runners import is_bound
+from tandem_plugin.engine.wire_names import PREFIX
 from tandem_plugin.errors import EngineError
 
 __all__ = ["check_engine"]

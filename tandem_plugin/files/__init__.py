@@ -2,7 +2,7 @@
 
 from tandem_plugin.files.appended_file import AppendedFile, Longer, note_of
 from tandem_plugin.files.appended_lines import ForeignLineError, WholeLines, read_appended
-from tandem_plugin.files.places import check_model, is_hub_name, look_again
+from tandem_plugin.files.path_hints import check_model, is_hub_name, look_again
 from tandem_plugin.files.system_errors import told
 from tandem_plugin.files.user_files import InputFiles, open_file, read_file, replacing, write_file
 

@@ -6,8 +6,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from tandem_plugin.grading.kinds import UnreadableError
 from tandem_plugin.grading.reader import Reader
+from tandem_plugin.grading.relation_kinds import UnreadableError
 from tandem_plugin.grading.tree import Node, num
 
 __all__ = ["UnreadableError", "read", "words_of"]

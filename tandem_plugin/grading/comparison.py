@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from tandem_plugin.grading.kinds import TURNED, are_same_function, as_relation, in_order_of, is_name
+from tandem_plugin.grading.relation_kinds import (
+    TURNED,
+    are_same_function,
+    as_relation,
+    in_order_of,
+    is_name,
+)
 from tandem_plugin.grading.tree import (
     SCALARS,
     SETS,

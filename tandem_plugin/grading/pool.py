@@ -21,7 +21,7 @@ from typing import Any
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.limits import GradingLimits
-from tandem_plugin.grading.symbolic.nursery import READY
+from tandem_plugin.grading.symbolic.worker_forkserver import READY
 
 __all__ = ["Reply", "WorkerPool", "check_installed"]
 
@@ -30,7 +30,7 @@ _ATTEMPTS = 3
 _PATIENCE = 6
 """A busy machine gives a worker its CPU seconds late: it is killed after so many times as long."""
 _BOOT = (
-    "from tandem_plugin.grading.symbolic.nursery import main; "
+    "from tandem_plugin.grading.symbolic.worker_forkserver import main; "
     "main({descriptor}, {caller}, {limits.memory_mb}, {limits.seconds})"
 )
 _MESSAGES = {

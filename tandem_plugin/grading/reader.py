@@ -14,7 +14,7 @@ from tandem_plugin.grading.expressions import (
     TEMPERATURE,
     Expressions,
 )
-from tandem_plugin.grading.kinds import UnreadableError, combined, related
+from tandem_plugin.grading.relation_kinds import UnreadableError, combined, related
 from tandem_plugin.grading.tree import SCALARS, Node, measured_place, num
 from tandem_plugin.grading.units import unit_at
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 
-from tandem_plugin.grading.kinds import UnreadableError
+from tandem_plugin.grading.relation_kinds import UnreadableError
 from tandem_plugin.grading.tree import Node, num
 
 __all__ = ["Scanner"]

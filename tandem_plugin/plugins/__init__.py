@@ -1,13 +1,13 @@
 """Plugins: what they register, found and checked once a process, and selected by name."""
 
-from tandem_plugin.plugins.catalogue import BrokenPlugin, Catalogue, Provider, Registration
-from tandem_plugin.plugins.finding import (
+from tandem_plugin.plugins.loading import (
     BUILT_IN,
     Plugin,
     build_catalogue,
     look_up_plugins,
     using_plugins,
 )
+from tandem_plugin.plugins.registry import BrokenPlugin, Catalogue, Provider, Registration
 
 __all__ = [
     "BUILT_IN",

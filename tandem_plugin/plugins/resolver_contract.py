@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.plugins.names import check_name
+from tandem_plugin.plugins.registry import check_name
 
 __all__ = ["check_resolver_function", "check_table"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.plugins.names import TAKEN, check_name
+from tandem_plugin.plugins.registry import TAKEN, check_name
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
 from tandem_plugin.schedules.schedule import Schedule
 from tandem_plugin.schedules.walk import has_walk, step_through

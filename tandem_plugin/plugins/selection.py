@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.errors import ConfigError, TandemError, TokenizerError, shown
-from tandem_plugin.plugins.finding import catalogue
+from tandem_plugin.plugins.loading import catalogue
 from tandem_plugin.plugins.resolver_contract import check_table
 from tandem_plugin.schedules import Schedule
 from tandem_plugin.schedules.parameters import typed

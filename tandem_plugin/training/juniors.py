@@ -136,7 +136,7 @@ async def told_by(engine: Any, what: str) -> dict[str, Any]:
 
     Beside it stands the engine's junior, under :data:`JUNIOR`.
 
-    what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.names`.
+    what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.wire_names`.
     """
     workers = await engine.collective_rpc(what)
     return {**workers[0], JUNIOR: junior_of(engine.vllm_config)}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.measures.token_scores import sample_name, scores_of
-from tandem_plugin.engine.names import TELL_OF_TOKENS, TOKEN_LOG_NAME
+from tandem_plugin.engine.wire_names import TELL_OF_TOKENS, TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.standing import StandsBefore
 from tandem_plugin.request import OFF

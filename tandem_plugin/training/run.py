@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.names import TELL_OF_DRAFTS, TELL_OF_MEASURES
+from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS, TELL_OF_MEASURES
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters

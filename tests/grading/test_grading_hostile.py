@@ -76,15 +76,15 @@ def test_no_payload_runs_through_the_command_or_the_reward(
 SEALED = """
 import ctypes, json, os, socket, subprocess, sys
 import sympy
-from tandem_plugin.grading.symbolic import seal
+from tandem_plugin.grading.symbolic import sandbox
 attempts = json.loads(sys.argv[1])
-seal.seal()
+sandbox.seal()
 for attempt in attempts:
     try:
         attempt_code = CODES[attempt]
         attempt_code()
     except BaseException as error:
-        print(type(error).__name__, seal.take_refusal())
+        print(type(error).__name__, sandbox.take_refusal())
     else:
         print("went through")
 """

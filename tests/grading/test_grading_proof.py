@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin.grading import Grader
-from tandem_plugin.grading.decide import decide
+from tandem_plugin.grading.equality import decide
 from tandem_plugin.grading.symbolic.constants import is_zero, separation_bits
 from tandem_plugin.grading.symbolic.proof import are_equal, proof
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem_plugin.grading.answers import UnreadableError, read
-from tandem_plugin.grading.decide import decide
+from tandem_plugin.grading.equality import decide
 from tandem_plugin.grading.spelling import RULES, same_text, spelled
 
 # Of every rule what it reads, and the same without it; A and B stand for numbers below 1,000.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tandem_plugin import EngineError
-from tandem_plugin.engine.names import TELL_OF_TOKENS, TOKEN_LOG_NAME
+from tandem_plugin.engine.wire_names import TELL_OF_TOKENS, TOKEN_LOG_NAME
 from tandem_plugin.training.partner_scores import (
     PARTNER,
     Overheard,

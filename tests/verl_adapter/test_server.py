@@ -12,7 +12,7 @@ import pytest
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_plugin import EngineError, RequestError, TandemConfig
-from tandem_plugin.engine.names import TOKEN_LOG_NAME
+from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.patching import in_place
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.subclasses import check_part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,14 +11,104 @@ from weakref import WeakValueDictionary
 import torch
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.measures.scores import token_scores, totals
-from tandem_plugin.engine.measures.steps import MeasuredSteps
 from tandem_plugin.engine.measures.sums import MeasureSums
-from tandem_plugin.engine.measures.token_log import TokenLog
-from tandem_plugin.engine.vocabularies import engine_rules
+from tandem_plugin.engine.measures.token_scores import TokenLog
+from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.errors import EngineError
 
-__all__ = ["Head", "KeptStates", "Measures", "SampledRows", "measures_of"]
+__all__ = [
+    "Head",
+    "KeptStates",
+    "MeasuredSteps",
+    "Measures",
+    "SampledRows",
+    "measures_of",
+    "token_scores",
+    "totals",
+]
+
+
+def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Both models' log p of each token, and their overlap there: float32 ``[rows, 3]``.
+
+    senior, junior: each model's own logits ``[rows, V]``, of any floating type; each is normalised
+    over its own vocabulary, and a token that only one has overlaps with nothing. tokens: int64
+    ``[rows]``, ids that both have. The overlap is alpha = sum over v of min(p_sen(v), p_jun(v)),
+    at temperature 1. Source: section 4.5 of the paper; Leviathan et al. (2023).
+    """
+    senior, junior = senior.float(), junior.float()
+    ours, theirs = _log_of_sum(senior), _log_of_sum(junior)
+    shared = min(senior.shape[-1], junior.shape[-1])
+    smaller = torch.minimum(
+        senior[:, :shared] - ours.float(), junior[:, :shared] - theirs.float()
+    ).exp_()
+    column = tokens.long().clamp(0, shared - 1)[:, None]  # rows without a token have any
+    scores = [
+        senior.gather(1, column) - ours,
+        junior.gather(1, column) - theirs,
+        smaller.sum(dim=-1, keepdim=True, dtype=torch.float64),
+    ]
+    return torch.cat(scores, dim=1).float()
+
+
+def _log_of_sum(logits: torch.Tensor) -> torch.Tensor:
+    """By what a row's log p are less than its logits: float64 ``[rows, 1]``.
+
+    Exponentials are taken in float32, and summed in float64: torch's own log_softmax is some 1e-5
+    off in float32 over vocabularies of today.
+    """
+    largest = logits.amax(dim=-1, keepdim=True)
+    total = (logits - largest).exp_().sum(dim=-1, keepdim=True, dtype=torch.float64)
+    return largest + total.log_()
+
+
+def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
+    """What rows add to the sums, in the order of :class:`MeasureSums`' fields: float64 ``[5]``.
+
+    scores: ``[rows, 3]``, as :func:`token_scores` has them. authors: bool ``[rows]``, true =
+    senior. written: bool ``[rows]``; the others count nothing, whatever their scores are.
+    """
+    ours, theirs, overlap = scores.double().unbind(1)
+    senior, junior = written & authors, written & ~authors
+
+    def total(of: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.where(of, values, 0.0).sum()
+
+    return torch.stack(
+        [
+            senior.sum().double(),
+            total(senior, -theirs),
+            total(senior, overlap),
+            junior.sum().double(),
+            total(junior, -ours),
+        ]
+    )
+
+
+class MeasuredSteps:
+    """One step of every ``every`` in a row, at a place among them that is drawn anew each time.
+
+    Drawn, since the responses of a batch begin together: every sixty-fourth step would always
+    measure the same places of a response. The draws are the same in every process of an engine, and
+    share nothing with its other ones.
+    """
+
+    def __init__(self, every: int) -> None:
+        """every: 0 for no step at all."""
+        self._every = every
+        self._random = random.Random(0)
+        self._step = self._chosen = 0
+
+    def next(self) -> bool:
+        """Whether the step that comes is measured. Call once for each."""
+        if not self._every:
+            return False
+        if self._step == 0:
+            self._chosen = self._random.randrange(self._every)
+        is_measured = self._step == self._chosen
+        self._step = (self._step + 1) % self._every
+        return is_measured
+
 
 Head: TypeAlias = Callable[[torch.Tensor], "torch.Tensor | None"]
 """A model's own logits ``[rows, V]`` from its hidden states ``[rows, width]``; None on ranks of a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tandem_plugin.engine.names import TELL_OF_MEASURES, TELL_OF_TOKENS
+from tandem_plugin.engine.wire_names import TELL_OF_MEASURES, TELL_OF_TOKENS
 
 __all__ = ["let_workers_tell_of_measures"]
 

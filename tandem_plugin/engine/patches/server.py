@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.engine.names import PREFIX
+from tandem_plugin.engine.wire_names import PREFIX
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.request import response_mark
 

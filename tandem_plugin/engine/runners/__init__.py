@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem_plugin.engine.names import AUTHORS_PROCESSOR
+from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR
 from tandem_plugin.errors import EngineError
 
 __all__ = ["bind_runner", "is_bound"]

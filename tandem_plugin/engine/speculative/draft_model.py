@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from tandem_plugin.engine.heads import in_seniors_ids
-from tandem_plugin.engine.host_copy import HostCopy
 from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.junior_offload import HostCopy
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.errors import EngineError
 

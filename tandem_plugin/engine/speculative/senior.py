@@ -12,7 +12,7 @@ from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
 from tandem_plugin.engine.speculative.patches import let_workers_tell_of_drafts
 from tandem_plugin.engine.step_authors import step_authors_of
-from tandem_plugin.engine.vocabularies import shared_vocabulary
+from tandem_plugin.engine.tokenizer_check import shared_vocabulary
 
 __all__ = ["members", "state_class"]
 

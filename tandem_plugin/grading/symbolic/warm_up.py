@@ -5,7 +5,7 @@ SymPy fills its caches and imports what it needs; workers inherit all of it.
 
 from __future__ import annotations
 
-from tandem_plugin.grading.decide import decide
+from tandem_plugin.grading.equality import decide
 from tandem_plugin.grading.spelling import spelled
 from tandem_plugin.grading.symbolic.proof import proof
 

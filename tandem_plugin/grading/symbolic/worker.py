@@ -11,9 +11,9 @@ import socket
 from typing import Any
 
 from tandem_plugin.grading.comparison import Decision
-from tandem_plugin.grading.decide import decide
+from tandem_plugin.grading.equality import decide
 from tandem_plugin.grading.symbolic.proof import proof
-from tandem_plugin.grading.symbolic.seal import seal, take_refusal
+from tandem_plugin.grading.symbolic.sandbox import seal, take_refusal
 
 __all__ = ["work"]
 

@@ -153,7 +153,7 @@ def _deciding(lenient: bool, seconds: float) -> dict[str, Any]:
 
 def _texts(gold: object) -> list[str]:
     """Every gold as text; none where the record says that they cannot be read."""
-    from tandem_plugin.grading.golds import read_golds
+    from tandem_plugin.grading.reference_answers import read_golds
 
     found = read_golds(gold)
     return [] if isinstance(found, str) else list(found)

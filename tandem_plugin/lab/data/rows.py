@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading.extraction import extract_answer
-from tandem_plugin.grading.golds import read_golds
+from tandem_plugin.grading.reference_answers import read_golds
 from tandem_plugin.lab.data.problem import BadRow, Message, Problem, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 

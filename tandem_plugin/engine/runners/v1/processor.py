@@ -14,11 +14,11 @@ from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirec
 
 from tandem_plugin.engine.admission import tandem_argument
 from tandem_plugin.engine.measures.measures import KeptStates, SampledRows, measures_of
-from tandem_plugin.engine.names import TOKEN_LOG_NAME
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.step_authors import step_authors_of
-from tandem_plugin.engine.vocabularies import engine_rules
+from tandem_plugin.engine.tokenizer_check import engine_rules
+from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 
 __all__ = ["AuthorsLogitsProcessor"]
 

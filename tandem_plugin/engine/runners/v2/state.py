@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from tandem_plugin.engine.admission import tandem_argument
 from tandem_plugin.engine.measures.ends import NO_END, End, ends_of, within
 from tandem_plugin.engine.measures.measures import SampledRows
-from tandem_plugin.engine.names import TOKEN_LOG_NAME
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest, to_device
-from tandem_plugin.engine.vocabularies import engine_rules
+from tandem_plugin.engine.tokenizer_check import engine_rules
+from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 
 __all__ = ["AuthorsState", "shared_memory"]
 

@@ -3,13 +3,56 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import ConfigError, shown
 
-__all__ = ["BrokenPlugin", "Catalogue", "Kind", "Provider", "Registration"]
+__all__ = ["TAKEN", "BrokenPlugin", "Catalogue", "Kind", "Provider", "Registration", "check_name"]
+
+TAKEN = frozenset(
+    {
+        # The settings of tandem itself, which stand in one flat mapping with the parameters.
+        "schedule",
+        "boundaries",
+        "junior",
+        "junior_name",
+        "mode",
+        "drafts",
+        "measure_every",
+        "partner_logprobs",
+        "validation",
+        "lambda_jun",
+        "partner_kl_coef",
+        "max_unknown_share",
+        "unproven",
+        "seed",
+        "record",
+        "rollouts",
+        "require",
+        # What a request says beside them.
+        "fingerprint",
+        "prompt_length",
+        # Members of a schedule's class.
+        "name",
+        "walk",
+    }
+)
+"""Names that no parameter of a schedule may have."""
+
+
+def check_name(what: str, name: object) -> None:
+    """Raise :class:`ConfigError` unless ``name`` can be typed in a configuration as a name."""
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
+        raise ConfigError(
+            f"{name!r} is no name for a {what}: give lower-case letters, digits and hyphens, such "
+            "as 'step-bernoulli'."
+        )
+    if name == "off":
+        raise ConfigError(f"A {what} cannot be called 'off': that says that the senior is alone.")
+
 
 Kind: TypeAlias = Literal["schedule", "boundaries"]
 """What is registered; also the setting that selects it."""

@@ -12,8 +12,8 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.boundaries.families import Family, declared_family
-from tandem_plugin.boundaries.samples import encoder_of, foreign_code
+from tandem_plugin.boundaries.probe_texts import encoder_of, foreign_code
+from tandem_plugin.boundaries.vocabulary_families import Family, declared_family
 from tandem_plugin.errors import TokenizerError
 
 __all__ = ["MAX_TOKEN_ID", "Listing", "read_file", "tiktoken_listing", "tokenizer_listing"]

@@ -14,17 +14,64 @@ from typing import Any
 import pluggy
 
 from tandem_plugin._version import __version__
+from tandem_plugin.boundaries.every import every_boundary
+from tandem_plugin.boundaries.newline import newline_boundaries
+from tandem_plugin.boundaries.sentence import sentence_boundaries
+from tandem_plugin.boundaries.step import step_boundaries
+from tandem_plugin.boundaries.word import word_boundaries
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.plugins import built_in, hookspecs
-from tandem_plugin.plugins.catalogue import BrokenPlugin, Catalogue, Kind, Provider, Registration
+from tandem_plugin.plugins import hookspecs, loading
+from tandem_plugin.plugins.hookspecs import hookimpl
+from tandem_plugin.plugins.registry import BrokenPlugin, Catalogue, Kind, Provider, Registration
 from tandem_plugin.plugins.resolver_contract import check_resolver_function
 from tandem_plugin.plugins.schedule_contract import (
     check_schedule_class,
     check_steps_on_torch,
     torch_is_loaded,
 )
+from tandem_plugin.schedules.chunk import ChunkSchedule
+from tandem_plugin.schedules.handover import HandoverSchedule
+from tandem_plugin.schedules.junior import JuniorSchedule
+from tandem_plugin.schedules.sentence import SentenceSchedule
+from tandem_plugin.schedules.solo import SoloSchedule
+from tandem_plugin.schedules.step import StepSchedule
+from tandem_plugin.schedules.step_bernoulli import StepBernoulliSchedule
+from tandem_plugin.schedules.token import TokenSchedule
+from tandem_plugin.schedules.word import WordSchedule
 
-__all__ = ["BUILT_IN", "Plugin", "build_catalogue", "catalogue", "look_up_plugins", "using_plugins"]
+__all__ = [
+    "BUILT_IN",
+    "Plugin",
+    "build_catalogue",
+    "catalogue",
+    "look_up_plugins",
+    "register_boundaries",
+    "register_schedules",
+    "using_plugins",
+]
+
+
+@hookimpl
+def register_schedules(register: Callable[[type[Any]], None]) -> None:
+    register(WordSchedule)
+    register(TokenSchedule)
+    register(ChunkSchedule)
+    register(SentenceSchedule)
+    register(StepSchedule)
+    register(StepBernoulliSchedule)
+    register(HandoverSchedule)
+    register(SoloSchedule)
+    register(JuniorSchedule)
+
+
+@hookimpl
+def register_boundaries(register: Callable[[str, Callable[..., Any]], None]) -> None:
+    register("word", word_boundaries)
+    register("sentence", sentence_boundaries)
+    register("step", step_boundaries)
+    register("newline", newline_boundaries)
+    register("every", every_boundary)
+
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +92,7 @@ class Plugin:
 BUILT_IN = Plugin(
     "built-in",
     Provider("tandem-plugin", __version__),
-    lambda: built_in,
+    lambda: loading,
 )
 """tandem-plugin's own schedules and resolvers."""
 
