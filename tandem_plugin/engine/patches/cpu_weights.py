@@ -50,7 +50,9 @@ def unpack_cpu_experts(model: Any) -> None:
 
     A layer that vLLM is about to reload in place has parameters of its own to load into, and keeps
     them. Raises :class:`EngineError` where the CPU build has packed weights that no sync can reach:
-    those of quantised layers. Versions, reason, end: as :func:`keep_cpu_weights`.
+    those of quantised layers. Touches: the parameters of experts' layers. Why: a layer computes
+    with its packed copy, into which ``load_weights`` would write rows of another layout. Versions
+    and goes when: as :func:`keep_cpu_weights`.
     """
     if not any("cpu_linear" in vars(module) for module in model.modules()):
         return  # no CPU build, or nothing was packed yet
