@@ -28,10 +28,11 @@ PAIRS = [
     ("mistral-window", "mistral-window"),
     ("qwen3-moe", "qwen3-moe"),
     ("qwen2-biased", "qwen2-biased"),
+    ("deepseek-v2", "deepseek-v2"),
     ("qwen3-tied", "llama-tied"),
     ("llama-tied", "gemma3-tied"),
     ("qwen3-moe", "qwen3"),
-    ("mistral-window", "qwen3-moe"),
+    ("mistral-window", "qwen3-tied"),
 ]
 """Senior and junior."""
 ENGINES = [("v1", "lockstep"), ("v2", "lockstep"), ("v2", "speculative")]

@@ -448,27 +448,32 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     assert config.additional_config["tandem"]["require"] is True
 
 
+def with_experts(folder: Path, checkpoint: Path) -> Path:
+    """The configuration of a mixture of experts with a checkpoint's tokenizer."""
+    from transformers import Qwen3MoeConfig
+
+    shutil.copytree(checkpoint, folder)
+    settings = Qwen3MoeConfig(
+        num_experts=4, num_hidden_layers=2, hidden_size=64, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=32, vocab_size=len(make_tokenizer()),
+        max_position_embeddings=1024, architectures=["Qwen3MoeForCausalLM"],
+    )  # fmt: skip
+    settings.save_pretrained(folder)
+    return folder
+
+
 @pytest.mark.parametrize("experts", [0, 4])
 def test_balancing_experts_does_not_go_with_a_junior_that_has_some(
     checkpoints: dict[str, Path], tmp_path: Path, experts: int
 ) -> None:
     """vLLM takes ``enable_eplb`` on GPUs alone, so that it is put into the configuration here."""
-    from transformers import Qwen3MoeConfig
     from vllm.engine.arg_utils import EngineArgs
 
     from tandem_plugin.engine.configure import create_tandem_config
 
-    junior = tmp_path / "junior"
+    junior = checkpoints["junior"]
     if experts:
-        shutil.copytree(checkpoints["junior"], junior)
-        settings = Qwen3MoeConfig(
-            num_experts=experts, num_hidden_layers=2, hidden_size=64, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=32, vocab_size=len(make_tokenizer()),
-            max_position_embeddings=1024, architectures=["Qwen3MoeForCausalLM"],
-        )  # fmt: skip
-        settings.save_pretrained(junior)
-    else:
-        junior = checkpoints["junior"]
+        junior = with_experts(tmp_path / "junior", junior)
 
     def create(args: Any) -> Any:
         config = EngineArgs.create_engine_config.__wrapped__(args)  # type: ignore[attr-defined]
@@ -484,6 +489,16 @@ def test_balancing_experts_does_not_go_with_a_junior_that_has_some(
         return
     with pytest.raises(EngineError, match="enable_eplb does not go with the junior"):
         create_tandem_config(create, args)
+
+
+def test_experts_beside_a_dense_senior_are_refused_at_start(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    """vLLM makes no process group for them: the engine's process would end by an assertion."""
+    experts = with_experts(tmp_path / "experts", checkpoints["junior"])
+    with pytest.raises(EngineError, match="is a mixture of experts and the senior is dense"):
+        configure(checkpoints["senior"], {"junior": str(experts)})
+    assert configure(experts, {"junior": str(checkpoints["junior"])}).model_config.is_moe
 
 
 class Hashed:

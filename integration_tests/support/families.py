@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV2Config,
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
@@ -36,18 +37,38 @@ _GEMMA = {
     "sliding_window": WINDOW,
     "query_pre_attn_scalar": 32,
 }
-# An inner width that vLLM's CPU build pads before it packs, and experts that are wider than that.
+# Of a width that vLLM's CPU build pads.
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
+_LATENT = {
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "kv_lora_rank": 32,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 32,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1,
+    "norm_topk_prob": True,
+}
 FAMILIES: dict[str, Callable[..., PretrainedConfig]] = {
     "qwen3": lambda **shape: Qwen3Config(tie_word_embeddings=False, **shape),
     "qwen3-tied": lambda **shape: Qwen3Config(tie_word_embeddings=True, **shape),
-    "qwen2-biased": lambda **shape: Qwen2Config(tie_word_embeddings=False, **shape),
+    "qwen2-biased": lambda **shape: Qwen2Config(
+        tie_word_embeddings=False, **{**shape, "num_attention_heads": 2, "num_key_value_heads": 1}
+    ),
     "qwen3-moe": lambda **shape: Qwen3MoeConfig(
         moe_intermediate_size=48, tie_word_embeddings=False, **_EXPERTS, **shape
     ),
     "llama-tied": lambda **shape: LlamaConfig(tie_word_embeddings=True, **shape),
     "mistral-window": lambda **shape: MistralConfig(
         sliding_window=WINDOW, tie_word_embeddings=False, **shape
+    ),
+    # Latent attention, experts behind a dense layer, and one that all tokens share.
+    "deepseek-v2": lambda **shape: DeepseekV2Config(
+        moe_intermediate_size=48, tie_word_embeddings=False, **{**shape, **_LATENT}
     ),
     "gemma3-tied": lambda **shape: Gemma3TextConfig(tie_word_embeddings=True, **_GEMMA, **shape),
 }
@@ -66,5 +87,8 @@ def make_family(folder: Path, family: str, *, seed: int, tokenizer: Any, **confi
                 parameter += torch.randn_like(parameter) * 0.1
             else:
                 parameter.normal_(std=0.15)
+        if model.config.model_type.startswith("gemma"):
+            # They are multiplied by the width's root: any token would only be repeated.
+            model.get_input_embeddings().weight *= 0.1
     model.save_pretrained(folder)
     return folder

@@ -144,17 +144,25 @@ def check_geometry(senior: Geometry, junior: Geometry, device: str, version: str
 
 
 def check_experts(vllm_config: Any, junior: Any) -> None:
-    """Raise :class:`EngineError` where experts are to be moved and the junior has some.
+    """Raise :class:`EngineError` for a junior of experts that vLLM does not provide for.
 
     vLLM's balancing of experts (``enable_eplb``) counts and moves those of the engine's own model;
     the junior's layers would be built for it, and nobody would tell them where their experts are.
-    A senior of experts with a dense junior is as vLLM has it. junior: its model configuration.
+    Where the engine's own model is dense, vLLM makes no process group for experts, which their
+    layers need. A senior of experts with a dense junior is as vLLM has it. junior: its model
+    configuration.
     """
     if vllm_config.parallel_config.enable_eplb and junior.get_num_experts():
         raise EngineError(
             f"enable_eplb does not go with the junior {junior.model!r}, a mixture of experts: vLLM "
             "would balance the senior's experts alone and leave the junior's layers without a map "
             "of theirs. Leave enable_eplb out, or choose a dense junior."
+        )
+    if junior.is_moe and not senior_model_config(vllm_config).is_moe:
+        raise EngineError(
+            f"The junior {junior.model!r} is a mixture of experts and the senior is dense: vLLM "
+            "makes the process group that experts need only for a senior that has some. Choose a "
+            "dense junior."
         )
 
 

@@ -50,7 +50,9 @@ def unpack_cpu_experts(model: Any) -> None:
 
     A layer that vLLM is about to reload in place has parameters of its own to load into, and keeps
     them. Raises :class:`EngineError` where the CPU build has packed weights that no sync can reach:
-    those of quantised layers. Versions, reason, end: as :func:`keep_cpu_weights`.
+    those of quantised layers. Touches: the parameters of experts' layers. Why: a layer computes
+    with its packed copy, into which ``load_weights`` would write rows of another layout. Versions
+    and goes when: as :func:`keep_cpu_weights`.
     """
     if not any("cpu_linear" in vars(module) for module in model.modules()):
         return  # no CPU build, or nothing was packed yet
@@ -64,27 +66,28 @@ def unpack_cpu_experts(model: Any) -> None:
 def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:
     """Let the layers that weights were loaded into compute with these weights.
 
-    Experts are packed before the next forward pass: they come in many small tensors. loaded: the
-    names of the parameters, as ``load_weights`` returns them; all where it says nothing. Touches:
-    ``cpu_linear``, a layer's function over the packed copy of its weight, and
-    ``dispatch_cpu_unquantized_gemm``, which makes it. Why: copies are made when weights are
-    processed after loading, which OpenRLHF's sync leaves out, so that the layer would go on with
-    the old ones. Versions, end: as :func:`keep_cpu_weights`.
+    Some are packed right before the next forward pass: experts, which come in many small tensors,
+    and layers that vLLM is reloading in place and that got no weights, such as a head tied to the
+    embeddings. loaded: the names of the parameters, as ``load_weights`` returns them; all where it
+    says nothing. Touches: ``cpu_linear``, a layer's function over the packed copy of its weight,
+    and ``dispatch_cpu_unquantized_gemm``, which makes it. Why: copies are made when weights are
+    processed after loading, which OpenRLHF's sync leaves out, and vLLM's reloading for a tied head,
+    so that the layer would go on with the old ones. Versions, end: as :func:`keep_cpu_weights`.
     """
     packed = [module for module in model.modules() if "cpu_linear" in vars(module)]
     if not packed:
         return
-    from vllm.model_executor.layers import utils
-
     parameters = dict(model.named_parameters(remove_duplicate=False))
     names = parameters.keys() if loaded is None else loaded
     changed = {id(parameters[name]) for name in names if name in parameters}
     for module in packed:
         # Before 0.28 some kernels hold a copy of the bias as well.
         if any(id(parameter) in changed for parameter in module.parameters(recurse=False)):
-            utils.dispatch_cpu_unquantized_gemm(module, remove_weight=False)
-    if any(not experts.is_packed for _, experts in _experts(model)):
-        _pack_before_the_next_pass(model)
+            _pack_linear(module)
+    late = [module for module in packed if module.weight.is_meta]
+    late += [layer for layer, experts in _experts(model) if not experts.is_packed]
+    if late:
+        _pack_before_the_next_pass(model, late)
 
 
 def _process_experts(process: Callable[..., Any], method: Any, layer: Any) -> None:
@@ -133,14 +136,28 @@ def _pack(process: Callable[..., Any], method: Any, layer: Any, experts: _Expert
     experts.is_packed = True
 
 
-def _pack_before_the_next_pass(model: Any) -> None:
-    def pack(*_: Any) -> None:
-        handle.remove()
-        for layer, experts in _experts(model):
-            if not experts.is_packed:
-                layer.quant_method.process_weights_after_loading(layer)
+def _pack_before_the_next_pass(model: Any, layers: list[Any]) -> None:
+    """However many syncs come before it."""
+    due: dict[int, Any] | None = vars(model).get("tandem_due")
+    if due is None:
+        due = model.tandem_due = {}
+        hook: Any = model.register_forward_pre_hook(lambda *_: _pack_due(model, hook))
+    due.update((id(layer), layer) for layer in layers)
 
-    handle = model.register_forward_pre_hook(pack)
+
+def _pack_due(model: Any, hook: Any) -> None:
+    hook.remove()
+    for layer in vars(model).pop("tandem_due").values():
+        if "tandem_experts" not in vars(layer):
+            _pack_linear(layer)
+        elif not layer.tandem_experts.is_packed:
+            layer.quant_method.process_weights_after_loading(layer)
+
+
+def _pack_linear(layer: Any) -> None:
+    from vllm.model_executor.layers import utils
+
+    utils.dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
 
 
 def _check_loadable(model: Any) -> None:
