@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tandem_plugin.engine.patches.server import note_admitted
+from tandem_plugin.engine.admitted import note_admitted
 from tandem_plugin.engine.wire_names import asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tandem_plugin.engine.admitted import ADMITTED
 from tandem_plugin.engine.wire_names import PREFIX
 from tandem_plugin.patching.wrapping import wrap_once
-from tandem_plugin.request import response_mark
 
-if TYPE_CHECKING:
-    from tandem_plugin.rules import ResolvedRequest
-
-__all__ = ["note_admitted", "wrap_model_check", "wrap_system_fingerprint"]
-
-_admitted: ContextVar[list[str]] = ContextVar("tandem_admitted")
-"""What the engine went by for the body that this task answers: one mark per tandem request. Tasks
-that a handler starts share its list."""
+__all__ = ["wrap_model_check", "wrap_system_fingerprint"]
 
 
 def wrap_model_check() -> None:
@@ -33,9 +25,9 @@ def wrap_model_check() -> None:
     async def wrapper(check: Callable[..., Any], serving: Any, request: Any) -> Any:
         architecture = next(iter(serving.model_config.architectures), "")
         if architecture.startswith(PREFIX):
-            _admitted.set([])
+            ADMITTED.set([])
             ignored = getattr(request, "model_extra", None) or {}
-            if reason := misplaced(ignored, getattr(request, "vllm_xargs", None) or {}):
+            if reason := _misplaced(ignored, getattr(request, "vllm_xargs", None) or {}):
                 return serving.create_error_response(reason)
         return await check(serving, request)
 
@@ -62,7 +54,7 @@ def wrap_system_fingerprint() -> None:
 
     def read(serving: Any) -> str | None:
         own: str | None = serving.__dict__.get("system_fingerprint")
-        marks = dict.fromkeys(_admitted.get([]))  # one, however many prompts the body has
+        marks = dict.fromkeys(ADMITTED.get([]))  # one, however many prompts the body has
         return " ".join([*([] if own is None else [own]), *marks]) or None
 
     def write(serving: Any, value: str | None) -> None:
@@ -72,7 +64,7 @@ def wrap_system_fingerprint() -> None:
         Serving.system_fingerprint = property(read, write)
 
     async def streamed(generate: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        _admitted.set([])
+        ADMITTED.set([])
         async for event in generate(*args, **more):
             yield event
 
@@ -80,13 +72,7 @@ def wrap_system_fingerprint() -> None:
     wrap_once(OpenAIServingChat, "chat_completion_stream_generator", streamed)
 
 
-def note_admitted(resolved: ResolvedRequest | None) -> None:
-    """Keep what the engine goes by for a request that it has just taken in."""
-    if resolved is not None and (marks := _admitted.get(None)) is not None:
-        marks.append(response_mark(resolved.seed, resolved.rule.fingerprint))
-
-
-def misplaced(body: Mapping[str, Any], xargs: Mapping[str, Any]) -> str | None:
+def _misplaced(body: Mapping[str, Any], xargs: Mapping[str, Any]) -> str | None:
     """Why a body asks for tandem in vain; None where it does not.
 
     body: its fields that vLLM does not know. xargs: its ``vllm_xargs``.
