@@ -72,7 +72,8 @@ def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:
     says nothing. Touches: ``cpu_linear``, a layer's function over the packed copy of its weight,
     and ``dispatch_cpu_unquantized_gemm``, which makes it. Why: copies are made when weights are
     processed after loading, which OpenRLHF's sync leaves out, and vLLM's reloading for a tied head,
-    so that the layer would go on with the old ones. Versions and goes when: as :func:`keep_cpu_weights`.
+    so that the layer would go on with the old ones. Versions and goes when: as
+    :func:`keep_cpu_weights`.
     """
     packed = [module for module in model.modules() if "cpu_linear" in vars(module)]
     if not packed:
