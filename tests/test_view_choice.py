@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.errors import ConfigError, TokenizerError
+from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
 from tandem_plugin.lab.viewer.choice import Choice, Numbers, spread
 from tandem_plugin.lab.viewer.listing import Listed
 from tandem_plugin.lab.viewer.make_page import make_page
 from tandem_plugin.lab.viewer.turns import turns_of
-from tandem_plugin.terminal.tokenizers import find_tokenizer
 
 Row = dict[str, Any]
 View = Callable[..., tuple[int, Any, Any]]
