@@ -33,13 +33,15 @@ PAIRS = [
     ("llama-tied", "gemma3-tied"),
     ("qwen3-moe", "qwen3"),
     ("mistral-window", "qwen3-tied"),
+    ("qwen3-tied", "mistral-window"),
 ]
 """Senior and junior."""
 ENGINES = [("v1", "lockstep"), ("v2", "lockstep"), ("v2", "speculative")]
-# One engine each for tied embeddings, windows, experts and a pair of two families.
+# Experts, tied embeddings, windows and pairs of two families; the rest is long.
 ALWAYS = {
     (("qwen3-moe", "qwen3"), ("v1", "lockstep")),
     (("llama-tied", "gemma3-tied"), ("v1", "lockstep")),
+    (("mistral-window", "qwen3-tied"), ("v1", "lockstep")),
     (("qwen3-moe", "qwen3"), ("v2", "speculative")),
 }
 Sync = Callable[[Any, Path], None]

@@ -50,6 +50,8 @@ _LATENT = {
     "n_routed_experts": 4,
     "n_shared_experts": 1,
     "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
     "first_k_dense_replace": 1,
     "norm_topk_prob": True,
 }

@@ -102,13 +102,29 @@ def junior_config(vllm_config: Any) -> Any:
     """
     from vllm.config.utils import replace
 
+    junior = junior_model_config(vllm_config)
     return replace(
         vllm_config,
-        model_config=junior_model_config(vllm_config),
+        model_config=junior,
+        cache_config=_cache_config(vllm_config, junior),
         load_config=_load_config(vllm_config),
         quant_config=None,
         lora_config=None,  # adapters are the senior's
     )
+
+
+def _cache_config(vllm_config: Any, junior: Any) -> Any:
+    """The engine's, with the junior's sliding window in place of the senior's.
+
+    Attention layers take this window where their model gives them none: a junior of full attention
+    would read through the senior's. A model whose layers differ gives each its own. junior: its
+    model configuration. Source: ``EngineArgs.create_engine_config`` of vLLM 0.24 to 0.32.
+    """
+    config = copy.copy(vllm_config.cache_config)
+    layer_types = getattr(junior.hf_text_config, "layer_types", None) or []
+    is_uniform = all(kind == "sliding_attention" for kind in layer_types)
+    config.sliding_window = junior.get_sliding_window() if is_uniform else None
+    return config
 
 
 def load_junior(vllm_config: Any) -> Any:
