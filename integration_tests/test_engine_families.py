@@ -28,7 +28,6 @@ PAIRS = [
     ("mistral-window", "mistral-window"),
     ("qwen3-moe", "qwen3-moe"),
     ("qwen2-biased", "qwen2-biased"),
-    ("deepseek-v2", "deepseek-v2"),
     ("qwen3-tied", "llama-tied"),
     ("llama-tied", "gemma3-tied"),
     ("qwen3-moe", "qwen3"),

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    DeepseekV2Config,
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
@@ -39,22 +38,6 @@ _GEMMA = {
 }
 # Of a width that vLLM's CPU build pads.
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
-_LATENT = {
-    "num_key_value_heads": 4,
-    "head_dim": 16,
-    "kv_lora_rank": 32,
-    "q_lora_rank": None,
-    "qk_nope_head_dim": 32,
-    "qk_rope_head_dim": 16,
-    "v_head_dim": 32,
-    "n_routed_experts": 4,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-    "norm_topk_prob": True,
-}
 FAMILIES: dict[str, Callable[..., PretrainedConfig]] = {
     "qwen3": lambda **shape: Qwen3Config(tie_word_embeddings=False, **shape),
     "qwen3-tied": lambda **shape: Qwen3Config(tie_word_embeddings=True, **shape),
@@ -67,10 +50,6 @@ FAMILIES: dict[str, Callable[..., PretrainedConfig]] = {
     "llama-tied": lambda **shape: LlamaConfig(tie_word_embeddings=True, **shape),
     "mistral-window": lambda **shape: MistralConfig(
         sliding_window=WINDOW, tie_word_embeddings=False, **shape
-    ),
-    # Latent attention, experts behind a dense layer, and one that all tokens share.
-    "deepseek-v2": lambda **shape: DeepseekV2Config(
-        moe_intermediate_size=48, tie_word_embeddings=False, **{**shape, **_LATENT}
     ),
     "gemma3-tied": lambda **shape: Gemma3TextConfig(tie_word_embeddings=True, **_GEMMA, **shape),
 }
