@@ -41,7 +41,6 @@ ALWAYS = {
     (("qwen3-moe", "qwen3"), ("v1", "lockstep")),
     (("llama-tied", "gemma3-tied"), ("v1", "lockstep")),
     (("mistral-window", "qwen3-tied"), ("v1", "lockstep")),
-    (("qwen3-moe", "qwen3"), ("v2", "speculative")),
 }
 Sync = Callable[[Any, Path], None]
 
