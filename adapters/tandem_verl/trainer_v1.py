@@ -96,7 +96,8 @@ class TrainerV1InTandem(TrainerInTandem):
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         from verl.trainer.ppo.v1 import trainer_base
 
-        if str(self.config.algorithm.adv_estimator) in REWARD_TO_GO_ESTIMATORS:
+        estimator = self.config.algorithm.adv_estimator
+        if getattr(estimator, "value", estimator) in REWARD_TO_GO_ESTIMATORS:
             credit_rewards(batch, queue())
         with reading_whole_sessions(trainer_base, batch.keys):
             return super()._compute_advantage(batch, metrics)
