@@ -25,23 +25,14 @@ pytestmark = [needs_drafting, pytest.mark.timeout(1800)]
 CAP, DRAFTS, LENGTH = 4, 3, 12
 
 
-@pytest.fixture(scope="module", params=["v1", "v0"])
-def trainer(request: pytest.FixtureRequest) -> str:
-    """verl's present trainer, and the one before it."""
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory, trainer: str) -> Path:
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("record")
 
 
 @pytest.fixture(scope="module")
 def run(
-    tmp_path_factory: pytest.TempPathFactory,
-    checkpoints: dict[str, Path],
-    trainer: str,
-    record: Path,
+    tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], record: Path
 ) -> VerlRun:
     bench = VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
     done = bench.run(
@@ -54,7 +45,6 @@ def run(
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         f"data.max_response_length={LENGTH}",
         "trainer.total_training_steps=3",
-        f"trainer.use_v1={trainer == 'v1'}",
         environment=v2_variables(),
         timeout=1500,
     )
@@ -95,11 +85,9 @@ def test_the_engine_drafted_and_recorded_the_authors_of_the_replay(
 
 
 def test_solo_is_grpo_whose_drafts_are_a_frozen_models(
-    tmp_path: Path, checkpoints: dict[str, Path], trainer: str
+    tmp_path: Path, checkpoints: dict[str, Path]
 ) -> None:
     """The senior writes every token, and rollouts are the actor's own at every step."""
-    if trainer != "v1":
-        pytest.skip("rollouts do not depend on the trainer: once is enough")
     record = tmp_path / "record"
     done = VerlBench.make(tmp_path / "verl", checkpoints["senior"]).run(
         f"{TANDEM}.schedule=solo",
@@ -109,7 +97,6 @@ def test_solo_is_grpo_whose_drafts_are_a_frozen_models(
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         f"data.max_response_length={LENGTH}",
         "trainer.total_training_steps=2",
-        "trainer.use_v1=True",
         environment=v2_variables(),
         timeout=1500,
     )

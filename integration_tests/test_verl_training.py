@@ -54,7 +54,7 @@ def flags(checkpoints: dict[str, Path]) -> list[str]:
 def trained(
     bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[VerlRun, Path]:
-    """Trainer V1, token-mean, saved half way; senior and team validate there and at the end."""
+    """Token-mean, saved half way; senior and team validate there and at the end."""
     captured = tmp_path_factory.mktemp("captured")
     run = bench.run(
         *flags,
@@ -85,22 +85,21 @@ def resumed(bench: VerlBench, flags: list[str], trained: tuple[VerlRun, Path]) -
 
 
 @pytest.fixture(scope="module")
-def legacy(
+def imitating(
     bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[VerlRun, Path]:
-    """Trainer V0, one step, sequence-mean, the junior imitated, validation by both."""
+    """One step, sequence-mean, the junior imitated, validation by both."""
     captured = tmp_path_factory.mktemp("captured")
     run = bench.run(
         *flags,
         f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
-        "trainer.use_v1=False",
         f"{TANDEM}.validation=both",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
         "trainer.total_training_steps=1",
         "trainer.test_freq=1",
         hook="capture_update",
         environment={"TANDEM_TEST_CAPTURE": str(captured)},
-        name="legacy",
+        name="imitating",
     )
     assert run.exit_code == 0, run.log[-3000:]
     return run, captured
@@ -112,7 +111,7 @@ def rule(checkpoints: dict[str, Path]) -> Rule:
     return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
 
 
-@pytest.fixture(scope="module", params=["trained", "legacy"], ids=["V1", "V0"])
+@pytest.fixture(scope="module", params=["trained", "imitating"])
 def either(request: pytest.FixtureRequest) -> Any:
     run, captured = request.getfixturevalue(request.param)
     return run, captured, request.param
@@ -213,15 +212,11 @@ def test_dump_replays(either: Any, rule: Rule) -> None:
 
 
 def test_seeds_are_those_of_the_runs_seed_and_each_prompts_place(either: Any) -> None:
-    run, _, name = either
+    run, _, _ = either
+    places = [("row", row, session) for row in range(4) for session in range(2)]
     for step in run.steps:
         number = step["training/global_step"]
         dumped = {row["tandem_seed"] for row in run.rollouts(number)}
-        places = (
-            [("row", row, session) for row in range(4) for session in range(2)]
-            if name == "trained"
-            else [("priority", row) for row in range(8)]
-        )
         assert dumped == {derive_seed(SEED, "training", number, *p, 0) for p in places}
 
 
@@ -256,7 +251,7 @@ def test_measures_are_those_of_a_plain_reading_of_the_dump(
 def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> None:
     """Both epochs of the first step: at ratio 1, and where the ratio is clipped.
 
-    In V0 with the junior imitated, which makes a difference of more than its error.
+    With the junior imitated as well, which makes a difference of more than the error.
     """
     run, captured, name = either
     mode, imitated = (
@@ -273,30 +268,6 @@ def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> N
             assert relative_error(step["gradients"], without) > 1e-2
     for logged in run.steps:
         assert ("actor/junior_imitation_loss" in logged) is bool(imitated)
-
-
-@pytest.mark.long
-def test_gradient_with_the_junior_imitated(
-    bench: VerlBench, flags: list[str], tmp_path: Path
-) -> None:
-    """Trainer V1: the tokens to imitate are a column of their own on their way to the workers."""
-    run = bench.run(
-        *flags,
-        f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
-        "actor_rollout_ref.actor.loss_agg_mode=token-mean",
-        "trainer.total_training_steps=1",
-        hook="capture_update",
-        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
-        name="imitating",
-    )
-    assert run.exit_code == 0, run.log[-3000:]
-    assert "actor/junior_imitation_loss" in run.steps[0]
-    reference = GRPOReference(bench.model, run.rollouts(1))
-    step = torch.load(tmp_path / "step-0.pt")
-    expected = reference.gradients("token-mean", step["parameters"], LAMBDA_JUN)
-    assert relative_error(step["gradients"], expected) <= 1e-5
-    without = reference.gradients("token-mean", step["parameters"])
-    assert relative_error(step["gradients"], without) > 1e-2
 
 
 def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:

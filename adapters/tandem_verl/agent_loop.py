@@ -96,8 +96,8 @@ def make_trajectory(
     trajectory: verl's ``step``, ``rollout_n`` and ``validate``. sample: the row's fields. A prompt
     is named by its place in the step's batch, which is the same in every run of one configuration
     (verl's ``uid`` is random and its ``index`` need not be unique): ``tandem_row`` and
-    ``session_id`` in trainer V1; in V0 ``priority``, which already tells siblings apart. Raises
-    :class:`ConfigError` for a validation prompt that should say who answers it and does not.
+    ``session_id``. Raises :class:`ConfigError` for a validation prompt that should say who answers
+    it and does not.
     """
     validate = bool(trajectory["validate"])
     phase = "validation" if validate else "training"
@@ -116,19 +116,15 @@ def make_trajectory(
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:
+    session = int(sample.get("session_id", trajectory["rollout_n"]))
     if ROW in sample:
-        # Trainer V0 has no sessions, and numbers siblings, but every batch of a validation anew.
-        return "row", int(sample[ROW]), int(sample.get("session_id", sample.get("priority", 0)))
-    if "session_id" not in sample and "priority" in sample:
-        return "priority", int(sample["priority"])
-    # Neither numbering: a custom agent-loop manager. Name the prompt by what it says.
-    said = str(sample.get("index", "")), repr(sample.get("raw_prompt", ""))
-    session = sample.get("session_id", trajectory["rollout_n"])
-    return "prompt", *said, int(sample.get("priority", 0)), int(session)
+        return "row", int(sample[ROW]), session
+    # Not numbered: a custom agent-loop manager. Name the prompt by what it says.
+    return "prompt", str(sample.get("index", "")), repr(sample.get("raw_prompt", "")), session
 
 
 class WorkerInTandem(Theirs):  # type: ignore[misc]
-    """Before verl's ``AgentLoopWorker``, under both trainers.
+    """Before verl's ``AgentLoopWorker``.
 
     Every agent loop passes ``_run_agent_loop``, which alone knows whether the trajectory is
     validation. What it hands to ``_agent_loop_postprocess`` is what ``response_mask`` and, from it,
@@ -163,9 +159,7 @@ class WorkerInTandem(Theirs):  # type: ignore[misc]
             verls: Any = super(WorkerInTandem, one)
             return await verls._run_agent_loop(sampling_params, trajectory, **own)
         except TandemError as error:
-            if "session_id" not in sample:
-                raise
-            # Trainer V1 only logs what a trajectory raises, and trains on its siblings.
+            # The trainer only logs what a trajectory raises, and trains on its siblings.
             fields = {k: v for k, v in own.items() if k not in ("agent_name", "trace")}
             failed = _failed_output(error, self.config)
             return await self._agent_loop_postprocess(failed, trajectory["validate"], **fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Any
 
@@ -34,13 +33,12 @@ MODULES = (
     *dict.fromkeys(name.rpartition(".")[0] for name in EXTENDED),
     "verl.workers.rollout.replica",
     "verl.trainer.ppo.v1",
-    "verl.trainer.ppo.ray_trainer",
 )
 """The modules of verl without which a run is refused."""
 
 
 def prepare(config: Any) -> None:
-    """Check a run that asks for tandem, and name our classes in its configuration; repeatable.
+    """Check a run that asks for tandem, and name our classes in its configuration.
 
     config: verl's whole configuration. Raises :class:`ConfigError` for settings that do not go with
     tandem, and :class:`EngineError` for a verl without a module whose classes are extended.
@@ -62,11 +60,7 @@ def prepare(config: Any) -> None:
     if policy_loss.get("loss_mode") == BYPASS_LOSS:
         policy_loss.loss_mode = OUR_BYPASS_LOSS
     manager.name_manager(config)
-    if config.trainer.get("use_v1", True):
-        config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
-    else:
-        # Imported for a run of the legacy trainer alone.
-        importlib.import_module("tandem_verl.trainer_v0").put_in_place()
+    config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
 
 
 def trainer_class(mode: type) -> Any:

@@ -8,8 +8,7 @@ own losses. Nothing of verl is patched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +30,6 @@ __all__ = [
     "imitating",
     "replace_workers",
     "tell_the_workers",
-    "telling_the_workers",
 ]
 
 LAMBDA_JUN = "tandem_lambda_jun"
@@ -117,16 +115,6 @@ def tell_the_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float
     told.tags = batch.tags
     told.extra_info = {**batch.extra_info, LAMBDA_JUN: lambda_jun}
     return told
-
-
-@contextmanager
-def telling_the_workers(batch: Any, rows: Sequence[Row], lambda_jun: float) -> Iterator[None]:
-    """Let a V0 batch say the same for its update alone: it is dumped later, without the column."""
-    masks = _masks(rows, [False] * len(rows))
-    batch.batch[JUNIOR_MASK] = masks.to_padded_tensor(0, batch.batch["response_mask"].shape)
-    batch.meta_info[LAMBDA_JUN] = lambda_jun
-    yield
-    batch.batch.pop(JUNIOR_MASK)
 
 
 def _masks(rows: Sequence[Row], is_padding: Sequence[bool]) -> Any:

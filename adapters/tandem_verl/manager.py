@@ -28,8 +28,7 @@ _KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 _USERS_KEY = f"{KEPT}.agent_loop_manager_class"
 """Where the user's own is kept."""
 
-_V1S_MANAGER = "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ"
-_V0S_MANAGER = "verl.experimental.agent_loop.agent_loop.AgentLoopManager"
+_VERLS_MANAGER = "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ"
 
 
 def name_manager(config: Any) -> None:
@@ -70,16 +69,15 @@ def manager_class(config: Any) -> Any:
     from verl.experimental.agent_loop.agent_loop import AgentLoopManager
     from verl.utils.import_utils import load_class_from_fqn
 
-    use_v1 = config.trainer.get("use_v1", True)
-    name, verls = users_manager(config), _V1S_MANAGER if use_v1 else _V0S_MANAGER
-    base = load_class_from_fqn(name or verls, "AgentLoopManager")
+    name = users_manager(config)
+    base = load_class_from_fqn(name or _VERLS_MANAGER, "AgentLoopManager")
     if not issubclass(base, AgentLoopManager):
         raise ConfigError(
             f"{_KEY}={name} is no subclass of verl's AgentLoopManager, so that tandem does not see "
             "which generate calls wrote a response, and could not narrow its mask. Derive it from "
-            f"{verls.rpartition('.')[2]}, or leave it out."
+            f"{_VERLS_MANAGER.rpartition('.')[2]}, or leave it out."
         )
-    return in_tandem(base, NumberingManager if use_v1 else ManagerInTandem)
+    return in_tandem(base, NumberingManager)
 
 
 class ManagerInTandem(Theirs):  # type: ignore[misc]
@@ -107,11 +105,10 @@ class ManagerInTandem(Theirs):  # type: ignore[misc]
 
 
 class NumberingManager(ManagerInTandem):
-    """Before trainer V1's: it numbers the prompts of each step, for seeds that are unique.
+    """Before ``AgentLoopManagerTQ``: it numbers the prompts of each step, for unique seeds.
 
-    In trainer V1 a prompt has a random ``uid`` and an ``index`` that need not be unique; its place
-    in the step is the same in every run. Trainer V0 numbers rows itself (``priority``), and the
-    prompts of validation come numbered.
+    A prompt has a random ``uid`` and an ``index`` that need not be unique; its place in the step is
+    the same in every run. The prompts of validation come numbered.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

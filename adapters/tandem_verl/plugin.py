@@ -29,8 +29,7 @@ from tandem_verl.switch import (
 __all__ = ["PATCHED", "activate", "prepare_runs", "register_losses", "register_trainers"]
 
 PATCHED = ("verl.utils.config.validate_config",)
-"""The symbols of verl that a run of trainer V1 finds changed. The legacy trainer's are in
-:data:`tandem_verl.trainer_v0.PATCHED`."""
+"""The symbols of verl that a run in tandem finds changed."""
 
 
 def activate() -> None:
@@ -46,10 +45,9 @@ def prepare_runs(module: ModuleType) -> None:
 
     A run stops as well where settings of tandem stand in a place that nothing reads.
 
-    Touches: ``verl.utils.config.validate_config``, in verl 0.9. Why: both trainers call it with the
-    whole configuration, ``main`` before Ray is started and the legacy trainer in its own process
-    once more. Where it is gone, engines in tandem do not start, for want of a server of ours. Goes
-    when: verl offers plugins a hook on the configuration.
+    Touches: ``verl.utils.config.validate_config``, in verl 0.9. Why: ``main`` calls it with the
+    whole configuration, before Ray is started. Where it is gone, engines in tandem do not start,
+    for want of a server of ours. Goes when: verl offers plugins a hook on the configuration.
     """
     original: Callable[..., Any] | None = getattr(module, "validate_config", None)
     if original is None or getattr(original, "_tandem_wrapped", False):

@@ -28,11 +28,9 @@ from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
     PER_TOKEN_LOSSES,
-    REWARD_TO_GO_ESTIMATORS,
     SOUND_ENGINES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
-    WHOLE_RESPONSE_ESTIMATORS,
     allowed_unproven,
 )
 from tandem_verl.switch import BYPASS_LOSS, MODES, OUR_BYPASS_LOSS
@@ -42,16 +40,13 @@ __all__ = ["REFUSALS", "check_run"]
 _MODEL, _ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ENGINE = f"{_ROLLOUT}.engine_kwargs.vllm"
+_LOSS = f"{_ACTOR}.policy_loss.loss_mode"
 _MODE = "trainer.v1.trainer_mode"
 
 _EXPERIMENTAL = (
     "does not go with tandem: its trainer does not pass where batches are checked. Use "
     "verl.trainer.main_ppo with trainer.v1.trainer_mode="
 )
-
-
-def _v1(of: Settings) -> bool:
-    return of("trainer.use_v1") is not False
 
 
 def _replays_r3(engine: Any, of: Settings) -> bool:
@@ -72,6 +67,12 @@ REFUSALS = (
         given,
         f"verl's experimental one_step_off_policy ({{key}}.nnodes=...) {_EXPERIMENTAL}"
         "colocate_async or separate_async.",
+    ),
+    Refusal(
+        "trainer.use_v1",
+        lambda value, of: value is not None and not value,
+        "{key}={value}: tandem runs in verl's trainer V1 alone, since verl is about to remove the "
+        "one before it. Leave {key} out, or set it to True.",
     ),
     Refusal(
         f"{_ROLLOUT}.name",
@@ -131,19 +132,18 @@ REFUSALS = (
     ),
     broken(
         "algorithm.adv_estimator",
-        MISSING_ESTIMATORS,
-        "verl's trainer V1 does not compute what it needs (remax's greedy baselines, or "
-        "sum_pi_squared), with or without tandem",
+        tuple(MISSING_ESTIMATORS),
+        "verl's trainer V1 does not give it what it needs, with or without tandem ("
+        f"{', '.join(MISSING_ESTIMATORS.values())})",
         SOUND_ESTIMATORS,
     ),
-    Refusal(
-        "algorithm.adv_estimator",
-        lambda name, of: name in REWARD_TO_GO_ESTIMATORS and not _v1(of),
-        "{setting} does not work with tandem in verl's legacy trainer, where a reward on a token "
-        "of the junior's is lost. Leave trainer.use_v1=False out, or use one of: "
-        f"{', '.join(WHOLE_RESPONSE_ESTIMATORS)}.",
-    ),
     untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
+    Refusal(
+        "algorithm.use_pf_ppo",
+        lambda value, of: bool(value) and of("algorithm.adv_estimator") == "gae",
+        "{key}=True does not work, with or without tandem: verl's trainer V1 would give the "
+        "advantages of resampled responses to others. Set it to False.",
+    ),
     untested(f"{_ACTOR}.strategy", SOUND_ENGINES, "{value}", reach=""),
     Refusal(
         "tandem.lambda_jun",
@@ -164,27 +164,24 @@ REFUSALS = (
         "{key}=True does not work with tandem: it takes the mask of trained tokens for the length "
         "of the response. Set it to False.",
     ),
-    untested(
-        f"{_ACTOR}.policy_loss.loss_mode",
-        (None, *SOUND_LOSSES, BYPASS_LOSS, OUR_BYPASS_LOSS),
-        "custom_loss",
+    untested(_LOSS, (None, *SOUND_LOSSES, BYPASS_LOSS, OUR_BYPASS_LOSS), "custom_loss"),
+    Refusal(
+        f"{_ACTOR}.policy_loss.rollout_correction.rollout_is_batch_normalize",
+        lambda value, of: bool(value) and of(_LOSS) in (BYPASS_LOSS, OUR_BYPASS_LOSS),
+        f"{{key}}=True does not go with loss_mode={BYPASS_LOSS}: it divides weights by their mean "
+        "over the micro-batches of all ranks, and one without a token of the senior's would count "
+        "there. Set it to False.",
     ),
     *needed_for_partner_kl(
         lambda of: of("tandem.partner_kl_coef"),
         {f"{_ROLLOUT}.temperature": 1, f"{_ROLLOUT}.top_p": 1, f"{_ROLLOUT}.top_k": -1},
-        losses=(f"{_ACTOR}.policy_loss.loss_mode", (None, *PER_TOKEN_LOSSES)),
+        losses=(_LOSS, (None, *PER_TOKEN_LOSSES)),
         off=("distillation.enabled",),
     ),
     Refusal("distillation.enabled", is_on, f"{UNTESTED}{HOLES}. Set it to False.", "distillation"),
     Refusal(
-        "algorithm.rollout_correction.bypass_mode",
-        lambda value, of: bool(value) and not _v1(of),
-        "{key}=True does not work with tandem in verl's legacy trainer, whose loss fails on a "
-        "micro-batch without a token of the senior's. Leave trainer.use_v1=False out.",
-    ),
-    Refusal(
         _MODE,
-        lambda mode, of: _v1(of) and mode not in MODES,
+        lambda mode, of: mode not in MODES,
         f"{UNTESTED}. Use one of: {', '.join(MODES)}.",
     ),
     Refusal(
@@ -195,7 +192,7 @@ REFUSALS = (
     ),
     Refusal(
         f"{_ROLLOUT}.checkpoint_engine.backend",
-        lambda name, of: name == "delta_sharded" and _v1(of) and of(_MODE) == "separate_async",
+        lambda name, of: name == "delta_sharded" and of(_MODE) == "separate_async",
         f"{UNTESTED}: it writes into the engine's weights without loading them. Use another one, "
         "such as nccl.",
     ),

@@ -1,4 +1,4 @@
-"""What the trainer's checks see of verl's batches, in one form for both of its trainers."""
+"""What the trainer's checks see of verl's batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
 from tandem_plugin.training.metrics import graded
 from tandem_plugin.training.rows import Row, dumped_columns, row_of
 
-__all__ = ["dumped_with", "rows_of_batch", "rows_of_keys"]
+__all__ = ["dumped_with", "rows_of_keys"]
 
 _LISTS = ("inputs", "outputs", "gts", "scores")
 """What verl dumps of each row."""
@@ -48,27 +48,6 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
         for key, responses, response_mask, loss_mask, log_probs, extra in zip(
             batch.keys, *map(column, fields[:4]), extras, strict=True
         )
-    ]
-
-
-def rows_of_batch(batch: Any) -> list[Row]:
-    """The rows of a V0 batch, padded to one length."""
-    responses = batch.batch["responses"].cpu().numpy()
-    masks = batch.batch["response_mask"].cpu().numpy().astype(np.bool_)
-    lengths = batch.batch["attention_mask"][:, -responses.shape[1] :].sum(dim=1).tolist()
-    columns = batch.non_tensor_batch
-    facts = columns.get(FACTS, [None] * len(responses))
-    return [
-        row_of(
-            Facts.from_wire(facts[i]),
-            name=f"Row {i} ({columns['uid'][i]})",
-            group=str(columns["uid"][i]),
-            response_ids=responses[i, :length],
-            # Without its padding, and with it where it trains on padding.
-            response_mask=mask if mask[length:].any() else mask[:length],
-            graded=graded({name: columns[name][i] for name in columns}),
-        )
-        for i, (length, mask) in enumerate(zip(lengths, masks, strict=True))
     ]
 
 

@@ -22,7 +22,7 @@ ROUTER = str(Path(__file__).with_name("router.yaml"))
 def engines_that_stay(of: Callable[[str], Any]) -> int:
     """How many rollout engines a run has on GPUs that separate_async does not also train on."""
     rollout = "actor_rollout_ref.rollout"
-    apart = of("trainer.v1.trainer_mode") == "separate_async" and of("trainer.use_v1") is not False
+    apart = of("trainer.v1.trainer_mode") == "separate_async"
     where = rollout if apart else "trainer"
     size = (of(f"{rollout}.tensor_model_parallel_size") or 1) * (
         of(f"{rollout}.data_parallel_size") or 1

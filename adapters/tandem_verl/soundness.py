@@ -26,7 +26,6 @@ WHOLE_RESPONSE_ESTIMATORS = (
     "grpo",
     "grpo_vectorized",
     "grpo_passk",
-    "gdpo",
     "rloo",
     "rloo_vectorized",
     "reinforce_plus_plus_baseline",
@@ -44,9 +43,13 @@ reward that stands on a token that is not trained, and are exact once each stand
 SOUND_ESTIMATORS = (*WHOLE_RESPONSE_ESTIMATORS, *REWARD_TO_GO_ESTIMATORS)
 """Advantage estimators that give a trained token what it has without the others in between."""
 
-MISSING_ESTIMATORS = ("remax", "tir_optimal_token_baseline")
-"""Reward-to-go estimators that verl 0.9's trainer V1 cannot run, in tandem or not: it computes
-neither remax's greedy baselines nor the ``sum_pi_squared`` of the other."""
+MISSING_ESTIMATORS = {
+    "remax": "remax's greedy baselines",
+    "tir_optimal_token_baseline": "sum_pi_squared",
+    "gdpo": "gdpo's components of the reward",
+}
+"""Estimators that verl 0.9's trainer V1 cannot run, in tandem or not, and what it does not give
+them. The first two would be exact by the same move, the last by the reward of whole responses."""
 
 BROKEN_ESTIMATORS = ("optimal_token_baseline",)
 """Advantage estimators that compare responses position by position, the other author's included."""

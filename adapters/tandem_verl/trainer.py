@@ -1,4 +1,4 @@
-"""What both of verl's trainers do besides in tandem: checks, validation by each, dumps."""
+"""What a trainer of verl's does besides in tandem: checks, validation by each, dumps."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     tandem = running_config(config, "A trainer")
     check_run(config, tandem)
     run = TandemRun.start(tandem, Vocabulary.from_tokenizer(tokenizer))
-    run.rejects = bool((config.algorithm.get("rollout_correction") or {}).get("rollout_rs"))
+    correction = config.algorithm.get("rollout_correction") or {}
+    # In bypass mode the loss rejects by itself, and the batch's masks stay what they are.
+    run.rejects = bool(correction.get("rollout_rs")) and not correction.get("bypass_mode")
     if users_manager(config):
         manager_class(config)  # which refuses, before any worker starts, what cannot be in tandem
     return run
 
 
 class TrainerInTandem(Theirs):  # type: ignore[misc]
-    """Before a trainer of verl's, V1 or V0."""
+    """Before a trainer of verl's, whatever holds its batches."""
 
     config: Any
     val_dataloader: Any

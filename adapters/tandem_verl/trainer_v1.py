@@ -102,6 +102,11 @@ class TrainerV1InTandem(TrainerInTandem):
         with reading_whole_sessions(trainer_base, batch.keys):
             return super()._compute_advantage(batch, metrics)
 
+    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""
+        self._tandem.check_update(rows_of_keys(batch, queue()))
+        return super()._update_critic(batch, metrics)
+
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks that the update is about to use; say what is to be imitated."""
         rows = rows_of_keys(batch, queue())

@@ -42,27 +42,15 @@ def v1(row: int, session: int, step: int = 1, validate: bool = False) -> tuple[d
     return trajectory, {ROW: row, "session_id": session, "index": 0, "uid": f"random {row}"}
 
 
-def v0(priority: int, step: int = 1, validate: bool = False) -> tuple[dict, dict]:
-    trajectory = {"step": step, "sample_index": 0, "rollout_n": priority % 2, "validate": validate}
-    return trajectory, {"priority": priority, "index": 0}
-
-
 def seeds(identities: list[tuple[dict, dict]], settings: TandemConfig) -> list[int]:
     ours = rules(settings)
     return [make_trajectory(ours, *identity).seed_of_call(0) for identity in identities]
 
 
-@pytest.mark.parametrize(
-    "identities",
-    [
-        [v1(r, s, t, v) for r in range(8) for s in range(4) for t in (1, 2) for v in (0, 1)],
-        [v0(p, t, v) for p in range(32) for t in (1, 2) for v in (0, 1)],
-    ],
-    ids=["V1", "V0"],
-)
-def test_seeds_are_unique_and_reproducible_although_every_index_is_zero(
-    identities: list[tuple[dict, dict]],
-) -> None:
+def test_seeds_are_unique_and_reproducible_although_every_index_is_zero() -> None:
+    identities = [
+        v1(r, s, t, v) for r in range(8) for s in range(4) for t in (1, 2) for v in (False, True)
+    ]
     first = seeds(identities, config())
     assert len(set(first)) == len(identities)
     for _, sample in identities:
@@ -155,8 +143,8 @@ def test_mask_keeps_the_seniors_tokens_and_the_whole_authorship_travels() -> Non
     assert facts.trained == ((0, 10),)
 
 
-@pytest.mark.parametrize("identity", [v1(3, 1, validate=True), v0(3, validate=True)])
-def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(identity: Any) -> None:
+def test_validation_is_the_senior_alone_unless_the_team_is_asked_for() -> None:
+    identity = v1(3, 1, validate=True)
     ran = run(config(), identity)
     assert ran.engine.sent[0]["extra_args"] == {"other": 1, "tandem": "off"}
     assert ran.output.response_mask == [1] * 10
@@ -270,10 +258,11 @@ def test_prompts_take_the_juniors_in_turns_and_their_responses_share_one() -> No
 
 
 def test_prompts_without_a_number_are_dealt_out_by_what_they_say() -> None:
-    """So in the legacy trainer, which numbers siblings alone."""
+    """So by an agent-loop manager that hands out prompts in a way of its own."""
     prompts = []
     for number in range(40):
-        trajectory, sample = v0(number)
+        trajectory, sample = v1(0, number % 4)
+        del sample[ROW]
         sample["raw_prompt"] = [{"content": f"prompt {number // 4}"}]
         prompts.append((trajectory, sample))
     found = juniors(prompts, "a", "b")

@@ -116,15 +116,10 @@ def test_call_that_asks_for_a_seed_of_its_own_stops_the_run() -> None:
     assert "gives 'seed' to one of its calls" in output.extra_fields["tandem_error"]
 
 
-def test_error_reaches_the_trainer_through_v1_which_only_logs_errors() -> None:
+def test_error_reaches_the_trainer_although_verl_only_logs_errors() -> None:
     output = run_one(IN_TANDEM, Client(RequestError("the engine says no")), session_id=0, uid="u")
     assert output.extra_fields["tandem_error"] == "RequestError: the engine says no"
     assert not any(output.response_mask)
-
-
-def test_error_is_raised_in_v0_which_passes_it_on() -> None:
-    with pytest.raises(RequestError, match="the engine says no"):
-        run_one(IN_TANDEM, Client(RequestError("the engine says no")), priority=0)
 
 
 def test_error_is_not_dropped_with_prompts_whose_scores_are_all_equal() -> None:

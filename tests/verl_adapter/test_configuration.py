@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,21 +44,6 @@ def test_trainer_and_manager_of_ours_are_named(mode: str) -> None:
     assert users_manager(config) is None
     restore_mode(config)
     assert config.trainer.v1.trainer_mode == mode
-
-
-def test_legacy_trainers_module_is_loaded_for_a_run_that_asks_for_it() -> None:
-    loaded = sys.modules.pop("tandem_verl.trainer_v0", None)
-    try:
-        prepare(copy(IN_TANDEM))
-        assert "tandem_verl.trainer_v0" not in sys.modules
-        config = copy(IN_TANDEM, use_v1=False)
-        prepare(config)
-        assert "tandem_verl.trainer_v0" in sys.modules
-    finally:
-        if loaded is not None:
-            sys.modules["tandem_verl.trainer_v0"] = loaded
-    assert config.trainer.v1.trainer_mode == "sync"
-    assert config.actor_rollout_ref.rollout.agent.agent_loop_manager_class == MANAGER
 
 
 def test_refused_setting_stops_the_driver_before_verl_goes_on() -> None:

@@ -13,7 +13,7 @@ from foreign_source import function_of, source_of
 from tandem_plugin.patching import mixins
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
-from tandem_verl import configuration, plugin, trainer_v0
+from tandem_verl import configuration, plugin
 from tandem_verl.switch import MODES
 
 SPEC = importlib.util.find_spec("verl")
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(SPEC is None, reason="verl is not installed")
 
 AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 V1 = "verl.trainer.ppo.v1.trainer_base"
-V0 = "verl.trainer.ppo.ray_trainer"
 TQ = "verl.trainer.ppo.v1.agent_loop_tq"
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 
@@ -73,15 +72,8 @@ HOOKS = [
         ["self", "global_steps", "partition_id", "batch_size"],
         False,
     ),
-    (V0, "RayPPOTrainer.__init__", ["self", "config", "tokenizer"], False),
-    (V0, "RayPPOTrainer._update_actor", ["self", "batch"], False),
-    (
-        V0,
-        "RayPPOTrainer._log_rollout_data",
-        ["self", "batch", "reward_extra_infos_dict", "timing_raw", "rollout_data_dir"],
-        False,
-    ),
     (V1, "PPOTrainer._update_actor", ["self", "batch", "metrics"], False),
+    (V1, "PPOTrainer._update_critic", ["self", "batch", "metrics"], False),
     (V1, "PPOTrainer._compute_advantage", ["self", "batch", "metrics"], False),
     (
         "verl.trainer.ppo.v1.utils",
@@ -99,27 +91,12 @@ HOOKS = [
     (V1, "PPOTrainer._setup", ["self"], False),
     (V1, "PPOTrainer._init_resource_pool_mgr", ["self"], False),
     (V1, "PPOTrainer.fit", ["self", "agent_loop_manager"], False),
-    (V0, "RayPPOTrainer.init_workers", ["self"], False),
     ("verl.workers.engine_workers", "ActorRolloutRefWorker.init_model", ["self"], False),
     ("verl.workers.engine_workers", "TrainingWorker.set_loss_fn", ["self", "loss_fn"], False),
     ("verl.workers.rollout.replica", "RolloutReplicaRegistry.register", ["cls", "name"], False),
     (SERVER, "vLLMReplica.__init__", ["self", "replica_rank", "config"], False),
     (V1, "register_trainer", ["name"], False),
     (V1, "get_trainer_cls", ["name"], False),
-    (
-        V0,
-        "RayPPOTrainer._dump_generations",
-        ["self", "inputs", "outputs", "gts", "scores", "reward_extra_infos_dict", "dump_path"],
-        False,
-    ),
-    (V0, "RayPPOTrainer._validate", ["self", "merged"], False),
-    (
-        V0,
-        "RayPPOTrainer._maybe_log_val_generations",
-        ["self", "inputs", "outputs", "scores"],
-        False,
-    ),
-    ("verl.trainer.ppo.reward", "extract_reward", ["batch"], False),
     (SERVER, "vLLMHttpServer.__init__", ["self", "config"], False),
     (SERVER, "vLLMHttpServer.run_server", ["self", "args"], True),
     (SERVER, "vLLMHttpServer.generate", ["self", "prompt_ids", "sampling_params"], True),
@@ -146,10 +123,8 @@ def test_everything_that_is_patched_or_extended_is_among_the_hooks() -> None:
     hooks = {f"{module}.{path}" for module, path, *_ in HOOKS}
     for inherited, own in INHERITED.items():
         assert inherited in hooks or own in hooks
-    patched = {*plugin.PATCHED, *trainer_v0.PATCHED} - {f"{V0}.extract_reward"}
-    assert patched <= hooks
-    legacy = {f"{V0}.RayPPOTrainer": trainer_v0.TrainerV0InTandem}
-    for owner, ours in {**configuration.EXTENDED, **legacy}.items():
+    assert set(plugin.PATCHED) <= hooks
+    for owner, ours in configuration.EXTENDED.items():
         for method in mixins.extended(ours):
             hook = f"{owner}.{method}"
             assert INHERITED.get(hook, hook) in hooks, hook
@@ -208,11 +183,8 @@ def test_trainers_that_interrupt_pass_where_batches_are_checked() -> None:
     assert replay.count("    def sample(") == 2  # of the synchronous and the asynchronous buffer
 
 
-@pytest.mark.parametrize(
-    ("module", "path"), [(V1, "PPOTrainer._validate"), (V0, "RayPPOTrainer._validate")]
-)
-def test_validation_takes_its_prompts_where_they_are_addressed(module: str, path: str) -> None:
-    said = ast.unparse(function_of(module, path))
+def test_validation_takes_its_prompts_where_they_are_addressed() -> None:
+    said = ast.unparse(function_of(V1, "PPOTrainer._validate"))
     assert " in self.val_dataloader:" in said
     assert "self._dump_generations(inputs=" in said
     assert "self._maybe_log_val_generations(inputs=" in said
@@ -222,25 +194,6 @@ def test_sessions_advantages_are_computed_where_they_are_replaced() -> None:
     said = ast.unparse(function_of(V1, "PPOTrainer._compute_advantage"))
     assert "data = compute_advantage_for_multi_trajectories(data, batch_keys=" in said
     assert "adv_estimator=self.config.algorithm.adv_estimator" in said
-
-
-def test_training_of_v0_is_seen_before_rejection_sampling_and_the_update() -> None:
-    said = ast.unparse(function_of(V0, "RayPPOTrainer.fit"))
-    order = (
-        "batch.batch['response_mask'] = compute_response_mask(batch)",
-        "self._balance_batch(batch, metrics=metrics)",
-        "reward_tensor, reward_extra_infos_dict = extract_reward(batch)",
-        "compute_rollout_correction_and_add_to_batch(batch, rollout_corr_config)",
-        "self._update_actor(batch)",
-    )
-    places = [said.index(line) for line in order]
-    assert places == sorted(places)
-
-
-def test_validation_of_v0_is_seen_where_its_rewards_are_taken() -> None:
-    body = source_of(V0)
-    assert "from verl.trainer.ppo.reward import extract_reward" in body
-    assert "extract_reward(test_batch)" in ast.unparse(function_of(V0, "RayPPOTrainer._validate"))
 
 
 def test_modules_that_a_run_is_refused_without_exist() -> None:
@@ -255,12 +208,11 @@ def test_mode_is_looked_up_by_the_name_that_the_driver_gave_it() -> None:
     assert "trainer_cls = get_trainer_cls(config.trainer.v1.trainer_mode)" in body
 
 
-def test_both_trainers_create_the_manager_that_the_configuration_names() -> None:
-    for module in ("verl.trainer.main_ppo", V0):
-        said = source_of(module)
-        assert '.rollout.get("agent", {}).get("agent_loop_manager_class")' in said
-        assert "load_class_from_fqn(manager_class_fqn, " in said
-        assert re.search(r"\w+\.create\(\n\s+config=self\.config,", said)
+def test_manager_that_the_configuration_names_is_created() -> None:
+    said = source_of("verl.trainer.main_ppo")
+    assert '.rollout.get("agent", {}).get("agent_loop_manager_class")' in said
+    assert "load_class_from_fqn(manager_class_fqn, " in said
+    assert re.search(r"\w+\.create\(\n\s+config=self\.config,", said)
 
 
 def test_prefix_grouper_takes_the_mask_of_trained_tokens_for_the_response() -> None:

@@ -111,38 +111,33 @@ def test_worker_that_is_no_agent_loop_worker_is_refused() -> None:
         in_tandem(UsersManager, ManagerInTandem)(IN_TANDEM)
 
 
-def users(monkeypatch: pytest.MonkeyPatch, cls: type, use_v1: bool) -> Any:
+def users(monkeypatch: pytest.MonkeyPatch, cls: type) -> Any:
     """A configuration that names a manager of the user's, as the driver prepares it."""
     monkeypatch.setitem(sys.modules, "users", ModuleType("users"))
     monkeypatch.setattr(sys.modules["users"], "Manager", cls, raising=False)
     config = OmegaConf.create(OmegaConf.to_container(IN_TANDEM))
     config.actor_rollout_ref.rollout.agent = {"agent_loop_manager_class": "users.Manager"}
-    config.trainer.use_v1 = use_v1
     OmegaConf.set_struct(config, True)
-    for _ in range(2):  # the legacy trainer validates in its own process once more
-        config.trainer.v1.trainer_mode = "sync"
-        prepare(config)
+    prepare(config)
     return config
 
 
-@pytest.mark.parametrize("use_v1", [True, False])
 def test_managers_of_others_keep_working_if_they_derive_from_verls(
-    monkeypatch: pytest.MonkeyPatch, use_v1: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("verl", reason="verl is not installed")
     from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 
     class Derived(AgentLoopManager): ...
 
-    config = users(monkeypatch, Derived, use_v1)
+    config = users(monkeypatch, Derived)
     made = manager.manager_class(config)
     assert issubclass(made, Derived)
-    assert issubclass(made, NumberingManager) is use_v1
-    assert issubclass(made, ManagerInTandem)
+    assert issubclass(made, NumberingManager)
     config.trainer.v1.trainer_mode = "sync"  # as the trainer has it
     tandem_of(config)
 
-    config = users(monkeypatch, SimpleNamespace, use_v1)
+    config = users(monkeypatch, SimpleNamespace)
     config.trainer.v1.trainer_mode = "sync"
     for refused in (manager.manager_class, tandem_of):
         with pytest.raises(ConfigError, match=r"=users\.Manager is no subclass of verl's"):

@@ -1,4 +1,4 @@
-"""The symbols of verl that a run in tandem finds changed: one, and the legacy trainer's."""
+"""The symbols of verl that a run in tandem finds changed: one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from verl_stand_ins import IMITATING, IN_TANDEM, OmegaConf
+from verl_stand_ins import IMITATING, OmegaConf
 
-from tandem_verl import configuration, plugin, trainer_v0
+from tandem_verl import configuration, plugin
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None, reason="verl is not installed"
@@ -23,7 +23,7 @@ PROGRAM = """
 import importlib, json, sys
 from omegaconf import OmegaConf
 
-modules, v1, v0 = json.loads(sys.stdin.read())
+modules, run = json.loads(sys.stdin.read())
 for module in modules:
     importlib.import_module(module)
 
@@ -57,7 +57,7 @@ def validated(config):
     except (AttributeError, AssertionError):
         pass  # verl's own part of it, which comes last, wants a whole configuration
 
-config = OmegaConf.create(v1)
+config = OmegaConf.create(run)
 validated(config)
 assert get_trainer_cls(config.trainer.v1.trainer_mode).__name__ == "TandemTrainer_sync"
 for mode in MODES:
@@ -65,16 +65,11 @@ for mode in MODES:
 manager_class(config)
 server.register_replica(config)
 from tandem_verl import imitation
-found = [changed(before)]
-validated(OmegaConf.create(v0))
-from tandem_plugin.patching.mixins import in_tandem
-from tandem_verl.trainer_v0 import TrainerV0InTandem
-in_tandem(sys.modules["verl.trainer.ppo.ray_trainer"].RayPPOTrainer, TrainerV0InTandem)
-print("FOUND", json.dumps([*found, changed(before)]))
+print("FOUND", json.dumps(changed(before)))
 """
 
 
-def test_one_symbol_is_patched_and_three_more_for_the_legacy_trainer() -> None:
+def test_one_symbol_is_patched() -> None:
     """Whatever of verl was loaded before: compared name by name."""
     modules = [
         *(path.rpartition(".")[0] for path in (*configuration.EXTENDED, *plugin.PATCHED)),
@@ -84,8 +79,7 @@ def test_one_symbol_is_patched_and_three_more_for_the_legacy_trainer() -> None:
         "verl.workers.engine.fsdp.transformer_impl",
         "verl.workers.rollout.llm_server",
     ]
-    legacy = OmegaConf.merge(IN_TANDEM, {"trainer": {"use_v1": False}})
-    given = [modules, *(OmegaConf.to_container(one) for one in (IMITATING, legacy))]
+    given = [modules, OmegaConf.to_container(IMITATING)]
     environment = {
         "VERL_USE_EXTERNAL_PLUGINS": "none",
         "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
@@ -100,7 +94,5 @@ def test_one_symbol_is_patched_and_three_more_for_the_legacy_trainer() -> None:
         env={**os.environ, **environment},
     )
     (line,) = [one for one in ran.stdout.splitlines() if one.startswith("FOUND")] or [ran.stderr]
-    of_v1, of_v0 = json.loads(line.removeprefix("FOUND"))
-    assert of_v1 == sorted(plugin.PATCHED)
-    assert of_v0 == sorted([*plugin.PATCHED, *trainer_v0.PATCHED])
-    assert (len(plugin.PATCHED), len(trainer_v0.PATCHED)) == (1, 3)
+    assert json.loads(line.removeprefix("FOUND")) == list(plugin.PATCHED)
+    assert len(plugin.PATCHED) == 1

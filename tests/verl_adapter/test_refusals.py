@@ -17,11 +17,9 @@ from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
     PER_TOKEN_LOSSES,
-    REWARD_TO_GO_ESTIMATORS,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     UNPROVEN,
-    WHOLE_RESPONSE_ESTIMATORS,
     allowed_unproven,
 )
 from tandem_verl.switch import BYPASS_LOSS, MODES
@@ -63,21 +61,10 @@ def test_sound_estimators_pass(estimator: str) -> None:
     check_run(run(**{"algorithm.adv_estimator": estimator}), TANDEM)
 
 
-def test_legacy_trainer_takes_estimators_of_whole_responses_alone() -> None:
-    legacy = {"trainer.use_v1": False}
-    for estimator in WHOLE_RESPONSE_ESTIMATORS:
-        check_run(run(**{"algorithm.adv_estimator": estimator}, **legacy), TANDEM)
-    for estimator in REWARD_TO_GO_ESTIMATORS:
-        with pytest.raises(ConfigError, match=f"={estimator} .* legacy trainer"):
-            check_run(run(**{"algorithm.adv_estimator": estimator}, **legacy), TANDEM)
-
-
-def test_bypass_mode_passes_but_in_the_legacy_trainer() -> None:
+def test_bypass_mode_passes() -> None:
     bypass = {"algorithm.rollout_correction": {"bypass_mode": True}}
     check_run(run(**bypass), TANDEM)
     check_run(run(**bypass, **{f"{ACTOR}.policy_loss.loss_mode": BYPASS_LOSS}), TANDEM)
-    with pytest.raises(ConfigError, match=r"bypass_mode=True .* legacy trainer"):
-        check_run(run(**bypass, **{"trainer.use_v1": False}), TANDEM)
 
 
 @pytest.mark.parametrize("loss", SOUND_LOSSES)
@@ -101,12 +88,11 @@ def test_weights_that_are_not_loaded_are_refused_where_they_would_be_synced() ->
     ("estimator", "why"),
     [
         *((name, "position by position") for name in BROKEN_ESTIMATORS),
-        *((name, "trainer V1 does not compute") for name in MISSING_ESTIMATORS),
+        *((name, "trainer V1 does not give it") for name in MISSING_ESTIMATORS),
     ],
 )
-@pytest.mark.parametrize("use_v1", [True, False])
-def test_estimators_are_rejected_with_the_reason(estimator: str, why: str, use_v1: bool) -> None:
-    config = run(**{"algorithm.adv_estimator": estimator, "trainer.use_v1": use_v1})
+def test_estimators_are_rejected_with_the_reason(estimator: str, why: str) -> None:
+    config = run(**{"algorithm.adv_estimator": estimator})
     with pytest.raises(ConfigError, match=f"={estimator} does not work .*{why}"):
         check_run(config, TANDEM)
 
@@ -122,10 +108,24 @@ def test_estimators_are_rejected_with_the_reason(estimator: str, why: str, use_v
         ("actor_rollout_ref.model.mtp", {"enable": True, "enable_rollout": True}, "mtp"),
         (f"{ROLLOUT}.mtp", {"enable": True, "enable_rollout": True}, "mtp"),
         ("algorithm.adv_estimator", "my_estimator", "my_estimator was not tested"),
+        (
+            "algorithm",
+            {"adv_estimator": "gae", "use_pf_ppo": True},
+            "use_pf_ppo=True does not work, .* of resampled responses to others",
+        ),
+        (
+            f"{ACTOR}.policy_loss",
+            {
+                "loss_mode": "bypass_mode",
+                "rollout_correction": {"rollout_is_batch_normalize": True},
+            },
+            "rollout_is_batch_normalize=True does not go with loss_mode=bypass_mode",
+        ),
         (f"{ACTOR}.policy_loss.loss_mode", "my_loss", "loss_mode=my_loss was not tested"),
         (f"{ACTOR}.strategy", "megatron", "strategy=megatron was not tested"),
         ("distillation.enabled", True, "distillation.enabled=True"),
         (f"{ACTOR}.use_prefix_grouper", True, "use_prefix_grouper=True does not work .* length"),
+        ("trainer.use_v1", False, r"use_v1=False: .* Leave trainer\.use_v1 out, or set it to True"),
         ("trainer.v1.trainer_mode", "my_mode", "my_mode was not tested .* sync, colocate_async"),
         ("async_training", {"partial_rollout": True}, r"fully_async_policy \(async.*main_ppo"),
         ("rollout", {"nnodes": 1, "n_gpus_per_node": 1}, r"one_step_off_policy .*colocate_async"),

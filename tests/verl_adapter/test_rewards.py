@@ -14,13 +14,16 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from tensordict import TensorDict  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
+from tensordict import NonTensorStack, TensorDict  # noqa: E402
 from verl.trainer.config import AlgoConfig  # noqa: E402
 from verl.trainer.ppo import core_algos  # noqa: E402
-from verl.trainer.ppo.ray_trainer import compute_advantage  # noqa: E402
+from verl.trainer.ppo.v1 import trainer_base  # noqa: E402
 
+from tandem_plugin.patching.mixins import in_tandem  # noqa: E402
+from tandem_verl import trainer_v1  # noqa: E402
 from tandem_verl.rewards import credit_rewards, on_trained_tokens  # noqa: E402
-from tandem_verl.soundness import MISSING_ESTIMATORS  # noqa: E402
+from tandem_verl.soundness import MISSING_ESTIMATORS, REWARD_TO_GO_ESTIMATORS  # noqa: E402
 
 Rows = list[list[float]]
 
@@ -211,19 +214,109 @@ def test_batch_of_the_queue_has_its_rewards_moved() -> None:
     assert [row.tolist() for row in columns["rm_scores"].unbind()] == [[0.0, 1.0, 0.0], [0.0, 0.5]]
 
 
-@pytest.mark.parametrize("estimator", MISSING_ESTIMATORS)
-def test_what_trainer_v1_fetches_is_not_enough_for_estimators_that_are_rejected(
-    estimator: str,
-) -> None:
-    """Once verl's V1 gives them what they need, they can be allowed: rewards are moved already."""
-    from verl import DataProto
+KL_COEF = 0.25
 
-    batch = Batch(1)
-    columns = {
-        "token_level_rewards": batch.rewards(),
-        "response_mask": torch.tensor(batch.mask) * 1.0,
-        "old_log_probs": torch.tensor(batch.log_probs),
-    }
-    data = DataProto.from_dict(columns, non_tensors={"uid": batch.groups})
-    with pytest.raises((TypeError, AssertionError)):
-        compute_advantage(data, adv_estimator=estimator, config=AlgoConfig())
+
+class Queue:
+    """TransferQueue, with a batch's columns as trainer V1 finds them."""
+
+    def __init__(self, batch: Batch) -> None:
+        scores = np.zeros_like(batch.values)
+        scores[:, -1] = batch.score
+        penalties = batch.log_probs - batch.kl / KL_COEF
+        self.columns: dict[str, Any] = {
+            "uid": NonTensorStack(*batch.groups),
+            **{
+                name: torch.nested.as_nested_tensor([*torch.tensor(rows)], layout=torch.jagged)
+                for name, rows in {
+                    "response_mask": batch.mask.astype(np.int64),
+                    "rm_scores": scores,
+                    "values": batch.values,
+                    "old_log_probs": batch.log_probs,
+                    "ref_log_prob": penalties,
+                }.items()
+            },
+        }
+
+    def kv_batch_get(self, keys: Any, partition_id: str, select_fields: list[str]) -> Any:
+        found = {name: self.columns[name] for name in select_fields if name in self.columns}
+        return TensorDict(found, batch_size=len(keys))
+
+    def kv_batch_put(self, keys: Any, partition_id: str, fields: Any) -> None:
+        self.columns.update(fields.items())
+
+
+class Keys:
+    """A batch as trainer V1 holds it."""
+
+    partition_id = "train"
+
+    def __init__(self, batch: Batch) -> None:
+        self.keys = [f"{group}_{row}_0" for row, group in enumerate(batch.groups)]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def computed_by_the_trainer(
+    monkeypatch: pytest.MonkeyPatch, batch: Batch, estimator: Any, mixin: type | None
+) -> list[list[float]]:
+    """The advantages that verl's own step writes, with its KL penalty in the reward."""
+    queue = Queue(batch)
+    monkeypatch.setattr(trainer_base, "tq", queue)
+    monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
+    base: Any = trainer_base.PPOTrainer
+    own: Any = type("Trainer", (base if mixin is None else in_tandem(base, mixin),), {})
+    own.__abstractmethods__ = frozenset()
+    trainer = object.__new__(own)
+    trainer.kl_ctrl_in_reward = core_algos.FixedKLController(KL_COEF)
+    trainer.config = OmegaConf.create(
+        {
+            "algorithm": {
+                "adv_estimator": estimator,
+                "gamma": float(batch.gamma),
+                "lam": float(batch.lam),
+                "use_kl_in_reward": True,
+                "kl_penalty": "kl",
+                "gdpo_reward_keys": ["acc"],
+            },
+            "actor_rollout_ref": {"rollout": {"n": 1}},
+        }
+    )
+    trainer._compute_advantage(Keys(batch), {})
+    return [row.tolist() for row in queue.columns["advantages"].unbind()]
+
+
+@pytest.mark.parametrize("as_enum", [False, True], ids=["name", "enum"])
+@pytest.mark.parametrize("estimator", REWARD_TO_GO_ESTIMATORS)
+def test_trainers_own_step_gives_these_advantages(
+    estimator: str, as_enum: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = core_algos.AdvantageEstimator(estimator) if as_enum else estimator
+    far = 0.0
+    for seed in range(40):
+        batch = Batch(seed)
+        expected = ORACLES[estimator](batch)
+        ours = computed_by_the_trainer(monkeypatch, batch, chosen, trainer_v1.TrainerV1InTandem)
+        verls = computed_by_the_trainer(monkeypatch, batch, chosen, None)
+        for mask, row, found, lost in zip(batch.mask, expected, ours, verls, strict=True):
+            np.testing.assert_allclose(np.array(found)[mask], row, rtol=1e-7, atol=1e-7)
+            far = max([far, *np.abs(np.array(lost)[mask] - row)])
+    assert far > 0.1  # without the move, verl drops rewards
+
+
+@pytest.mark.parametrize(
+    ("estimator", "lacking"),
+    [
+        ("remax", "reward_baselines"),
+        ("tir_optimal_token_baseline", "sum_pi_squared"),
+        ("gdpo", "prompts"),
+    ],
+)
+def test_estimators_that_trainer_v1_cannot_run_are_rejected_for_that_reason(
+    estimator: str, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once verl's V1 gives them what they need, this fails, and they can be allowed."""
+    assert estimator in MISSING_ESTIMATORS
+    with pytest.raises((TypeError, AssertionError, KeyError), match=lacking):
+        computed_by_the_trainer(monkeypatch, Batch(1), estimator, None)

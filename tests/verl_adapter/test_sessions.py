@@ -28,8 +28,8 @@ REWARDS = dict(zip(SESSIONS, (1.0, 0.0, 0.3, 0.8, 0.1, 0.6), strict=True))
 OUTPUTS = [(*session, output) for session in SESSIONS for output in range(session[2])]
 KEYS = [f"{prompt}_{session}_{output}" for prompt, session, _, output in OUTPUTS]
 LAST = torch.tensor([output == outputs - 1 for *_, outputs, output in OUTPUTS])
-OTHERS = [name for name in SOUND_ESTIMATORS if name not in ("grpo", "gdpo", "gae")]
-"""gdpo reads columns that trainer V1 does not give it, and V0 has no sessions; gae needs values."""
+OTHERS = [name for name in SOUND_ESTIMATORS if name not in ("grpo", "gae")]
+"""gae needs values."""
 
 
 def batch(mask: Any) -> Any:

@@ -112,6 +112,9 @@ class TrainerV1(Validation):
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         return batch
 
+    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return batch
+
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if batch.extra_info.get("tandem_lambda_jun") and self.workers_have_the_adapter:
             metrics["actor/junior_imitation_loss"] = 2.0
@@ -237,20 +240,28 @@ def test_v1_stops_on_the_complement_of_the_replay(start: Any) -> None:
         trainer.replay_buffer.sample()
 
 
+@pytest.mark.parametrize("update", ["_update_actor", "_update_critic"])
 @pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
-def test_v1_stops_on_a_mask_that_changes_before_the_update(start: Any, column: str) -> None:
+def test_v1_stops_on_a_mask_that_changes_before_an_update(
+    start: Any, column: str, update: str
+) -> None:
     trainer, queue = start(IN_TANDEM)
     trainer.replay_buffer.sample()
-    trainer._update_actor(whole_batch(), {})
+    getattr(trainer, update)(whole_batch(), {})
     queue.columns[column] = nested(complement(MASKS))
     with pytest.raises(AuthorshipError, match=f"{column} of Row u_0_0 changed between"):
-        trainer._update_actor(whole_batch(), {})
+        getattr(trainer, update)(whole_batch(), {})
 
 
 def test_v1_update_may_leave_out_what_rejection_sampling_rejects(start: Any) -> None:
-    for rejects in (False, True):
+    """In bypass mode the loss rejects, and no mask changes before it."""
+    for rejects, correction in (
+        (False, {"rollout_rs": None}),
+        (True, {"rollout_rs": "token_k1"}),
+        (False, {"rollout_rs": "token_k1", "bypass_mode": True}),
+    ):
         config = configuration({"schedule": "word", "cap": 4})
-        config.algorithm.rollout_correction = {"rollout_rs": "token_k1" if rejects else None}
+        config.algorithm.rollout_correction = correction
         trainer, queue = start(config)
         trainer.replay_buffer.sample()
         queue.columns["response_mask"] = nested([[0, 0, 1], [0, 0]])

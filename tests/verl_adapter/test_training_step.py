@@ -21,12 +21,11 @@ from tandem_plugin import (
 )
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.schedules.parameters import check_index
-from tandem_plugin.training.authorship_wire import FACTS, Facts, ranges_of
+from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun, announcement
 from tandem_verl.agent_loop import make_trajectory, narrow
 from tandem_verl.refusals import check_run
-from tandem_verl.rows import rows_of_batch
 from tandem_verl.validation import ROW
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -99,10 +98,8 @@ def test_rule_of_a_schedule_without_a_step_is_the_same_at_every_step() -> None:
 
 
 @pytest.mark.parametrize("validate", [False, True])
-@pytest.mark.parametrize(
-    "sample", [{ROW: 3, "session_id": 1}, {"priority": 3, "index": 0}], ids=["V1", "V0"]
-)
-def test_request_and_record_carry_the_trainers_step(sample: Any, validate: bool) -> None:
+def test_request_and_record_carry_the_trainers_step(validate: bool) -> None:
+    sample = {ROW: 3, "session_id": 1}
     for step in (1, 3):
         trajectory = {"step": step, "rollout_n": 0, "validate": validate}
         made = make_trajectory(rules(validation="team"), trajectory, sample)
@@ -158,38 +155,6 @@ def test_dump_says_the_step_and_replays_from_it_alone() -> None:
         again.replay(dumped["response_ids"], dumped["tandem_seed"]).tolist()
         == (dumped["authorship"])
     )
-
-
-def test_rows_of_v0_bring_their_settings() -> None:
-    def column(value: Any) -> Any:
-        array = np.empty(1, dtype=object)
-        array[0] = value
-        return array
-
-    one = row(4)
-    facts = Facts(
-        one.fingerprint,
-        one.settings,
-        one.seed,
-        20,
-        one.segments,
-        ranges_of(one.authorship),
-        ((0, 20),),
-    )
-    batch = SimpleNamespace(
-        batch={
-            "responses": torch.from_numpy(one.response_ids)[None],
-            "attention_mask": torch.ones(1, 22, dtype=torch.int64),
-            "response_mask": torch.from_numpy(one.response_mask)[None],
-        },
-        non_tensor_batch={
-            "uid": column("u"),
-            FACTS: column(facts.to_wire()),
-        },
-    )
-    (read,) = rows_of_batch(batch)
-    assert read.settings == one.settings
-    trainer().admit([read])
 
 
 def test_log_says_that_the_step_is_the_trainers() -> None:

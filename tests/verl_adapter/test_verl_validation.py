@@ -21,7 +21,7 @@ from tandem_plugin import (
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.training.authorship_wire import FACTS
 from tandem_plugin.training.validation import ANSWERER
-from tandem_verl import trainer_v0, trainer_v1
+from tandem_verl import trainer_v1
 from tandem_verl.agent_loop import make_trajectory, narrow
 from tandem_verl.validation import ROW, AddressedPrompts
 
@@ -62,7 +62,7 @@ class Loader(list[Any]):
 
 
 class Trainer:
-    """What verl's two trainers have in common where they validate."""
+    """What verl's trainer has where it validates."""
 
     def __init__(self, config: Any, tokenizer: Any = TOKENIZER) -> None:
         self.config, self.tokenizer = config, tokenizer
@@ -154,6 +154,8 @@ class TrainerV1(Trainer):
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any: ...
 
+    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> None: ...
+
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> None: ...
 
     def _build_replay_buffer(self) -> Any:
@@ -184,81 +186,21 @@ class TrainerV1(Trainer):
         return {"val-core/s/reward/mean@2": sum(scores) / len(scores)}
 
 
-class TrainerV0(Trainer):
-    extract_reward: Any
-
-    def name(self, asked: dict[str, Any], sample: int, place: int) -> dict[str, Any]:
-        return {**asked, "priority": SAMPLES * place + sample}
-
-    def _update_actor(self, batch: Any) -> None: ...
-
-    def _log_rollout_data(self, *arguments: Any) -> None: ...
-
-    def init_workers(self) -> None: ...
-
-    def _validate(self, merged: bool = False) -> dict[str, float]:
-        inputs, scores = [], []
-        for batch in self.val_dataloader:
-            answered = self.respond(batch)
-            names = set().union(*answered) - {"ids", "sample"}
-            count = len(answered)
-
-            def column(name: str, answered: Any = answered) -> Any:
-                values = np.empty(len(answered), dtype=object)
-                values[:] = [row.get(name) for row in answered]
-                return values
-
-            self.extract_reward(
-                SimpleNamespace(
-                    batch={
-                        "responses": torch.tensor([[0, 1, 2, 3, 0]] * count),
-                        "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 0]] * count),
-                        "response_mask": torch.zeros(count, 5, dtype=torch.int64),
-                    },
-                    non_tensor_batch={name: column(name) for name in names},
-                )
-            )
-            inputs += [row["uid"] for row in answered]
-            scores += [float(FACTS in row) for row in answered]
-        self._maybe_log_val_generations(inputs=inputs, outputs=inputs, scores=scores)
-        if self.config.trainer.get("validation_data_dir"):
-            self._dump_generations(
-                inputs=inputs,
-                outputs=inputs,
-                gts=inputs,
-                scores=scores,
-                reward_extra_infos_dict={"acc": scores},
-                dump_path=self.config.trainer.validation_data_dir,
-            )
-        return {"val-core/s/reward/mean@2": sum(scores) / len(scores)}
-
-
-def copied(trainer: type) -> Any:
-    return type(trainer.__name__, (trainer,), dict(vars(trainer)))
-
-
-@pytest.fixture(params=["V1", "V0"])
-def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Starts one of the two trainers for the setting ``validation``."""
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts a trainer for the setting ``validation``."""
 
     def started(validation: str | None, **trainer: Any) -> Any:
         config = configuration(validation, tmp_path / "validation", **trainer)
-        if request.param == "V1":
-            queue = Queue()
-            monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
-            trainer_class = TrainerV1
-            if validation is not None:
-                trainer_class = in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)
-                config.trainer.v1.trainer_mode = "tandem_sync"
-            made = trainer_class(config)
-            made.queue = queue
-            return made
-        module = SimpleNamespace(
-            RayPPOTrainer=copied(TrainerV0), extract_reward=lambda batch: (None, {})
-        )
-        trainer_v0.watch(module)
-        module.RayPPOTrainer.extract_reward = staticmethod(module.extract_reward)
-        return module.RayPPOTrainer(config, TOKENIZER)
+        queue = Queue()
+        monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
+        trainer_class = TrainerV1
+        if validation is not None:
+            trainer_class = in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)
+            config.trainer.v1.trainer_mode = "tandem_sync"
+        made = trainer_class(config)
+        made.queue = queue
+        return made
 
     return started
 
@@ -354,8 +296,7 @@ def test_response_of_someone_else_stops_the_run(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = start("team")
-    for module, rows in ((trainer_v1, "rows_of_keys"), (trainer_v0, "rows_of_batch")):
-        monkeypatch.setattr(module, rows, without_authorship(getattr(module, rows)))
+    monkeypatch.setattr(trainer_v1, "rows_of_keys", without_authorship(trainer_v1.rows_of_keys))
     with pytest.raises(AuthorshipError, match="has no authorship"):
         trainer._validate()
 
@@ -366,24 +307,17 @@ def without_authorship(rows: Any) -> Any:
     return lambda *a, **k: [replace(row, authorship=None) for row in rows(*a, **k)]
 
 
-def test_senior_alone_is_not_the_team(tmp_path: Path) -> None:
-    """Trainer V0 sees every column that a response came with."""
-    module = SimpleNamespace(RayPPOTrainer=copied(TrainerV0), extract_reward=lambda batch: None)
-    trainer_v0.watch(module)
-    trainer = module.RayPPOTrainer(configuration("senior", tmp_path), TOKENIZER)
+def test_senior_alone_is_not_the_team(start: Any) -> None:
+    trainer = start("senior")
     answered = trainer.respond(next(iter(AddressedPrompts(PROMPTS, "team"))))
     trainer.respond = lambda batch: answered
-    module.RayPPOTrainer.extract_reward = staticmethod(module.extract_reward)
     with pytest.raises(AuthorshipError, match="senior was to answer alone"):
         trainer._validate()
 
 
-def test_trainer_that_merges_validations_is_refused(tmp_path: Path) -> None:
-    module = SimpleNamespace(RayPPOTrainer=copied(TrainerV0), extract_reward=lambda batch: None)
-    trainer_v0.watch(module)
-    trainer = module.RayPPOTrainer(configuration("both", tmp_path), TOKENIZER)
+def test_trainer_that_merges_validations_is_refused(start: Any) -> None:
     with pytest.raises(EngineError, match="merges the validations"):
-        trainer._validate(merged=True)
+        start("both")._validate(merged=True)
 
 
 def test_prompt_that_does_not_say_whose_turn_it_is_is_refused_under_both() -> None:

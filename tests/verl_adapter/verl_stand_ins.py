@@ -98,18 +98,12 @@ def complement(masks: list[list[int]]) -> list[list[int]]:
 
 
 class Validation:
-    """What both trainers have to validate with, as far as the adapter sees it."""
+    """What a trainer has to validate with, as far as the adapter sees it."""
 
     def _validate(self) -> dict[str, float]:
         return {}
 
     def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
-
-
-def legacy_module(trainer: type) -> Any:
-    """The module of the legacy trainer, with a class of its own to patch."""
-    copy = type(trainer.__name__, (trainer,), dict(vars(trainer)))
-    return SimpleNamespace(RayPPOTrainer=copy, extract_reward=lambda batch: (None, {}))
 
 
 def prepared(config: Any) -> Any:
