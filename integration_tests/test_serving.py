@@ -15,6 +15,7 @@ from support.server import Server, vllm_server
 
 from tandem_plugin import AuthorshipError, FingerprintError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.client import AuthorshipReader
+from tandem_plugin.request import RIGHT_FORM
 from tandem_plugin.seeds import sample_seed
 
 SETTINGS = {"schedule": "word", "cap": 4}
@@ -75,19 +76,75 @@ def test_client_reads_who_wrote_what_as_the_engine_recorded_it(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_samples_of_one_request_are_read_each_with_its_seed(
-    server: Server, reader: AuthorshipReader, record: Path, stream: bool
+    server: Server, reader: AuthorshipReader, record: Path, path: str, stream: bool
 ):
-    asked = reader.request(200 + stream)
-    body = {"model": "team", "prompt": PROMPT, **SAMPLING, "n": 3, "stream": stream}
-    status, response = server.post("/v1/completions", body | asked.fields())
+    seed = 200 + stream + 2 * path.count("chat")
+    asked = reader.request(seed)
+    prompt = CHAT if "chat" in path else {"prompt": PROMPT}
+    body = {"model": "team", **prompt, **SAMPLING, "n": 3, "stream": stream}
+    status, response = server.post(path, body | asked.fields())
     assert status == 200, response
     read = asked.read_stream(response) if stream else asked.read(response)
-    seeds = [sample_seed(200 + stream, i) for i in range(3)]
+    seeds = [sample_seed(seed, i) for i in range(3)]
     rows = recorded(record, seeds)
     expected = [rows[seed]["authorship"] for seed in seeds]
     assert [authorship.tolist() for authorship in read] == expected
     assert len({tuple(authorship) for authorship in read}) == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_samples_of_several_prompts_say_which_request_each_was_written_for(
+    server: Server, reader: AuthorshipReader, checkpoints: dict[str, Path], stream: bool
+):
+    asked = reader.request(220 + stream, p=0.6)
+    body = {"model": "team", "prompt": [PROMPT, "return"], **SAMPLING, "n": 2, "stream": stream}
+    status, response = server.post("/v1/completions", body | asked.fields())
+    assert status == 200, response
+    listed = response if stream else [response]
+    said = [(c["index"], c["tandem"]) for c in choices_of(listed) if c.get("tandem")]
+    (text,) = asked.fields()["vllm_xargs"].values()
+    wire = json.loads(text) | {"junior": str(checkpoints["other"])}
+    seeds = [sample_seed(220 + stream, i % 2) for i in range(4)]
+    assert sorted(said, key=lambda one: one[0]) == [
+        (i, wire | {"seed": seed}) for i, seed in enumerate(seeds)
+    ]
+    read = asked.read_stream(response, n=2) if stream else asked.read(response, n=2)
+    ids: list[list[int]] = [[], [], [], []]
+    for choice in choices_of(listed):
+        ids[choice["index"]].extend(choice["token_ids"])
+    assert read == [asked.rule.replay(*pair) for pair in zip(ids, seeds, strict=True)]
+
+
+def test_choices_of_a_batch_of_chats_are_read(server: Server, reader: AuthorshipReader):
+    asked = reader.request(230)
+    body = {"model": "team", "messages": [CHAT["messages"]] * 2, **SAMPLING, **asked.fields()}
+    status, response = server.post("/v1/chat/completions/batch", body)
+    assert status == 200, response
+    expected = [asked.rule.replay(one["token_ids"], 230) for one in choices_of([response])]
+    assert asked.read(response, n=1) == expected
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_response_of_the_senior_alone_is_not_read_as_the_teams(
+    server: Server, reader: AuthorshipReader, path: str, stream: bool
+):
+    """As behind a proxy that drops the field of the request, which it does not know."""
+    asked = reader.request(240)
+    prompt = CHAT if "chat" in path else {"prompt": PROMPT}
+    body = {"model": "team", **prompt, **SAMPLING, "stream": stream, **asked.fields()}
+    for arrived in (None, {}, {"tandem": "off"}):
+        status, response = server.post(path, body | {"vllm_xargs": arrived})
+        assert status == 200, response
+        assert all("tandem" not in one for one in choices_of(response if stream else [response]))
+        with pytest.raises(AuthorshipError, match="Choice 0 does not say"):
+            asked.read_stream(response) if stream else asked.read(response)
+    other = {"vllm_xargs": {"tandem": '{"seed": 241}'}}
+    _, response = server.post(path, body | other)
+    with pytest.raises(AuthorshipError, match="its seed is 241, and this request's is 240"):
+        asked.read_stream(response) if stream else asked.read(response)
 
 
 def test_request_without_tandem_is_the_seniors(server: Server, reader: AuthorshipReader):
@@ -105,10 +162,10 @@ BAD = [
     ('{"p": 0.3}', "without a seed"),
     ('{"seed": -1}', "seed=-1 is out of range"),
     ('{"seed": 1, "schedule": "chess"}', "schedule='chess' does not exist"),
+    ('{"seed": 1, "schedule": ""}', "schedule='' is not the name of a schedule"),
     ('{"seed": 1, "cap": 0}', "cap=0 is not a count"),
     ('{"seed": 1, "fingerprint": "0000"}', "was made for the rules 0000"),
     ('{"seed": 1, "prompt_length": 1000}', "prompt_length=1000, but only"),
-    ('{"seed": 1, "schedule": ""}', "schedule='' is not the name"),
     ("[" * 4000, "is not a request"),
     ("x" * 100_000, "a text of 100000 characters"),
     (7, "is not a request"),
@@ -152,67 +209,72 @@ def test_beam_search_is_refused_with_a_sentence(server: Server, path: str, tande
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"tandem": {"seed": 1}},
-        {"Tandem": '{"seed": 1}'},
-        {"tandem_seed": 1},
-        {"extra_args": {"tandem": {"seed": 1}}},
-        {"extra_body": {"vllm_xargs": {"tandem": '{"seed": 1}'}}},
-        {"sampling_params": {"extra_args": {"tandem": '{"seed": 1}'}}},
-        {"vllm_xargs": {"Tandem": '{"seed": 1}'}},
-        {"vllm_xargs": {"tandm": '{"seed": 1}'}},
-        {"vllm_xargs": {"seed": "7"}},
-        {"vllm_xargs": {"schedule": "word", "seed": 7}},
-    ],
-)
-def test_tandem_in_a_place_that_nothing_reads_is_rejected(
-    server: Server, path: str, fields: dict[str, Any]
-):
+def test_tandem_beside_vllm_xargs_is_refused_with_a_sentence(server: Server, path: str):
     prompt = {"/v1/completions": {"prompt": PROMPT}, "/v1/responses": {"input": PROMPT}}
-    body = {"model": "team", **prompt.get(path, CHAT), **fields}
+    body = {"model": "team", **prompt.get(path, CHAT), "tandem": {"seed": 1}}
     status, response = server.post(path, body)
     assert status == 400, response
-    assert '"vllm_xargs": {"tandem": "{\\"seed\\": 7}"}' in response["error"]["message"]
+    assert RIGHT_FORM in response["error"]["message"]
 
 
-def test_other_extra_arguments_pass(server: Server):
-    """They are other plugins': logits processors read them."""
-    body = {"model": "team", "prompt": PROMPT, "max_tokens": 2, "note": "mine"}
-    assert server.post("/v1/completions", body | {"vllm_xargs": {"target": 3}})[0] == 200
-    both = {"vllm_xargs": {"tandem": '{"seed": 1}', "seed": 7}}
-    assert server.post("/v1/completions", body | both)[0] == 200
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
-def test_response_of_a_request_that_lost_its_field_is_not_read(
-    server: Server, reader: AuthorshipReader, path: str, stream: bool
-):
-    """A proxy drops what it does not know: the senior alone answers, with status 200."""
-    asked = reader.request(11)
-    prompt = CHAT if "chat" in path else {"prompt": PROMPT}
-    body = {"model": "team", **prompt, **SAMPLING, "stream": stream, **asked.fields()}
-    whole = server.post(path, body)[1]
-    assert asked.read_stream(whole if stream else [whole])
-    del body["vllm_xargs"]
-    status, response = server.post(path, body)
-    assert status == 200
-    with pytest.raises(AuthorshipError):
-        asked.read_stream(response if stream else [response])
+SEED = '{"seed": 1}'
+NEAR_MISSES = [
+    {"vllm_xargs": {"Tandem": SEED}},
+    {"vllm_xargs": {"TANDEM": SEED}},
+    {"vllm_xargs": {"tandem_seed": 7}},
+    {"vllm_xargs": {"tandem_schedule": "word"}},
+    {"vllm_xargs": {"seed": "7"}},
+    {"vllm_xargs": {"seed": 7, "schedule": "word"}},
+    {"vllm_xargs": {"schedule": "word"}},
+    {"vllm_xargs": {"tandem": {"seed": 7}}},
+    {"vllm_xargs": {"tandem": {}}},
+    {"vllm_xargs": {"tandem": None}},
+    {"vllm_xargs": {"Tandem": {"seed": 7}}},
+    {"extra_args": {"tandem": {"seed": 7}}},
+    {"extra_body": {"vllm_xargs": {"tandem": SEED}}},
+    {"sampling_params": {"extra_args": {"tandem": SEED}}},
+    {"xargs": {"tandem": SEED}},
+    {"tandem_seed": 7},
+    {"Tandem": SEED},
+]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_several_prompts_in_one_body_are_read(
-    server: Server, reader: AuthorshipReader, stream: bool
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
+def test_fields_that_are_nearly_right_get_400_and_the_right_form(
+    server: Server, path: str, stream: bool
 ):
-    asked = reader.request(760)
-    body = {"model": "team", "prompt": [PROMPT, "import"], **SAMPLING, "n": 2, "stream": stream}
-    status, response = server.post("/v1/completions", body | asked.fields())
-    assert status == 200
-    read = asked.read_stream(response if stream else [response], n=2)
-    assert [len(one) for one in read] == [40] * 4
+    prompt = {"/v1/completions": {"prompt": PROMPT}, "/v1/responses": {"input": PROMPT}}
+    body = {"model": "team", **prompt.get(path, CHAT), "stream": stream}
+    for near in NEAR_MISSES:
+        status, response = server.post_text(path, json.dumps(body | near))
+        assert status == 400, (near, response)
+        assert RIGHT_FORM in response["error"]["message"], (near, response)
+
+
+def test_stream_that_is_refused_has_its_status_on_every_path(server: Server):
+    ways: dict[str, dict[str, Any]] = {
+        "/v1/completions": {"prompt": PROMPT},
+        "/v1/chat/completions": CHAT,
+        "/v1/responses": {"input": PROMPT},
+    }
+    for path, prompt in ways.items():
+        body = {"model": "team", **prompt, "stream": True, "vllm_xargs": {"tandem": '{"p": 2}'}}
+        status, response = server.post_text(path, json.dumps(body))
+        assert status == 400, (path, response)
+        assert "without a seed" in response["error"]["message"]
+
+
+def test_fields_of_others_are_served(server: Server):
+    body = {"model": "team", "prompt": PROMPT, "max_tokens": 2}
+    for other in (
+        {"vllm_xargs": {"other": "x", "top": 3, "p": 0.5}},
+        {"vllm_xargs": {"tandem": SEED, "seed": 3, "schedule": "cosine"}},
+        {"extra_body": {"top_k": 2}, "sampling_params": {"n": 2}, "extra_args": {"seed": 3}},
+        {"metadata": {"tandem": "the second run"}, "user": "tandem"},
+    ):
+        status, response = server.post("/v1/completions", body | other)
+        assert status == 200, (other, response)
 
 
 def test_numbers_of_thousands_of_digits_are_refused(server: Server):
@@ -308,6 +370,23 @@ def test_response_that_was_cut_goes_on(server: Server, reader: AuthorshipReader,
     (authorship,) = reader.request(7).read(whole)
     assert names["authorship"].tolist() == authorship.tolist()[8:]
     assert 0 < names["authorship"].senior_tokens < 24
+
+
+def test_server_of_a_cpu_build_starts_as_a_module(
+    checkpoints: dict[str, Path], reader: AuthorshipReader, tmp_path: Path
+):
+    """``vllm serve`` asks there for a distribution of another name: see ``tandem doctor``."""
+    options = ("--enforce-eager", "--dtype", "float32", "--max-model-len", "256")
+    log = tmp_path / "log"
+    with vllm_server(checkpoints["senior"], SETTINGS, log, *options, as_module=True) as server:
+        asked = reader.request(260)
+        body = {"model": "team", "prompt": PROMPT, **SAMPLING, **asked.fields()}
+        status, response = server.post("/v1/completions", body)
+        assert status == 200, response
+        assert len(*asked.read(response)) == 40
+        mapping = body | {"vllm_xargs": {"tandem": {"seed": 1}}}
+        status, response = server.post("/v1/completions", mapping)
+        assert (status, RIGHT_FORM in response["error"]["message"]) == (400, True)
 
 
 @pytest.fixture(scope="module")

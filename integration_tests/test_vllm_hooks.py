@@ -90,26 +90,86 @@ def test_handlers_of_text_show_the_body_to_one_check() -> None:
     assert BaseServing._check_model.__wrapped__.__module__ == BaseServing.__module__
     assert parameters(BaseServing._check_model) == ["self", "request"]
     assert parameters(BaseServing.create_error_response)[0] == "message"
+    from vllm.engine.protocol import EngineClient
+    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+
+    assert "vllm_config" in EngineClient.__annotations__
+    bases = [one for one in OpenAIServingCompletion.__mro__ if one.__module__.startswith("vllm.")]
+    assert any("self.engine_client = engine_client" in inspect.getsource(one) for one in bases)
     for handler in ("completion", "chat_completion", "responses"):
         source = source_of(f"vllm.entrypoints.openai.{handler}.serving")
         assert "await self._check_model(request)" in source
         assert "def _check_model" not in source
 
 
-def test_responses_are_stamped_with_what_one_attribute_of_their_handlers_says() -> None:
+def test_outputs_are_made_of_the_requests_that_the_engine_was_given() -> None:
+    from vllm.outputs import CompletionOutput
+    from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+
+    from tandem_plugin.engine.patches.responses import wrap_outputs
+
+    wrap_outputs()
+    for owner, method in (
+        (OutputProcessor, "add_request"),
+        (RequestState, "_new_completion_output"),
+    ):
+        assert getattr(owner, method).__wrapped__.__module__ == owner.__module__
+    assert parameters(OutputProcessor.add_request)[:2] == ["self", "request"]
+    source = inspect.getsource(OutputProcessor)
+    assert "self.request_states[request_id] = req_state" in source
+    assert (
+        inspect.getsource(RequestState).count("= CompletionOutput(")
+        + inspect.getsource(RequestState).count("return CompletionOutput(")
+        == 1
+    )
+    assert not hasattr(CompletionOutput, "__slots__")
+    assert not hasattr(RequestState, "__slots__")
+
+
+def test_responses_of_a_server_are_made_of_outputs_in_five_places() -> None:
+    from vllm.entrypoints.openai.chat_completion.batch_serving import OpenAIServingChatBatch
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionResponseChoice
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+    from vllm.entrypoints.openai.completion.protocol import CompletionResponseChoice
     from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 
-    from tandem_plugin.engine.patches.server import wrap_system_fingerprint
+    from tandem_plugin.engine.patches.responses import wrap_responses
 
-    wrap_system_fingerprint()
-    for handler in (OpenAIServingChat, OpenAIServingCompletion):
-        assert isinstance(handler.system_fingerprint, property)
-        source = source_of(handler.__module__)
-        assert "system_fingerprint=self.system_fingerprint" in source  # a whole response
-        assert "chunk.system_fingerprint = self.system_fingerprint" in source  # a stream's end
-    assert OpenAIServingChat.chat_completion_stream_generator.__wrapped__
-    assert OpenAIServingCompletion.completion_stream_generator.__wrapped__
+    wrap_responses()
+    wrapped = {
+        OpenAIServingCompletion.request_output_to_completion_response: [
+            "self", "final_res_batch", "request",
+        ],
+        OpenAIServingCompletion.completion_stream_generator: [
+            "self", "request", "engine_inputs", "result_generator",
+        ],
+        OpenAIServingChat.chat_completion_full_generator: ["self", "request", "result_generator"],
+        OpenAIServingChat.chat_completion_stream_generator: ["self", "request", "result_generator"],
+        OpenAIServingChatBatch.chat_completion_full_generator_batch: [
+            "self", "request", "generators",
+        ],
+    }  # fmt: skip
+    for method, first in wrapped.items():
+        assert method.__wrapped__.__module__.startswith("vllm.entrypoints.openai.")
+        assert parameters(method)[: len(first)] == first
+    for choice in (CompletionResponseChoice, ChatCompletionResponseChoice):
+        assert choice.model_config["extra"] == "allow"
+    for handler in ("completion", "chat_completion"):
+        source = source_of(f"vllm.entrypoints.openai.{handler}.serving")
+        assert 'yield f"data: {' in source
+
+
+def test_server_registers_its_answer_to_bodies_that_are_invalid_by_one_name() -> None:
+    from tandem_plugin.engine.patches.server import _REGISTER_HANDLERS
+    from tandem_plugin.patching.after_import import missing_modules
+
+    found = [
+        name
+        for name in set(_REGISTER_HANDLERS) - set(missing_modules(_REGISTER_HANDLERS))
+        if "app.exception_handler(RequestValidationError)(validation_exception_handler)"
+        in source_of(name)
+    ]
+    assert len(found) == 1
 
 
 def test_every_architecture_has_a_tandem_form_with_the_same_settings() -> None:

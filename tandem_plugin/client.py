@@ -2,9 +2,8 @@
 
 It needs the tokenizer and the settings that the server was started with, but neither vllm nor
 torch. Each request carries the fingerprint of what the client knows, and a server with other
-settings rejects it. Each response says which fingerprint and tandem seed the engine went by, and is
-read only where they are the request's: a request that lost them on its way was answered by the
-senior alone.
+settings refuses it. Each response carries the request that the engine went by, and one without it,
+or with another, is not read: a proxy that drops the field would leave the senior's alone.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, RequestError
-from tandem_plugin.request import response_mark
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import sample_seed
 
@@ -62,8 +60,8 @@ class ServerRequest:
 
         response: the body as a mapping, or an object of the openai client. n: the samples of each
         prompt, for a body with several prompts; without it, all choices are samples of one prompt.
-        Raises :class:`AuthorshipError` when the response does not hold all of its token ids, or
-        does not say that the engine went by this request's seed and rules.
+        Raises :class:`AuthorshipError` when the response does not hold all of its token ids, or was
+        not written for this request: the engine says in each choice which one it went by.
         """
         return self.read_stream([response], n)
 
@@ -73,7 +71,7 @@ class ServerRequest:
         chunks: the events of the stream, each as a mapping or an object of the openai client.
         """
         token_ids: dict[int, list[int]] = {}
-        said: list[str] = []
+        written_for: dict[int, Any] = {}
         counted: int | None = None
         sent: int | None = None
         for chunk in map(_mapping, chunks):
@@ -81,7 +79,8 @@ class ServerRequest:
                 raise RequestError(f"The server refused the request: {_message(chunk['error'])}")
             for choice in chunk.get("choices") or ():
                 token_ids.setdefault(choice["index"], []).extend(_token_ids(choice))
-            said += (chunk.get("system_fingerprint") or "").split()
+                if choice.get("tandem") is not None:
+                    written_for[choice["index"]] = choice["tandem"]
             usage = chunk.get("usage") or {}
             counted = usage.get("completion_tokens", counted)
             sent = usage.get("prompt_tokens", sent)
@@ -90,7 +89,6 @@ class ServerRequest:
                 f"The response has the choices {sorted(token_ids)}: some are missing. Send the "
                 "request again."
             )
-        self._check_mark(said)
         received = sum(map(len, token_ids.values()))
         if counted is not None and counted != received:
             raise AuthorshipError(
@@ -108,31 +106,33 @@ class ServerRequest:
                 f"{self._length_sent}: send their token ids, no text, and let nothing cut them."
             )
         samples = n or len(token_ids)
+        seeds = [sample_seed(self.seed, i % samples) for i in range(len(token_ids))]
+        for i, seed in enumerate(seeds):
+            self._check(i, seed, written_for.get(i))
         return [
-            self.rule.replay_rest(self.prefix, token_ids[i], sample_seed(self.seed, i % samples))
-            for i in range(len(token_ids))
+            self.rule.replay_rest(self.prefix, token_ids[i], seed) for i, seed in enumerate(seeds)
         ]
 
-    def _check_mark(self, said: Sequence[str]) -> None:
-        """Raise :class:`AuthorshipError` unless the engine went by this request, and only by it."""
-        expected = response_mark(self.seed, self.rule.fingerprint)
-        marks = {word for word in said if word.startswith(_MARK)}
-        if not marks:
+    def _check(self, index: int, seed: int, written_for: object) -> None:
+        """Raise :class:`AuthorshipError` for a choice that the engine wrote for another request."""
+        if not isinstance(written_for, Mapping):
             raise AuthorshipError(
-                "The response does not say that the team wrote it: the senior may have answered "
-                "alone. Let what stands between client and server pass vllm_xargs and "
-                "system_fingerprint on, read the whole stream, and use the same version of "
-                "tandem-plugin on both sides."
+                f"Choice {index} does not say that it was written in tandem: the request's "
+                "vllm_xargs did not reach the engine, or the server's tandem-plugin is older than "
+                "this one. Look for a proxy that drops fields of a body or of a response."
             )
-        if marks != {expected}:
-            raise AuthorshipError(
-                f"The response is another request's: it says {' and '.join(sorted(marks))}, and "
-                f"this request is {expected}. Read each response with the request that was sent "
-                "for it."
-            )
-
-
-_MARK = response_mark(0, "").partition(":")[0] + ":"
+        own = {
+            "seed": seed,
+            "fingerprint": self.rule.fingerprint,
+            "prompt_length": self.prompt_length,
+        }
+        for name, value in own.items():
+            if (found := written_for.get(name)) != value:
+                raise AuthorshipError(
+                    f"Choice {index} was written for another request: its {name} is {found!r}, and "
+                    f"this request's is {value!r}. Read each response with its own request, and "
+                    "give n where a body has several prompts."
+                )
 
 
 class AuthorshipReader:

@@ -10,10 +10,16 @@ from typing import Any
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import RequestError, shown
 
-__all__ = ["MAX_WIRE_LENGTH", "OFF", "TandemRequest", "response_mark"]
+__all__ = ["MAX_WIRE_LENGTH", "OFF", "RIGHT_FORM", "TandemRequest"]
 
 OFF = "off"
 """Says that the senior answers alone; also ``{"schedule": "off"}``."""
+
+RIGHT_FORM = (
+    'Send "vllm_xargs": {"tandem": "{\\"seed\\": 7}"}, JSON in a string; in Python '
+    "extra_args={'tandem': {'seed': 7}}."
+)
+"""How a request asks an engine for tandem, as an error says it."""
 
 MAX_WIRE_LENGTH = 4096
 """The longest text that is read as a request, in characters."""
@@ -57,7 +63,7 @@ class TandemRequest:
         if schedule is not None and (not isinstance(schedule, str) or not schedule.strip()):
             raise RequestError(
                 f"schedule={shown(schedule)} is not the name of a schedule: give a text, such as "
-                "'word'."
+                "'word', or leave schedule out for the engine's own."
             )
         if schedule == OFF:
             return None
@@ -96,11 +102,6 @@ class TandemRequest:
     def to_json(self) -> str:
         """The same as JSON, for the field ``vllm_xargs`` of vLLM's server."""
         return json.dumps(self.to_wire())
-
-
-def response_mark(seed: int, fingerprint: str) -> str:
-    """What a server's response says of the request that the engine went by, among other words."""
-    return f"tandem:{fingerprint}:{seed}"
 
 
 def _check_length(value: object) -> int | None:

@@ -235,7 +235,7 @@ class TandemRules:
 
     def _rule_for(self, request: TandemRequest) -> Rule:
         configured = self.default.schedule
-        name = request.schedule or configured.name
+        name = configured.name if request.schedule is None else request.schedule
         base = schedule_parameters(configured) if name == configured.name else {}
         try:
             return self.rule(make_schedule(name, {**base, **request.parameters}))

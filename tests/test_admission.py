@@ -109,3 +109,56 @@ def test_beam_search_is_the_clients_error(engine: Any):
     with pytest.raises(RequestError, match="Beam search does not go with tandem") as error:
         admission.refuse_beam_search()
     assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
+
+
+@pytest.fixture
+def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabulary) -> Any:
+    """An engine's configuration, with the rules of its tokenizer."""
+    rules = TandemRules(TandemConfig.from_mapping({"junior": "small", "junior_name": "little"}), byte_level)
+    monkeypatch.setattr(admission, "engine_rules", lambda config: rules)
+    return engine(90, 90)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"Tandem": '{"seed": 7}'},
+        {"tandem": '{"seed": 7}', "TANDEM": "off"},
+        {"tandem_seed": 7},
+        {"my_tandem": {}},
+        {"seed": "7"},
+        {"schedule": "word", "p": 0.3},
+        {"fingerprint": "0"},
+    ],
+)
+def test_names_that_are_nearly_tandems_are_refused(admitted: Any, extra: dict[str, Any]):
+    with pytest.raises(RequestError, match=r"asks for nothing: .* Send \"vllm_xargs\""):
+        admission.check_request(admitted, SimpleNamespace(extra_args=extra))
+
+
+@pytest.mark.parametrize(
+    "extra", [None, {}, {"p": 0.3, "cap": 4, "session_id": "a"}, {"kv_transfer_params": {}}]
+)
+def test_names_of_others_pass_by(admitted: Any, extra: dict[str, Any] | None):
+    assert admission.check_request(admitted, SimpleNamespace(extra_args=extra)) is None
+    asked = {**(extra or {}), "tandem": '{"seed": 7}', "seed": 3, "schedule": "cosine"}
+    resolved = admission.check_request(admitted, SimpleNamespace(extra_args=asked))
+    assert resolved is not None
+    assert resolved.seed == 7
+
+
+def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
+    given = {"tandem": '{"seed": 7, "p": 0.3, "prompt_length": 2}', "other": 1}
+    params = SimpleNamespace(extra_args=given)
+    resolved = admission.check_request(admitted, params)
+    assert resolved is not None
+    admission.say_in_full(admitted, resolved, params)
+    assert params.extra_args == {
+        "other": 1,
+        "tandem": {
+            "seed": 7, "schedule": "word", "p": 0.3, "cap": 32, "prompt_length": 2,
+            "junior": "little", "fingerprint": resolved.rule.fingerprint,
+        },
+    }  # fmt: skip
+    assert isinstance(given["tandem"], str)  # the user's own
+    assert admission.check_request(admitted, params) == resolved

@@ -19,8 +19,7 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.client import AuthorshipReader
-from tandem_plugin.request import response_mark
+from tandem_plugin.client import AuthorshipReader, ServerRequest
 from tandem_plugin.seeds import sample_seed
 
 SETTINGS = {"schedule": "word", "cap": 2}
@@ -37,26 +36,28 @@ def rules(byte_level: Vocabulary) -> TandemRules:
     return TandemRules(TandemConfig.from_mapping(SETTINGS), byte_level)
 
 
-MARK = "tandem:FINGERPRINT:7"
-"""What the server says of a request with seed 7; the fixture below fills the fingerprint in."""
-
-
-@pytest.fixture(autouse=True)
-def _fingerprint(reader: AuthorshipReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "MARK", response_mark(7, reader.fingerprint))
-
-
 def completion(*choices: list[int], usage: bool = True, **fields: Any) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "system_fingerprint": f"vllm-0.29.0-tp1-0a1b2c3d {MARK}",
+    body = {
         "choices": [
             {"index": i, "text": "x", "finish_reason": "stop", "token_ids": ids}
             for i, ids in enumerate(choices)
-        ],
+        ]
     }
     if usage:
         fields["usage"] = {"completion_tokens": sum(map(len, choices))}
     return body | fields
+
+
+def written_for(request: ServerRequest, body: dict[str, Any], samples: int = 0) -> dict[str, Any]:
+    """A body as a server answers this request: each choice says what its engine went by.
+
+    samples: of each prompt; 0 where all choices are of one.
+    """
+    (sent,) = request.fields()["vllm_xargs"].values()
+    for choice in body["choices"]:
+        place = choice["index"] % (samples or len(body["choices"]))
+        choice["tandem"] = json.loads(sent) | {"seed": sample_seed(request.seed, place)}
+    return body
 
 
 def test_server_takes_what_the_reader_sends(reader: AuthorshipReader, rules: TandemRules):
@@ -79,23 +80,53 @@ def test_server_with_other_settings_refuses_what_the_reader_sends(
 
 
 def test_single_choice_is_read(reader: AuthorshipReader, rules: TandemRules):
-    (authorship,) = reader.request(7).read(completion(IDS))
+    request = reader.request(7)
+    (authorship,) = request.read(written_for(request, completion(IDS)))
     assert authorship == rules.default.replay(IDS, 7)
     assert 0 < authorship.senior_tokens < len(IDS)
 
 
 def test_samples_have_seeds_of_their_own_in_any_order(reader: AuthorshipReader, rules: TandemRules):
-    body = completion(IDS, IDS, IDS)
+    request = reader.request(7)
+    body = written_for(request, completion(IDS, IDS, IDS))
     body["choices"].reverse()
     expected = [rules.default.replay(IDS, sample_seed(7, i)) for i in range(3)]
-    assert reader.request(7).read(body) == expected
+    assert request.read(body) == expected
 
 
 def test_choices_of_several_prompts_are_samples_of_each(
     reader: AuthorshipReader, rules: TandemRules
 ):
-    read = reader.request(7).read(completion(*[IDS] * 4), n=2)
+    request = reader.request(7)
+    body = written_for(request, completion(*[IDS] * 4), samples=2)
+    read = request.read(body, n=2)
     assert read == [rules.default.replay(IDS, sample_seed(7, i % 2)) for i in range(4)]
+    with pytest.raises(AuthorshipError, match="give n where a body has several prompts"):
+        request.read(body)
+
+
+def test_response_that_does_not_say_what_it_was_written_for_is_refused(reader: AuthorshipReader):
+    """A proxy dropped the request's field, and the senior answered alone; or the response's."""
+    with pytest.raises(AuthorshipError, match="Choice 0 does not say"):
+        reader.request(7).read(completion(IDS))
+    request = reader.request(7)
+    body = written_for(request, completion(IDS, IDS))
+    del body["choices"][1]["tandem"]
+    with pytest.raises(AuthorshipError, match="Choice 1 does not say"):
+        request.read(body)
+
+
+def test_response_to_another_request_is_refused(reader: AuthorshipReader):
+    request = reader.request(7)
+    others = {
+        "seed": reader.request(8),
+        "fingerprint": reader.request(7, p=0.9),
+        "prompt_length": request.resume([3, 3], []),
+    }
+    for name, other in others.items():
+        for sent, read in ((request, other), (other, request)):
+            with pytest.raises(AuthorshipError, match=f"for another request: its {name} is"):
+                read.read(written_for(sent, completion(IDS)))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, len(IDS)])
@@ -106,7 +137,7 @@ def test_cut_response_goes_on_under_the_same_draws(
     served = rules.for_request(rest.fields()["vllm_xargs"]["tandem"])
     assert served is not None
     assert (served.seed, served.prefix([3, 3, 3, *IDS[:cut]])) == (7, IDS[:cut])
-    (authorship,) = rest.read(completion([*IDS[cut:], 2]))
+    (authorship,) = rest.read(written_for(rest, completion([*IDS[cut:], 2])))
     assert authorship.tolist() == rules.default.replay([*IDS, 2], 7).tolist()[cut:]
 
 
@@ -118,7 +149,7 @@ def test_several_choices_of_a_response_that_goes_on_are_refused(reader: Authorsh
 def test_prompt_that_was_cut_on_its_way_is_refused(reader: AuthorshipReader):
     rest = reader.request(7).resume([3, 3, 3], IDS[:4])
     for counted in (7, 6):
-        body = completion(IDS[4:])
+        body = written_for(rest, completion(IDS[4:]))
         body["usage"]["prompt_tokens"] = counted
         if counted == 7:
             rest.read(body)
@@ -141,13 +172,11 @@ def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):
             for i in (1, 0)
         ),
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [2]}]},
-        {
-            "choices": [],
-            "usage": {"completion_tokens": 2 * len(IDS) + 1},
-            "system_fingerprint": MARK,
-        },
+        {"choices": [], "usage": {"completion_tokens": 2 * len(IDS) + 1}},
     ]
-    read = reader.request(7).read_stream(chunks)
+    request = reader.request(7)
+    written_for(request, chunks[0])
+    read = request.read_stream(chunks)
     assert read == [
         rules.default.replay([*IDS, 2], 7),
         rules.default.replay(IDS, sample_seed(7, 1)),
@@ -155,8 +184,9 @@ def test_stream_is_read(reader: AuthorshipReader, rules: TandemRules):
 
 
 def test_objects_of_the_openai_client_are_read(reader: AuthorshipReader, rules: TandemRules):
-    response = SimpleNamespace(model_dump=lambda: completion(IDS))
-    assert reader.request(7).read(response) == [rules.default.replay(IDS, 7)]
+    request = reader.request(7)
+    response = SimpleNamespace(model_dump=lambda: written_for(request, completion(IDS)))
+    assert request.read(response) == [rules.default.replay(IDS, 7)]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +198,8 @@ def test_objects_of_the_openai_client_are_read(reader: AuthorshipReader, rules: 
             AuthorshipError,
             "holds no token ids",
         ),
+        (completion(IDS, usage=False) | {"usage": {"completion_tokens": 11}}, AuthorshipError,
+         "counted 11 response tokens, and 10 token ids came"),
         ({"choices": []}, AuthorshipError, "some are missing"),
         ({"choices": [{"index": 1, "token_ids": [1]}]}, AuthorshipError, "some are missing"),
         ({"error": {"message": "no", "code": 400}}, RequestError, "refused the request: no"),
@@ -179,27 +211,6 @@ def test_response_that_cannot_be_read_is_refused(
 ):
     with pytest.raises(error, match=said):
         reader.request(7).read(response)
-
-
-def test_response_of_which_tokens_are_missing_is_refused(reader: AuthorshipReader):
-    body = completion(IDS, usage=False) | {"usage": {"completion_tokens": 11}}
-    with pytest.raises(AuthorshipError, match="counted 11 response tokens, and 10 token ids came"):
-        reader.request(7).read(body)
-
-
-def test_response_that_does_not_say_that_the_team_wrote_it_is_not_read(reader: AuthorshipReader):
-    """As where a proxy dropped the field, and the senior alone answered."""
-    for fingerprint in (None, "vllm-0.29.0-tp1-0a1b2c3d"):
-        body = completion(IDS) | {"system_fingerprint": fingerprint}
-        with pytest.raises(AuthorshipError, match="senior may have answered alone"):
-            reader.request(7).read(body)
-
-
-def test_response_to_another_request_is_not_read(reader: AuthorshipReader):
-    with pytest.raises(AuthorshipError, match="another request's"):
-        reader.request(8).read(completion(IDS))
-    with pytest.raises(AuthorshipError, match="another request's"):
-        reader.request(7, p=0.3).read(completion(IDS))
 
 
 def test_wrong_settings_and_requests_are_refused(reader: AuthorshipReader, tokenizer_file: Path):
@@ -223,10 +234,8 @@ def test_client_needs_no_engine(tokenizer_file: Path):
     code = (
         "import sys; from tandem_plugin.client import AuthorshipReader; "
         f"reader = AuthorshipReader.from_tokenizer({str(tokenizer_file)!r}, {{}}); "
-        "request = reader.request(7); "
-        "mark = f'tandem:{request.rule.fingerprint}:7'; "
-        "body = {'choices': [{'index': 0, 'token_ids': [1, 2]}], 'system_fingerprint': mark}; "
-        "request.read(body); "
+        "request = reader.request(7); wire = request.rule.request(7).to_wire(); "
+        "request.read({'choices': [{'index': 0, 'token_ids': [1, 2], 'tandem': wire}]}); "
         "print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -54,6 +54,8 @@ def test_parsing_leaves_the_callers_mapping_alone():
         ({"seed": 1.0}, "seed=1.0 is not an integer"),
         ({"seed": True}, "seed=True is not an integer"),
         ({"seed": 1, "schedule": 3}, "schedule=3 is not the name of a schedule"),
+        ({"seed": 1, "schedule": ""}, "schedule='' is not the name of a schedule"),
+        ({"seed": 1, "schedule": " "}, "schedule=' ' is not the name of a schedule"),
         ({"seed": 1, "fingerprint": 3}, "fingerprint=3 is not a string of hexadecimal digits"),
         ({"seed": 1, "prompt_length": -1}, "prompt_length=-1 is not a number of tokens: give an"),
         ({"seed": 1, "prompt_length": 2**31}, "an integer from 0 to 2147483647, how many of"),

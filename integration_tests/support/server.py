@@ -62,19 +62,24 @@ class Server:
 
 @contextmanager
 def vllm_server(
-    model: Path, settings: Mapping[str, Any], log: Path, *more: str
+    model: Path, settings: Mapping[str, Any], log: Path, *more: str, as_module: bool = False
 ) -> Iterator[Server]:
-    """Start a server in tandem, wait until it answers, and end it by its own process id."""
+    """Start a server in tandem, wait until it answers, and end it by its own process id.
+
+    as_module: by ``python -m``, as users of a CPU build start one, and not by ``vllm serve``.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    module = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model")
     command = [
-        *(str(Path(sys.executable).with_name("vllm")), "serve", str(model)),
+        *(module if as_module else (str(Path(sys.executable).with_name("vllm")), "serve")),
+        str(model),
         *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "team"),
         *("--additional-config", json.dumps({"tandem": settings})),
         *more,
     ]
-    environment = _environment(log.parent)
+    environment = dict(os.environ) if as_module else _environment(log.parent)
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
     server = Server(port, process, log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -15,11 +15,12 @@ from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
-from tandem_plugin.request import TandemRequest
+from tandem_plugin.request import RIGHT_FORM, TandemRequest
 from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
 
 __all__ = [
+    "check_arguments",
     "check_input",
     "check_nobody_asked",
     "check_prefix",
@@ -27,8 +28,13 @@ __all__ = [
     "check_request",
     "refuse_beam_search",
     "sample_params",
+    "say_in_full",
     "tandem_argument",
 ]
+
+_OWN_NAMES = {"tandem", TOKEN_LOG_NAME}
+_OF_A_REQUEST = {"seed", "schedule", "fingerprint"}
+"""Fields of a tandem request that mean nothing to anyone beside ``tandem``."""
 
 
 def tandem_argument(params: Any) -> object:
@@ -41,12 +47,48 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
     if not hasattr(params, "extra_args"):
         return None
     with _clients_error():
+        _check_names(params.extra_args or {})
         rules = engine_rules(vllm_config)
         resolved = rules.for_request(tandem_argument(params))
         if rules.config.max_drafts:
             head_dtype = vllm_config.model_config.head_dtype
             check_sampling(params, in_tandem=resolved is not None, head_dtype=head_dtype)
         return resolved
+
+
+def check_arguments(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
+    """Raise :class:`RequestError` for what cannot be honoured whatever the prompt is.
+
+    A server asks before it begins a response, of which a stream could not be taken back.
+    """
+    with _clients_error():
+        _check_names(extra_args)
+        if "tandem" in extra_args:
+            engine_rules(vllm_config).for_request(extra_args["tandem"])
+
+
+def _check_names(extra_args: Mapping[str, Any]) -> None:
+    """Raise :class:`RequestError` for a name that is nearly ``tandem``'s: nobody would read it."""
+    missed = {name for name in extra_args if "tandem" in name.lower()} - _OWN_NAMES
+    if "tandem" not in extra_args:
+        missed |= _OF_A_REQUEST & extra_args.keys()
+    if missed:
+        raise RequestError(
+            f"vllm_xargs (SamplingParams.extra_args in Python) holds {min(missed)!r}, which asks "
+            f"for nothing: the senior alone would answer. Give the name tandem. {RIGHT_FORM}"
+        )
+
+
+def say_in_full(vllm_config: Any, resolved: ResolvedRequest | None, params: Any) -> None:
+    """Let the engine's own parameters of a request say all that was resolved for it.
+
+    Its workers go by them and refuse a fingerprint or a junior that is not theirs, and a server's
+    responses carry them.
+    """
+    if resolved is not None:
+        junior = engine_rules(vllm_config).config.junior_name
+        request = replace(resolved.request(), junior=junior)
+        params.extra_args = {**params.extra_args, "tandem": request.to_wire()}
 
 
 def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:

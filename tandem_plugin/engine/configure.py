@@ -17,7 +17,8 @@ from tandem_plugin.engine.junior import (
     with_overrides,
 )
 from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
-from tandem_plugin.engine.patches.server import wrap_model_check, wrap_system_fingerprint
+from tandem_plugin.engine.patches.responses import wrap_outputs, wrap_responses
+from tandem_plugin.engine.patches.server import wrap_invalid_bodies, wrap_model_check
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.refusals import check_drafting
@@ -82,7 +83,9 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     wrap_offline_beam_search()
     wrap_model_check()
-    wrap_system_fingerprint()
+    wrap_invalid_bodies()
+    wrap_outputs()
+    wrap_responses()
     refusals.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tandem_plugin.engine.admitted import note_admitted
 from tandem_plugin.engine.wire_names import asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 
@@ -16,6 +15,7 @@ __all__ = ["wrap_beam_search", "wrap_offline_beam_search", "wrap_request_admissi
 def wrap_request_admission() -> None:
     """Check what a request says about tandem before it enters a tandem engine.
 
+    The engine's request, which vLLM copies from the user's, then says in full what was resolved.
     Touches: ``InputProcessor.process_inputs`` in the front-end process. Versions: 0.27 to 0.32.
     Why: a bad request must fail alone, with a sentence, and not in the worker, where an error ends
     the engine. Logits processors could validate on the V1 runner, but V2 does not have them.
@@ -38,6 +38,7 @@ def wrap_request_admission() -> None:
                 check_prefix,
                 check_prompt,
                 check_request,
+                say_in_full,
             )
 
             resolved = check_request(processor.vllm_config, params)
@@ -45,7 +46,7 @@ def wrap_request_admission() -> None:
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
-            note_admitted(resolved)
+            say_in_full(processor.vllm_config, resolved, request.sampling_params)
             return request
         if "TANDEM_CONFIG" in os.environ:
             from tandem_plugin.engine.admission import check_nobody_asked

@@ -1,105 +1,116 @@
-"""The bodies that a server reads and writes."""
+"""The bodies that a server reads."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
-from tandem_plugin.engine.admitted import ADMITTED
 from tandem_plugin.engine.wire_names import PREFIX
+from tandem_plugin.errors import RequestError
+from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.request import RIGHT_FORM
 
-__all__ = ["wrap_model_check", "wrap_system_fingerprint"]
+__all__ = ["wrap_invalid_bodies", "wrap_model_check"]
 
 
 def wrap_model_check() -> None:
-    """Reject a body to a tandem engine's server that asks for tandem where vLLM would not see it.
+    """Refuse a body to a tandem engine's server that asks for what the engine would not do.
 
-    Touches: ``BaseServing._check_model``, to which every handler of text shows the parsed body
-    first. Versions: 0.24 to 0.32. Why: bodies may hold fields that vLLM does not know, and the
-    senior alone would answer with status 200. Goes when: vLLM rejects such fields.
+    That is ``tandem`` where vLLM would ignore it, and a wrong one in ``vllm_xargs``. Touches:
+    ``BaseServing._check_model``, to which every handler of text shows the parsed body first, and
+    its ``engine_client``. Versions: 0.24 to 0.32. Why: bodies may hold fields that vLLM does not
+    know, and the senior alone would answer with status 200; in a stream an engine's refusal comes
+    behind that status, and breaks those of ``/v1/responses`` off. Goes when: vLLM refuses unknown
+    fields, and lets a plugin check a request before its response begins.
     """
     from vllm.entrypoints.serve.engine.serving import BaseServing
 
     async def wrapper(check: Callable[..., Any], serving: Any, request: Any) -> Any:
         architecture = next(iter(serving.model_config.architectures), "")
-        if architecture.startswith(PREFIX):
-            ADMITTED.set([])
-            ignored = getattr(request, "model_extra", None) or {}
-            if reason := _misplaced(ignored, getattr(request, "vllm_xargs", None) or {}):
-                return serving.create_error_response(reason)
+        if architecture.startswith(PREFIX) and (message := _refusal(serving, request)):
+            return serving.create_error_response(message)
         return await check(serving, request)
 
     wrap_once(BaseServing, "_check_model", wrapper)
 
 
-def wrap_system_fingerprint() -> None:
-    """Let a response say which seed and rules the engine went by, in ``system_fingerprint``.
+def _refusal(serving: Any, request: Any) -> str:
+    """Why this body is refused; empty where it is not."""
+    from tandem_plugin.engine.admission import check_arguments
 
-    Touches: the attribute ``system_fingerprint`` of the class that completions and chat share,
-    which vLLM sets once and stamps on each response and on a stream's last chunk: a property in its
-    place; and the two generators of streams, which run in another task than their handler did.
-    Versions: 0.24 (``OpenAIServing``) to 0.32 (``GenerateBaseServing``). Why: a proxy may drop the
-    field of a request, and the response of the senior alone would look the same. Goes when: vLLM
-    lets plugins add to responses.
-    """
-    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
-    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
-
+    for path in _paths(getattr(request, "model_extra", None) or {}):
+        if _asks(path[-1]):
+            return (
+                f"vLLM ignores the field {path[0]!r} of the body, and with it {'.'.join(path)!r}: "
+                f"the senior alone would answer. {RIGHT_FORM}"
+            )
+    engine = getattr(serving, "engine_client", None)
     try:
-        from vllm.entrypoints.generate.base.serving import GenerateBaseServing as Serving
-    except ImportError:  # before 0.27
-        from vllm.entrypoints.openai.engine.serving import OpenAIServing as Serving
-
-    def read(serving: Any) -> str | None:
-        own: str | None = serving.__dict__.get("system_fingerprint")
-        marks = dict.fromkeys(ADMITTED.get([]))  # one, however many prompts the body has
-        return " ".join([*([] if own is None else [own]), *marks]) or None
-
-    def write(serving: Any, value: str | None) -> None:
-        serving.__dict__["system_fingerprint"] = value
-
-    if not isinstance(getattr(Serving, "system_fingerprint", None), property):
-        Serving.system_fingerprint = property(read, write)
-
-    async def streamed(generate: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        ADMITTED.set([])
-        async for event in generate(*args, **more):
-            yield event
-
-    wrap_once(OpenAIServingCompletion, "completion_stream_generator", streamed)
-    wrap_once(OpenAIServingChat, "chat_completion_stream_generator", streamed)
+        if engine is not None:
+            check_arguments(engine.vllm_config, getattr(request, "vllm_xargs", None) or {})
+    except RequestError as error:
+        return str(error)
+    return ""
 
 
-def _misplaced(body: Mapping[str, Any], xargs: Mapping[str, Any]) -> str | None:
-    """Why a body asks for tandem in vain; None where it does not.
+def wrap_invalid_bodies() -> None:
+    """Say the right form where a body gives ``tandem`` a value that vLLM's ``vllm_xargs`` rejects.
 
-    body: its fields that vLLM does not know. xargs: its ``vllm_xargs``.
+    Touches: ``validation_exception_handler`` where the server registers it, when that is imported.
+    Versions: 0.24 to 0.32; not under ``python -m vllm.entrypoints.openai.api_server`` before 0.28,
+    which answers in vLLM's own words. Why: a mapping is the commonest mistake, and vLLM answers
+    with four errors of its parser. Goes when: ``vllm_xargs`` takes mappings.
     """
-    for name in body:
-        if name in _CONTAINERS or _is_like_tandem(name):
-            return f"{name} is no field of the body itself: vLLM would ignore it, {_REMEDY}"
-    for name in xargs:
-        if name != "tandem" and (
-            _is_like_tandem(name) or ("tandem" not in xargs and name in _KEYS)
-        ):
-            return f"vllm_xargs holds {name!r}, which nothing reads, {_REMEDY}"
-    return None
+    for name in _REGISTER_HANDLERS:
+        after_import(name, _wrap_handler)
 
 
-def _is_like_tandem(name: str) -> bool:
-    lower = name.lower()
-    return lower.startswith("tandem") or bool(difflib.get_close_matches(lower, ["tandem"], 1, 0.8))
-
-
-_CONTAINERS = ("extra_args", "extra_body", "sampling_params")
-"""Where clients and vLLM's own Python interface put further fields, by mistake in a body."""
-
-_KEYS = ("seed", "schedule", "fingerprint", "prompt_length")
-"""Keys of the JSON that stands under ``tandem``."""
-
-_REMEDY = (
-    "and the senior alone would answer. Send tandem in vllm_xargs, as JSON in a string: "
-    '"vllm_xargs": {"tandem": "{\\"seed\\": 7}"}.'
+_REGISTER_HANDLERS = (
+    "vllm.entrypoints.serve.exception_handling.register",  # from 0.28
+    "vllm.entrypoints.openai.api_server",
 )
+
+
+def _wrap_handler(module: ModuleType) -> None:
+    if hasattr(module, "validation_exception_handler"):
+        wrap_once(module, "validation_exception_handler", _answer_invalid)
+
+
+async def _answer_invalid(handle: Callable[..., Any], request: Any, error: Any) -> Any:
+    places = [one.get("loc", ()) for one in error.errors() if isinstance(one, dict)]
+    names = [part for place in places for part in _behind("vllm_xargs", place)]
+    if not any(isinstance(name, str) and _asks(name) for name in names):
+        return await handle(request, error)
+    from fastapi.responses import JSONResponse
+
+    message = f"vLLM takes no mapping in vllm_xargs: {RIGHT_FORM}"
+    content = {"message": message, "type": "BadRequestError", "param": "vllm_xargs", "code": 400}
+    return JSONResponse({"error": content}, 400)
+
+
+def _behind(name: str, place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The part behind ``name`` in the place of an error, if there is one."""
+    at = place.index(name) + 1 if name in place else len(place)
+    return place[at : at + 1]
+
+
+def _paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The names of a body's fields, at any depth, each with those above it.
+
+    Not of ``metadata``, whose keys OpenAI's API leaves to the user, nor of ``vllm_xargs``, which a
+    batch of chats passes on though it does not declare it: the engine checks those.
+    """
+    apart = dict.fromkeys(("metadata", "vllm_xargs"))
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), {**fields, **apart})]
+    while waiting:
+        above, value = waiting.pop()
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield (*above, str(name))
+                waiting.append(((*above, str(name)), inner))
+
+
+def _asks(name: str) -> bool:
+    return "tandem" in name.lower()
