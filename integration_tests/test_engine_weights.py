@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support import worker
 from support.engine import RUNNERS, tandem_engine
+from support.families import make_family, quantise
 from support.reference import Reference, alternating, always
 
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
@@ -97,3 +98,21 @@ def test_the_juniors_tensors_are_among_the_buffers_that_survive_deep_sleep(engin
     names = engine.collective_rpc(worker.buffer_names)[0]
     assert "tandem_junior.model.layers.0.self_attn.qkv_proj.weight" in names
     assert engine.collective_rpc(worker.buffers_hold_the_juniors_storage) == [True]
+
+
+@pytest.mark.long
+def test_new_weights_for_a_quantised_senior_are_rejected_on_a_cpu(
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+) -> None:
+    senior, new = (
+        quantise(make_family(tmp_path / name, "qwen3", seed=seed, tokenizer=tokenizer))
+        for seed, name in enumerate(("senior", "new"))
+    )
+    with tandem_engine("v1", senior, {"junior": checkpoints["junior"]}) as engine:
+        before = greedy(engine, tokenizer, {"seed": 1})
+        with pytest.raises(Exception, match="use a senior that is not quantised"):
+            engine.collective_rpc(worker.sync, args=(str(new), 7))
+        engine.reset_prefix_cache()
+        assert greedy(engine, tokenizer, {"seed": 1}) == before
+        with pytest.raises(Exception, match="use a senior that is not quantised"):
+            engine.collective_rpc(worker.reload, args=(str(new),))

@@ -114,7 +114,9 @@ def test_beam_search_is_the_clients_error(engine: Any):
 @pytest.fixture
 def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabulary) -> Any:
     """An engine's configuration, with the rules of its tokenizer."""
-    rules = TandemRules(TandemConfig.from_mapping({"junior": "small", "junior_name": "little"}), byte_level)
+    rules = TandemRules(
+        TandemConfig.from_mapping({"junior": "small", "junior_name": "little"}), byte_level
+    )
     monkeypatch.setattr(admission, "engine_rules", lambda config: rules)
     return engine(90, 90)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -73,3 +75,29 @@ def make_family(folder: Path, family: str, *, seed: int, tokenizer: Any, **confi
             model.get_input_embeddings().weight *= 0.1
     model.save_pretrained(folder)
     return folder
+
+
+def quantise(checkpoint: Path) -> Path:
+    """Give a checkpoint linear layers of 8-bit integers, as compressed-tensors writes them."""
+    file, config = checkpoint / "model.safetensors", checkpoint / "config.json"
+    weights = load_file(file)
+    for name in [name for name in weights if name.endswith("proj.weight")]:
+        scale = weights[name].abs().amax(1, keepdim=True) / 127
+        weights |= {name: (weights[name] / scale).round().char(), name + "_scale": scale}
+    save_file(weights, file, metadata={"format": "pt"})
+    integers = {"num_bits": 8, "type": "int", "symmetric": True}
+    group = {
+        "targets": ["Linear"],
+        "weights": {**integers, "strategy": "channel", "dynamic": False},
+        "input_activations": {**integers, "strategy": "token", "dynamic": True},
+    }
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    settings["quantization_config"] = {
+        "quant_method": "compressed-tensors",
+        "format": "int-quantized",
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+    }
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    return checkpoint

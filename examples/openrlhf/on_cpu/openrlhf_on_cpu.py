@@ -12,6 +12,7 @@ import os
 from types import ModuleType
 from typing import Any
 
+from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.patching.after_import import after_import
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -87,13 +88,6 @@ def broadcast_by_the_store(pynccl: ModuleType) -> None:
     pynccl.PyNcclCommunicator = Communicator  # type: ignore[attr-defined]
 
 
-def keep_linear_weights(_: ModuleType) -> None:
-    """vLLM's CPU build drops the weights that a sync loads into, unless its engine is in tandem."""
-    from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
-
-    keep_cpu_weights()
-
-
 def pack_synced_weights(worker: ModuleType) -> None:
     """After a sync's last weight, linear layers compute with what came."""
     from tandem_plugin.engine.patches.cpu_weights import pack_cpu_weights_anew
@@ -113,5 +107,5 @@ def pack_synced_weights(worker: ModuleType) -> None:
 after_import("torch", answer_for_cuda)
 after_import("torch", multiply_in_float32)
 after_import("vllm.distributed.device_communicators.pynccl", broadcast_by_the_store)
-after_import("vllm.model_executor.layers.utils", keep_linear_weights)
+keep_cpu_weights()  # a tandem engine does so by itself
 after_import("openrlhf.trainer.ray.vllm_worker_wrap", pack_synced_weights)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 
 __all__ = ["keep_cpu_weights", "pack_cpu_weights_anew", "unpack_cpu_experts"]
+
+_LAYERS = "vllm.model_executor.layers"
 
 
 @dataclass(slots=True)
@@ -28,31 +32,36 @@ def keep_cpu_weights() -> None:
     """Keep the weights of linear layers and of experts after vLLM's CPU build has packed them.
 
     Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers, and
-    ``UnquantizedFusedMoEMethod.process_weights_after_loading``. Versions: 0.24 to 0.32, CPU builds
-    only. Why: the packed copy replaces the weight, so that a weight sync finds nothing to load into
-    and fails, or loads experts into the packed copy, where they are garbage. Costs the memory of
-    one copy. Goes when: the CPU build can reload weights.
+    ``UnquantizedFusedMoEMethod.process_weights_after_loading``, each once vLLM imports it.
+    Versions: 0.24 to 0.32, CPU builds only. Why: the packed copy replaces the weight, so that a
+    weight sync finds nothing to load into and fails, or loads experts into the packed copy, where
+    they are garbage. Costs the memory of one copy. Goes when: the CPU build can reload weights.
     """
-    from vllm.model_executor.layers import utils
-    from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
-        UnquantizedFusedMoEMethod,
-    )
+    after_import(f"{_LAYERS}.utils", _keep_linear_weights)
+    after_import(f"{_LAYERS}.fused_moe.unquantized_fused_moe_method", _keep_experts)
 
+
+def _keep_linear_weights(utils: ModuleType) -> None:
     def dispatch(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
         return dispatch(layer, remove_weight=False)
 
     wrap_once(utils, "dispatch_cpu_unquantized_gemm", dispatch)
-    wrap_once(UnquantizedFusedMoEMethod, "process_weights_after_loading", _process_experts)
+
+
+def _keep_experts(module: ModuleType) -> None:
+    method = module.UnquantizedFusedMoEMethod
+    wrap_once(method, "process_weights_after_loading", _process_experts)
 
 
 def unpack_cpu_experts(model: Any) -> None:
     """Let a model's experts be loaded into, before ``load_weights``.
 
     A layer that vLLM is about to reload in place has parameters of its own to load into, and keeps
-    them. Raises :class:`EngineError` where the CPU build has packed weights that no sync can reach:
-    those of quantised layers. Touches: the parameters of experts' layers. Why: a layer computes
-    with its packed copy, into which ``load_weights`` would write rows of another layout. Versions
-    and goes when: as :func:`keep_cpu_weights`.
+    them. Raises :class:`EngineError` where the CPU build has packed weights that no sync reaches:
+    those of quantised layers, which ``load_weights`` does not find and ``reload_weights`` gives
+    wrong values. Touches: the parameters of experts' layers. Why: a layer computes with its packed
+    copy, into which ``load_weights`` would write rows of another layout. Versions and goes when: as
+    :func:`keep_cpu_weights`.
     """
     if not any("cpu_linear" in vars(module) for module in model.modules()):
         return  # no CPU build, or nothing was packed yet
@@ -162,7 +171,7 @@ def _pack_linear(layer: Any) -> None:
 
 
 def _check_loadable(model: Any) -> None:
-    """Raise :class:`EngineError` for quantised layers, but while vLLM reloads them in place."""
+    """Raise :class:`EngineError` for quantised layers."""
     from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
         UnquantizedFusedMoEMethod,
     )
@@ -179,13 +188,11 @@ def _check_loadable(model: Any) -> None:
     )
     for name, module in model.named_modules():
         method = getattr(module, "quant_method", None)
-        if not isinstance(method, QuantizeMethodBase) or isinstance(method, loadable):
-            continue
-        if not any(weight.is_meta for weight in module.parameters(recurse=False)):
+        if isinstance(method, QuantizeMethodBase) and not isinstance(method, loadable):
             raise EngineError(
-                f"load_weights does not reach {name} of the senior, a layer that vLLM's CPU build "
-                f"has packed by {type(method).__name__}. Use reload_weights, or a senior that is "
-                "not quantised."
+                f"New weights do not reach {name} of the senior, a quantised layer that vLLM's CPU "
+                f"build has packed ({type(method).__name__}). Start an engine with the new "
+                "checkpoint, or use a senior that is not quantised."
             )
 
 
