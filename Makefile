@@ -15,7 +15,7 @@ OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py first_commands.py grading_torture.py plugin_example.py rollout_command.py \
   speculative_verl.py study.py verl_lora.py verl_agent_loops.py verl_interrupted.py verl_juniors.py verl_loss_terms.py verl_estimators.py \
-  verl_page.py verl_recipes.py verl_two_players.py)
+  verl_page.py verl_recipes.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the oldest and the newest.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
@@ -31,7 +31,7 @@ STACK = verl-vllm-0.29.0
 VLLM ?= $(NEWEST_VLLM)
 VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
-.PHONY: demo game game-openrlhf study bench bench-speculative test-gpu bench-gpu soak \
+.PHONY: demo study bench bench-speculative test-gpu bench-gpu soak \
   soak-speculative test test-vllm test-lane \
   test-oldest-vllm test-newest-vllm test-vllm-sources test-openrlhf test-speculative-verl \
   test-speculative-openrlhf test-openrlhf-core test-fast test-integration test-trainers test-engines \
@@ -68,10 +68,6 @@ browser:
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo/run.py --out $(OUT) \
 	  $(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(STEPS),--steps $(STEPS))
-
-# A game of two players, with verl; with OpenRLHF: make game-openrlhf.
-game: $(VENV)/.demo-ready
-	$(BIN)/python examples/two_players/run.py --framework verl --out runs/game-verl
 
 study: $(VENV)/.demo-ready
 	$(BIN)/python examples/study/run.py --out $(STUDY)
@@ -151,9 +147,6 @@ $(OPENRLHF_VLLM_VENV)/.ready: pyproject.toml constraints/openrlhf-vllm-$(VLLM).t
 # OpenRLHF's real trainer on a speculative engine.
 test-speculative-openrlhf: $(OPENRLHF_VLLM_VENV)/.ready
 	$(OPENRLHF_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_openrlhf.py
-
-game-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python examples/two_players/run.py --framework openrlhf --out runs/game-openrlhf
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS))

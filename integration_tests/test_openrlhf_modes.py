@@ -28,7 +28,6 @@ from support.openrlhf_setup import (
     replayed,
     seeds_of,
 )
-from support.reading import Readers
 from support.reward_server import reward_server
 from support.uv import stand_in, started
 
@@ -36,7 +35,7 @@ from tandem_plugin.draws import draws
 from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
-LAMBDA_JUN, KL_COEFFICIENT, PARTNER_KL = 0.2, 0.01, 0.5
+LAMBDA_JUN, KL_COEFFICIENT = 0.2, 0.01
 GROUP = 4
 """Responses to a prompt where many are the junior's alone."""
 CHUNK, P = 12, 0.2
@@ -70,11 +69,10 @@ def test_all_models_in_one_place_with_zero_3(openrlhf: OpenRLHFSetup, tmp_path: 
 
 def test_a_users_agent_of_two_turns_with_zero_0(openrlhf: OpenRLHFSetup, tmp_path: Path) -> None:
     """Each turn has a seed of its own; what the environment says is neither trained on nor
-    imitated; the junior's tokens are imitated with the asked weight; each of the senior's has its
-    own distance from the junior in its advantage."""
+    imitated; the junior's tokens are imitated with the asked weight."""
     run = openrlhf.bench.run(
         *openrlhf.flags,
-        *("--tandem.lambda_jun", str(LAMBDA_JUN), "--tandem.partner_kl_coef", str(PARTNER_KL)),
+        *("--tandem.lambda_jun", str(LAMBDA_JUN)),
         *("--train.agent_func_path", str(openrlhf.bench.folder / "agent.py")),
         *("--ds.zero_stage", "0", "--data.max_samples", "4", "--train.micro_batch_size", "1"),
         hooks="capture_openrlhf",
@@ -107,11 +105,6 @@ def test_a_users_agent_of_two_turns_with_zero_0(openrlhf: OpenRLHFSetup, tmp_pat
     assert step["junior_imitation_loss"] == pytest.approx(mean, rel=1e-3)
     assert mean > 1  # nats: these models are far from each other
 
-    readers = Readers.of(openrlhf.bench.model, Path(openrlhf.junior.partition("=")[2]))
-    terms = assert_advantages_have_the_partners_term(tmp_path, readers)
-    assert step["tandem/partner_kl"] == pytest.approx(float(terms.mean()), abs=5e-3)
-    assert terms.abs().max() > 0.05  # ten times as much as bfloat16 leaves unsure
-
 
 def test_a_prefix_by_the_junior_gets_shorter_as_training_goes_on(
     openrlhf: OpenRLHFSetup, tmp_path: Path
@@ -138,30 +131,6 @@ def test_a_prefix_by_the_junior_gets_shorter_as_training_goes_on(
             expected[tuple(mask[1:])] += 1
     masks = Counter(tuple(loss["mask"][0].int().tolist()) for loss in losses(tmp_path))
     assert masks == expected
-
-
-def assert_advantages_have_the_partners_term(captured: Path, readers: Readers) -> torch.Tensor:
-    """In the loss of every response, and spent there; returns the distances of all its tokens."""
-    (rows,), (made,) = batches(captured), advantages(captured)
-    terms, found = [], set()
-    for loss in losses(captured):
-        mask = loss["mask"][0].bool()
-        at = torch.nonzero(mask).flatten()
-        old, spent = loss["log_probs"][0][mask].float(), loss["advantages"][0][mask].float()
-        place = next(
-            i for i, one in enumerate(made) if old.equal(one["log_probs"][one["mask"]].float())
-        )
-        found.add(place)
-        tokens, start = rows[place]["tokens"], rows[place]["segments"][0][1]
-        scores = torch.tensor(readers.scores(tokens[:start], tokens[start:]))
-        term = old - scores[at + 1 - start, 1].float()  # the mask begins with the second token
-        before = made[place]["advantages"][made[place]["mask"]].float()
-        torch.testing.assert_close(spent, before - PARTNER_KL * term, rtol=0, atol=5e-3)
-        weight = loss["gradient"][0][mask].float() / spent
-        torch.testing.assert_close(weight, weight.median().expand_as(weight), rtol=0.05, atol=0)
-        terms.append(term)
-    assert found == set(range(len(rows)))
-    return torch.cat(terms)
 
 
 @dataclass(frozen=True)

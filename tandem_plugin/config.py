@@ -97,15 +97,6 @@ class TandemConfig(BaseModel):
         description="The weight of the junior-imitation term in a trainer's loss: the mean of the "
         "senior's -log p over the tokens that the junior wrote. 0, as in the paper, leaves it out.",
     )
-    partner_kl_coef: float = Field(
-        0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="How strongly a trainer draws the senior to its partner, the junior, on the "
-        "senior's own tokens: each one's advantage less this times log p of the senior over p of "
-        "the junior, whose mean is the reverse KL divergence. Above 0 the engine keeps both "
-        "models' log probabilities. 0 leaves it out.",
-    )
     max_unknown_share: float = Field(
         0.1,
         ge=0,
@@ -244,11 +235,6 @@ class TandemConfig(BaseModel):
                 "the run's it is, so that it cannot take one of them. Give one junior."
             )
         return type(self)(**{**self.settings(), "junior": self.junior[rank % len(self.junior)]})
-
-    @property
-    def keeps_logprobs(self) -> bool:
-        """Whether the engine keeps both models' log probability of each token."""
-        return self.partner_logprobs or self.partner_kl_coef > 0
 
     @property
     def max_drafts(self) -> int:

@@ -22,7 +22,6 @@ from tandem_plugin.training.refusals import (
     check_refusals,
     each,
     is_on,
-    needed_for_partner_kl,
     too_many_juniors,
     untested,
 )
@@ -98,11 +97,6 @@ _REFUSALS = (
         "discount would count the junior's tokens as well. Set {key} 1.",
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss", reach=""),
-    *needed_for_partner_kl(
-        lambda run: run("--tandem").partner_kl_coef,
-        {"--rollout.temperature": 1, "--rollout.top_p": 1},
-        losses=("--actor.policy_loss_type", ("ppo",)),
-    ),
     Refusal(
         "--algo.kl.target",
         is_on,

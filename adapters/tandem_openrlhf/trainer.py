@@ -12,7 +12,6 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
-from tandem_plugin.training.distillation import PartnerKL
 from tandem_plugin.training.log_probs import check_log_probs
 from tandem_plugin.training.rows import Row, row_of, write_step
 from tandem_plugin.training.run import TandemRun
@@ -50,20 +49,6 @@ class TandemTrainer(TandemRun):
                 setattr(sample, JUNIOR_MASK, mask_of_the_junior(sample, row))
         self.metrics = metrics
         return metrics
-
-    def distil(self, samples: Sequence[Any], experiences: Sequence[Any]) -> dict[str, float]:
-        """Take the term of ``partner_kl_coef`` off the advantages; return its metric.
-
-        experiences: of the samples that were admitted last, by their places in ``index``.
-        """
-        term = PartnerKL(self.config.partner_kl_coef)
-        for one in experiences if self.config.partner_kl_coef else ():
-            for i, place in enumerate(one.index):
-                row = self._rows[place]
-                before = samples[place].sequences.shape[1] - len(row.response_ids)
-                of_row = one.advantages[i], one.action_log_probs[i], before - 1
-                one.advantages[i] = term.less(row, *of_row)
-        return term.metrics
 
     def dump(self, samples: Sequence[Any], step: int, decode: Callable[[Any], str]) -> None:
         """Write the samples that were admitted last, where the run says to, as those of a step.

@@ -72,17 +72,12 @@ class TandemEngine(StandsBeforeClient):
         own = copy.deepcopy(sampling_params)
         extra = own.extra_args or {}
         call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
-        own.extra_args = asked = {**extra, "tandem": call.request}
-        scores = self._theirs.tandem_scores if self._trajectory.scored else None
-        if scores is not None:
-            own.extra_args = asked = scores.named(asked)
+        own.extra_args = {**extra, "tandem": call.request}
         output = await self._theirs.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
         for sample in output.outputs:
-            at = len(sample.token_ids), sample.index
-            partner = None if scores is None else await scores.of(asked, *at, own.n)
-            call.returned(sample.token_ids, sample.index, partner)
+            call.returned(sample.token_ids, sample.index)
         return output
 
 

@@ -15,7 +15,6 @@ from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.log_probs import masked_log_probs
-from tandem_plugin.training.partner_scores import Overheard, joined
 from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
@@ -46,33 +45,14 @@ class TandemClient(StandsBeforeClient):
         call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
         extra = {**extra, "tandem": call.request}
-        scored = self._trajectory.scored
-        client, partner = _overheard(self._theirs) if scored else (self._theirs, [])
-        output = await client.generate(
+        output = await self._theirs.generate(
             request_id,
             prompt_ids=prompt_ids,
             sampling_params={**sampling_params, "extra_args": extra},
             **options,
         )
-        call.returned(output.token_ids, partner=joined(partner))
+        call.returned(output.token_ids)
         return output
-
-
-def _overheard(client: Any) -> tuple[Any, list[bytes | None]]:
-    """verl's client for one call, and the junior's log p in the answers of its servers.
-
-    One that goes on with interrupted responses makes a new output of their parts' tokens.
-    """
-    heard: list[bytes | None] = []
-    client = copy.copy(client)
-    theirs = client._acquire_server
-
-    async def acquire(*args: Any, **options: Any) -> Any:
-        name, server = await theirs(*args, **options)
-        return name, Overheard(server, heard)
-
-    client._acquire_server = acquire
-    return client, heard
 
 
 def narrow(output: Any, trajectory: Trajectory) -> None:
@@ -110,9 +90,8 @@ def make_trajectory(
     said = sample.get("index"), sample.get("raw_prompt")
     turn = 0 if validate else step
     junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), said)
-    scored = rules.config.partner_kl_coef > 0
     rule = rules.at(step) if team else None
-    return Trajectory(rule, seed_of_call, rule_of, junior=junior, scored=scored)
+    return Trajectory(rule, seed_of_call, rule_of, junior=junior)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:

@@ -17,7 +17,6 @@ from tandem_plugin.training.refusals import (
     each,
     given,
     is_on,
-    needed_for_partner_kl,
     too_many_juniors,
     untested,
 )
@@ -27,7 +26,6 @@ from tandem_verl.server import ROUTER, engines_that_stay
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
-    PER_TOKEN_LOSSES,
     SOUND_ENGINES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
@@ -171,12 +169,6 @@ REFUSALS = (
         f"{{key}}=True does not go with loss_mode={BYPASS_LOSS}: it divides weights by their mean "
         "over the micro-batches of all ranks, and one without a token of the senior's would count "
         "there. Set it to False.",
-    ),
-    *needed_for_partner_kl(
-        lambda of: of("tandem.partner_kl_coef"),
-        {f"{_ROLLOUT}.temperature": 1, f"{_ROLLOUT}.top_p": 1, f"{_ROLLOUT}.top_k": -1},
-        losses=(_LOSS, (None, *PER_TOKEN_LOSSES)),
-        off=("distillation.enabled",),
     ),
     Refusal("distillation.enabled", is_on, f"{UNTESTED}{HOLES}. Set it to False.", "distillation"),
     Refusal(

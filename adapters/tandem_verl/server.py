@@ -10,7 +10,6 @@ from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
 from tandem_plugin.training.juniors import junior_of, take_junior, told_by
-from tandem_plugin.training.partner_scores import PartnerScores
 from tandem_verl.switch import running_config, tandem_node
 
 __all__ = ["ROUTER", "ReplicaInTandem", "ServerInTandem", "engines_that_stay", "register_replica"]
@@ -60,7 +59,6 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
 
     config: Any
     engine: Any
-    _tandem_scores: PartnerScores
 
     def __init__(self, *args: Any, **options: Any) -> None:
         put_in_place("verl", (), "")  # what the engine asks for before it starts
@@ -77,20 +75,19 @@ class ServerInTandem(Theirs):  # type: ignore[misc]
             from tandem_plugin.engine.status import check_engine
 
             check_engine(self.engine.vllm_config)
-            self._tandem_scores = PartnerScores(self.engine)
         except BaseException:
             self.engine.shutdown()
             raise
         return result
 
     async def generate(self, *args: Any, **options: Any) -> Any:
-        """Let what the junior makes of a response, or why it was refused, leave the server.
+        """Let the reason of a refusal leave the server.
 
         vLLM raises an error without a word in its place, and an exception's cause does not survive
         the way through Ray.
         """
         try:
-            return await self._tandem_scores.answer(super().generate, *args, **options)
+            return await super().generate(*args, **options)
         except Exception as error:
             refusal: BaseException | None = error
             while refusal is not None and not isinstance(refusal, TandemError):

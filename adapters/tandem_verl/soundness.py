@@ -12,7 +12,6 @@ from tandem_plugin.training.refusals import Unproven
 __all__ = [
     "BROKEN_ESTIMATORS",
     "MISSING_ESTIMATORS",
-    "PER_TOKEN_LOSSES",
     "REWARD_TO_GO_ESTIMATORS",
     "SOUND_ENGINES",
     "SOUND_ESTIMATORS",
@@ -68,11 +67,6 @@ SOUND_LOSSES = (
     "dppo_kl",
 )
 """Policy losses that neither see nor move a token outside the mask."""
-
-PER_TOKEN_LOSSES = tuple(
-    loss for loss in SOUND_LOSSES if loss not in ("clip_cov", "geo_mean", "sapo")
-)
-"""Those whose gradient, before a step, is each token's advantage times that of its log p."""
 
 SOUND_ENGINES = ("fsdp", "fsdp2")
 """Training engines (``actor.strategy``) with which real runs were held against a reference."""

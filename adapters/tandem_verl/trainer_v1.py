@@ -111,9 +111,6 @@ class TrainerV1InTandem(TrainerInTandem):
         """Check the masks that the update is about to use; say what is to be imitated."""
         rows = rows_of_keys(batch, queue())
         self._tandem.check_update(rows)
-        if self._tandem.config.partner_kl_coef:
-            self._tandem_distil(batch, rows)
-            metrics |= self._tandem.metrics
         if weight := self._tandem.config.lambda_jun:
             from tandem_verl import imitation
 
@@ -121,18 +118,6 @@ class TrainerV1InTandem(TrainerInTandem):
         result = super()._update_actor(batch, metrics)
         self._tandem.check_imitation(metrics, "actor/")
         return result
-
-    def _tandem_distil(self, batch: Any, rows: Sequence[Row]) -> None:
-        """Take the term of ``partner_kl_coef`` off the batch's advantages."""
-        import torch
-        from tensordict import TensorDict
-
-        names = ["advantages", "old_log_probs"]
-        where = {"keys": batch.keys, "partition_id": batch.partition_id}
-        data = queue().kv_batch_get(**where, select_fields=names)
-        less = self._tandem.less_partner_kl(rows, *(data[name].unbind() for name in names))
-        column = {names[0]: torch.nested.as_nested_tensor(less, layout=torch.jagged)}
-        queue().kv_batch_put(**where, fields=TensorDict(column, batch_size=len(rows)))
 
     def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:
         keys = dump["reward_extra_infos_dict"].get("uid", [])

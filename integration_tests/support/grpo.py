@@ -16,9 +16,7 @@ class GRPOReference:
     """The gradient of one mini-batch, in float64, row by row and without any padding.
 
     entropy, kl: the coefficients of an entropy bonus and of the KL estimate "k3" to the checkpoint,
-    which is also the policy that the rollouts are from. partner, partner_kl: the junior's
-    checkpoint, and the coefficient of log p - log p of the junior, which each token's advantage is
-    less by.
+    which is also the policy that the rollouts are from.
     """
 
     def __init__(
@@ -27,22 +25,14 @@ class GRPOReference:
         rollouts: list[dict[str, Any]],
         entropy: float = 0.0,
         kl: float = 0.0,
-        partner: Path | None = None,
-        partner_kl: float = 0.0,
     ) -> None:
-        self.entropy, self.kl, self.partner_kl = entropy, kl, partner_kl
+        self.entropy, self.kl = entropy, kl
         self.model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float64).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         self.rollouts = rollouts
         self.advantages = _advantages(rollouts)
         with torch.no_grad():
             self.old = [self.logprobs(row) for row in rollouts]
-            self.partner = self.old
-            if partner is not None:
-                senior = self.model
-                self.model = AutoModelForCausalLM.from_pretrained(partner, dtype=torch.float64)
-                self.partner = [self.logprobs(row) for row in rollouts]
-                self.model = senior
 
     def prompt(self, row: dict[str, Any]) -> list[int]:
         """verl writes the prompt as text without its markers: "user\\n...\\nassistant\\n"."""
@@ -82,7 +72,7 @@ class GRPOReference:
         loss = torch.zeros((), dtype=torch.float64)
         trained = sum(sum(row["authorship"]) for row in self.rollouts)
         for place, row in enumerate(self.rollouts):
-            losses = self._losses(row, self._token_advantages(place), self.old[place])
+            losses = self._losses(row, self.advantages[place], self.old[place])
             if mode == "token-mean":
                 loss = loss + sum(losses) / trained
             elif losses:
@@ -109,33 +99,11 @@ class GRPOReference:
             ratios = torch.cat([(self.logprobs(row) - old).exp() for row, old in pairs])
         return float(((ratios - 1).abs() > CLIP).double().mean())
 
-    def _token_advantages(self, place: int) -> list[float]:
-        """Those of each token of a response."""
-        terms = (self.old[place] - self.partner[place]).tolist()
-        return [self.advantages[place] - self.partner_kl * term for term in terms]
-
-    def partner_divergence(self) -> float:
-        """The mean of log p - log p of the junior over the senior's tokens, in nats."""
-        terms = [
-            float(ours - theirs)
-            for row, old, partner in zip(self.rollouts, self.old, self.partner, strict=True)
-            for ours, theirs, senior in zip(old, partner, row["authorship"], strict=True)
-            if senior
-        ]
-        return sum(terms) / len(terms)
-
-    def _losses(self, row: dict[str, Any], advantages: list[float], old: torch.Tensor) -> list[Any]:
+    def _losses(self, row: dict[str, Any], advantage: float, old: torch.Tensor) -> list[Any]:
         """The clipped loss of the senior's tokens, with the bonus and the penalty of each."""
         losses = []
-        tokens = zip(
-            self._distributions(row),
-            row["response_ids"],
-            old,
-            row["authorship"],
-            advantages,
-            strict=True,
-        )
-        for logprobs, token, before, senior, advantage in tokens:
+        columns = self._distributions(row), row["response_ids"], old, row["authorship"]
+        for logprobs, token, before, senior in zip(*columns, strict=True):
             if not senior:
                 continue
             new = logprobs[token]

@@ -73,7 +73,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         super().__init__(model, additional_config=additional, **arguments)
         self._seeds = SeedSource(seed)
         self._requests: dict[str, Asked] = {}
-        has_scores = self.tandem_rules.config.keeps_logprobs
+        has_scores = self.tandem_rules.config.partner_logprobs
         self._scores = RequestScores(self.collective_rpc) if has_scores else None
 
     @property
@@ -99,7 +99,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         Raises :class:`EngineError` where nothing is measured.
         """
         config = self.tandem_rules.config
-        if not config.measure_every and not config.keeps_logprobs:
+        if not config.measure_every and not config.partner_logprobs:
             raise EngineError("measure_every=0: nothing is measured. Set it to 1 or more.")
         workers: list[dict[str, float]] = self.collective_rpc(TELL_OF_MEASURES)
         return MeasureSums(**workers[0])

@@ -25,7 +25,6 @@ TAKEN = frozenset(
         "partner_logprobs",
         "validation",
         "lambda_jun",
-        "partner_kl_coef",
         "max_unknown_share",
         "unproven",
         "seed",

@@ -102,9 +102,6 @@ class Facts:
     """The rule of each segment whose call asked for one of its own; empty where none did."""
     junior: str | None = None
     """Who wrote with the senior, as the run's settings name it; None where they name nobody."""
-    partner: bytes | None = None
-    """The junior's log p of each token, float32 ``[length]``, "not a number" where it is not known:
-    in runs with ``partner_kl_coef`` above 0."""
     unknown: tuple[Range, ...] = ()
     """(start, stop) of the trained tokens that two calls could have written with different authors;
     ``senior`` and ``segments`` are one of the two there. Nobody learns from them."""
@@ -133,11 +130,6 @@ class Facts:
     def junior_mask(self) -> NDArray[np.bool_]:
         """Bool ``[length]``: the junior's tokens of those to train, which can be imitated."""
         return self.trained_mask & ~self.authorship & ~self.unknown_mask
-
-    @property
-    def partner_log_probs(self) -> NDArray[np.float32] | None:
-        """float32 ``[length]``; None where nobody asked for them."""
-        return None if self.partner is None else np.frombuffer(self.partner, dtype=np.float32)
 
     @property
     def start(self) -> int:
@@ -173,7 +165,6 @@ class Facts:
                 if first < stop
             ),
             self.junior,
-            None if self.partner is None else self.partner[4 * start : 4 * stop],
             within(self.unknown),
         )
 

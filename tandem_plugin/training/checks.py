@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import bits_of
-from tandem_plugin.training.distillation import check_partner
 from tandem_plugin.training.log_probs import check_log_probs
 from tandem_plugin.training.replaying import replay_rows
 from tandem_plugin.training.rows import Row
@@ -39,8 +38,6 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
         _check_masks(row, senior, bool(rules.config.lambda_jun))
         if row.rollout_log_probs is not None:
             check_log_probs(row.name, row.rollout_log_probs, row.response_mask)
-        if rules.config.partner_kl_coef:
-            check_partner(row)
     _check_unknown(rows, rules.config.max_unknown_share)
     _check_trains(rows)
 

@@ -54,8 +54,7 @@ class KeyedLabel:
         rule_of = partial(rules.asked, training_step=self.step)
         seed_of_call = self.next_sample(rules.config.seed)
         (junior,) = rules.config.juniors or (None,)
-        scored = rules.config.partner_kl_coef > 0
-        return Trajectory(rule, seed_of_call, rule_of, junior=junior, scored=scored)
+        return Trajectory(rule, seed_of_call, rule_of, junior=junior)
 
     def next_sample(self, base: int) -> Callable[[int], int]:
         """The tandem seed of each generate call of one more response; base: the run's seed."""

@@ -26,7 +26,6 @@ __all__ = [
     "each",
     "given",
     "is_on",
-    "needed_for_partner_kl",
     "too_many_juniors",
     "untested",
 ]
@@ -155,45 +154,6 @@ def each(
 ) -> list[Refusal]:
     """The same refusal of several settings."""
     return [Refusal(key, refused, sentence) for key in keys]
-
-
-def needed_for_partner_kl(
-    coefficient: Callable[[Settings], float],
-    whole: Mapping[str, float],
-    losses: tuple[str, Sequence[str | None]],
-    off: Sequence[str] = (),
-) -> list[Refusal]:
-    """Refuses what the term of ``partner_kl_coef`` would be wrong with, where it is above 0.
-
-    coefficient: how a trainer's settings say it. whole: its keys for a rollout's temperature and
-    for the part of a distribution that tokens are drawn from, with the value that changes nothing.
-    losses: its key for the policy loss, and those that weigh each token's log p by the token's own
-    advantage. off: its keys for what may leave the policy loss out.
-    """
-    shaped = (
-        "the junior's log probabilities are of its own distribution, and the senior's would be of "
-        "one that temperature or truncation changed"
-    )
-    shares = "it does not weigh each token's log probability by the token's own advantage"
-    needs: list[tuple[str, Sequence[Any], str]] = [
-        *((key, (None, value), shaped) for key, value in whole.items()),
-        (*losses, shares),
-        *((key, (None, False), "the policy loss may be left out, and the term") for key in off),
-    ]
-
-    def refused(sound: Sequence[Any]) -> Callable[[Any, Settings], bool]:
-        return lambda value, settings: value not in sound and coefficient(settings) > 0
-
-    return [
-        Refusal(
-            key,
-            refused(sound),
-            f"{{setting}} does not go with partner_kl_coef above 0: {why}. Use "
-            f"{' or '.join(str(value) for value in sound if value is not None)}, or leave "
-            "partner_kl_coef out.",
-        )
-        for key, sound, why in needs
-    ]
 
 
 def given(value: Any, settings: Settings) -> bool:

@@ -64,36 +64,25 @@ def trained_stops(stretches: Sequence[Stretch], trained: NDArray[np.bool_]) -> l
 
 
 Ids = NDArray[np.int64]
-LogProbs = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Call:
     """One generate call of a trajectory: its rule and tandem seed, what was sent, what came back.
 
-    prompt_ids, token_ids: int64 ``[length]``, copied from any sequence of integers. partner: the
-    junior's log p of each token, float32, where the engine was asked for it.
+    prompt_ids, token_ids: int64 ``[length]``, copied from any sequence of integers.
     """
 
     rule: Rule
     seed: int
     prompt_ids: Ids
     token_ids: Ids
-    partner: LogProbs | None
 
-    def __init__(
-        self,
-        rule: Rule,
-        seed: int,
-        prompt_ids: ArrayLike,
-        token_ids: ArrayLike,
-        partner: LogProbs | None = None,
-    ) -> None:
+    def __init__(self, rule: Rule, seed: int, prompt_ids: ArrayLike, token_ids: ArrayLike) -> None:
         object.__setattr__(self, "rule", rule)
         object.__setattr__(self, "seed", seed)
         object.__setattr__(self, "prompt_ids", np.array(prompt_ids, dtype=np.int64))
         object.__setattr__(self, "token_ids", np.array(token_ids, dtype=np.int64))
-        object.__setattr__(self, "partner", partner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +94,13 @@ class AuthoredResponse:
     ``[length]``, true where the senior is the author; false for the junior's tokens and outside the
     segments, where no model wrote what is trained. unknown: bool ``[length]``, true at the trained
     tokens that two calls could have written with different authors, where ``senior`` says one of
-    the two: nobody may learn from them. partner: the junior's log p of each token, float32
-    ``[length]``, "not a number" outside the segments and where a call has none.
+    the two: nobody may learn from them.
     """
 
     senior: NDArray[np.bool_]
     unknown: NDArray[np.bool_]
     segments: tuple[tuple[int, int, int], ...]
     rules: tuple[Rule, ...]
-    partner: LogProbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +112,6 @@ class _Part:
     start: int
     stop: int
     senior: NDArray[np.bool_]
-    partner: LogProbs | None
 
 
 def author_response(
@@ -164,17 +150,13 @@ def author_response(
             "be derived from the response. Let prompt_ids end where the call's prompt did."
         )
     senior = np.zeros(len(text), dtype=np.bool_)
-    partner = np.full(len(text), np.nan, dtype=np.float32)
     for part in chosen:
         senior[part.start : part.stop] = part.senior
-        if part.partner is not None:
-            partner[part.start : part.stop] = part.partner
     return AuthoredResponse(
         senior[len(prompt) :],
         _unknown(trained, parts)[len(prompt) :],
         tuple((one.seed, one.start - len(prompt), one.stop - len(prompt)) for one in chosen),
         tuple(one.rule for one in chosen),
-        partner[len(prompt) :],
     )
 
 
@@ -201,14 +183,7 @@ def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_
         [(call.rule, call.token_ids[: stop - start], call.seed) for call, start, stop in found]
     )
     return [
-        _Part(
-            call.rule,
-            call.seed,
-            start,
-            stop,
-            senior,
-            None if call.partner is None else call.partner[: stop - start],
-        )
+        _Part(call.rule, call.seed, start, stop, senior)
         for (call, start, stop), senior in zip(found, replayed, strict=True)
     ]
 

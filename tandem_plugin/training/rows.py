@@ -48,8 +48,6 @@ class Row:
     """The junior's tokens, which the senior imitates in a run with ``lambda_jun`` above 0."""
     rollout_log_probs: NDArray[np.floating] | None = None
     """The engine's log p of each token, zero where it is not trained, if the trainer has them."""
-    partner: NDArray[np.float32] | None = None
-    """The junior's log p of each token, in a run with ``partner_kl_coef`` above 0."""
     error: str | None = None
     settings: Mapping[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""
@@ -108,7 +106,6 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "unknown": facts.unknown_mask,
         "junior_mask": facts.junior_mask,
         "junior": facts.junior,
-        "partner": facts.partner_log_probs,
     }
     return Row(**{**told, **known})
 

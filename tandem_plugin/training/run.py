@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
@@ -18,7 +18,6 @@ from tandem_plugin.training.checks import (
     check_rows,
     check_validation_rows,
 )
-from tandem_plugin.training.distillation import PartnerKL
 from tandem_plugin.training.engine_metrics import DraftingLog, MeasuringLog
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.juniors import OfJuniors, metrics_of_juniors, told_by_all
@@ -51,9 +50,8 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
         "seed": config.seed,
         "fingerprint": rule.fingerprint,
     }
-    for weight in ("lambda_jun", "partner_kl_coef"):
-        if getattr(config, weight):
-            settings[weight] = getattr(config, weight)
+    if config.lambda_jun:
+        settings["lambda_jun"] = config.lambda_jun
     if TRAINING_STEP in settings:
         settings[TRAINING_STEP] = "(the trainer's)"
     return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())
@@ -131,18 +129,6 @@ class TandemRun:
         """
         self._admitted.check(rows, self.rejects)
 
-    def less_partner_kl(
-        self, rows: Sequence[Row], advantages: Iterable[Any], log_probs: Iterable[Any]
-    ) -> list[Any]:
-        """Each row's advantages less the term of ``partner_kl_coef``, whose mean joins the metrics.
-
-        As :meth:`PartnerKL.less` has it; not in place.
-        """
-        term = PartnerKL(self.config.partner_kl_coef)
-        less = [term.less(*row) for row in zip(rows, advantages, log_probs, strict=True)]
-        self.metrics |= term.metrics
-        return less
-
     def engine_metrics(self, engines: Sequence[Any]) -> dict[str, float]:
         """What engines counted and measured since the last call: drafts, and both models' reading.
 
@@ -154,7 +140,7 @@ class TandemRun:
             return metrics
         if self.config.max_drafts:
             metrics |= self._drafting.step(told_by_all(engines, TELL_OF_DRAFTS))
-        if self.config.measure_every or self.config.keeps_logprobs:
+        if self.config.measure_every or self.config.partner_logprobs:
             metrics |= self._measuring.step(told_by_all(engines, TELL_OF_MEASURES))
         return metrics
 

@@ -15,7 +15,6 @@ from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import sample_seed
 from tandem_plugin.training.authorship_wire import Asked, Facts, ranges_of
-from tandem_plugin.training.partner_scores import log_probs_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
 __all__ = ["StandsBeforeClient", "StartedCall", "Trajectory"]
@@ -44,19 +43,11 @@ class StartedCall:
         request = self.rule.request(self.seed, len(self.prompt_ids))
         return replace(request, junior=self.junior).to_wire()
 
-    def returned(
-        self, token_ids: Sequence[int], index: int = 0, partner: bytes | None = None
-    ) -> None:
-        """Keep what came back.
-
-        index: the sample's, of a call for several (``n`` > 1). partner: the junior's log p of each
-        token as float32, from :class:`~tandem_plugin.training.partner_scores.PartnerScores`. Raises
-        :class:`EngineError` for another number of them.
-        """
+    def returned(self, token_ids: Sequence[int], index: int = 0) -> None:
+        """Keep what came back; index: the sample's, of a call for several (``n`` > 1)."""
         if self.rule is not None:
             seed = sample_seed(self.seed, index)
-            scores = None if partner is None else log_probs_of(partner, len(token_ids))
-            self._calls.append(Call(self.rule, seed, self.prompt_ids, token_ids, scores))
+            self._calls.append(Call(self.rule, seed, self.prompt_ids, token_ids))
 
 
 @dataclass(slots=True)
@@ -74,8 +65,6 @@ class Trajectory:
     seed_of_call: Callable[[int], int]
     rule_of: Callable[[Any], Rule] | None = None
     junior: str | None = None
-    scored: bool = False
-    """Whether calls bring the junior's log probabilities, and responses say them."""
     calls: list[Call] = field(default_factory=list)
     """Those that have returned."""
     started: int = 0
@@ -125,7 +114,6 @@ class Trajectory:
             unknown=tuple(ranges_of(authored.unknown)),
             trained=tuple(ranges_of(np.array(response_mask).astype(np.bool_))),
             junior=self.junior,
-            partner=authored.partner.tobytes() if self.scored else None,
         )
 
     def _asked(self, rules: Sequence[Rule]) -> tuple[Asked | None, ...]:

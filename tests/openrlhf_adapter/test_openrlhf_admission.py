@@ -22,7 +22,6 @@ from tandem_plugin import (
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK
 from tandem_plugin.training.numbered_prompts import KeyedLabel
-from tandem_plugin.training.partner_scores import PartnerScores
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -39,17 +38,6 @@ def trainer(estimator: str = "group_norm", samples: int = SAMPLES, **settings: A
     return TandemTrainer(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
 
 
-class EngineOfTokens:
-    """vLLM's, in which the junior's log p of a token is minus a tenth of its id."""
-
-    def __init__(self, settings: Any, response: list[int]) -> None:
-        self.vllm_config = SimpleNamespace(additional_config={"tandem": settings})
-        self._scores = [[0.0, -token / 10, 0.5] for token in response]
-
-    async def collective_rpc(self, method: str, args: Any) -> Any:
-        return [dict.fromkeys(args[0], self._scores)]
-
-
 def sample(
     made: Any, prompt: int, number: int, length: int = LENGTH, most: int = 1000, masked: int = 0
 ) -> Any:
@@ -57,8 +45,6 @@ def sample(
     response = np.random.default_rng(number).integers(0, 24, length).tolist()
 
     class Engine:
-        tandem_scores = PartnerScores(EngineOfTokens(made.config.settings(), response))
-
         async def generate(self, *_: Any, **__: Any) -> Any:
             return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
@@ -243,48 +229,3 @@ def test_nothing_is_dumped_unless_the_run_says_where() -> None:
     samples = batch(made)
     made.admit(samples)
     made.dump(samples, 3, lambda ids: "")  # the samples have no prompts to tell
-
-
-@pytest.mark.parametrize("most", [1000, 12])
-def test_each_trained_token_is_less_by_its_own_distance_from_the_partner(most: int) -> None:
-    """Experiences hold several samples, in another order and padded on the right."""
-    made = trainer(schedule="word", cap=4, partner_kl_coef=0.5)
-    samples = batch(made, most=most, masked=4)
-    samples[1] = sample(made, 0, 1, length=20, most=most)
-    made.admit(samples)
-    experiences, old = [], {}
-    for index in ([5, 1, 0], [7, 2, 3, 4, 6]):
-        width = max(samples[place].action_mask.shape[1] for place in index)
-        log_probs = -torch.rand(len(index), width)
-        one = SimpleNamespace(index=index, action_log_probs=log_probs)
-        one.advantages = torch.ones(len(index), width)
-        experiences.append(one)
-        old |= zip(index, log_probs, strict=True)
-    metrics = made.distil(samples, experiences)
-    terms = []
-    for one in experiences:
-        for place, got in zip(one.index, one.advantages, strict=True):
-            for i, value in enumerate(got.tolist()):
-                mask, tokens = samples[place].action_mask[0], samples[place].sequences[0]
-                expected = 1.0
-                if i < len(mask) and mask[i]:
-                    terms.append(float(old[place][i]) + int(tokens[i + 1]) / 10)
-                    expected -= 0.5 * terms[-1]
-                assert value == pytest.approx(expected, abs=1e-6)
-    assert metrics == {"tandem/partner_kl": pytest.approx(sum(terms) / len(terms))}
-    assert len(terms) == sum(int(one.action_mask.sum()) for one in samples) > 0
-
-
-def test_run_without_the_partners_term_leaves_advantages_alone() -> None:
-    made = trainer()
-    samples = batch(made)
-    made.admit(samples)
-    assert made.distil(samples, [SimpleNamespace(index=[0])]) == {}
-
-
-def test_sample_whose_partners_log_p_is_not_known_stops_before_the_update() -> None:
-    made = trainer(schedule="word", cap=4, partner_kl_coef=0.5)
-    samples = batch(made)
-    getattr(samples[2], FACTS)["partner"] = None
-    with pytest.raises(AuthorshipError, match="came without the junior's log probabilities"):
-        made.admit(samples)

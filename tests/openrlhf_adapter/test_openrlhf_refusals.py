@@ -183,21 +183,3 @@ def test_what_is_known_to_be_wrong_cannot_be_allowed() -> None:
         check_run(arguments(algo__advantage__estimator="gae"), allowing(*UNPROVEN))
     with pytest.raises(ConfigError, match=r"name one of: estimator .*, loss .*, version"):
         check_run(arguments(), allowing("gae"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"rollout__temperature": 0.6}, "--rollout.temperature 0.6 does not go .* Use 1, or"),
-        ({"rollout__top_p": 0.9}, "--rollout.top_p 0.9 does not go .* of its own distribution"),
-        ({"actor__policy_loss_type": "gspo"}, "gspo does not go .* by the token's own advantage"),
-    ],
-)
-def test_what_the_partners_term_would_be_wrong_with_is_refused_with_it_alone(
-    changes: dict[str, Any], sentence: str
-) -> None:
-    check_run(arguments(**changes), WORD)
-    tandem = TandemConfig.from_mapping({"partner_kl_coef": 0.1})
-    check_run(arguments(), tandem)
-    with pytest.raises(ConfigError, match=sentence):
-        check_run(arguments(**changes), tandem)

@@ -18,7 +18,6 @@ from tandem_plugin import (
     Vocabulary,
 )
 from tandem_plugin.training.authorship_wire import FACTS, Facts
-from tandem_plugin.training.partner_scores import PARTNER
 from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow
 from tandem_verl.validation import ROW
 
@@ -270,77 +269,3 @@ def test_prompts_without_a_number_are_dealt_out_by_what_they_say() -> None:
     assert [len(group) for group in groups] == [1] * 10
     assert set.union(*groups) == {"a", "b"}
     assert found == juniors(prompts, "a", "b")
-
-
-def interrupted(monkeypatch: pytest.MonkeyPatch, *parts: bytes | None) -> Any:
-    """verl's client that goes on with interrupted responses, of two tokens a part; what each part
-    says of the junior's log p."""
-    llm_server = pytest.importorskip("verl.workers.rollout.llm_server", reason="no verl")
-    from verl.workers.rollout.replica import TokenOutput
-
-    async def at_once(seconds: float) -> None: ...
-
-    monkeypatch.setattr(llm_server, "asyncio", SimpleNamespace(sleep=at_once))
-    answers = list(parts)
-
-    async def remote(**request: Any) -> Any:
-        said = {} if answers[0] is None else {PARTNER: answers[0]}
-        del answers[0]
-        first = len(request["prompt_ids"])
-        return TokenOutput(
-            token_ids=[first, first + 1],
-            stop_reason="aborted" if answers else "completed",
-            extra_fields={"global_steps": 1, **said},
-        )
-
-    class Client(llm_server.FullyAsyncLLMServerClient):  # type: ignore[name-defined,misc]
-        async def _acquire_server(self, request_id: Any, **more: Any) -> Any:
-            return "a server", SimpleNamespace(generate=SimpleNamespace(remote=remote))
-
-        def _release_server(self, *released: Any, **more: Any) -> None: ...
-
-    rollout = SimpleNamespace(name="vllm", full_determinism=False, response_length=8)
-    config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout))
-    return Client(config)
-
-
-def narrowed(client: Any, trajectory: Any) -> Facts:
-    generate = TandemClient(client, trajectory).generate
-    params = {"temperature": 1.0}
-    output = asyncio.run(generate("id", prompt_ids=[1, 2], sampling_params=params))
-    assert output.token_ids == [2, 3, 4, 5]
-    loops = SimpleNamespace(
-        prompt_ids=[1, 2],
-        response_ids=output.token_ids,
-        response_mask=[1] * 4,
-        response_logprobs=None,
-        extra_fields={},
-    )
-    narrow(loops, trajectory)
-    return facts_of(loops)
-
-
-def test_juniors_log_p_of_every_part_of_an_interrupted_response_comes_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trajectory = make_trajectory(rules(config(partner_kl_coef=0.1)), *v1(0, 0))
-    parts = [np.float32(values).tobytes() for values in ([-1, -2], [-3, -4])]
-    found = narrowed(interrupted(monkeypatch, *parts), trajectory).partner_log_probs
-    assert found is not None
-    assert found.tolist() == [-1, -2, -3, -4]
-
-
-def test_response_with_a_part_that_lacks_them_says_that_none_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The trainer's process then refuses the row."""
-    trajectory = make_trajectory(rules(config(partner_kl_coef=0.1)), *v1(0, 0))
-    client = interrupted(monkeypatch, np.float32([-1, -2]).tobytes(), None)
-    facts = narrowed(client, trajectory)
-    assert facts.partner_log_probs is not None
-    assert np.isnan(facts.partner_log_probs).all()
-
-
-def test_run_without_the_partners_term_brings_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    trajectory = make_trajectory(rules(config()), *v1(0, 0))
-    assert narrowed(interrupted(monkeypatch, None, None), trajectory).partner is None

@@ -16,7 +16,6 @@ from tandem_verl import plugin
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
-    PER_TOKEN_LOSSES,
     REWARD_TO_GO_ESTIMATORS,
     SOUND_LOSSES,
     WHOLE_RESPONSE_ESTIMATORS,
@@ -92,20 +91,6 @@ def test_sound_loss_neither_sees_nor_moves_a_masked_token(loss: str, mask: Any) 
     other_value, other_gradient = loss_and_gradient(loss, mask, other, other_old, advantages)
     assert torch.equal(value, other_value)
     assert torch.equal(gradient, other_gradient)
-
-
-@pytest.mark.parametrize("loss", SOUND_LOSSES)
-def test_loss_weighs_each_token_by_its_own_advantage_where_it_is_listed_so(
-    loss: str, mask: Any
-) -> None:
-    """Before the first step of a batch, when the policy is the one that the rollouts are from."""
-    log_prob = -random(1).abs() - 0.1
-    advantages = (random(3)[:, :1] - random(9)) * mask
-    _, gradient = loss_and_gradient(loss, mask, log_prob, log_prob, advantages)
-    tokens = mask.sum(dim=1, keepdim=True).clamp(min=1) * (ROWS - 1)  # one row has none
-    expected = -advantages / (tokens if loss == "gspo" else mask.sum())
-    exact = torch.allclose(gradient, expected, rtol=1e-5, atol=1e-7)
-    assert exact is (loss in PER_TOKEN_LOSSES)
 
 
 def test_every_loss_of_verl_is_sound_or_named_in_the_refusal() -> None:

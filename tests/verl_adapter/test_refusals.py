@@ -16,7 +16,6 @@ from tandem_verl.server import ROUTER
 from tandem_verl.soundness import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
-    PER_TOKEN_LOSSES,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     UNPROVEN,
@@ -350,37 +349,6 @@ def test_imitation_does_not_go_with_an_unproven_engine() -> None:
     tandem = TandemConfig.from_mapping({"unproven": ["megatron"], "lambda_jun": 0.1})
     with pytest.raises(ConfigError, match="lambda_jun goes with the engines fsdp, fsdp2 alone"):
         check_run(run(**{f"{ACTOR}.strategy": "megatron"}), tandem)
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({f"{ROLLOUT}.temperature": 0.6}, "temperature=0.6 does not go .* of its own distribution"),
-        ({f"{ROLLOUT}.top_p": 0.95}, "top_p=0.95 does not go .* Use 1, or leave partner_kl_coef"),
-        ({f"{ROLLOUT}.top_k": 20}, "top_k=20 does not go .* Use -1, or leave partner_kl_coef"),
-        ({f"{ROLLOUT}.top_k": 1}, "top_k=1 does not go"),
-        (
-            {f"{ACTOR}.policy_loss.loss_mode": "geo_mean"},
-            "geo_mean does not go .* by the token's own advantage. Use vanilla or gspo or ",
-        ),
-        ({"distillation.enabled": True}, "the policy loss may be left out, and the term"),
-    ],
-)
-def test_what_the_partners_term_would_be_wrong_with_is_refused_with_it_alone(
-    settings: dict[str, Any], sentence: str
-) -> None:
-    names = {"unproven": ["distillation"]}
-    check_run(run(**settings), TandemConfig.from_mapping(names))
-    tandem = TandemConfig.from_mapping({**names, "partner_kl_coef": 0.1})
-    with pytest.raises(ConfigError, match=sentence):
-        check_run(run(**settings), tandem)
-
-
-def test_partners_term_goes_with_rollouts_from_the_whole_distribution() -> None:
-    whole = {f"{ROLLOUT}.temperature": 1.0, f"{ROLLOUT}.top_p": 1.0, f"{ROLLOUT}.top_k": -1}
-    for loss in PER_TOKEN_LOSSES:
-        settings = {**whole, f"{ACTOR}.policy_loss.loss_mode": loss}
-        check_run(run(**settings), TandemConfig.from_mapping({"partner_kl_coef": 0.1}))
 
 
 def test_dumps_of_the_adapter_are_refused_since_verl_has_its_own() -> None:

@@ -7,16 +7,13 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_plugin import EngineError, RequestError, TandemConfig
-from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.patching import in_place
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.subclasses import check_part
-from tandem_plugin.training.partner_scores import PARTNER
 from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
 
 
@@ -33,23 +30,14 @@ class Server:
     ) -> Any:
         if error is not None:
             raise error from cause
-        extra = sampling_params["extra_args"]
-        self.asked.append(extra)
         return SimpleNamespace(token_ids=prompt_ids, extra_fields={"other": 1})
 
 
 def started(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Any:
-    """A server whose engine has these settings; its workers know three tokens of each request."""
-
-    async def collective_rpc(method: str, args: Any) -> Any:
-        server.rpcs.append(args[0])
-        return [{}, {name: [[-1.0, -2.0 - i, 0.5] for i in range(3)] for name in args[0]}]
-
+    """A server whose engine has these settings."""
     monkeypatch.setattr("tandem_plugin.engine.status.check_engine", lambda vllm_config: None)
     server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
     asyncio.run(server.run_server(SimpleNamespace(additional_config={"tandem": settings})))
-    server.engine.collective_rpc = collective_rpc
-    server.asked, server.rpcs = [], []
     return server
 
 
@@ -82,27 +70,6 @@ def test_engines_refusal_leaves_the_server_with_its_sentence(
         generate(server, error=RuntimeError(), cause=RequestError("no seed"))
     with pytest.raises(RuntimeError, match="of vLLM's own"):
         generate(server, error=RuntimeError("of vLLM's own"), cause=ValueError())
-
-
-def test_answer_brings_the_juniors_log_p_where_the_loss_has_a_term_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    server, request = started(monkeypatch, partner_kl_coef=0.1), {"tandem": {"seed": 3}}
-    first, second = generate(server, request), generate(server, request)
-    assert request == {"tandem": {"seed": 3}}
-    names = [asked[TOKEN_LOG_NAME] for asked in server.asked]
-    assert len(set(names)) == 2
-    assert server.rpcs == [[name] for name in names]
-    for output in (first, second):
-        assert np.frombuffer(output.extra_fields[PARTNER], np.float32).tolist() == [-2, -3, -4]
-    alone = generate(server, {"tandem": "off"})  # the senior's own answer to a validation prompt
-    assert alone.extra_fields == {"other": 1}
-    assert server.asked[-1] == {"tandem": "off"}
-
-    without = started(monkeypatch)
-    assert generate(without, request).extra_fields == {"other": 1}
-    assert without.asked == [request]
-    assert without.rpcs == []
 
 
 def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

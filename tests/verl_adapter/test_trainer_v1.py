@@ -5,18 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from verl_stand_ins import (
-    ADVANTAGES,
-    DISTILLING,
     IMITATING,
     IN_TANDEM,
-    LESS,
     MASKS,
-    OLD,
-    PARTNER,
-    PARTNER_KL,
     PLAIN,
     SEEDS,
     SEGMENTS,
@@ -308,40 +301,6 @@ def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not(start: Any) 
     plain.replay_buffer.sample()
     assert plain._update_actor(whole_batch(), {}).extra_info == {"epochs": 1}
     assert queue.put == {}
-
-
-def test_v1_takes_the_partners_term_off_the_advantages_before_the_update(start: Any) -> None:
-    pytest.importorskip("tensordict", reason="verl is not installed")
-    trainer, queue = start(DISTILLING)
-    queue.columns |= {"advantages": nested(ADVANTAGES), "old_log_probs": nested(OLD)}
-    trainer.replay_buffer.sample()
-    metrics: dict[str, Any] = {}
-    trainer._update_actor(whole_batch(), metrics)
-    assert queue.put == {"advantages": LESS}
-    assert metrics["tandem/partner_kl"] == pytest.approx(PARTNER_KL)
-    plain, queue = start(IN_TANDEM)
-    plain.replay_buffer.sample()
-    plain._update_actor(whole_batch(), metrics := {})
-    assert queue.put == metrics == {}
-
-
-@pytest.mark.parametrize(
-    ("partner", "sentence"),
-    [
-        (None, "Row u_0_0 came without the junior's log probabilities"),
-        (PARTNER[1], "Row u_0_0 trains token 2, but has .* of 2 tokens"),
-        ([-2.0, -1.0, float("nan")], "Row u_0_0 trains 1 tokens whose .* nan, .* position 2"),
-    ],
-)
-def test_v1_stops_on_a_row_whose_partners_log_p_is_not_known(
-    start: Any, partner: Any, sentence: str
-) -> None:
-    trainer, queue = start(DISTILLING)
-    said = None if partner is None else np.array(partner, dtype=np.float32).tobytes()
-    queue.told[0][FACTS] = {**queue.told[0][FACTS], "partner": said}
-    with pytest.raises(AuthorshipError, match=sentence):
-        trainer.replay_buffer.sample()
-    start(IN_TANDEM)[0].replay_buffer.sample()
 
 
 @pytest.mark.parametrize(

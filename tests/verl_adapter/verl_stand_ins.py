@@ -39,7 +39,6 @@ def configuration(tandem: dict[str, Any] | None, **trainer: Any) -> Any:
 
 IN_TANDEM, PLAIN = configuration({"schedule": "word", "cap": 4}), configuration(None)
 IMITATING = configuration({"schedule": "word", "cap": 4, "lambda_jun": 0.2})
-DISTILLING = configuration({"schedule": "word", "cap": 4, "partner_kl_coef": 0.5})
 
 
 def tandem_of(config: Any) -> TandemRun:
@@ -48,15 +47,6 @@ def tandem_of(config: Any) -> TandemRun:
 
 TOKENS, MASKS = [[3, 6, 9], [12, 15]], [[1, 0, 1], [0, 1]]
 """Two responses of boundaries alone, and who wrote their tokens under these seeds."""
-
-PARTNER, OLD = [[-2.0, -9.0, -0.5], [-9.0, -1.0]], [[-1.0, -9.0, -2.0], [-9.0, -4.0]]
-"""The junior's log p of each token, and the senior's before the update."""
-
-ADVANTAGES = [[1.0, 0.0, 1.0], [0.0, -1.0]]
-LESS = [[0.5, 0.0, 1.75], [0.0, 0.5]]
-"""Less 0.5 times the senior's log p over the junior's."""
-
-PARTNER_KL = (1.0 - 1.5 - 3.0) / 3
 
 
 def seed_of(tokens: list[int], senior: list[int]) -> int:
@@ -80,7 +70,6 @@ def facts_of(row: int, fingerprint: str, senior: list[int] | None = None) -> dic
         segments=((SEEDS[row], 0, len(TOKENS[row])),),
         senior=tuple(ranges_of(authors)),
         trained=((0, len(TOKENS[row])),),
-        partner=np.array(PARTNER[row], dtype=np.float32).tobytes(),
     ).to_wire()
 
 

@@ -12,7 +12,6 @@ from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.juniors import told_by
 from tandem_plugin.training.numbered_prompts import Numbering
-from tandem_plugin.training.partner_scores import PartnerScores
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
 __all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]
@@ -39,7 +38,6 @@ class Engine(Theirs):  # type: ignore[misc]
         additional = {**(additional_config or {}), "tandem": config.settings()}
         await super().__init__(*args, additional_config=additional, **arguments)
         self.executor = TandemExecutor(self.executor, config)
-        self.tandem_scores = PartnerScores(self.llm)
 
     async def tandem_told(self, what: str) -> dict[str, Any]:
         """What a worker of the engine tells of its counters."""

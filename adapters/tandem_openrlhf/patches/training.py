@@ -41,7 +41,6 @@ class Maker(Theirs):  # type: ignore[misc]
         told = self.tandem.engine_metrics(self.tandem.engines)
         metrics = {**self.tandem.admit(rollout_samples), **told}
         experiences = super().make_experience_batch(rollout_samples)
-        metrics |= self.tandem.distil(rollout_samples, experiences)
         for experience in experiences:
             for name, value in metrics.items():
                 # The same for every response, so that their mean is the batch's value.

@@ -153,10 +153,10 @@ class Measures:
 
     def __init__(self, config: TandemConfig, vocabulary: int) -> None:
         self._rows = max(1, _CHUNK_BYTES // (4 * vocabulary))
-        self._steps = MeasuredSteps(1 if config.keeps_logprobs else config.measure_every)
-        self.token_log = TokenLog() if config.keeps_logprobs else None
+        self._steps = MeasuredSteps(1 if config.partner_logprobs else config.measure_every)
+        self.token_log = TokenLog() if config.partner_logprobs else None
         """What is kept of each token; None where that was not asked for."""
-        self.is_on = bool(config.keeps_logprobs or config.measure_every)
+        self.is_on = bool(config.partner_logprobs or config.measure_every)
         """Whether any step is measured."""
         self._heads: tuple[Head, Head] | None = None
         self._kept: KeptStates | None = None

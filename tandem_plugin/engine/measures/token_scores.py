@@ -121,8 +121,7 @@ def scores_of(
     if len(found) < length:
         raise EngineError(
             f"A response has {length} tokens, and the engine measured {len(found)} of them: this "
-            "vLLM version or serving option does not go with partner_logprobs or partner_kl_coef. "
-            "Leave them out."
+            "vLLM version or serving option does not go with partner_logprobs. Leave it out."
         )
     return np.array(found, dtype=np.float32).reshape(length, 3)
 

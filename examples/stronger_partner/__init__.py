@@ -1,1 +1,0 @@
-"""Ways for a weak senior to learn from a stronger partner, compared."""
