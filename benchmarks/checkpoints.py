@@ -10,7 +10,6 @@ from pathlib import Path
 __all__ = [
     "BYTES",
     "LARGE_JUNIOR",
-    "LARGE_SENIOR",
     "QWEN3_1_7B",
     "QWEN3_4B",
     "QWEN3_600M",
@@ -20,7 +19,6 @@ __all__ = [
     "TINY_SENIOR",
     "Shape",
     "make",
-    "perturbed",
 ]
 
 BYTES = 4
@@ -67,7 +65,6 @@ class Shape:
 
 SENIOR = Shape(hidden=1024, intermediate=3072, layers=14, heads=16, kv_heads=8, head_dim=64)
 SMALL_JUNIOR = Shape(hidden=512, intermediate=1536, layers=6, heads=8, kv_heads=4, head_dim=64)
-LARGE_SENIOR = Shape(2048, 6144, layers=12, heads=16, kv_heads=8, head_dim=128, vocabulary=512)
 LARGE_JUNIOR = Shape(1024, 3072, layers=8, heads=8, kv_heads=4, head_dim=128, vocabulary=512)
 TINY_SENIOR = Shape(64, 128, layers=2, heads=2, kv_heads=1, head_dim=32, vocabulary=512)
 TINY_JUNIOR = Shape(32, 64, layers=1, heads=1, kv_heads=1, head_dim=32, vocabulary=512)
@@ -128,29 +125,6 @@ def make(folder: Path, shape: Shape, seed: int = 0, logits: float | None = None)
     if device == "cuda":  # an engine in another process gets the memory
         torch.cuda.empty_cache()
     _write_tokenizer(draft, shape.vocabulary)
-    draft.rename(target)
-    return target
-
-
-def perturbed(checkpoint: Path, noise: float) -> Path:
-    """A copy of a checkpoint beside it, its matrices with noise of so much of their deviation."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    target = checkpoint.with_name(f"{checkpoint.name}-noise{noise}")
-    if target.exists():
-        return target
-    draft = target.with_name(f"{target.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(checkpoint, draft)
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                scale = noise * float(parameter.std())
-                parameter += scale * torch.randn(parameter.shape, generator=generator)
-    model.save_pretrained(draft)
     draft.rename(target)
     return target
 

@@ -1,8 +1,7 @@
 """What tandem costs on a GPU: ``make bench-gpu``, or ``python benchmarks/gpu.py --part 1.7b``.
 
 Throughput of the senior alone, in lockstep and speculative at batch 1, 16, 64 and 256, memory,
-weight syncs, sleep, and requests that resume, with random models at the widths of Qwen3 made on the
-spot.
+weight syncs and sleep, with random models at the widths of Qwen3 made on the spot.
 Each part takes less than eight minutes on an H100 and can be run alone; started again, it goes on
 where it stopped. ``--list`` says what the parts are.
 """
@@ -17,7 +16,6 @@ from typing import Any
 
 import gpu_throughput
 import gpu_weights
-import resuming
 from gpu_pairs import PAIRS
 from parts import Part, main
 from results import Results
@@ -35,10 +33,6 @@ def _throughput(name: str, results: Results, toy: bool) -> None:
 def _weights(name: str, results: Results, toy: bool) -> None:
     _prepare(toy)
     gpu_weights.measure(PAIRS[name], results, toy)
-
-
-def _resuming(results: Results, toy: bool) -> None:
-    resuming.measure(results, toy, device="cpu" if toy else "cuda")
 
 
 def _prepare(toy: bool) -> None:
@@ -64,8 +58,7 @@ def _parts() -> list[Part]:
         whole: Any = partial(gpu_weights.table, PAIRS[name])
         purpose = f"weight syncs and sleep, {PAIRS[name].title}"
         parts.append(Part(f"weights-{name}", purpose, partial(_weights, name), whole))
-    purpose = "authors of requests that resume, derived anew"
-    return [*parts, Part("resuming", purpose, _resuming, resuming.table)]
+    return parts
 
 
 PARTS = _parts()

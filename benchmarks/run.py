@@ -1,8 +1,8 @@
 """All benchmarks, one after the other: ``python benchmarks/run.py --out runs/benchmarks``.
 
 Each leaves ``<out>/<name>.json``, complete after every case, and ``<out>/tables.md`` is written
-again whenever one ends. Started again, it goes on where it stopped. ``--speculative`` takes those
-of the speculative mode, which need vLLM 0.29, and have tables of their own. ``--docs`` measures
+again whenever one ends. Started again, it goes on where it stopped. ``--speculative`` takes that
+of the speculative mode, which needs vLLM 0.29, and has a table of its own. ``--docs`` measures
 nothing: it writes the tables of ``<out>`` into docs/performance.md.
 """
 
@@ -15,13 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-import drafting
-import engine_memory
-import grading
 import lockstep
-import measuring
 import replay_throughput
-import resuming
 import selection
 import speculative
 from command import DEFAULT_OUT
@@ -31,16 +26,8 @@ from rich.markup import escape
 
 __all__ = ["BENCHMARKS", "SPECULATIVE", "main"]
 
-BENCHMARKS: tuple[ModuleType, ...] = (
-    lockstep,
-    measuring,
-    selection,
-    replay_throughput,
-    resuming,
-    grading,
-    engine_memory,
-)
-SPECULATIVE: tuple[ModuleType, ...] = (speculative, drafting)
+BENCHMARKS: tuple[ModuleType, ...] = (lockstep, selection, replay_throughput)
+SPECULATIVE: tuple[ModuleType, ...] = (speculative,)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
@@ -103,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         help="this benchmark alone; may be given more than once",
     )
     parser.add_argument(
-        "--speculative", action="store_true", help="those of the speculative mode: vLLM from 0.29"
+        "--speculative", action="store_true", help="that of the speculative mode: vLLM from 0.29"
     )
     parser.add_argument(
         "--docs", action="store_true", help=f"write the results into docs/{PAGE.name}"

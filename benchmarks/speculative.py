@@ -17,7 +17,6 @@ from typing import Any
 
 from checkpoints import LARGE_JUNIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
 from command import progress_bar, run_benchmark
-from cost_model import ratio_to_single
 from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, Stretch, environment
 from results import Results
 from rounds import Sample, ratio, run_rounds
@@ -72,6 +71,15 @@ ARGUMENTS = {
 each request."""
 QUICK_ARGUMENTS = {"max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
+
+
+def ratio_to_single(tokens_per_round: float, drafts: int, junior: float) -> float:
+    """Computed throughput over a single model's, where a pass costs the same for few tokens as one.
+
+    junior: the cost of the junior's forward pass in the senior's. Decoding is so where reading the
+    weights takes the time; what is launched beside the two models is not counted.
+    """
+    return tokens_per_round / (1 + drafts * junior)
 
 
 def measure(results: Results, quick: bool) -> None:

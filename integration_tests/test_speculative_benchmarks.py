@@ -47,12 +47,10 @@ def test_every_engine_is_measured_beside_single_models_and_lockstep(out: Path) -
                 assert row[other]["median"] > 0
 
 
-@pytest.mark.parametrize("name", ["speculative", "drafting"])
-def test_every_round_had_the_drafts_that_were_asked_for(out: Path, name: str) -> None:
-    found = cases(out, name).values()
-    rows = found if name == "drafting" else [row for case in found for row in case["rows"]]
+def test_every_round_had_the_drafts_that_were_asked_for(out: Path) -> None:
+    rows = [row for case in cases(out, "speculative").values() for row in case["rows"]]
     drafted = [row for row in rows if row["drafts"] is not None]
-    assert len(drafted) == (12 if name == "drafting" else 16)
+    assert len(drafted) == 16
     for row in drafted:
         counted = row["counters"]
         assert counted["drafts"] == row["drafts"] * counted["rounds"] > 0
@@ -61,5 +59,4 @@ def test_every_round_had_the_drafts_that_were_asked_for(out: Path, name: str) ->
 
 def test_tables_have_the_command_beside_every_figure(out: Path) -> None:
     text = (out / "tables.md").read_text()
-    for name in ("speculative", "drafting"):
-        assert f"`python benchmarks/{name}.py --quick`" in text
+    assert "`python benchmarks/speculative.py --quick`" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,44 +105,3 @@ def test_performance_page_has_a_place_for_the_tables(module: Any) -> None:
     for place in ("benchmarks", "speculative", "gpu"):
         assert [text.count(marker) for marker in page.markers(place)] == [1, 1]
     assert "`python benchmarks/run.py --out runs/benchmarks`" in text
-
-
-def test_cost_model_is_the_mean_over_every_round_that_can_be(module: Any) -> None:
-    """Every pattern of authors and acceptances of three drafts, with its probability."""
-    model, acceptance, drafts, mean = module("cost_model"), 0.9, 3, 0.0
-    for authors in itertools.product([True, False], repeat=drafts + 1):
-        for accepted in itertools.product([True, False], repeat=drafts):
-            weight = 0.5 ** (drafts + 1)
-            for held in accepted:
-                weight *= acceptance if held else 1 - acceptance
-            tokens = 0
-            for senior, held in zip(authors[:-1], accepted, strict=True):
-                tokens += 1
-                if senior and not held:
-                    break
-            else:
-                tokens += authors[-1]
-            mean += weight * tokens
-    assert model.tokens_per_round(acceptance, drafts) == pytest.approx(mean)
-    assert model.ratio_to_single(4.0, 4, 1.0) == pytest.approx(0.8)
-
-
-def test_files_of_rollouts_are_measured_on_dumps_that_replay(
-    module: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    files = module("rollout_files")
-    monkeypatch.setattr(files, "opening", lambda page, times: [1] * times)
-    sizes = ["--steps", "2", "--problems", "2", "--samples", "2", "--tokens", "60"]
-    assert files.main([*sizes, "--out", str(tmp_path)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["view"]["result"]["responses"] == 8
-    assert found["view"]["result"]["bytes"] == (tmp_path / "page.html").stat().st_size
-    assert (
-        found["replay"]["result"] | {"rows": 8, "tokens": 480, "ok": True}
-        == (found["replay"]["result"])
-    )
-    assert found["replay of one step"]["result"]["rows"] == 4
-    assert all(found[name]["megabytes"] > 10 for name in ("view", "replay"))
