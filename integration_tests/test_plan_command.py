@@ -19,11 +19,10 @@ BLOCK = 128
 
 
 def planned(senior: Path, junior: Path, kv_memory: float) -> dict[str, Any]:
-    machine = ["--gpus", "1", "--memory", "8", "--to", "rollout"]
+    machine = ["--memory", "8", "--tokens", "256"]
     engine = ["--dtype", "float32", "--block-size", str(BLOCK), "--kv-memory", str(kv_memory)]
-    lengths = ["--prompt", "128", "--response", "128", "--max-num-seqs", "16"]
     models = ["--senior", str(senior), "--junior", str(junior)]
-    command = [*TANDEM, "plan", *models, *machine, *engine, *lengths, "--json"]
+    command = [*TANDEM, "plan", *models, *machine, *engine, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -50,6 +49,6 @@ def test_blocks_and_weights_are_those_that_an_engine_reports(
         reported = engine.llm_engine.vllm_config.cache_config
         (held,) = engine.collective_rpc(worker.weight_bytes)
     assert reported.block_size == BLOCK
-    assert plan["engine"]["kv_blocks"] == pytest.approx(reported.num_gpu_blocks, rel=0.01)
-    found = (plan["engine"]["senior"], plan["engine"]["junior"])
+    assert plan["kv_blocks"] == pytest.approx(reported.num_gpu_blocks, rel=0.01)
+    found = (plan["senior"]["weights"], plan["junior"]["weights"])
     assert found == pytest.approx(held, rel=0.01)

@@ -10,8 +10,7 @@ import pytest
 from planned_models import LLAMA_8B, MIXTURE, QWEN3_2B, QWEN3_4B, checkpoint
 
 from tandem_plugin.lab.planning import read_checkpoint
-from tandem_plugin.lab.planning.geometry import Geometry
-from tandem_plugin.lab.planning.kv_cache import KvCache
+from tandem_plugin.lab.planning.geometry import Geometry, KvCache
 
 interface = pytest.importorskip("vllm.v1.kv_cache_interface")
 

@@ -1,44 +1,23 @@
-"""``tandem plan``: what a run needs of its GPUs, before there are any."""
+"""``tandem plan``: whether two models fit a GPU, before there is one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.terminal.output import JsonOption, print_json
+from tandem_plugin.terminal.output import JsonOption, print_json, table_console
+
+if TYPE_CHECKING:
+    from tandem_plugin.lab.planning import Checkpoint, KvCache
 
 __all__ = ["plan"]
 
+_GIB = 2**30
 _WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
-_SIZES = {"verl": (256, 8192), "openrlhf": (128, 2048), "rollout": (256, 8192)}
-"""``max_num_seqs`` and ``max_num_batched_tokens``: verl's own defaults, and those that OpenRLHF's
-engines have from vLLM."""
-
-
-class For(str, Enum):
-    """Who runs the engine."""
-
-    VERL = "verl"
-    OPENRLHF = "openrlhf"
-    ROLLOUT = "rollout"
-
-
-class Mode(str, Enum):
-    """How two models share one engine."""
-
-    LOCKSTEP = "lockstep"
-    SPECULATIVE = "speculative"
-
-
-class Moved(str, Enum):
-    """What of the training's states waits on the host."""
-
-    NONE = "none"
-    OPTIMIZER = "optimizer"
-    ALL = "all"
 
 
 class Type(str, Enum):
@@ -59,13 +38,6 @@ def plan(
     junior: Annotated[
         str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
     ] = None,
-    to: Annotated[
-        For, typer.Option(help="Who runs the engine: a trainer, or `tandem rollout` alone.")
-    ] = For.VERL,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, help="GPUs of each machine; without it, those of this one.")
-    ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
     memory: Annotated[
         float | None,
         typer.Option(
@@ -74,40 +46,16 @@ def plan(
             "that of the smallest GPU of this machine.",
         ),
     ] = None,
-    prompt: Annotated[int, typer.Option(min=1, help="The longest prompt, in tokens.")] = 1024,
-    response: Annotated[int, typer.Option(min=1, help="The longest response, in tokens.")] = 3000,
-    batch: Annotated[int, typer.Option(min=1, help="Problems of a step.")] = 16,
-    mini_batch: Annotated[
-        int | None, typer.Option(min=1, help="Problems of an update. Default: half of a step's.")
-    ] = None,
-    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 8,
-    mode: Annotated[Mode, typer.Option(help="How two models share one engine.")] = Mode.LOCKSTEP,
-    drafts: Annotated[
-        int | None,
-        typer.Option(min=1, help="The most drafts of the speculative mode. Default: 4."),
-    ] = None,
-    reference: Annotated[
-        bool, typer.Option("--reference", help="Plan for a reference model: with a KL term.")
-    ] = False,
-    offload: Annotated[
-        Moved | None,
+    utilization: Annotated[
+        float,
         typer.Option(
-            help="What of the training's states waits in the host's memory while the engine "
-            "generates. Default: as little as is enough."
+            min=0.01, max=1, help="The share of it for the engine: gpu_memory_utilization."
         ),
-    ] = None,
-    tensor_parallel: Annotated[
-        int | None,
-        typer.Option(min=1, help="GPUs of one engine. Default: as few as are enough."),
-    ] = None,
-    max_num_seqs: Annotated[
-        int | None,
-        typer.Option(min=1, help="vLLM's argument. Default: 256, and for openrlhf 128."),
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="vLLM's argument. Default: 8192, and for openrlhf 2048."),
-    ] = None,
+    ] = 0.9,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs of one engine.")] = 1,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="The length of a sequence, prompt and response.")
+    ] = 4096,
     dtype: Annotated[Type, typer.Option(help="What the engine computes with.")] = Type.BFLOAT16,
     block_size: Annotated[
         int, typer.Option(min=1, help="Tokens of a KV block: vLLM's is 16 on a GPU, 128 on a CPU.")
@@ -118,86 +66,133 @@ def plan(
             min=0, help="GiB of the KV cache, as kv_cache_memory_bytes gives it. Default: the rest."
         ),
     ] = None,
-    reserve: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="GiB of one GPU that nothing is planned into, for CUDA's contexts and graphs, "
-            "NCCL and fragments: within the engine's share, and again beside it.",
-        ),
-    ] = 2.0,
     json: JsonOption = False,
 ) -> None:
-    """Say whether two models fit a machine, what fits beside them, and the flags to set.
+    """Say what two models leave of a GPU's memory, and how many tokens of both fit into it.
 
     Reads two config.json, and the sizes of weights where they lie beside them; no GPU is needed.
-    Engine and training share the GPUs and take turns, as both recipes have it. Weights, KV blocks,
-    draft buffers and the training's states are exact, activations are estimates whose formulas are
-    given. Exit code 1 when it does not fit.
+    Weights and KV blocks are exact. Activations are not known here: vLLM measures them at its
+    start and takes them off the rest. Exit code 1 when not one sequence fits.
     """
-    from tandem_plugin.config import DEFAULT_DRAFT_TOKENS, MAX_DRAFT_TOKENS
-    from tandem_plugin.lab.commands.plan_output import plan_json, print_plan
-    from tandem_plugin.lab.planning import Wanted, make_plan, read_checkpoint
+    from tandem_plugin.lab.planning import KvCache, read_checkpoint
 
-    if drafts is not None and mode is not Mode.SPECULATIVE:
-        raise ConfigError(
-            "In lockstep nothing is drafted: add --mode speculative, or leave --drafts out."
-        )
-    if drafts is not None and drafts > MAX_DRAFT_TOKENS:
-        raise ConfigError(f"--drafts {drafts} are too many: give at most {MAX_DRAFT_TOKENS}.")
-    if to is For.OPENRLHF and (max_num_seqs, max_num_batched_tokens) != (None, None):
-        raise ConfigError(
-            "OpenRLHF gives its engines neither max_num_seqs nor max_num_batched_tokens: leave "
-            "both out."
-        )
-    number, size = _machine(gpus, memory)
-    of_senior = read_checkpoint(senior)
-    wanted = Wanted(
-        senior=of_senior,
-        junior=of_senior if junior in (None, senior) else read_checkpoint(str(junior)),
-        user=to.value,
-        nodes=nodes,
-        gpus=number * nodes,
-        memory=size,
-        reserve=_bytes(reserve),
-        prompt=prompt,
-        response=response,
-        batch=batch,
-        mini_batch=mini_batch or max(1, batch // 2),
-        samples=samples,
-        drafts=(drafts or DEFAULT_DRAFT_TOKENS) if mode is Mode.SPECULATIVE else 0,
-        requests=max_num_seqs or _SIZES[to.value][0],
-        batched_tokens=max_num_batched_tokens or _SIZES[to.value][1],
-        block_size=block_size,
-        width=_WIDTHS[dtype.value],
-        reference=reference,
-        tensor_parallel=tensor_parallel,
-        offload=offload.value if offload else None,
-        kv_memory=None if kv_memory is None else _bytes(kv_memory),
+    size = _smallest_gpu() if memory is None else round(memory * _GIB)
+    first = read_checkpoint(senior)
+    second = first if junior in (None, senior) else read_checkpoint(str(junior))
+    width = _WIDTHS[dtype.value]
+    weights = first.weights(width) // tensor_parallel, second.weights(width) // tensor_parallel
+    rest = round(size * utilization) - sum(weights)
+    found = _Plan(
+        senior=first,
+        junior=second,
+        weights=weights,
+        rest=rest if kv_memory is None else round(kv_memory * _GIB),
+        overdrawn=rest < 0,
+        kv=KvCache.of((first.geometry, second.geometry), width, tensor_parallel, block_size),
+        tokens=tokens,
     )
-    found = make_plan(wanted)
     if json:
-        print_json(plan_json(found))
+        print_json(found.as_json())
     else:
-        print_plan(found)
-    raise typer.Exit(1 if found.lacks else 0)
+        found.show()
+    raise typer.Exit(0 if found.fits else 1)
 
 
-def _machine(gpus: int | None, memory: float | None) -> tuple[int, int]:
-    """GPUs of a machine and bytes of one of them: as given, or as they are here."""
+def _smallest_gpu() -> int:
+    """Bytes of this machine's smallest GPU; raises :class:`ConfigError` where there is none."""
     from tandem_plugin.lab.planning.devices import graphics_cards
 
-    if gpus is not None and memory is not None:
-        return gpus, _bytes(memory)
     cards = graphics_cards()
-    if memory is None and not cards:
+    if not cards:
         raise ConfigError(
-            "There is no NVIDIA GPU here to plan for: say what one has with --memory, in GiB as "
-            "nvidia-smi shows it (79.6 for one of 81,559 MiB), and how many there are with --gpus."
+            "There is no NVIDIA GPU here to plan for. Say what one has with --memory, in GiB as "
+            "nvidia-smi shows it (79.6 for one of 81,559 MiB)."
         )
-    number = gpus or len(cards) or 1
-    return number, min(card.total for card in cards) if memory is None else _bytes(memory)
+    return min(card.total for card in cards)
 
 
-def _bytes(gib: float) -> int:
-    return round(gib * 2**30)
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Two models on one GPU; sizes in bytes."""
+
+    senior: Checkpoint
+    junior: Checkpoint
+    weights: tuple[int, int]
+    rest: int
+    """For the KV cache: what is left beside the weights, or what was given."""
+    overdrawn: bool
+    """Whether the weights alone are more than the engine may take."""
+    kv: KvCache
+    tokens: int
+
+    @property
+    def blocks(self) -> int:
+        return self.kv.blocks(self.rest)
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of one sequence."""
+        both = self.senior.geometry.longest, self.junior.geometry.longest
+        return min(self.kv.longest(self.blocks, 1), *both)
+
+    @property
+    def fits(self) -> bool:
+        return not self.overdrawn and self.longest >= self.tokens
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything in bytes, tokens and counts."""
+        return {
+            "fits": self.fits,
+            "senior": _as_json(self.senior, self.weights[0]),
+            "junior": _as_json(self.junior, self.weights[1]),
+            "kv_cache_bytes": self.rest,
+            "kv_block_bytes": self.kv.bytes_per_block,
+            "kv_block_size": self.kv.block_size,
+            "kv_blocks": self.blocks,
+            "sequence_tokens": self.tokens,
+            "sequences_at_once": self.kv.responses(self.blocks, self.tokens),
+            "longest_sequence": self.longest,
+        }
+
+    def show(self) -> None:
+        """A table, and what fits."""
+        from rich.table import Table
+        from rich.text import Text
+
+        console = table_console(soft_wrap=True)
+        table = Table("", "parameters", "GiB of one GPU", box=None, pad_edge=False)
+        for role, model, weights in (
+            ("senior", self.senior, self.weights[0]),
+            ("junior", self.junior, self.weights[1]),
+        ):
+            name = Text(f"{role}: {model.name} (from {model.counted})")
+            table.add_row(name, f"{model.parameters:,}", f"{weights / _GIB:.2f}")
+        table.add_row("KV cache and activations", "", f"{self.rest / _GIB:.2f}")
+        console.print(table)
+        console.print(
+            f"\nA block of {self.kv.block_size} tokens takes {self.kv.bytes_per_block:,} bytes in "
+            f"both models: {self.blocks:,} blocks, {self.blocks * self.kv.block_size:,} tokens, "
+            f"{self.kv.responses(self.blocks, self.tokens):,} sequences of {self.tokens:,} at "
+            "once, before vLLM takes off what its activations need."
+        )
+        for role, model in (("senior", self.senior), ("junior", self.junior)):
+            if windowed := model.geometry.windowed:
+                console.print(
+                    f"{windowed} of the {role}'s {model.geometry.layers} layers attend to a window "
+                    "only and are counted as if they kept every token: vLLM may hold more."
+                )
+        if not self.fits:
+            console.print(
+                f"It does not fit: the longest sequence has {max(0, self.longest):,} tokens. Take "
+                "a larger GPU or more of them (--tensor-parallel), smaller models, or shorter "
+                "sequences."
+            )
+
+
+def _as_json(model: Checkpoint, weights: int) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "parameters": model.parameters,
+        "counted_from": model.counted,
+        "weights": weights,
+    }

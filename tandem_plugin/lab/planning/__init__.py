@@ -1,4 +1,4 @@
-"""What a run in tandem needs of its GPUs, worked out from two checkpoints' configurations.
+"""What a pair of models needs of a GPU's memory, from their configurations: weights and KV cache.
 
 Nothing here imports torch, vLLM or a trainer, and nothing needs a GPU.
 """
@@ -6,7 +6,6 @@ Nothing here imports torch, vLLM or a trainer, and nothing needs a GPU.
 from __future__ import annotations
 
 from tandem_plugin.lab.planning.checkpoint import Checkpoint, read_checkpoint
-from tandem_plugin.lab.planning.plan import Plan, make_plan
-from tandem_plugin.lab.planning.wanted import Wanted
+from tandem_plugin.lab.planning.geometry import KvCache
 
-__all__ = ["Checkpoint", "Plan", "Wanted", "make_plan", "read_checkpoint"]
+__all__ = ["Checkpoint", "KvCache", "read_checkpoint"]

@@ -13,8 +13,7 @@ from typing import Any
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import check_model, open_file, read_file
 from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.lab.planning.geometry import Geometry
-from tandem_plugin.lab.planning.parameters import count_parameters
+from tandem_plugin.lab.planning.geometry import Geometry, count_parameters
 
 __all__ = ["Checkpoint", "read_checkpoint"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.lab.planning.checkpoint import Checkpoint, read_checkpoint
 from tandem_plugin.lab.planning.devices import host_memory
-from tandem_plugin.lab.planning.kv_cache import KvCache
+from tandem_plugin.lab.planning.geometry import KvCache
 
 __all__ = ["cpu_arguments"]
 
