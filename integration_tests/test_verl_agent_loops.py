@@ -16,7 +16,7 @@ from support import agent_loops, tool
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.lab.commands.audit import Audit, RuleBook
+from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.seeds import derive_seed
 

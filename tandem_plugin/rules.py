@@ -134,14 +134,14 @@ class TandemRules:
         self._boundaries: dict[str, BoundarySet] = {}
         self._refused: dict[str, str] = {}
         self._rules: dict[Schedule, Rule] = {}
-        self.default = self.rule(config.make_schedule())
+        self.default = self.for_schedule(config.make_schedule())
 
     @cached_property
     def fingerprint(self) -> str:
         """The fingerprint of the configured rule."""
         return self.default.fingerprint
 
-    def rule(self, schedule: Schedule) -> Rule:
+    def for_schedule(self, schedule: Schedule) -> Rule:
         """The rule of a schedule over this vocabulary."""
         if schedule not in self._rules:
             if len(self._rules) >= _MOST_RULES:  # requests choose parameters: forget, not grow
@@ -151,7 +151,7 @@ class TandemRules:
             self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
         return self._rules[schedule]
 
-    def at(self, training_step: int) -> Rule:
+    def for_step(self, training_step: int) -> Rule:
         """The configured rule at a trainer's step: what a trainer sends, checks and replays with.
 
         It is the default rule, with the parameter ``training_step`` filled in where the schedule
@@ -161,17 +161,17 @@ class TandemRules:
         if not takes_training_step(schedule):
             return self.default
         parameters = {**schedule_parameters(schedule), TRAINING_STEP: training_step}
-        return self.rule(make_schedule(schedule.name, parameters))
+        return self.for_schedule(make_schedule(schedule.name, parameters))
 
-    def of(self, settings: Mapping[str, Any] | None) -> Rule:
+    def for_recorded_step(self, settings: Mapping[str, Any] | None) -> Rule:
         """The configured rule at the step that a response's recorded settings name, if they do.
 
         settings: what :meth:`Rule.settings` said where the response was generated.
         """
         step = (settings or {}).get(TRAINING_STEP)
-        return self.default if step is None else self.at(step)
+        return self.default if step is None else self.for_step(step)
 
-    def asked(self, value: object, training_step: int) -> Rule:
+    def for_call(self, value: object, training_step: int) -> Rule:
         """The rule of a generate call for which an agent loop asks a schedule of its own.
 
         value: schedule and parameters as a request has them, or :data:`~tandem_plugin.request.OFF`
@@ -195,12 +195,12 @@ class TandemRules:
         rule = self._rule_for(request)
         if not takes_training_step(rule.schedule) or TRAINING_STEP in value:
             return rule
-        return self.asked({**value, TRAINING_STEP: training_step}, training_step)
+        return self.for_call({**value, TRAINING_STEP: training_step}, training_step)
 
-    def recorded(self, settings: Mapping[str, Any]) -> Rule:
+    def for_recorded_call(self, settings: Mapping[str, Any]) -> Rule:
         """The rule of a call from what :meth:`Rule.settings` said of it where it was generated."""
         asked = {name: value for name, value in settings.items() if name != "boundaries"}
-        return self.asked(asked, 0)
+        return self.for_call(asked, 0)
 
     def for_request(self, value: object) -> ResolvedRequest | None:
         """What a request's wire form asks for; None when the senior answers alone.
@@ -238,7 +238,7 @@ class TandemRules:
         name = configured.name if request.schedule is None else request.schedule
         base = schedule_parameters(configured) if name == configured.name else {}
         try:
-            return self.rule(make_schedule(name, {**base, **request.parameters}))
+            return self.for_schedule(make_schedule(name, {**base, **request.parameters}))
         except (ConfigError, TokenizerError) as error:
             raise RequestError(str(error)) from error
 

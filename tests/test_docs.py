@@ -222,7 +222,7 @@ def test_partner_of_the_schedules_page_plays_its_turn():
     names: dict[str, Any] = {}
     exec(compile(example, "docs/schedules.md", "exec"), names)
     rules = TandemRules(TandemConfig(schedule="word"), Vocabulary(("Ġa", "b"), "an example"))
-    trajectory = Trajectory(rules.default, int, partial(rules.asked, training_step=0))
+    trajectory = Trajectory(rules.default, int, partial(rules.for_call, training_step=0))
 
     class Manager:
         """verl's, with what the adapter puts before it."""

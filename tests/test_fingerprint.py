@@ -163,7 +163,7 @@ def test_fingerprints_are_equal_where_schedules_are_and_only_there(
         assert same == (first == second)
         # What travels with a request makes the same schedule again.
         rules = TandemRules(TandemConfig(), Vocabulary(("a", "Ġb", "Ċ", ".ĊĊ"), "made up"))
-        rule = rules.rule(first)
+        rule = rules.for_schedule(first)
         resolved = rules.for_request(rule.request(1).to_json())
         assert resolved is not None
         assert resolved.rule.fingerprint == rule.fingerprint

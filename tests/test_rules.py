@@ -56,7 +56,7 @@ def test_request_for_another_schedule_starts_from_its_defaults(byte_level: Vocab
 def test_configured_boundaries_hold_for_every_schedule(byte_level: Vocabulary):
     rules = rules_of(byte_level, boundaries="every")
     assert rules.default.boundaries.count == len(byte_level)
-    assert rules.rule(make_schedule("step", {})).boundaries.count == len(byte_level)
+    assert rules.for_schedule(make_schedule("step", {})).boundaries.count == len(byte_level)
 
 
 def test_request_for_another_junior_than_the_engines_is_refused(byte_level: Vocabulary):
@@ -70,7 +70,7 @@ def test_request_for_another_junior_than_the_engines_is_refused(byte_level: Voca
         with pytest.raises(RequestError, match=f"is for the junior '{other}', but .* 'b'"):
             rules.for_request({**own, "junior": other})
     with pytest.raises(RequestError, match="gives 'junior' to one of its calls"):
-        rules.asked({"schedule": "word", "junior": "b"}, 0)
+        rules.for_call({"schedule": "word", "junior": "b"}, 0)
 
 
 @pytest.mark.parametrize("value", [None, "off", {"schedule": "off"}])

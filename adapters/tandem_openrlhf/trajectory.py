@@ -10,17 +10,17 @@ import numpy as np
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.patching.standing import StandsBefore
+from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_within, ranges_of
 from tandem_plugin.training.log_probs import masked_log_probs
 from tandem_plugin.training.numbered_prompts import KeyedLabel
-from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
+from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 
 __all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]
 
 
-class TandemExecutor(StandsBefore):
+class TandemExecutor(Delegate):
     """Sends a trajectory's calls out with tandem requests; brings its response back narrowed.
 
     It stands before OpenRLHF's own executor or the user's: whatever an agent does, it does with the
@@ -44,7 +44,7 @@ class TandemExecutor(StandsBefore):
         rules = self._engines_rules(llm_engine, hf_tokenizer)
         label = KeyedLabel.checked(label)
         trajectory = label.trajectory(rules)
-        response = await self._theirs.execute(
+        response = await self._target.execute(
             label=label.label,
             sampling_params=copy.deepcopy(sampling_params),  # one serves all samples of a prompt
             hf_tokenizer=hf_tokenizer,
@@ -62,7 +62,7 @@ class TandemExecutor(StandsBefore):
         return self._rules
 
 
-class TandemEngine(StandsBeforeClient):
+class TandemEngine(ClientDelegate):
     """Before OpenRLHF's rollout actor."""
 
     async def generate(
@@ -73,7 +73,7 @@ class TandemEngine(StandsBeforeClient):
         extra = own.extra_args or {}
         call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
         own.extra_args = {**extra, "tandem": call.request}
-        output = await self._theirs.generate(
+        output = await self._target.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
         for sample in output.outputs:

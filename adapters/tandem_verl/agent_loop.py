@@ -9,13 +9,13 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, TandemError
-from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.log_probs import masked_log_probs
-from tandem_plugin.training.trajectory import StandsBeforeClient, Trajectory
+from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
 from tandem_verl.validation import ROW
@@ -23,7 +23,7 @@ from tandem_verl.validation import ROW
 __all__ = ["TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
 
 
-class TandemClient(StandsBeforeClient):
+class TandemClient(ClientDelegate):
     """Before verl's ``LLMServerClient``."""
 
     async def generate(
@@ -45,7 +45,7 @@ class TandemClient(StandsBeforeClient):
         call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
         extra = {**extra, "tandem": call.request}
-        output = await self._theirs.generate(
+        output = await self._target.generate(
             request_id,
             prompt_ids=prompt_ids,
             sampling_params={**sampling_params, "extra_args": extra},
@@ -86,11 +86,11 @@ def make_trajectory(
     asked, said = rules.config.validation, sample.get(ANSWERER)
     team = not validate or answerer_of(asked, said) == "team"
     seed_of_call = partial(derive_seed, rules.config.seed, phase, step, *place)
-    rule_of = partial(rules.asked, training_step=step)
+    rule_of = partial(rules.for_call, training_step=step)
     said = sample.get("index"), sample.get("raw_prompt")
     turn = 0 if validate else step
     junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), said)
-    rule = rules.at(step) if team else None
+    rule = rules.for_step(step) if team else None
     return Trajectory(rule, seed_of_call, rule_of, junior=junior)
 
 
@@ -102,7 +102,7 @@ def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[in
     return "prompt", str(sample.get("index", "")), repr(sample.get("raw_prompt", "")), session
 
 
-class WorkerInTandem(Theirs):  # type: ignore[misc]
+class WorkerInTandem(ForeignBase):  # type: ignore[misc]
     """Before verl's ``AgentLoopWorker``.
 
     Every agent loop passes ``_run_agent_loop``, which alone knows whether the trajectory is

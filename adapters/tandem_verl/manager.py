@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
+from tandem_plugin.patching.mixins import ForeignBase, actor_in_tandem, in_tandem
 from tandem_verl.agent_loop import WorkerInTandem
 from tandem_verl.switch import KEPT
 from tandem_verl.validation import ROW
@@ -80,7 +80,7 @@ def manager_class(config: Any) -> Any:
     return in_tandem(base, NumberingManager)
 
 
-class ManagerInTandem(Theirs):  # type: ignore[misc]
+class ManagerInTandem(ForeignBase):  # type: ignore[misc]
     """Before verl's ``AgentLoopManager``: its workers run every trajectory in tandem."""
 
     agent_loop_workers: list[Any]

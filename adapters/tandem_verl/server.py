@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
-from tandem_plugin.patching.mixins import Theirs, actor_in_tandem, in_tandem
+from tandem_plugin.patching.mixins import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.training.juniors import junior_of, take_junior, told_by
 from tandem_verl.switch import running_config, tandem_node
 
@@ -39,7 +39,7 @@ def register_replica(config: Any) -> None:
     RolloutReplicaRegistry.register("vllm", lambda: in_tandem(base, ReplicaInTandem))
 
 
-class ReplicaInTandem(Theirs):  # type: ignore[misc]
+class ReplicaInTandem(ForeignBase):  # type: ignore[misc]
     """Before verl's ``vLLMReplica``: its servers are of ours where tandem is asked for.
 
     Replicas of reward models and teachers are made of it as well, and do not ask.
@@ -54,7 +54,7 @@ class ReplicaInTandem(Theirs):  # type: ignore[misc]
             self.server_class = actor_in_tandem(self.server_class, ServerInTandem)
 
 
-class ServerInTandem(Theirs):  # type: ignore[misc]
+class ServerInTandem(ForeignBase):  # type: ignore[misc]
     """Before verl's ``vLLMHttpServer``: its engine is checked, and its refusals are passed on."""
 
     config: Any

@@ -7,7 +7,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
@@ -39,7 +39,7 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     return run
 
 
-class TrainerInTandem(Theirs):  # type: ignore[misc]
+class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     """Before a trainer of verl's, whatever holds its batches."""
 
     config: Any

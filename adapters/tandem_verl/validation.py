@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem_plugin.patching.standing import StandsBefore
+from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.training.validation import ANSWERER, Answerer
 
 __all__ = ["ROW", "AddressedPrompts"]
@@ -16,7 +16,7 @@ ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
 
 
-class AddressedPrompts(StandsBefore):
+class AddressedPrompts(Delegate):
     """verl's loader of validation prompts, with two more columns: who is to answer, and numbers."""
 
     def __init__(self, batches: Any, answerer: Answerer) -> None:
@@ -24,11 +24,11 @@ class AddressedPrompts(StandsBefore):
         self._answerer = answerer
 
     def __len__(self) -> int:
-        return len(self._theirs)
+        return len(self._target)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         first = 0
-        for batch in self._theirs:
+        for batch in self._target:
             count = len(next(iter(batch.values())))
             addressed = np.array([self._answerer] * count, dtype=object)
             numbers = np.array(range(first, first + count), dtype=object)

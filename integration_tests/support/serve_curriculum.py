@@ -38,7 +38,7 @@ def generate(llm: Any, senior: str) -> dict[str, Any]:
 
     rules = TandemRules(TandemConfig.from_mapping(SETTINGS), Vocabulary.from_path(senior))
     asked = [{"seed": 100 + i, "training_step": i % 6} for i in range(30)]
-    asked += [rules.at(3).request(200 + i).to_wire() for i in range(4)]
+    asked += [rules.for_step(3).request(200 + i).to_wire() for i in range(4)]
     params = [
         SamplingParams(temperature=1.0, max_tokens=60, ignore_eos=True, extra_args={"tandem": one})
         for one in asked

@@ -11,9 +11,9 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 
-__all__ = ["Theirs", "actor_in_tandem", "extended", "in_tandem"]
+__all__ = ["ForeignBase", "actor_in_tandem", "extended", "in_tandem"]
 
-Theirs: Any = object
+ForeignBase: Any = object
 """What a mixin derives from whose ``super()`` is the foreign class that it is put before."""
 
 

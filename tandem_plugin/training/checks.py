@@ -31,7 +31,7 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
             "the log of a process that generates."
         )
     for row in rows:
-        _check_row(row, rules.of(row.settings).fingerprint)
+        _check_row(row, rules.for_recorded_step(row.settings).fingerprint)
         _check_junior(row, rules.config.juniors)
     for row, senior in zip(rows, replay_rows(rows, rules), strict=True):
         _check_replay(row, senior)
@@ -51,7 +51,7 @@ def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -
     check_no_errors(rows)
     for row in rows:
         if team:
-            _check_row(row, rules.of(row.settings).fingerprint)
+            _check_row(row, rules.for_recorded_step(row.settings).fingerprint)
             _check_junior(row, rules.config.juniors)
         elif row.authorship is not None:
             raise AuthorshipError(

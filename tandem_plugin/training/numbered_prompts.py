@@ -50,8 +50,8 @@ class KeyedLabel:
 
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """That of one more response; rules: of the engine that it is written in."""
-        rule = rules.at(self.step) if self.by_team else None
-        rule_of = partial(rules.asked, training_step=self.step)
+        rule = rules.for_step(self.step) if self.by_team else None
+        rule_of = partial(rules.for_call, training_step=self.step)
         seed_of_call = self.next_sample(rules.config.seed)
         (junior,) = rules.config.juniors or (None,)
         return Trajectory(rule, seed_of_call, rule_of, junior=junior)

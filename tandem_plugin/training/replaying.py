@@ -64,7 +64,7 @@ def segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
 
     Raises as :func:`replay_rows` does.
     """
-    run = rules.of(row.settings)
+    run = rules.for_recorded_step(row.settings)
     if not row.asked:
         return [run] * len(row.segments)
     if len(row.asked) != len(row.segments):
@@ -74,7 +74,7 @@ def segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
         )
     found = []
     for asked in row.asked:
-        rule = run if asked is None else rules.recorded(asked[1])
+        rule = run if asked is None else rules.for_recorded_call(asked[1])
         if asked is not None and rule.fingerprint != asked[0]:
             raise FingerprintError(
                 f"A generate call of {row.name} asked for {asked[1].get('schedule')!r} and was "

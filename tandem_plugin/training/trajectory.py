@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import RequestError, shown
-from tandem_plugin.patching.standing import StandsBefore
+from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import sample_seed
 from tandem_plugin.training.authorship_wire import Asked, Facts, ranges_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
-__all__ = ["StandsBeforeClient", "StartedCall", "Trajectory"]
+__all__ = ["ClientDelegate", "StartedCall", "Trajectory"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +124,7 @@ class Trajectory:
         return asked if any(asked) else ()
 
 
-class StandsBeforeClient(StandsBefore):
+class ClientDelegate(Delegate):
     """Stands before a trainer's client in one trajectory: a subclass adds tandem to every call."""
 
     def __init__(self, client: Any, trajectory: Trajectory) -> None:

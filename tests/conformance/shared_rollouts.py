@@ -117,7 +117,7 @@ def rule() -> Rule:
 
 def rule_asked(asked: object) -> Rule:
     """The rule of a call that asks for one."""
-    return _rules().asked(asked, training_step=0)
+    return _rules().for_call(asked, training_step=0)
 
 
 LONGEST = 20

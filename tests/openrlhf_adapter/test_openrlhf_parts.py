@@ -20,13 +20,13 @@ from tandem_plugin.patching.subclasses import check_part, in_place_of
 from tandem_plugin.training.numbered_prompts import Numbering
 
 
-class Theirs:
+class ForeignBase:
     """Stands for a class of OpenRLHF's."""
 
 
 def part(ours: type) -> Any:
     """One of tandem's parts of a trainer, as OpenRLHF's own is derived from."""
-    made: Any = object.__new__(type("Theirs", (ours, Theirs), {}))
+    made: Any = object.__new__(type("ForeignBase", (ours, ForeignBase), {}))
     dumped: list[Any] = []
     made.tandem = SimpleNamespace(
         engines=(), dumped=dumped, dump=lambda samples, step, _: dumped.append((samples, step))
@@ -79,7 +79,7 @@ def test_trainer_lets_the_check_of_batches_know_the_engines(ours: type) -> None:
     trainer = in_tandem(ours, TheirTrainer)(part(Maker), None)
     assert trainer.experience_maker.tandem.engines == ["an engine"]
     with refused():
-        in_tandem(ours, TheirTrainer)(Theirs(), None)
+        in_tandem(ours, TheirTrainer)(ForeignBase(), None)
 
 
 def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() -> None:
@@ -91,7 +91,9 @@ def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() 
     assert (numbering.next_prompt, numbering.step) == (12, 5)
     assert trainer.experience_maker.tandem.dumped == [("samples", 4)]
     with refused():
-        in_tandem(SynchronousTrainer, TheirTrainer)(part(Maker), Theirs()).init_checkpoint_states()
+        in_tandem(SynchronousTrainer, TheirTrainer)(
+            part(Maker), ForeignBase()
+        ).init_checkpoint_states()
 
 
 def test_prompts_are_not_sent_before_their_numbers_are_known() -> None:
@@ -122,7 +124,7 @@ def test_generator_of_an_asynchronous_run_numbers_prompts_from_its_checkpoint() 
     actor.fit(1, 12)
     assert actor.samples_generator.numbering.next_prompt == 12
     assert actor.begun == (1, 12)
-    foreign = in_tandem(ResumedGenerator, TheirGeneratingActor)(Theirs())
+    foreign = in_tandem(ResumedGenerator, TheirGeneratingActor)(ForeignBase())
     with refused():
         foreign.fit(1, 12)
     assert not hasattr(foreign, "begun")
@@ -132,7 +134,7 @@ def test_worker_that_trains_stops_where_its_trainer_is_not_tandems() -> None:
     actor = in_tandem(Policy, TheirActor)()
     actor.init_model_from_pretrained("the strategy", part(MaskedTrainer))
     with refused():
-        actor.init_model_from_pretrained("the strategy", Theirs())
+        actor.init_model_from_pretrained("the strategy", ForeignBase())
 
 
 def test_what_a_user_derives_from_a_class_that_is_in_place_is_a_part_as_well() -> None:

@@ -47,7 +47,7 @@ ASKED = st.sampled_from([None, JUNIOR, {"schedule": "solo"}, "off", HANDOVER])
 def played(turns: list[tuple[Any, list[int]]], rules: TandemRules = RULES) -> tuple[Facts, Row]:
     """The facts of a game of turns (what is asked, tokens), and its row; feedback in between."""
     trajectory = Trajectory(
-        rules.at(STEP), lambda call: 50 + call, partial(rules.asked, training_step=STEP)
+        rules.for_step(STEP), lambda call: 50 + call, partial(rules.for_call, training_step=STEP)
     )
     text, mask = [1, 2], []
     for asked, tokens in turns:
@@ -107,7 +107,7 @@ def test_every_call_is_its_own_schedules(turns: list[tuple[Any, list[int]]]):
 
 
 def test_calls_say_what_was_asked_and_the_rest_what_the_run_says():
-    rule_of = partial(RULES.asked, training_step=STEP)
+    rule_of = partial(RULES.for_call, training_step=STEP)
     trajectory = Trajectory(RULES.default, lambda call: 50 + call, rule_of)
     asked = [None, JUNIOR, "off", {"schedule": "word", "p": 0.25}]
     requests = [TandemRequest.parse(trajectory.call([1], one).request) for one in asked]
@@ -117,11 +117,11 @@ def test_calls_say_what_was_asked_and_the_rest_what_the_run_says():
     last = requests[-1]
     assert last is not None
     assert last.parameters == {"p": 0.25, "cap": 32}
-    assert last.fingerprint == RULES.asked(asked[-1], 0).fingerprint != RULES.fingerprint
+    assert last.fingerprint == RULES.for_call(asked[-1], 0).fingerprint != RULES.fingerprint
 
 
 def test_partner_plays_its_turn_where_the_senior_is_validated_alone():
-    trajectory = Trajectory(None, lambda call: 50, partial(RULES.asked, training_step=STEP))
+    trajectory = Trajectory(None, lambda call: 50, partial(RULES.for_call, training_step=STEP))
     partner = TandemRequest.parse(trajectory.call([1], JUNIOR).request)
     assert partner is not None
     assert partner.schedule == "junior"
@@ -131,8 +131,8 @@ def test_partner_plays_its_turn_where_the_senior_is_validated_alone():
 
 def test_training_step_of_a_schedule_that_has_one_is_the_trainers():
     annealed = {**HANDOVER, "after": 8, "steps": 4}
-    assert RULES.asked(annealed, STEP).settings()["training_step"] == STEP
-    assert RULES.asked({**annealed, "training_step": 1}, STEP).settings()["training_step"] == 1
+    assert RULES.for_call(annealed, STEP).settings()["training_step"] == STEP
+    assert RULES.for_call({**annealed, "training_step": 1}, STEP).settings()["training_step"] == 1
     facts, made = played([(annealed, [5] * 9), (None, [7] * 8)])
     assert facts.mask[:10].astype(int).tolist() == [0] * 2 + [1] * 7 + [0]  # 8 - 8 * 3 / 4
     check_rows([made], RULES)
@@ -153,7 +153,9 @@ def test_training_step_of_a_schedule_that_has_one_is_the_trainers():
     ],
 )
 def test_call_that_cannot_be_honoured_is_refused(asked: Any, said: str):
-    trajectory = Trajectory(RULES.default, lambda call: 50, partial(RULES.asked, training_step=0))
+    trajectory = Trajectory(
+        RULES.default, lambda call: 50, partial(RULES.for_call, training_step=0)
+    )
     with pytest.raises(RequestError, match=said):
         trajectory.call([1], asked)
 

@@ -22,7 +22,7 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.lab.commands.audit import Audit, RuleBook
+from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.checks import (
     AdmittedBatch,

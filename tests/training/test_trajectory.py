@@ -69,7 +69,7 @@ def test_each_call_says_its_own_seed_and_how_long_its_prompt_is() -> None:
 
 def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
     rules = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
-    trajectory = Trajectory(rule(), lambda call: call, lambda own: rules.asked(own, 0), "a/b")
+    trajectory = Trajectory(rule(), lambda call: call, lambda own: rules.for_call(own, 0), "a/b")
     for asked in (None, {"schedule": "solo"}):
         call = trajectory.call(PROMPT, asked)
         request = TandemRequest.parse(call.request)

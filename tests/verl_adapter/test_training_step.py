@@ -73,7 +73,7 @@ def rules(**settings: Any) -> TandemRules:
 
 
 def row(step: int, seed: int = 3, **fields: Any) -> Row:
-    rule = rules().at(step)
+    rule = rules().for_step(step)
     ids = np.arange(20)
     senior = rule.replay(ids.tolist(), seed).senior
     whole = Row(f"Row of step {step}", "g", ids, senior.copy(), senior, seed, rule.fingerprint)
@@ -108,7 +108,7 @@ def test_request_and_record_carry_the_trainers_step(validate: bool) -> None:
         assert wire["training_step"] == step
         request = TandemRequest.parse(wire)
         assert request is not None
-        assert request.fingerprint == rules().at(step).fingerprint
+        assert request.fingerprint == rules().for_step(step).fingerprint
         # The engine has the settings of the run, which do not know the step.
         chosen = rules(require=True).for_request(wire)
         assert chosen is not None
@@ -119,7 +119,7 @@ def test_request_and_record_carry_the_trainers_step(validate: bool) -> None:
         facts = Facts.from_wire(output.extra_fields[FACTS])
         assert facts is not None
         assert facts.settings["training_step"] == step
-        assert facts.fingerprint == rules().at(step).fingerprint
+        assert facts.fingerprint == rules().for_step(step).fingerprint
 
 
 def trainer() -> TandemRun:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
-from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config
@@ -17,7 +17,7 @@ from tandem_plugin.training.validation import ANSWERER, answerers, named
 __all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]
 
 
-class Engine(Theirs):  # type: ignore[misc]
+class Engine(ForeignBase):  # type: ignore[misc]
     """Asks every engine for tandem, and sends each trajectory of its agent executor out in tandem.
 
     Of a pool it takes a junior by its seed, which OpenRLHF gives engines in a row.
@@ -44,7 +44,7 @@ class Engine(Theirs):  # type: ignore[misc]
         return await told_by(self.llm, what)
 
 
-class Generator(Theirs):  # type: ignore[misc]
+class Generator(ForeignBase):  # type: ignore[misc]
     """Numbers prompts on their way to the engines; keeps what responses say about authorship.
 
     Touches: ``SamplesGenerator``: ``_dispatch_prompts_to_vllm`` (where keys join the labels),
@@ -87,7 +87,7 @@ class Generator(Theirs):  # type: ignore[misc]
         return experience
 
 
-class ResumedGenerator(Theirs):  # type: ignore[misc]
+class ResumedGenerator(ForeignBase):  # type: ignore[misc]
     """Goes on numbering where the checkpoint of an asynchronous run ended.
 
     Touches: ``GenerateSamplesActor.fit``. Why: only there does a generator learn how many prompts

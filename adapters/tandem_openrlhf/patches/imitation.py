@@ -12,7 +12,7 @@ from itertools import tee
 from typing import Any
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
@@ -103,7 +103,7 @@ class Imitation:
         return original(loss + self.weight * self.loss, *rest, **more)
 
 
-class ImitatingTrainer(Theirs):  # type: ignore[misc]
+class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
     """Lets every micro-batch have the term in its loss and in its metrics.
 
     Touches: ``ActorPPOTrainer.training_step``, and while it runs the methods of its own objects by

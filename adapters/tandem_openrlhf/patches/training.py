@@ -10,7 +10,7 @@ from tandem_openrlhf.patches.generation import Generator
 from tandem_openrlhf.refusals import check_run
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.patching.mixins import Theirs
+from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.command import flags_of_args, running_config
 
@@ -20,7 +20,7 @@ _NO_TOKENS = 1e-30
 """Stands for no trained token where OpenRLHF divides by their number: it changes no other sum."""
 
 
-class Maker(Theirs):  # type: ignore[misc]
+class Maker(ForeignBase):  # type: ignore[misc]
     """Checks every batch before anything is computed from it; logs its metrics with the step's.
 
     Touches: ``RemoteExperienceMaker``: ``__init__`` and ``make_experience_batch``, through which
@@ -48,7 +48,7 @@ class Maker(Theirs):  # type: ignore[misc]
         return experiences
 
 
-class Trainer(Theirs):  # type: ignore[misc]
+class Trainer(ForeignBase):  # type: ignore[misc]
     """Lets the batches' check know the engines, and dumps each step's responses.
 
     Touches: ``__init__`` and ``train_step`` of ``PPOTrainer`` and of ``TrainingActor``, an
@@ -88,7 +88,7 @@ class SynchronousTrainer(Trainer):
         return status, step
 
 
-class MaskedTrainer(Theirs):  # type: ignore[misc]
+class MaskedTrainer(ForeignBase):  # type: ignore[misc]
     """Lets optimizer steps and micro-batches without a trained token weigh nothing.
 
     Touches: ``ActorPPOTrainer.training_step``: OpenRLHF divides losses by the optimizer step's
@@ -123,7 +123,7 @@ class MaskedTrainer(Theirs):  # type: ignore[misc]
         return status
 
 
-class Policy(Theirs):  # type: ignore[misc]
+class Policy(ForeignBase):  # type: ignore[misc]
     """Trains the senior by tandem's trainer only.
 
     Touches: ``PolicyModelActor.init_model_from_pretrained``, which makes its trainer. Goes when:

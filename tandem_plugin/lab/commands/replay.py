@@ -12,7 +12,7 @@ from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.commands.audit import Audit, RuleBook
+    from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
 
 __all__ = ["replay"]
 
@@ -53,7 +53,7 @@ def replay(
     --set gives is for rows that do not carry it. Exit code 1 on any
     difference or malformed row.
     """
-    from tandem_plugin.lab.commands.audit import RuleBook
+    from tandem_plugin.lab.rollouts.audit import RuleBook
     from tandem_plugin.lab.rollouts.files import rollout_files
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
@@ -84,7 +84,7 @@ def _options(schedule: str | None, boundaries: str | None, settings: list[str]) 
 
 def _audit(files: Sequence[Path], rules: RuleBook, keep: int) -> Audit:
     """Read and compare every row, with a progress bar on a terminal's stderr."""
-    from tandem_plugin.lab.commands.audit import Audit
+    from tandem_plugin.lab.rollouts.audit import Audit
     from tandem_plugin.lab.rollouts.rollout import read_rollouts
     from tandem_plugin.progress import ShownProgress
 

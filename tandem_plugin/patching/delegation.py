@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["StandsBefore"]
+__all__ = ["Delegate"]
 
 
-class StandsBefore:
+class Delegate:
     """Everything that a subclass does not do itself is the foreign object's own."""
 
     def __init__(self, theirs: Any) -> None:
-        self._theirs = theirs
+        self._target = theirs
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._theirs, name)
+        return getattr(self._target, name)
