@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
-from tandem_plugin.lab.rollouts import audit
-from tandem_plugin.lab.rollouts import rollout
+from tandem_plugin.lab.rollouts import audit, rollout
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]

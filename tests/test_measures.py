@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from tandem_plugin import EngineError, TandemConfig
-from tandem_plugin.engine.measures.ends import End, ends_of, within
 from tandem_plugin.engine.measures.measures import (
     MeasuredSteps,
     Measures,
@@ -20,6 +19,7 @@ from tandem_plugin.engine.measures.measures import (
 )
 from tandem_plugin.engine.measures.sums import MeasureSums
 from tandem_plugin.engine.measures.token_scores import RequestScores, TokenLog, sample_name
+from tandem_plugin.engine.runners.v2.state import End, ends_of, within
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
 
 VOCABULARY = 50_000

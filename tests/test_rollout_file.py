@@ -14,7 +14,7 @@ from tandem_plugin import Authorship
 from tandem_plugin.cli import app
 from tandem_plugin.errors import OutputError
 from tandem_plugin.lab.commands.problems import Asking, answer, chat, digest, prompt, read_prompts
-from tandem_plugin.lab.commands.rollout_run import RolloutRun, mean_reward, write_rollouts
+from tandem_plugin.lab.commands.rollout import RolloutRun, mean_reward, write_rollouts
 from tandem_plugin.lab.data import DataError, Problem, prepare, read_problems
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.engine_process import _Place, _Prompts

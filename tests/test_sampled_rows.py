@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tandem_plugin.engine.measures.ends import End
+from tandem_plugin.engine.runners.v2.state import End
 
 pytest.importorskip("vllm.v1.worker.gpu.attn_utils", reason="this vLLM has no Model Runner V2")
 

@@ -20,7 +20,7 @@ from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
 from tandem_plugin.lab.viewer.choice import Choice, Numbers, spread
 from tandem_plugin.lab.viewer.listing import Listed
 from tandem_plugin.lab.viewer.make_page import make_page
-from tandem_plugin.lab.viewer.turns import turns_of
+from tandem_plugin.lab.viewer.shown import turns_of
 
 Row = dict[str, Any]
 View = Callable[..., tuple[int, Any, Any]]

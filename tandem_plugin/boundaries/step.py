@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.boundaries.probe_texts import BLANK_LINES
-from tandem_plugin.boundaries.vocabulary import Vocabulary
-from tandem_plugin.boundaries.written import first_missed
+from tandem_plugin.boundaries.vocabulary import Vocabulary, first_missed
 from tandem_plugin.errors import TokenizerError
 
 __all__ = ["step_boundaries"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tandem_plugin.boundaries.probe_texts import foreign_code, sample_encodings
 from tandem_plugin.boundaries.vocabulary_families import (
@@ -23,7 +26,7 @@ from tandem_plugin.boundaries.vocabulary_files import (
 )
 from tandem_plugin.errors import TokenizerError, shown
 
-__all__ = ["MAX_TOKEN_ID", "Vocabulary"]
+__all__ = ["MAX_TOKEN_ID", "Vocabulary", "first_missed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +137,21 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+
+def first_missed(
+    vocabulary: Vocabulary, table: NDArray[np.bool_], texts: Iterable[str]
+) -> str | None:
+    """The first of these sample texts that is written without a boundary, and how; None if none.
+
+    table: bool ``[vocab]``, the boundaries. None as well for a vocabulary without encodings.
+    """
+    for text in texts:
+        ids = vocabulary.encodings.get(text)
+        if ids is None:
+            continue
+        known = [i for i in ids if 0 <= i < len(table)]
+        if not table[known].any():
+            written = " ".join(repr(vocabulary.pieces[i]) for i in known)
+            return f"{text!r} becomes {written or 'nothing'}"
+    return None

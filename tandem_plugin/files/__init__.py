@@ -1,10 +1,22 @@
 """Files that a user names, and JSON that others wrote."""
 
-from tandem_plugin.files.appended_file import AppendedFile, Longer, note_of
-from tandem_plugin.files.appended_lines import ForeignLineError, WholeLines, read_appended
+from tandem_plugin.files.appended_file import (
+    AppendedFile,
+    ForeignLineError,
+    Longer,
+    WholeLines,
+    note_of,
+    read_appended,
+)
 from tandem_plugin.files.path_hints import check_model, is_hub_name, look_again
-from tandem_plugin.files.system_errors import told
-from tandem_plugin.files.user_files import InputFiles, open_file, read_file, replacing, write_file
+from tandem_plugin.files.user_files import (
+    InputFiles,
+    open_file,
+    read_file,
+    replacing,
+    told,
+    write_file,
+)
 
 __all__ = [
     "AppendedFile",

@@ -11,15 +11,13 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from tandem_plugin.errors import OutputError, shown
-from tandem_plugin.files.appended_lines import ForeignLineError, read_appended
 from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.files.system_errors import told
-from tandem_plugin.files.user_files import read_file, write_file
+from tandem_plugin.files.user_files import open_file, read_file, told, write_file
 
-__all__ = ["AppendedFile", "Longer", "note_of"]
+__all__ = ["AppendedFile", "ForeignLineError", "Longer", "WholeLines", "note_of", "read_appended"]
 
 Self = TypeVar("Self", bound="AppendedFile")
 
@@ -175,3 +173,45 @@ class AppendedFile:
                 f"{str(self.path)!r} cannot be written: {told(error)} What is there stays: run "
                 "the same command again to resume it."
             ) from error
+
+
+class ForeignLineError(ValueError):
+    """A line that the command did not write."""
+
+    def __init__(self, line: int, reason: ValueError) -> None:
+        super().__init__(str(reason))
+        self.line = line
+
+
+class WholeLines(NamedTuple):
+    """What of a file is whole; what lies behind it is of a line that was torn."""
+
+    size: int
+    """Bytes of whole lines."""
+    ends: bool
+    """False where the last of them is whole but for its end."""
+
+
+def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> WholeLines:
+    """Give every line of a file to ``take``, blank ones left out.
+
+    begin: how every line begins. take: raises ValueError for what is no line of the command. The
+    last line may lack its end: it counts where it can be taken, and is torn where it cannot but
+    begins as all do. Raises :class:`ForeignLineError` for any other line, so that nothing else is
+    ever cut off, and OSError where the file cannot be read.
+    """
+    whole = 0
+    with open_file(path) as lines:
+        for number, line in enumerate(lines, 1):
+            ends = line.endswith(b"\n")
+            try:
+                if line.strip():
+                    take(line)
+            except ValueError as error:
+                if ends or not begin.startswith(line[: len(begin)]):
+                    raise ForeignLineError(number, error) from error
+                return WholeLines(whole, True)
+            whole += len(line)
+            if not ends:
+                return WholeLines(whole, False)
+    return WholeLines(whole, True)

@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tandem_plugin.errors import OutputError
-from tandem_plugin.files.system_errors import told
 
-__all__ = ["InputFiles", "open_file", "read_file", "replacing", "write_file"]
+__all__ = ["InputFiles", "open_file", "read_file", "replacing", "told", "write_file"]
 
 
 def open_file(path: str | Path) -> io.BufferedReader:
@@ -121,3 +120,23 @@ def _mode(target: Path) -> int | None:
 
 def _unwritable(path: str | Path, error: OSError) -> OutputError:
     return OutputError(f"{str(path)!r} cannot be written: {told(error)}")
+
+
+_REMEDIES = {
+    errno.ENOENT: "Check the path.",
+    errno.ENOTDIR: "Check the path: a part of it is a file.",
+    errno.EISDIR: "Give a file, not a folder.",
+    errno.EACCES: "Change its permissions, or give another.",
+    errno.EPERM: "Change its permissions, or give another.",
+    errno.EROFS: "Give a place that can be written to.",
+    errno.ENOSPC: "Make room on its disk, or give a place on another.",
+    errno.EDQUOT: "Make room on its disk, or give a place on another.",
+    errno.ENAMETOOLONG: "Give a shorter name.",
+    errno.EINVAL: "Give another.",
+}
+
+
+def told(error: OSError) -> str:
+    """Why a file could not be read or written, and what to do: sentences, each with its stop."""
+    remedy = _REMEDIES.get(error.errno or 0, "Give another file, or look at its disk.")
+    return f"{error.strerror or error}. {remedy}"

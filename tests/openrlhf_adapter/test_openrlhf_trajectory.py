@@ -58,7 +58,7 @@ class Engine:
 def begun(made: TandemRules, label: KeyedLabel | None = None, by_team: bool = True) -> Trajectory:
     """A trajectory of the run with these rules, as its executor begins one."""
     label = label or KeyedLabel("", "training", 0)
-    rule_of = partial(made.asked, training_step=label.step)
+    rule_of = partial(made.for_call, training_step=label.step)
     rule = made.default if by_team else None
     return Trajectory(rule, label.next_sample(made.config.seed), rule_of)
 

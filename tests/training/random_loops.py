@@ -192,7 +192,7 @@ def judged(loop: Loop, first_seed: int, order: Callable[[list[int]], None]) -> O
     order: shuffles the calls' numbers, in which they come back.
     """
     run = rules(0.1)
-    asked = partial(run.asked, training_step=0)
+    asked = partial(run.for_call, training_step=0)
     trajectory = Trajectory(run.default, lambda call: first_seed + call, asked)
     begun = [
         trajectory.call(sent, call.schedule and {"schedule": call.schedule})

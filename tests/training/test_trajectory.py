@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tandem_plugin import (
     AuthorshipError,
-    EngineError,
     Rule,
     TandemConfig,
     TandemRequest,
@@ -228,41 +227,3 @@ def test_facts_of_tokens_of_unknown_author_travel_and_are_cut_like_the_others() 
         ).dump()["tandem_unknown"]
         is None
     )
-
-
-def scores(values: range) -> bytes:
-    return np.array(values, dtype=np.float32).tobytes()
-
-
-def test_juniors_log_p_of_each_call_stands_where_its_tokens_do() -> None:
-    trajectory = Trajectory(rule(), lambda call: 100 + call, scored=True)
-    trajectory.call(PROMPT).returned(FIRST, partner=scores(range(-1, -8, -1)))
-    rest = [*PROMPT, *FIRST, *FEEDBACK]
-    trajectory.call(rest).returned([*SECOND, 3, 3], partner=scores(range(-11, -18, -1)))
-    facts = trajectory.facts(PROMPT, RESPONSE, MASK)
-    assert facts is not None
-    expected = [*range(-1, -8, -1), np.nan, np.nan, *range(-11, -16, -1)]
-    again = Facts.from_wire(pickle.loads(pickle.dumps(facts.to_wire())))
-    assert again == facts
-    np.testing.assert_array_equal(facts.partner_log_probs, np.float32(expected))
-    cut = facts.part(0, 11)
-    np.testing.assert_array_equal(cut.partner_log_probs, np.float32(expected[:11]))
-    row = row_of(
-        cut,
-        name="Row",
-        group="a",
-        response_ids=np.array(RESPONSE[:11]),
-        response_mask=cut.mask,
-    )
-    np.testing.assert_array_equal(row.partner, cut.partner_log_probs)
-
-
-def test_call_without_the_juniors_log_p_leaves_its_tokens_without() -> None:
-    trajectory = Trajectory(rule(), lambda call: 100 + call, scored=True)
-    trajectory.call(PROMPT).returned(FIRST)
-    facts = trajectory.facts(PROMPT, FIRST, [1] * 7)
-    assert facts is not None
-    assert np.isnan(facts.partner_log_probs).all()
-    assert facts_of_two_turns().partner is None
-    with pytest.raises(EngineError, match=r"brought 7 tokens and the junior's .* of 2"):
-        trajectory.call(PROMPT).returned(FIRST, partner=scores(range(-1, -3, -1)))

@@ -84,17 +84,17 @@ def row(step: int, seed: int = 3, **fields: Any) -> Row:
 
 def test_rule_at_a_step_has_the_step_in_its_parameters_and_fingerprint() -> None:
     ours = rules()
-    assert [ours.at(step).settings()["training_step"] for step in (0, 1, 7)] == [0, 1, 7]
-    assert len({ours.at(step).fingerprint for step in range(8)}) == 8
-    assert ours.at(0) is ours.default
-    assert ours.at(2).replay(list(range(400)), 5).senior_share == pytest.approx(0.5, abs=0.1)
+    assert [ours.for_step(step).settings()["training_step"] for step in (0, 1, 7)] == [0, 1, 7]
+    assert len({ours.for_step(step).fingerprint for step in range(8)}) == 8
+    assert ours.for_step(0) is ours.default
+    assert ours.for_step(2).replay(list(range(400)), 5).senior_share == pytest.approx(0.5, abs=0.1)
     with pytest.raises(ConfigError, match="training_step=-1 is not a count from 0"):
-        ours.at(-1)
+        ours.for_step(-1)
 
 
 def test_rule_of_a_schedule_without_a_step_is_the_same_at_every_step() -> None:
     word = TandemRules(TandemConfig.from_mapping({}), Vocabulary(PIECES, "a test"))
-    assert word.at(0) is word.at(99) is word.default
+    assert word.for_step(0) is word.for_step(99) is word.default
 
 
 @pytest.mark.parametrize("validate", [False, True])

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.files import AppendedFile, open_file, told
+from tandem_plugin.files.strict_json import is_number, parse_json
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.grading import Grade, GradeCounts, Grader
 
-__all__ = ["grade"]
+__all__ = ["GradeRecords", "grade", "read_rows"]
 
 PROMPT_FIELDS = ("prompt", "question", "problem")
 GOLD_FIELDS = ("gold", "answer", "ground_truth", "gts", "label")
@@ -104,7 +106,6 @@ def _many(
     from json import dumps
 
     from tandem_plugin.files import InputFiles, note_of
-    from tandem_plugin.lab.commands.grade_records import GradeRecords
     from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
     from tandem_plugin.progress import ShownProgress
 
@@ -160,7 +161,6 @@ def _texts(gold: object) -> list[str]:
 
 
 def _rows(file: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
-    from tandem_plugin.lab.commands.grade_rows import read_rows
     from tandem_plugin.lab.rollouts.grades import RESPONSE_FIELDS
 
     return read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS)
@@ -216,3 +216,115 @@ def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, 
         lost = ", ".join(f"{name} {count:,}" for name, count in grader.deaths.items())
         table.add_row("workers lost", lost)
     table_console(stderr=out is None).print(table)
+
+
+_EXPECTED = 'Give one JSON object a line, such as {"response": "... \\\\boxed{4}", "gold": "4"}.'
+
+
+def read_rows(
+    path: Path,
+    response_fields: Sequence[str],
+    gold_fields: Sequence[str],
+    prompt_fields: Sequence[str] = (),
+) -> Iterator[tuple[int, str, object, str | None, int]]:
+    """(line, response, gold, prompt or None, bytes) of every row, blank lines left out.
+
+    Raises :class:`DataError` for a file that cannot be read and for the first row without a
+    response or a gold: a file that is not what was meant should not be graded.
+    """
+    try:
+        with open_file(path) as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    response, gold, row = _row(
+                        line, f"{path}, line {number}", response_fields, gold_fields
+                    )
+                    prompts = (row.get(name) for name in prompt_fields)
+                    prompt = next((text for text in prompts if isinstance(text, str)), None)
+                    yield number, response, gold, prompt, len(line)
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {told(error)}") from error
+
+
+def _row(
+    line: bytes, where: str, response_fields: Sequence[str], gold_fields: Sequence[str]
+) -> tuple[str, object, dict[str, object]]:
+    try:
+        row = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {error}. {_EXPECTED}") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where} is no JSON object with a response and a gold. {_EXPECTED}")
+    response = next((row[name] for name in response_fields if name in row), None)
+    gold = next((row[name] for name in gold_fields if row.get(name) is not None), None)
+    if not isinstance(response, str):
+        raise DataError(
+            f"{where} has no text in any field of: {', '.join(response_fields)}. {_EXPECTED}"
+        )
+    if gold is None:
+        raise DataError(
+            f"{where} has no gold in any field of: {', '.join(gold_fields)}. {_EXPECTED}"
+        )
+    return response, gold, row
+
+
+class GradeRecords(AppendedFile):
+    """Records by the line of what they grade.
+
+    settings: what decides a grade, beside the row itself. Raises :class:`OutputError` for what
+    cannot be resumed.
+    """
+
+    what, one, begin = "grades", "record of `tandem grade`", b'{"line": '
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self._found: dict[int, dict[str, Any]] = {}
+        super().__init__(path, settings)
+
+    @property
+    def before(self) -> list[dict[str, Any]]:
+        """The records that were there already, the last of each line."""
+        return list(self._found.values())
+
+    def check(self, rows: Iterable[tuple[int, str, object, str | None]]) -> None:
+        """Raise :class:`DataError` unless every record is of a row that is still as it was.
+
+        rows: (line, response, gold, prompt) of the input, in its order.
+        """
+        from tandem_plugin.lab.rollouts.grades import input_digest
+
+        left = dict(self._found)
+        for number, response, gold, prompt in rows:
+            record = left.pop(number, None)
+            if record and record["input_sha256"] != input_digest(response, gold, prompt):
+                raise DataError(
+                    f"Line {number} is not what {str(self.path)!r} has a grade of: its response, "
+                    f"gold or prompt was changed. {_REMEDY}"
+                )
+        if left:
+            raise DataError(
+                f"{str(self.path)!r} has grades of {len(left):,} lines that are not there any "
+                f"more, the first is line {min(left)}. {_REMEDY}"
+            )
+
+    def take(self, line: bytes) -> None:
+        from tandem_plugin.grading import OUTCOMES
+
+        record = parse_json(line)
+        if not (
+            isinstance(record, dict)
+            and type(record.get("line")) is int
+            and record.get("outcome") in OUTCOMES
+            and is_number(record.get("milliseconds"))
+            and isinstance(record.get("rule"), str)
+            and isinstance(record.get("answer", 0), str | None)
+            and isinstance(record.get("input_sha256"), str)
+        ):
+            raise ValueError("it lacks what a record has")
+        self._found[record["line"]] = record
+
+
+_REMEDY = (
+    "Rows may only be added at the end between runs: give another --out, or delete it to grade all "
+    "rows again."
+)
