@@ -135,7 +135,7 @@ AREAS = (
             "tandem_plugin/lab/rollouts",
             "tandem_plugin/lab/viewer",
             "tandem_plugin/files",
-            "tandem_plugin/spans",
+            "tandem_plugin/spans.py",
         ),
     ),
     Area(

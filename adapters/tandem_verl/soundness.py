@@ -37,7 +37,7 @@ tokens else."""
 REWARD_TO_GO_ESTIMATORS = ("reinforce_plus_plus", "gae")
 """Advantage estimators that sum, at each trained token, the rewards from there on. They drop a
 reward that stands on a token that is not trained, and are exact once each stands on one
-(:mod:`tandem_verl.rewards`)."""
+(:mod:`tandem_verl.advantages`)."""
 
 SOUND_ESTIMATORS = (*WHOLE_RESPONSE_ESTIMATORS, *REWARD_TO_GO_ESTIMATORS)
 """Advantage estimators that give a trained token what it has without the others in between."""

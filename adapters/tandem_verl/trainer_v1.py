@@ -10,11 +10,10 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.rows import Row
+from tandem_verl.advantages import credit_rewards, reading_whole_sessions
 from tandem_verl.manager import ManagerInTandem
-from tandem_verl.rewards import credit_rewards
 from tandem_verl.rows import rows_of_keys
 from tandem_verl.server import register_replica
-from tandem_verl.sessions import reading_whole_sessions
 from tandem_verl.soundness import REWARD_TO_GO_ESTIMATORS
 from tandem_verl.switch import OUR_MODE, tandem_node
 from tandem_verl.trainer import TrainerInTandem, started_run

@@ -22,7 +22,7 @@ from verl.trainer.ppo.v1 import trainer_base  # noqa: E402
 
 from tandem_plugin.patching.mixins import in_tandem  # noqa: E402
 from tandem_verl import trainer_v1  # noqa: E402
-from tandem_verl.rewards import credit_rewards, on_trained_tokens  # noqa: E402
+from tandem_verl.advantages import credit_rewards, on_trained_tokens  # noqa: E402
 from tandem_verl.soundness import MISSING_ESTIMATORS, REWARD_TO_GO_ESTIMATORS  # noqa: E402
 
 Rows = list[list[float]]

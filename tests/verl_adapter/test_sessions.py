@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tandem_plugin.patching import mixins
-from tandem_verl.sessions import advantages_of_sessions
+from tandem_verl.advantages import advantages_of_sessions
 from tandem_verl.soundness import SOUND_ESTIMATORS
 from tandem_verl.trainer_v1 import TrainerV1InTandem
 

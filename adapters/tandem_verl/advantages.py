@@ -1,4 +1,4 @@
-"""The advantage of a session of several outputs, whoever wrote the last of them."""
+"""What advantages are made of: rewards on trained tokens, sessions of several outputs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,45 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
+
 from tandem_plugin.patching.wrapping import replaced
 
-__all__ = ["advantages_of_sessions", "reading_whole_sessions"]
+__all__ = [
+    "advantages_of_sessions",
+    "credit_rewards",
+    "on_trained_tokens",
+    "reading_whole_sessions",
+]
+
+
+def on_trained_tokens(rewards: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
+    """Each reward on the last trained token at or before its own position.
+
+    rewards, trained: ``[..., length]``; trained is true (or 1) where a token is trained. A trained
+    token's sum of the rewards from its position on stays what it is, and all of it now stands on
+    trained tokens. A reward before the first trained token stays where it is: no trained token led
+    to it.
+    """
+    positions = torch.arange(rewards.shape[-1], device=rewards.device).expand_as(rewards)
+    last = torch.where(trained.bool(), positions, -1).cummax(dim=-1).values
+    return torch.zeros_like(rewards).scatter_add(-1, last.where(last >= 0, positions), rewards)
+
+
+def credit_rewards(batch: Any, queue: Any) -> None:
+    """Move the rewards of a batch of trainer V1 onto its trained tokens, in TransferQueue.
+
+    batch: its keys. verl puts a response's reward on its last token, which may be the junior's;
+    estimators that walk back from there drop it. Moving twice moves nothing.
+    """
+    from tensordict import TensorDict
+
+    where = {"keys": batch.keys, "partition_id": batch.partition_id}
+    data = queue.kv_batch_get(**where, select_fields=["rm_scores", "response_mask"])
+    columns = (data[name].unbind() for name in ("rm_scores", "response_mask"))
+    moved = [on_trained_tokens(*row) for row in zip(*columns, strict=True)]
+    column = torch.nested.as_nested_tensor(moved, layout=torch.jagged)
+    queue.kv_batch_put(**where, fields=TensorDict({"rm_scores": column}, batch_size=len(moved)))
 
 
 def reading_whole_sessions(module: Any, keys: Sequence[str]) -> AbstractContextManager[None]:
