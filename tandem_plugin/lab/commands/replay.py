@@ -54,8 +54,8 @@ def replay(
     difference or malformed row.
     """
     from tandem_plugin.lab.rollouts.audit import RuleBook
-    from tandem_plugin.lab.rollouts.files import rollout_files
     from tandem_plugin.lab.rollouts.rollout import RolloutError
+    from tandem_plugin.lab.rollouts.rollout_file import rollout_files
     from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
     from tandem_plugin.terminal.tokenizers import read_vocabulary
 

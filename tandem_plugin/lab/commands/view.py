@@ -78,12 +78,10 @@ def view(
     file that is read is ever written over.
     """
     from tandem_plugin.files import InputFiles, write_file
-    from tandem_plugin.lab.rollouts.files import rollout_files
-    from tandem_plugin.lab.rollouts.rollout_file import run_file
+    from tandem_plugin.lab.rollouts.rollout_file import rollout_files, run_file
     from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
     from tandem_plugin.lab.viewer.choice import Choice, Numbers
-    from tandem_plugin.lab.viewer.content import page_content
-    from tandem_plugin.lab.viewer.make_page import make_page
+    from tandem_plugin.lab.viewer.content import make_page, page_content
     from tandem_plugin.progress import waiting
     from tandem_plugin.terminal.tokenizers import model_files, read_vocabulary
 

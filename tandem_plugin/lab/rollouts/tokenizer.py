@@ -8,9 +8,8 @@ from pathlib import Path
 from tandem_plugin.errors import TokenizerError
 from tandem_plugin.files import is_hub_name, read_file
 from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.lab.rollouts.files import rollout_files
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, RolloutError, read_rollouts
-from tandem_plugin.lab.rollouts.rollout_file import run_file
+from tandem_plugin.lab.rollouts.rollout_file import rollout_files, run_file
 
 __all__ = ["find_tokenizer"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem_plugin.lab.rollouts.files import file_step
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollouts
+from tandem_plugin.lab.rollouts.rollout_file import file_step
 
 __all__ = ["Listed", "Listing", "Unread", "prompt_of"]
 
