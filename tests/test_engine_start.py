@@ -8,40 +8,42 @@ from typing import Any
 import pytest
 
 from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
-from tandem_plugin.engine.refusals import Geometry, check_arguments, check_geometry
+from tandem_plugin.engine.refusals import AttentionShape, check_arguments, check_attention_shapes
 from tandem_plugin.engine.wire_names import asks_for_tandem, without_prefix
 from tandem_plugin.errors import EngineError
 
-QWEN3_4B = Geometry(32, 8, 128, is_latent=False)
-QWEN3_17B = Geometry(16, 8, 128, is_latent=False)
-LLAMA_1B = Geometry(32, 8, 64, is_latent=False)
-LATENT = Geometry(16, 1, 576, is_latent=True)
+QWEN3_4B = AttentionShape(32, 8, 128, is_latent=False)
+QWEN3_17B = AttentionShape(16, 8, 128, is_latent=False)
+LLAMA_1B = AttentionShape(32, 8, 64, is_latent=False)
+LATENT = AttentionShape(16, 1, 576, is_latent=True)
 
 
 @pytest.mark.parametrize("version", ["0.24.0", "0.27.1", "0.28.3rc1", "0.1.dev9+g1", "dev"])
-@pytest.mark.parametrize("junior", [QWEN3_17B, LLAMA_1B, Geometry(32, 4, 128, is_latent=False)])
+@pytest.mark.parametrize(
+    "junior", [QWEN3_17B, LLAMA_1B, AttentionShape(32, 4, 128, is_latent=False)]
+)
 def test_junior_of_another_geometry_is_refused_on_a_gpu_before_vllm_0_29(
-    version: str, junior: Geometry
+    version: str, junior: AttentionShape
 ) -> None:
     with pytest.raises(EngineError, match=r"has 32 query heads, 8 KV heads, head size 128, the ju"):
-        check_geometry(QWEN3_4B, junior, "cuda", version)
-    check_geometry(QWEN3_4B, QWEN3_4B, "cuda", version)
-    check_geometry(QWEN3_4B, junior, "cpu", version)
+        check_attention_shapes(QWEN3_4B, junior, "cuda", version)
+    check_attention_shapes(QWEN3_4B, QWEN3_4B, "cuda", version)
+    check_attention_shapes(QWEN3_4B, junior, "cpu", version)
 
 
 def test_refusal_of_a_geometry_says_which_vllm_would_do() -> None:
     with pytest.raises(
         EngineError, match=r"vLLM 0\.24\.0 plans .* Choose .*, or use vLLM 0\.29 or newer\."
     ):
-        check_geometry(QWEN3_4B, QWEN3_17B, "cuda", "0.24.0")
+        check_attention_shapes(QWEN3_4B, QWEN3_17B, "cuda", "0.24.0")
 
 
 @pytest.mark.parametrize("version", ["0.29.0", "0.32.0", "0.33.0", "1.0.0"])
 def test_junior_of_another_geometry_runs_on_a_gpu_from_vllm_0_29_on(version: str) -> None:
-    check_geometry(QWEN3_4B, QWEN3_17B, "cuda", version)
-    check_geometry(QWEN3_4B, LLAMA_1B, "cuda", version)
+    check_attention_shapes(QWEN3_4B, QWEN3_17B, "cuda", version)
+    check_attention_shapes(QWEN3_4B, LLAMA_1B, "cuda", version)
     with pytest.raises(EngineError, match="buffers are made for the senior's head size"):
-        check_geometry(LLAMA_1B, QWEN3_4B, "cuda", version)
+        check_attention_shapes(LLAMA_1B, QWEN3_4B, "cuda", version)
 
 
 @pytest.mark.parametrize("device", ["rocm", "xpu", "tpu", ""])
@@ -49,15 +51,15 @@ def test_junior_of_another_geometry_is_refused_on_devices_that_nobody_has_looked
     device: str,
 ) -> None:
     with pytest.raises(EngineError, match="nobody has shown that vLLM plans for both"):
-        check_geometry(QWEN3_4B, QWEN3_17B, device, "0.32.0")
+        check_attention_shapes(QWEN3_4B, QWEN3_17B, device, "0.32.0")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_latent_attention_beside_another_is_refused_everywhere(device: str) -> None:
     for pair in [(LATENT, QWEN3_4B), (QWEN3_4B, LATENT)]:
         with pytest.raises(EngineError, match=r"head size 576, latent.*plans latent attention"):
-            check_geometry(*pair, device, "0.32.0")
-    check_geometry(LATENT, LATENT, device, "0.32.0")
+            check_attention_shapes(*pair, device, "0.32.0")
+    check_attention_shapes(LATENT, LATENT, device, "0.32.0")
 
 
 def arguments(**changes: Any) -> Any:

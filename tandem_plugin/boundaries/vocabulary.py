@@ -19,7 +19,7 @@ from tandem_plugin.boundaries.vocabulary_families import (
 )
 from tandem_plugin.boundaries.vocabulary_files import (
     MAX_TOKEN_ID,
-    Listing,
+    VocabularyListing,
     read_file,
     tiktoken_listing,
     tokenizer_listing,
@@ -108,7 +108,7 @@ class Vocabulary:
             return cls.from_tokenizer(AutoTokenizer.from_pretrained(str(path)))
 
     @classmethod
-    def _listed(cls, listing: Listing, source: str) -> Vocabulary:
+    def _listed(cls, listing: VocabularyListing, source: str) -> Vocabulary:
         ids, family, special = listing.ids, listing.family, listing.special
         if not ids:
             raise TokenizerError(f"The tokenizer {source!r} has an empty vocabulary. Give another.")

@@ -16,7 +16,13 @@ from tandem_plugin.boundaries.probe_texts import encoder_of, foreign_code
 from tandem_plugin.boundaries.vocabulary_families import Family, declared_family
 from tandem_plugin.errors import TokenizerError
 
-__all__ = ["MAX_TOKEN_ID", "Listing", "read_file", "tiktoken_listing", "tokenizer_listing"]
+__all__ = [
+    "MAX_TOKEN_ID",
+    "VocabularyListing",
+    "read_file",
+    "tiktoken_listing",
+    "tokenizer_listing",
+]
 
 MAX_TOKEN_ID = 2**24 - 1
 """The largest token id that a vocabulary may hold, far above any tokenizer's."""
@@ -25,7 +31,7 @@ _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class VocabularyListing:
     """The tokens that a tokenizer lists, and what else it says about itself."""
 
     ids: Mapping[Any, int]
@@ -36,7 +42,7 @@ class Listing:
     """The token ids of a text, special tokens left out; None for a mere list."""
 
 
-def read_file(file: Path) -> Listing:
+def read_file(file: Path) -> VocabularyListing:
     """A ``tokenizer.json``, a JSON object of token to id, a SentencePiece model or a rank file.
 
     Raises :class:`TokenizerError` for anything else, and for a file that cannot be read.
@@ -49,7 +55,7 @@ def read_file(file: Path) -> Listing:
             "path and its permissions."
         ) from error
     if _RANK_LINE.fullmatch(raw.split(b"\n", 1)[0].rstrip()):
-        return Listing(_read_ranks(raw, str(file)))
+        return VocabularyListing(_read_ranks(raw, str(file)))
     if file.suffix == ".model":
         return _read_sentencepiece(file)
     try:
@@ -65,16 +71,16 @@ def read_file(file: Path) -> Listing:
         with foreign_code(f"{str(file)!r} is no usable tokenizer.json"):
             return tokenizer_listing(Tokenizer.from_file(str(file)))
     if isinstance(content, dict) and all(type(i) is int for i in content.values()):
-        return Listing(content)
+        return VocabularyListing(content)
     raise TokenizerError(
         f"{str(file)!r} is neither a tokenizer.json nor a JSON object of token to id. Give one of "
         "them, or a tokenizer's folder."
     )
 
 
-def tokenizer_listing(tokenizer: Any) -> Listing:
+def tokenizer_listing(tokenizer: Any) -> VocabularyListing:
     """What a Hugging Face tokenizer (slow or fast) or a ``tokenizers.Tokenizer`` lists."""
-    return Listing(
+    return VocabularyListing(
         {token: index(i) for token, i in tokenizer.get_vocab().items()},
         declared_family(tokenizer),
         _special_ids(tokenizer),
@@ -82,7 +88,7 @@ def tokenizer_listing(tokenizer: Any) -> Listing:
     )
 
 
-def tiktoken_listing(encoding: Any) -> Listing:
+def tiktoken_listing(encoding: Any) -> VocabularyListing:
     """The bytes of each token of a ``tiktoken.Encoding``; special tokens are strings.
 
     Where several special tokens share an id (as in ``o200k_harmony``), the first in order of
@@ -100,7 +106,7 @@ def tiktoken_listing(encoding: Any) -> Listing:
             ids[encoding.decode_single_token_bytes(token_id)] = token_id
         except KeyError:  # a gap in the ids
             continue
-    return Listing(ids, encode=encoding.encode_ordinary)
+    return VocabularyListing(ids, encode=encoding.encode_ordinary)
 
 
 def _read_ranks(content: bytes, source: str) -> dict[bytes, int]:
@@ -129,7 +135,7 @@ def _read_ranks(content: bytes, source: str) -> dict[bytes, int]:
     return ranks
 
 
-def _read_sentencepiece(file: Path) -> Listing:
+def _read_sentencepiece(file: Path) -> VocabularyListing:
     """The pieces of a SentencePiece ``tokenizer.model``.
 
     Raises :class:`TokenizerError` where sentencepiece is not installed or the file is none of its.
@@ -145,7 +151,7 @@ def _read_sentencepiece(file: Path) -> Listing:
     with foreign_code(f"{str(file)!r} is neither a SentencePiece model nor a file of tiktoken's"):
         processor.Load(str(file))
         ids = range(processor.GetPieceSize())
-        return Listing(
+        return VocabularyListing(
             {processor.IdToPiece(i): i for i in ids},
             "SentencePiece",
             frozenset(i for i in ids if processor.IsControl(i) or processor.IsUnknown(i)),

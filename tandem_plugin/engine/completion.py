@@ -20,7 +20,7 @@ from tandem_plugin.spans import SENIOR, AuthoredText, TokenBytes, authored_text,
 
 __all__ = [
     "NOTHING",
-    "Asked",
+    "SentRequest",
     "Signature",
     "TandemCompletion",
     "signature_of",
@@ -30,7 +30,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SentRequest:
     """What a request asked for."""
 
     resolved: ResolvedRequest | None
@@ -49,11 +49,11 @@ class Asked:
         return [sample_name(self.name, index) for index in range(self.samples)]
 
 
-NOTHING = Asked(None, None, 1)
+NOTHING = SentRequest(None, None, 1)
 """Of a request that is not known."""
 
 
-def with_tandem(params: SamplingParams, asked: Asked) -> SamplingParams:
+def with_tandem(params: SamplingParams, asked: SentRequest) -> SamplingParams:
     """Sampling parameters that say so to the engine."""
     wire = "off" if asked.resolved is None else asked.resolved.request().to_wire()
     params = params.clone()
@@ -66,7 +66,7 @@ def with_tandem(params: SamplingParams, asked: Asked) -> SamplingParams:
 def signature_of(
     output: RequestOutput,
     completion: CompletionOutput,
-    asked: Asked,
+    asked: SentRequest,
     scores: Mapping[str, NDArray[np.float32]],
 ) -> Signature | None:
     """Who wrote a response; None for the senior alone."""

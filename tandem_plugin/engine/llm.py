@@ -13,7 +13,7 @@ from vllm import LLM, RequestOutput, SamplingParams
 
 from tandem_plugin.engine.completion import (
     NOTHING,
-    Asked,
+    SentRequest,
     signature_of,
     signed_completion,
     with_tandem,
@@ -72,7 +72,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         seed = settings.get("seed") if isinstance(settings, Mapping) else None
         super().__init__(model, additional_config=additional, **arguments)
         self._seeds = SeedSource(seed)
-        self._requests: dict[str, Asked] = {}
+        self._requests: dict[str, SentRequest] = {}
         has_scores = self.tandem_rules.config.partner_logprobs
         self._scores = RequestScores(self.collective_rpc) if has_scores else None
 
@@ -216,7 +216,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
 
     def _in_tandem(
         self, params: Any, tandem_params: TandemParams | Sequence[TandemParams], prompts: int
-    ) -> tuple[list[SamplingParams], list[Asked]]:
+    ) -> tuple[list[SamplingParams], list[SentRequest]]:
         """Sampling parameters of each prompt with what it asks for, fingerprint included."""
         if params is None:
             params = self.get_default_sampling_params()
@@ -234,15 +234,15 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
                 )
             tandem_params = [(one.extra_args or {}).get("tandem") for one in each]
         resolved = resolve_requests(self.tandem_rules, tandem_params, prompts, self._seeds)
-        asked = [self._as_asked(one, what) for one, what in zip(each, resolved, strict=True)]
+        asked = [self._as_sent(one, what) for one, what in zip(each, resolved, strict=True)]
         return [with_tandem(one, what) for one, what in zip(each, asked, strict=True)], asked
 
-    def _as_asked(self, params: SamplingParams, resolved: ResolvedRequest | None) -> Asked:
+    def _as_sent(self, params: SamplingParams, resolved: ResolvedRequest | None) -> SentRequest:
         if self._scores is None or resolved is None:
-            return Asked(resolved, None, params.n)
-        return Asked(resolved, self._scores.new_name(), params.n)
+            return SentRequest(resolved, None, params.n)
+        return SentRequest(resolved, self._scores.new_name(), params.n)
 
-    def _noted(self, names: list[str], asked: list[Asked]) -> list[str]:
+    def _noted(self, names: list[str], asked: list[SentRequest]) -> list[str]:
         self._requests.update(zip(map(_external, names), asked, strict=True))
         return names
 

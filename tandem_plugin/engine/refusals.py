@@ -10,11 +10,11 @@ from tandem_plugin.engine.junior import senior_model_config
 from tandem_plugin.errors import EngineError
 
 __all__ = [
-    "Geometry",
+    "AttentionShape",
     "check_arguments",
+    "check_attention_shapes",
     "check_config",
     "check_experts",
-    "check_geometry",
     "check_junior",
 ]
 
@@ -82,11 +82,11 @@ def check_junior(vllm_config: Any, junior: Any) -> None:
 
     _check_kind(junior)
     models = senior_model_config(vllm_config), junior
-    senior, other = (Geometry.of(model, vllm_config.parallel_config) for model in models)
-    check_geometry(senior, other, str(current_platform.device_name), vllm.__version__)
+    senior, other = (AttentionShape.of(model, vllm_config.parallel_config) for model in models)
+    check_attention_shapes(senior, other, str(current_platform.device_name), vllm.__version__)
 
 
-class Geometry(NamedTuple):
+class AttentionShape(NamedTuple):
     """The shapes of a model's attention, on one device of a tensor-parallel group."""
 
     query_heads: int
@@ -96,7 +96,7 @@ class Geometry(NamedTuple):
     """Multi-head latent attention, whose cache is of another kind."""
 
     @classmethod
-    def of(cls, model: Any, parallel: Any) -> Geometry:
+    def of(cls, model: Any, parallel: Any) -> AttentionShape:
         """A model configuration's."""
         return cls(
             model.get_num_attention_heads(parallel),
@@ -113,7 +113,9 @@ class Geometry(NamedTuple):
         )
 
 
-def check_geometry(senior: Geometry, junior: Geometry, device: str, version: str) -> None:
+def check_attention_shapes(
+    senior: AttentionShape, junior: AttentionShape, device: str, version: str
+) -> None:
     """Raise :class:`EngineError` for two attentions that this vLLM does not plan for apart.
 
     device: vLLM's name of the platform. version: vLLM's. On GPUs, vLLM before 0.29 plans the

@@ -12,7 +12,7 @@ from tandem_plugin.errors import ConfigError
 
 __all__ = [
     "MADE_FOR",
-    "Verdict",
+    "VersionVerdict",
     "check_version",
     "installed_version",
     "judge_version",
@@ -26,7 +26,7 @@ _TRAINERS = ("verl", "openrlhf")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VersionVerdict:
     """What a version means for a run in tandem.
 
     ``warning``: not tried with this release, and started all the same. ``problem``: of another
@@ -39,7 +39,7 @@ class Verdict:
     """What to do about it; empty where nothing is wrong."""
 
 
-def judge_version(name: str, found: str, label: str = "") -> Verdict:
+def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
     """What version ``found`` of ``name``, one of :data:`MADE_FOR`, means.
 
     label: what to call it; ``found`` where it is empty.
@@ -48,12 +48,12 @@ def judge_version(name: str, found: str, label: str = "") -> Verdict:
     label = label or found
     here, least, most = (_numbers(text) for text in (found, first, last))
     if least <= here and here[: len(most)] <= most:
-        return Verdict("ok", label)
+        return VersionVerdict("ok", label)
     made_for = first if first == last else f"{first} to {last}"
     message = f"{label} is not a version that this release is made for ({made_for})."
     if name in _TRAINERS and here[:2] != most[:2]:
-        return Verdict("problem", message, f'pip install "{name}=={last}"')
-    return Verdict("warning", message, f"Install {name} {made_for} if anything fails.")
+        return VersionVerdict("problem", message, f'pip install "{name}=={last}"')
+    return VersionVerdict("warning", message, f"Install {name} {made_for} if anything fails.")
 
 
 def check_version(name: str, found: str) -> str:

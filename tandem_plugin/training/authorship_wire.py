@@ -17,7 +17,7 @@ __all__ = [
     "FACTS",
     "GRADED",
     "JUNIOR_MASK",
-    "Asked",
+    "CallRule",
     "Facts",
     "bits_of",
     "bits_within",
@@ -70,7 +70,7 @@ GRADED = "outcome_"
 
 
 Range = tuple[int, int]
-Asked = tuple[str, Mapping[str, Any]]
+CallRule = tuple[str, Mapping[str, Any]]
 """The rule that an agent loop asked for in one of its calls: fingerprint and settings."""
 
 
@@ -98,7 +98,7 @@ class Facts:
     a loop keeps of a call behind the last trained token) has no author."""
     trained: tuple[Range, ...]
     """(start, stop) of what the agent loop would train."""
-    asked: tuple[Asked | None, ...] = ()
+    asked: tuple[CallRule | None, ...] = ()
     """The rule of each segment whose call asked for one of its own; empty where none did."""
     junior: str | None = None
     """Who wrote with the senior, as the run's settings name it; None where they name nobody."""

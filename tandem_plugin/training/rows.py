@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.files import write_file
-from tandem_plugin.training.authorship_wire import Asked, Facts, ranges_of
+from tandem_plugin.training.authorship_wire import CallRule, Facts, ranges_of
 
 __all__ = ["Row", "dumped_columns", "row_of", "write_step"]
 
@@ -35,7 +35,7 @@ class Row:
     seed: int | None = None
     fingerprint: str | None = None
     segments: Sequence[Sequence[int]] = ()
-    asked: Sequence[Asked | None] = ()
+    asked: Sequence[CallRule | None] = ()
     """The rule of each segment whose generate call asked for one of its own; empty for none."""
     trained: NDArray[np.bool_] | None = None
     """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""

@@ -14,7 +14,7 @@ from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import sample_seed
-from tandem_plugin.training.authorship_wire import Asked, Facts, ranges_of
+from tandem_plugin.training.authorship_wire import CallRule, Facts, ranges_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
 __all__ = ["ClientDelegate", "StartedCall", "Trajectory"]
@@ -116,7 +116,7 @@ class Trajectory:
             junior=self.junior,
         )
 
-    def _asked(self, rules: Sequence[Rule]) -> tuple[Asked | None, ...]:
+    def _asked(self, rules: Sequence[Rule]) -> tuple[CallRule | None, ...]:
         """What was asked for each segment; empty where nothing was."""
         asked = tuple(
             None if rule == self.rule else (rule.fingerprint, rule.settings()) for rule in rules

@@ -12,7 +12,7 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.terminal.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.planning import Checkpoint, KvCache
+    from tandem_plugin.lab.planning import KvCache, PlannedModel
 
 __all__ = ["plan"]
 
@@ -115,8 +115,8 @@ def _smallest_gpu() -> int:
 class _Plan:
     """Two models on one GPU; sizes in bytes."""
 
-    senior: Checkpoint
-    junior: Checkpoint
+    senior: PlannedModel
+    junior: PlannedModel
     weights: tuple[int, int]
     rest: int
     """For the KV cache: what is left beside the weights, or what was given."""
@@ -189,7 +189,7 @@ class _Plan:
             )
 
 
-def _as_json(model: Checkpoint, weights: int) -> dict[str, Any]:
+def _as_json(model: PlannedModel, weights: int) -> dict[str, Any]:
     return {
         "name": model.name,
         "parameters": model.parameters,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.lab.rollouts.grades import Grades
     from tandem_plugin.lab.viewer.choice import Choice
-    from tandem_plugin.lab.viewer.listing import Listing
+    from tandem_plugin.lab.viewer.listing import PageIndex
     from tandem_plugin.lab.viewer.shown import ShownResponses
 
 __all__ = ["view"]
@@ -163,13 +163,13 @@ def _shown(
     from tandem_plugin.lab.rollouts.grades import Grades
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.viewer.decoding import Decoding
-    from tandem_plugin.lab.viewer.listing import Listing
+    from tandem_plugin.lab.viewer.listing import PageIndex
     from tandem_plugin.lab.viewer.shown import ShownResponses
     from tandem_plugin.progress import ShownProgress
     from tandem_plugin.spans import TokenBytes
 
     records: dict[int, Grades] = {place: Grades(path) for place, path in graded.items()}
-    listing = Listing(files)
+    listing = PageIndex(files)
     shown = ShownResponses(listing, TokenBytes(vocabulary), Decoding(vocabulary), records)
     with ShownProgress() as progress:
         task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
@@ -183,7 +183,7 @@ def _shown(
     return shown
 
 
-def _nothing_asked(listing: Listing) -> str:
+def _nothing_asked(listing: PageIndex) -> str:
     steps = sorted({one.step for one in listing.responses if one.step is not None})
     has = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
     return (

@@ -5,7 +5,7 @@ Nothing here imports torch, vLLM or a trainer, and nothing needs a GPU.
 
 from __future__ import annotations
 
-from tandem_plugin.lab.planning.checkpoint import Checkpoint, read_checkpoint
+from tandem_plugin.lab.planning.checkpoint import PlannedModel, read_checkpoint
 from tandem_plugin.lab.planning.geometry import KvCache
 
-__all__ = ["Checkpoint", "KvCache", "read_checkpoint"]
+__all__ = ["KvCache", "PlannedModel", "read_checkpoint"]

@@ -15,7 +15,7 @@ from tandem_plugin.files import check_model, open_file, read_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.planning.geometry import Geometry, count_parameters
 
-__all__ = ["Checkpoint", "read_checkpoint"]
+__all__ = ["PlannedModel", "read_checkpoint"]
 
 _LONGEST_HEADER = 2**27
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -27,7 +27,7 @@ _UNKNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class PlannedModel:
     """One model, as a plan knows it."""
 
     name: str
@@ -49,7 +49,7 @@ class _Stored:
     size: int
 
 
-def read_checkpoint(given: str) -> Checkpoint:
+def read_checkpoint(given: str) -> PlannedModel:
     """A checkpoint's folder, the path of a ``config.json``, or a name on the Hugging Face Hub.
 
     Of the Hub only ``config.json`` is fetched and, for families whose parameters are not counted
@@ -79,12 +79,12 @@ def read_checkpoint(given: str) -> Checkpoint:
     if stored is None and not local and (counted is None or quantised):
         stored = _on_hub(given)
     if stored is not None and not quantised:
-        return Checkpoint(given, geometry, stored.parameters, None, "safetensors")
+        return PlannedModel(given, geometry, stored.parameters, None, "safetensors")
     if counted is None or (quantised and stored is None):
         what = "It is quantised" if quantised else f"Models of type {geometry.model_type!r}"
         raise ConfigError(f"{given!r}: {what}, and {_UNKNOWN}.")
     size = stored.size if stored is not None else None
-    return Checkpoint(given, geometry, counted, size, "config.json")
+    return PlannedModel(given, geometry, counted, size, "config.json")
 
 
 def _fetched(name: str) -> Path:

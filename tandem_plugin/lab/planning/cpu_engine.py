@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.lab.planning.checkpoint import Checkpoint, read_checkpoint
+from tandem_plugin.lab.planning.checkpoint import PlannedModel, read_checkpoint
 from tandem_plugin.lab.planning.devices import host_memory
 from tandem_plugin.lab.planning.geometry import KvCache
 
@@ -56,7 +56,7 @@ def cpu_arguments(
 
 
 def _planned(
-    checkpoints: Sequence[Checkpoint], arguments: Mapping[str, Any], tokens: int, available: int
+    checkpoints: Sequence[PlannedModel], arguments: Mapping[str, Any], tokens: int, available: int
 ) -> tuple[dict[str, int], str]:
     width = 4 if str(arguments.get("dtype")) in ("float32", "float") else 2
     block = int(arguments.get("block_size") or _BLOCK)

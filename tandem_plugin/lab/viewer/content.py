@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin._version import __version__
-from tandem_plugin.lab.viewer.listing import Listed, Listing
+from tandem_plugin.lab.viewer.listing import Listed, PageIndex
 from tandem_plugin.lab.viewer.responses import ViewedResponse
 from tandem_plugin.lab.viewer.shown import ShownResponses
 
@@ -124,7 +124,7 @@ def _summary(turns: Sequence[tuple[str, str]]) -> str:
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
 
 
-def _whole(listing: Listing) -> dict[str, int]:
+def _whole(listing: PageIndex) -> dict[str, int]:
     """How much there is in the files, shown or not."""
     return {
         "responses": len(listing.responses),

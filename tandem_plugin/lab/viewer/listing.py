@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollouts
 from tandem_plugin.lab.rollouts.rollout_file import file_step
 
-__all__ = ["Listed", "Listing", "Unread", "prompt_of"]
+__all__ = ["Listed", "PageIndex", "Unread", "prompt_of"]
 
 _PROMPTS = ("prompt", "input", "question", "problem")
 _MOST_UNREAD = 50
@@ -49,7 +49,7 @@ class Unread:
 
 
 @dataclass(slots=True)
-class Listing:
+class PageIndex:
     """The responses of some files, in the order of files and lines.
 
     Of each response a few numbers are kept, so that a run of any number of tokens can be listed.

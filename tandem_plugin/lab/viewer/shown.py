@@ -13,7 +13,7 @@ from tandem_plugin.files import open_file
 from tandem_plugin.lab.rollouts.grades import Grades
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, read_rollout
 from tandem_plugin.lab.viewer.decoding import Decoding
-from tandem_plugin.lab.viewer.listing import Listed, Listing, prompt_of
+from tandem_plugin.lab.viewer.listing import Listed, PageIndex, prompt_of
 from tandem_plugin.lab.viewer.responses import ViewedResponse, view_response
 from tandem_plugin.spans import TokenBytes
 
@@ -29,7 +29,7 @@ _MARGIN = 1.1
 class ShownResponses:
     """Responses in the order in which they were taken in, and why others were not."""
 
-    listing: Listing
+    listing: PageIndex
     token_bytes: TokenBytes
     decoding: Decoding
     grades: Mapping[int, Grades]
