@@ -161,6 +161,6 @@ def _choose_drafts(engine: Any, drafts: int | None) -> None:
 
 
 def _drafted(llm: Any) -> dict[str, int]:
-    from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS
+    from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS
 
-    return dict(llm.collective_rpc(TELL_OF_DRAFTS)[0])
+    return dict(llm.collective_rpc(RPC_DRAFT_STATS)[0])

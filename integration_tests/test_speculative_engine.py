@@ -17,7 +17,7 @@ from support.speculation import needs_drafting
 from vllm.exceptions import VLLMValidationError
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS
+from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS
 from tandem_plugin.seeds import sample_seed
 
 pytestmark = [needs_drafting, pytest.mark.long]
@@ -289,13 +289,13 @@ def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(setup: Set
 
 
 def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup: Setup) -> None:
-    (before,) = setup.engine.collective_rpc(TELL_OF_DRAFTS)
+    (before,) = setup.engine.collective_rpc(RPC_DRAFT_STATS)
     seeds = range(51, 57)
     for seed in seeds:
         setup.generate({"seed": seed}, temperature=1.0, seed=seed)
     setup.generate(None, max_tokens=2)  # the engine tells its runner of the last one's end
     rows = recorded(setup.record, seeds)
-    (after,) = setup.engine.collective_rpc(TELL_OF_DRAFTS)
+    (after,) = setup.engine.collective_rpc(RPC_DRAFT_STATS)
     for seed in seeds:
         row = rows[seed]["tandem_draft_stats"]
         assert (

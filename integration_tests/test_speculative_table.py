@@ -18,7 +18,7 @@ from support.reference import Reference, algorithm_1
 from support.speculation import needs_drafting
 
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS
+from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS
 
 pytestmark = [needs_drafting, pytest.mark.long]
 
@@ -183,7 +183,7 @@ def test_no_request_waits_for_the_drafts_of_others_in_a_table_that_fits(
 
 def counters(running: AsyncEngine) -> dict[str, int]:
     """The engine's counters of drafting."""
-    (found,) = running.run(running.engine.collective_rpc(TELL_OF_DRAFTS))
+    (found,) = running.run(running.engine.collective_rpc(RPC_DRAFT_STATS))
     return dict(found)
 
 

@@ -16,7 +16,7 @@ from tandem_plugin.training.log_probs import check_log_probs
 from tandem_plugin.training.rows import Row, row_of, write_step
 from tandem_plugin.training.run import TandemRun
 
-__all__ = ["TandemTrainer", "check_sample", "mask_of_the_junior", "row_of_sample", "told_of_sample"]
+__all__ = ["TandemTrainer", "check_sample", "dump_fields", "mask_of_the_junior", "row_of_sample"]
 
 
 class TandemTrainer(TandemRun):
@@ -57,11 +57,11 @@ class TandemTrainer(TandemRun):
         """
         if self.config.rollouts:
             rows = zip(samples, self._rows, strict=True)
-            told = ((row, told_of_sample(sample, row, decode)) for sample, row in rows)
+            told = ((row, dump_fields(sample, row, decode)) for sample, row in rows)
             write_step(self.config.rollouts, step, told)
 
 
-def told_of_sample(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:
+def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:
     """What a dump says of a sample besides its row; a reward model's reward is not known here."""
     known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
     reward = None if sample.rewards is None else float(sample.rewards[0])

@@ -29,7 +29,7 @@ __all__ = [
     "counting",
     "imitating",
     "replace_workers",
-    "tell_the_workers",
+    "send_to_workers",
 ]
 
 LAMBDA_JUN = "tandem_lambda_jun"
@@ -101,7 +101,7 @@ def counting(run: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more
     return run(data, *rest, **more)
 
 
-def tell_the_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float) -> Any:
+def send_to_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float) -> Any:
     """A V1 batch that carries what is to be imitated, and with which weight.
 
     rows: the batch's, which were admitted; those that fill it, which are copies, imitate nothing.

@@ -9,7 +9,7 @@ from typing import Any
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.mixins import ForeignBase, actor_in_tandem, in_tandem
-from tandem_plugin.training.juniors import junior_of, take_junior, told_by
+from tandem_plugin.training.juniors import counters_of_engine, junior_of, take_junior
 from tandem_verl.switch import running_config, tandem_node
 
 __all__ = ["ROUTER", "ReplicaInTandem", "ServerInTandem", "engines_that_stay", "register_replica"]
@@ -100,6 +100,6 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         """What the engine's junior is called."""
         return junior_of(self.engine.vllm_config)
 
-    async def tandem_told(self, what: str) -> dict[str, Any]:
+    async def tandem_counters(self, what: str) -> dict[str, Any]:
         """What a worker tells of its counters; verl's ``collective_rpc`` returns no answers."""
-        return await told_by(self.engine, what)
+        return await counters_of_engine(self.engine, what)

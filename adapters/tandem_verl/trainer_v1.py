@@ -113,7 +113,7 @@ class TrainerV1InTandem(TrainerInTandem):
         if weight := self._tandem.config.lambda_jun:
             from tandem_verl import imitation
 
-            batch = imitation.tell_the_workers(batch, rows, queue(), weight)
+            batch = imitation.send_to_workers(batch, rows, queue(), weight)
         result = super()._update_actor(batch, metrics)
         self._tandem.check_imitation(metrics, "actor/")
         return result

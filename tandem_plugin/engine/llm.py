@@ -23,7 +23,7 @@ from tandem_plugin.engine.measures.token_scores import RequestScores
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.tandem_params import SeedSource, TandemParams, resolve_requests
 from tandem_plugin.engine.tokenizer_check import engine_rules
-from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS, TELL_OF_MEASURES
+from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.spans import TokenBytes
@@ -90,7 +90,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
             raise EngineError(
                 "In lockstep nothing is drafted. Start the engine with mode='speculative'."
             )
-        workers: list[dict[str, int]] = self.collective_rpc(TELL_OF_DRAFTS)
+        workers: list[dict[str, int]] = self.collective_rpc(RPC_DRAFT_STATS)
         return DraftStats(**workers[0])
 
     def measures(self) -> MeasureSums:
@@ -101,7 +101,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         config = self.tandem_rules.config
         if not config.measure_every and not config.partner_logprobs:
             raise EngineError("measure_every=0: nothing is measured. Set it to 1 or more.")
-        workers: list[dict[str, float]] = self.collective_rpc(TELL_OF_MEASURES)
+        workers: list[dict[str, float]] = self.collective_rpc(RPC_MEASURES)
         return MeasureSums(**workers[0])
 
     def generate(

@@ -9,10 +9,10 @@ __all__ = [
     "AUTHORS_PROCESSOR",
     "COMPOSITE",
     "PREFIX",
+    "RPC_DRAFT_STATS",
+    "RPC_MEASURES",
+    "RPC_TOKEN_SCORES",
     "SPECULATIVE_PREFIX",
-    "TELL_OF_DRAFTS",
-    "TELL_OF_MEASURES",
-    "TELL_OF_TOKENS",
     "TOKEN_LOG_NAME",
     "asks_for_tandem",
     "without_prefix",
@@ -31,13 +31,13 @@ COMPOSITE = "tandem_plugin.engine.composite"
 AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1.processor:AuthorsLogitsProcessor"
 """The binding to Model Runner V1: vLLM loads it in the worker."""
 
-TELL_OF_DRAFTS = "tandem_draft_stats"
+RPC_DRAFT_STATS = "tandem_draft_stats"
 """What ``collective_rpc`` asks the workers of a speculative engine for: their counters."""
 
-TELL_OF_MEASURES = "tandem_measures"
+RPC_MEASURES = "tandem_measures"
 """What ``collective_rpc`` asks the workers of an engine for: what they have measured."""
 
-TELL_OF_TOKENS = "tandem_token_scores"
+RPC_TOKEN_SCORES = "tandem_token_scores"
 """The same for the tokens of requests, by the names that these were given."""
 
 TOKEN_LOG_NAME = "tandem_token_log"

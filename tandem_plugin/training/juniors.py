@@ -16,14 +16,14 @@ from tandem_plugin.training.rows import Row
 __all__ = [
     "JUNIOR",
     "OfJuniors",
+    "counters_of_engine",
+    "counters_of_engines",
     "having_the_junior",
     "junior_of",
     "junior_of_prompt",
     "labels",
     "metrics_of_juniors",
     "take_junior",
-    "told_by",
-    "told_by_all",
 ]
 
 
@@ -83,7 +83,7 @@ class OfJuniors:
     def step(self, engines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The metrics of all engines, and of those of each junior.
 
-        engines: what each told (:func:`~tandem_plugin.training.juniors.told_by`), always in the
+        engines: what each told (:func:`~tandem_plugin.training.juniors.counters_of_engine`), always in the
         same order.
         """
         told = [{name: v for name, v in one.items() if name != JUNIOR} for one in engines]
@@ -131,7 +131,7 @@ def having_the_junior(params: Mapping[str, Any] | None, juniors: Mapping[str, st
     return own
 
 
-async def told_by(engine: Any, what: str) -> dict[str, Any]:
+async def counters_of_engine(engine: Any, what: str) -> dict[str, Any]:
     """What the first worker of an asynchronous engine of vLLM's tells when it is asked for it.
 
     Beside it stands the engine's junior, under :data:`JUNIOR`.
@@ -147,12 +147,12 @@ def junior_of(vllm_config: Any) -> str:
     return str(vllm_config.additional_config["tandem"]["junior_name"])
 
 
-def told_by_all(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
+def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
     """The same of each engine, from the handles of the Ray actors that hold them.
 
-    Their method ``tandem_told`` returns :func:`told_by` of their engine.
+    Their method ``tandem_counters`` returns :func:`counters_of_engine` of their engine.
     """
     import ray
 
-    told: list[dict[str, Any]] = ray.get([one.tandem_told.remote(what) for one in engines])
+    told: list[dict[str, Any]] = ray.get([one.tandem_counters.remote(what) for one in engines])
     return told

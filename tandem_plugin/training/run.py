@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.wire_names import TELL_OF_DRAFTS, TELL_OF_MEASURES
+from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
@@ -20,7 +20,7 @@ from tandem_plugin.training.checks import (
 )
 from tandem_plugin.training.engine_metrics import DraftingLog, MeasuringLog
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.juniors import OfJuniors, metrics_of_juniors, told_by_all
+from tandem_plugin.training.juniors import OfJuniors, counters_of_engines, metrics_of_juniors
 from tandem_plugin.training.metrics import (
     PROMPTS_WITHOUT_SENIOR,
     TOKENS_OF_UNKNOWN_AUTHOR,
@@ -133,15 +133,15 @@ class TandemRun:
         """What engines counted and measured since the last call: drafts, and both models' reading.
 
         engines: the handles of the Ray actors that hold them: see
-        :func:`~tandem_plugin.training.juniors.told_by_all`.
+        :func:`~tandem_plugin.training.juniors.counters_of_engines`.
         """
         metrics: dict[str, float] = {}
         if not engines:
             return metrics
         if self.config.max_drafts:
-            metrics |= self._drafting.step(told_by_all(engines, TELL_OF_DRAFTS))
+            metrics |= self._drafting.step(counters_of_engines(engines, RPC_DRAFT_STATS))
         if self.config.measure_every or self.config.partner_logprobs:
-            metrics |= self._measuring.step(told_by_all(engines, TELL_OF_MEASURES))
+            metrics |= self._measuring.step(counters_of_engines(engines, RPC_MEASURES))
         return metrics
 
     def check_imitation(self, metrics: Mapping[str, Any], prefix: str) -> None:

@@ -118,7 +118,7 @@ def test_metrics_of_engines_are_what_they_told_since_the_last_step(
     drafts = {"rounds": 10, "drafts": 40, "tokens": 42}
     drafts |= {"senior_drafts": 20, "senior_accepted": 19, "junior_drafts": 18}
     told = {"tandem_measures": sums, "tandem_draft_stats": drafts}
-    engine = SimpleNamespace(tandem_told=SimpleNamespace(remote=lambda what: dict(told[what])))
+    engine = SimpleNamespace(tandem_counters=SimpleNamespace(remote=lambda what: dict(told[what])))
     run = started(mode="speculative")
     first = run.engine_metrics([engine, engine])
     assert first["tandem/junior_cross_entropy"] == 1.5

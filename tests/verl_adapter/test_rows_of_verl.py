@@ -163,7 +163,7 @@ def test_workers_are_told_of_the_juniors_tokens_and_of_none_in_rows_that_fill_th
     batch: Any,
 ) -> None:
     rows = rows_of_keys(batch.filled, batch.queue)
-    told = imitation.tell_the_workers(batch.filled, rows, batch.queue, 0.2)
+    told = imitation.send_to_workers(batch.filled, rows, batch.queue, 0.2)
     assert told.extra_info == {imitation.LAMBDA_JUN: 0.2}
     assert told.tags == batch.filled.tags
     for key in ("u_0_0", "u_1_0"):

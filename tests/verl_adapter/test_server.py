@@ -88,7 +88,7 @@ def test_what_is_told_of_an_engine_is_the_first_workers_answer() -> None:
     server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
     config = SimpleNamespace(additional_config={"tandem": {"junior_name": "models/b"}})
     server.engine = SimpleNamespace(collective_rpc=collective_rpc, vllm_config=config)
-    assert asyncio.run(server.tandem_told("drafted")) == {"drafted": 3, "junior": "models/b"}
+    assert asyncio.run(server.tandem_counters("drafted")) == {"drafted": 3, "junior": "models/b"}
     assert server.tandem_junior() == "models/b"
 
 

@@ -10,7 +10,7 @@ from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.juniors import told_by
+from tandem_plugin.training.juniors import counters_of_engine
 from tandem_plugin.training.numbered_prompts import Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
@@ -39,9 +39,9 @@ class Engine(ForeignBase):  # type: ignore[misc]
         await super().__init__(*args, additional_config=additional, **arguments)
         self.executor = TandemExecutor(self.executor, config)
 
-    async def tandem_told(self, what: str) -> dict[str, Any]:
+    async def tandem_counters(self, what: str) -> dict[str, Any]:
         """What a worker of the engine tells of its counters."""
-        return await told_by(self.llm, what)
+        return await counters_of_engine(self.llm, what)
 
 
 class Generator(ForeignBase):  # type: ignore[misc]

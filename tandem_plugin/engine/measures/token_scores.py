@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.wire_names import TELL_OF_TOKENS
+from tandem_plugin.engine.wire_names import RPC_TOKEN_SCORES
 from tandem_plugin.errors import EngineError
 
 __all__ = ["RequestScores", "TokenLog", "sample_name", "scores_of"]
@@ -100,13 +100,13 @@ class RequestScores:
         """
         if not lengths:
             return {}
-        workers = self._rpc(TELL_OF_TOKENS, args=(list(lengths),))
+        workers = self._rpc(RPC_TOKEN_SCORES, args=(list(lengths),))
         return {name: scores_of(workers, name, length) for name, length in lengths.items()}
 
     def forget(self, names: Iterable[str]) -> None:
         """Let the workers forget requests that no output comes of."""
         if names := list(names):
-            self._rpc(TELL_OF_TOKENS, args=(names,))
+            self._rpc(RPC_TOKEN_SCORES, args=(names,))
 
 
 def scores_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tandem_plugin.engine.wire_names import TELL_OF_MEASURES, TELL_OF_TOKENS
+from tandem_plugin.engine.wire_names import RPC_MEASURES, RPC_TOKEN_SCORES
 
 __all__ = ["let_workers_tell_of_measures"]
 
@@ -21,8 +21,8 @@ def let_workers_tell_of_measures() -> None:
     """
     from vllm.v1.worker.worker_base import WorkerBase
 
-    setattr(WorkerBase, TELL_OF_MEASURES, _worker_measures)
-    setattr(WorkerBase, TELL_OF_TOKENS, _worker_token_scores)
+    setattr(WorkerBase, RPC_MEASURES, _worker_measures)
+    setattr(WorkerBase, RPC_TOKEN_SCORES, _worker_token_scores)
 
 
 def _worker_measures(worker: Any) -> dict[str, float]:

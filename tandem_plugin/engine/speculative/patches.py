@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tandem_plugin.engine.wire_names import SPECULATIVE_PREFIX, TELL_OF_DRAFTS, asks_for_tandem
+from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, SPECULATIVE_PREFIX, asks_for_tandem
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 
@@ -102,7 +102,7 @@ def let_workers_tell_of_drafts() -> None:
 
     from tandem_plugin.engine.speculative.draft_stats import worker_draft_stats
 
-    setattr(WorkerBase, TELL_OF_DRAFTS, worker_draft_stats)
+    setattr(WorkerBase, RPC_DRAFT_STATS, worker_draft_stats)
 
 
 def _wrap_runner(runner: ModuleType) -> None:
