@@ -83,8 +83,7 @@ class OfJuniors:
     def step(self, engines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The metrics of all engines, and of those of each junior.
 
-        engines: what each told (:func:`~tandem_plugin.training.juniors.counters_of_engine`), always in the
-        same order.
+        engines: what each told (:func:`counters_of_engine`), always in the same order.
         """
         told = [{name: v for name, v in one.items() if name != JUNIOR} for one in engines]
         metrics = self._all.step(told)
