@@ -237,64 +237,6 @@ def everything(
     report(written, json)
 
 
-@evaluate.command()
-def continuation(
-    senior: SeniorOption,
-    junior: JuniorOption,
-    out: OutOption,
-    continuations: Annotated[
-        int, typer.Option("--n", min=1, help="Continuations from each place.")
-    ] = 8,
-    places: Annotated[
-        int, typer.Option(min=1, help="The most places of one response, evenly spread.")
-    ] = 8,
-    read: ReadOption = None,
-    boundaries: Annotated[
-        str, typer.Option(help="The boundary resolver behind whose boundaries places are.")
-    ] = "step",
-    divergence: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="The KL in nats from which it is high; default: the median of all places."
-        ),
-    ] = None,
-    can_continue: Annotated[
-        float, typer.Option(min=0, max=1, help="The H from which the junior can continue.")
-    ] = 0.5,
-    seed: SeedOption = 0,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = None,
-    engine: EngineOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Let juniors go on from the steps of the seniors' own responses.
-
-    That is the paper's H_t. The responses are those of `tandem eval solo` in the same folder. From
-    behind every step, or some of them, the junior continues, and is graded; beside that stands how
-    far the two models' next tokens are apart there. The table is the paper's two-by-two (its
-    appendix on KL regularisation). Goes on after a kill, as `tandem eval solo` does.
-    """
-    from tandem_plugin.lab.commands.eval_output import report_continuations
-    from tandem_plugin.lab.evaluation.continuation.run import run_continuation
-
-    arguments = _arguments(engine)
-    seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
-    begin(out, seniors, juniors, (), ())
-    with _Interruptible():
-        written = [
-            [
-                run_continuation(
-                    out, one, other,
-                    continuations=continuations, places=places, samples=read,
-                    boundaries=boundaries, seed=seed, engine=arguments, dtype=dtype, device=device,
-                )
-                for one in seniors
-            ]
-            for other in juniors
-        ]  # fmt: skip
-    report_continuations(written, can_continue, divergence, json)
-
-
 class _Interruptible:
     """Turns an interrupt into a sentence and exit code 130."""
 

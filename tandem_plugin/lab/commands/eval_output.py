@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.paper_table import PaperTable
     from tandem_plugin.lab.evaluation.results import Summary
 
-__all__ = ["report", "report_continuations"]
+__all__ = ["report"]
 
 
 def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
@@ -66,26 +66,3 @@ def _drift_tables(runs: Sequence[Summary], top: int) -> list[PaperTable]:
     if not runs:
         return []
     return drift_tables(runs[0].label, {one.senior: one for one in runs}, Recoveries(top))
-
-
-def report_continuations(
-    written: Sequence[Sequence[Path]], enough: float, threshold: float | None, json: bool
-) -> None:
-    """Print the two-by-two table of each junior.
-
-    written: for each junior the results of all seniors. enough, threshold: as in
-    :func:`~tandem_plugin.lab.evaluation.continuation.tables.continuation_table`.
-    """
-    from tandem_plugin.lab.evaluation.continuation.result import read_continuation
-    from tandem_plugin.lab.evaluation.continuation.tables import continuation_table
-    from tandem_plugin.lab.evaluation.rendering import rich_table
-
-    found = [[read_continuation(path) for path in paths] for paths in written]
-    tables = [continuation_table(each, enough, threshold) for each in found]
-    if json:
-        files = [str(path) for paths in written for path in paths]
-        print_json({"files": files, "tables": [table_json(table) for table in tables]})
-        return
-    console = table_console()
-    for table in tables:
-        console.print(rich_table(table))
