@@ -85,7 +85,6 @@ def test_report_has_every_figure_as_picture_and_numbers(make_results: MakeResult
         assert len({len(row) for row in rows}) == 1
     page = Elements((results / "report/index.html").read_text())
     assert sum(tag == "img" for tag, _ in page.tags) == len(found["figures"])
-    assert "Of models that recover nothing it would be " in page.text
     for heading in ("Solo reasoning capability", "Handoff robustness", "Paired one-sided t-tests"):
         assert heading in page.text
 

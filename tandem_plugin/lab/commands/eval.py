@@ -22,7 +22,6 @@ from tandem_plugin.lab.commands.eval_options import (
     BoundariesOption,
     DeviceOption,
     DtypeOption,
-    FloorOption,
     FrequentOption,
     JuniorOption,
     MaxTokensOption,
@@ -156,7 +155,6 @@ def drift(
     out: OutOption,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
-    floor: FloorOption = None,
     top: TopOption = 500,
     json: JsonOption = False,
 ) -> None:
@@ -164,7 +162,7 @@ def drift(
 
     Reads solo runs of all of them in the same folder: `tandem eval solo --senior NAME=PATH`, the
     junior's own included. Of several seniors, the first that has drifted is the baseline whose
-    drift others may recover; what one that recovers nothing would recover stands beside it.
+    drift others may recover.
     """
     from tandem_plugin.lab.evaluation.benchmark import checked_name
     from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
@@ -174,7 +172,7 @@ def drift(
     for name in (*senior, junior):
         checked_name(name, "model")
     note_seniors(out, senior)
-    report([run_drift(out, name, junior, chosen, floor) for name in senior], json, top)
+    report([run_drift(out, name, junior, chosen) for name in senior], json, top)
 
 
 @evaluate.command(name="all", short_help="All of it; the first junior is the base.")
@@ -200,7 +198,6 @@ def everything(
     device: DeviceOption = None,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
-    floor: FloorOption = None,
     json: JsonOption = False,
 ) -> None:
     """All of it: every senior alone and with every junior; the first junior is the base.
@@ -210,7 +207,6 @@ def everything(
     from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
     from tandem_plugin.lab.evaluation.generated_runs import check_handoffs, run_solo
     from tandem_plugin.lab.evaluation.legibility_run import run_legibility
-    from tandem_plugin.lab.evaluation.noise_floor import check_floor
     from tandem_plugin.lab.evaluation.sampling import Sampling
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed)
@@ -222,8 +218,6 @@ def everything(
     check_handoffs(seniors, asked)  # before the hours that solo runs take
     check_same(seniors, juniors)
     base = juniors[0]
-    if floor is not None:
-        check_floor(floor, base.name, base.fingerprint, seed)
     answering = [base, *(one for one in seniors if one.name != base.name)]
     begin(out, answering, juniors, benchmark, benchmarks, asked)
     written: list[Path] = []
@@ -233,7 +227,7 @@ def everything(
         written += _handoffs(out, seniors, juniors, asked, benchmarks, team, arguments)
         for one in seniors:
             written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
-            written.append(run_drift(out, one.name, base.name, chosen, floor))
+            written.append(run_drift(out, one.name, base.name, chosen))
     report(written, json)
 
 

@@ -12,7 +12,6 @@ __all__ = [
     "BoundariesOption",
     "DeviceOption",
     "DtypeOption",
-    "FloorOption",
     "FrequentOption",
     "JuniorOption",
     "MaxTokensOption",
@@ -87,12 +86,4 @@ SmoothingOption = Annotated[
 FrequentOption = Annotated[
     int,
     typer.Option(min=1, help="How often the junior must have written a token to be frequent."),
-]
-FloorOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="The junior's own results with another seed, such as second/base after `tandem eval "
-        "solo --senior base=PATH --seed 1 --out second`: the noise floor of drift.",
-    ),
 ]

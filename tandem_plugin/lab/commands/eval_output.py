@@ -60,9 +60,8 @@ def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
 
 
 def _drift_tables(runs: Sequence[Summary], top: int) -> list[PaperTable]:
-    from tandem_plugin.lab.evaluation.recovery_tables import Recoveries
     from tandem_plugin.lab.evaluation.tables import drift_tables
 
     if not runs:
         return []
-    return drift_tables(runs[0].label, {one.senior: one for one in runs}, Recoveries(top))
+    return drift_tables(runs[0].label, {one.senior: one for one in runs}, top)

@@ -16,8 +16,6 @@ from tandem_plugin.lab.evaluation.drift import (
     survival,
     token_counts,
 )
-from tandem_plugin.lab.evaluation.drift_counts import fold_counts
-from tandem_plugin.lab.evaluation.null_recovery import RecoveryNulls, recovery_nulls
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k, pass_at_k_table
 from tandem_plugin.lab.evaluation.significance import PairedTest, SeedTest, paired_test, seed_test
 from tandem_plugin.lab.evaluation.token_recovery import Recovered, RecoverySettings, recovered
@@ -28,11 +26,9 @@ __all__ = [
     "PairedTest",
     "Recovered",
     "Recovery",
-    "RecoveryNulls",
     "RecoverySettings",
     "SeedTest",
     "bootstrap_errors",
-    "fold_counts",
     "kl_divergence",
     "log_ratio",
     "marginal",
@@ -43,7 +39,6 @@ __all__ = [
     "pass_at_k_table",
     "recovered",
     "recovery",
-    "recovery_nulls",
     "seed_test",
     "survival",
     "token_counts",

@@ -1,10 +1,10 @@
-"""Tables of drift: divergence beside its noise floor, and the tokens that seniors over-emit."""
+"""Tables of drift: divergence, and the tokens that seniors over-emit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tandem_plugin.lab.evaluation.drift_counts import read_counts
+from tandem_plugin.lab.evaluation.drift_run import read_counts
 from tandem_plugin.lab.evaluation.measures import mean_metric
 from tandem_plugin.lab.evaluation.paper_table import Cell, PaperTable, best, number
 from tandem_plugin.lab.evaluation.results import Summary
@@ -26,37 +26,19 @@ def drift_baseline(runs: Runs) -> str | None:
 
 
 def drift_table(label: str, runs: Runs) -> PaperTable:
-    """Divergence from the junior; and of the junior from itself with another seed, where known.
-
-    Of pooled runs, numbers are means. Source: section 4.4 of the paper, which has no noise floor.
-    """
+    """Divergence from the junior; of pooled runs, the mean. Source: section 4.4 of the paper."""
     junior = label.removeprefix("drift").strip()
     texts = [number(mean_metric(run, "kl"), 4) for run in runs.values()]
     rows: list[tuple[Cell, ...]] = []
     for (senior, run), text, is_best in zip(runs.items(), texts, best(texts, False), strict=True):
         moved = number(mean_metric(run, "mean_absolute_log_ratio"), 4)
         rows.append((Cell(senior), Cell(text, bold=is_best), Cell(moved)))
-    rules = [len(rows)]
-    for seed, numbers in _floors(runs):
-        rows.append((Cell(f"noise floor: {junior}, seed {seed}"), *map(Cell, numbers)))
     return PaperTable(
         label.replace(" ", "-"),
         f"Drift of the token distribution ({junior})",
         ("Model", "KL (nats, ↓)", "mean |log-ratio| (↓)"),
         tuple(rows),
-        tuple(rules) if len(rows) > len(runs) else (),
     )
-
-
-def _floors(runs: Runs) -> list[tuple[int, tuple[str, str]]]:
-    """(seed, KL and mean absolute log-ratio) of every noise floor that is noted, each once."""
-    noted = [one.content["metrics"].get("floor") for run in runs.values() for one in run.each]
-    found = {
-        (one["seed"], (number(one["kl"], 4), number(one["mean_absolute_log_ratio"], 4)))
-        for one in noted
-        if one is not None
-    }
-    return sorted(found)
 
 
 def over_emitted_tables(label: str, runs: Runs) -> Iterator[PaperTable]:

@@ -89,18 +89,11 @@ class _OverEmitted(_Part):
     junior: _Count
 
 
-class _Floor(_Part):
-    seed: _Count
-    kl: _Number
-    mean_absolute_log_ratio: _Number
-
-
 class _DriftMetrics(_Part):
     kl: _Number
     mean_absolute_log_ratio: _Number
     survival: _Survival | None = None
     over_emitted: list[_OverEmitted] = []
-    floor: _Floor | None = None
 
 
 class _Summary(_Part):

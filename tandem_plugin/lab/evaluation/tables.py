@@ -15,7 +15,7 @@ from tandem_plugin.lab.evaluation.junior_tables import junior_tables
 from tandem_plugin.lab.evaluation.matched_tables import Checkpoints, matched_tables
 from tandem_plugin.lab.evaluation.measures import Measure, Measured, measured, measures
 from tandem_plugin.lab.evaluation.paper_table import Cell, PaperTable, number, probability, signed
-from tandem_plugin.lab.evaluation.recovery_tables import Recoveries, recovery_table
+from tandem_plugin.lab.evaluation.recovery_tables import recovery_table
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.seed_tables import repeats_table, seed_tests_table
 from tandem_plugin.lab.evaluation.significance import Direction, PairedTest, paired_test
@@ -36,15 +36,11 @@ class TableOptions:
     """Training runs of which several checkpoints are compared."""
 
 
-def paper_tables(
-    comparison: Comparison, options: TableOptions, recoveries: Recoveries | None = None
-) -> list[PaperTable]:
+def paper_tables(comparison: Comparison, options: TableOptions) -> list[PaperTable]:
     """All tables that the results allow, in the order of the paper's sections.
 
-    The last senior is the one that is claimed to be better than each of the others. recoveries:
-    those of ``options.top`` that are known already.
+    The last senior is the one that is claimed to be better than each of the others.
     """
-    recoveries = recoveries or Recoveries(options.top)
     tables = [
         axis_table(comparison, label, runs)
         for kind in ("solo", "handoff", "legibility")
@@ -56,7 +52,7 @@ def paper_tables(
         if (table := _share_table(label, runs)).rows
     ]
     for label, runs in comparison.of_kind("drift"):
-        tables += [*drift_tables(label, runs, recoveries), *over_emitted_tables(label, runs)]
+        tables += [*drift_tables(label, runs, options.top), *over_emitted_tables(label, runs)]
     tables += junior_tables(comparison, options.k)
     tables.append(summary_table(comparison, options.k))
     tables += matched_tables(comparison, options.checkpoints, options.k)
@@ -68,20 +64,16 @@ def paper_tables(
     return [*tables, *(table for table in more if table.rows)]
 
 
-def drift_tables(
-    label: str, runs: Mapping[str, Summary], recoveries: Recoveries
-) -> list[PaperTable]:
-    """Divergence beside its noise floor, and recovery beside its nulls where there is any."""
-    recovery = recovery_table(label, runs, recoveries)
+def drift_tables(label: str, runs: Mapping[str, Summary], top: int) -> list[PaperTable]:
+    """Divergence, and recovery where there is any; top: how many tokens recovery is about."""
+    recovery = recovery_table(label, runs, top)
     return [drift_table(label, runs), *([] if recovery is None else [recovery])]
 
 
 def headline(summary: Summary) -> dict[str, float]:
     """The macro averages of a run, in the units of tables, for people who wait for it."""
     if summary.kind == "drift":
-        floor = summary.content["metrics"].get("floor")
-        kl = {"kl": float(summary.content["metrics"]["kl"])}
-        return kl if floor is None else {**kl, "noise_floor": float(floor["kl"])}
+        return {"kl": float(summary.content["metrics"]["kl"])}
     return {
         chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
         for chosen, found in measured(summary, resamples=2).items()

@@ -11,7 +11,6 @@ from tandem_plugin.errors import EvaluationError, TokenizerError
 from tandem_plugin.files import InputFiles, write_file
 from tandem_plugin.lab.evaluation.comparison import Comparison, check_problems, compare_runs
 from tandem_plugin.lab.evaluation.measures import Over
-from tandem_plugin.lab.evaluation.recovery_tables import Recoveries
 from tandem_plugin.lab.evaluation.report import drift_figures, figures
 from tandem_plugin.lab.evaluation.report.facts import how_it_was_made, what_was_run
 from tandem_plugin.lab.evaluation.report.figure import ReportFigure, Style, styles
@@ -79,13 +78,12 @@ def build_report(
         write_file(path, content)
 
     options = options or TableOptions()
-    recoveries = Recoveries(options.top)
     drawn_as = styles([*seniors, *(log.name for log in logs)], pools or {})
     notes: list[str] = []
     vocabularies = _Vocabularies(notes)
     drawn: list[Picture] = []
     written: list[str] = []
-    for figure in _figures(runs, drawn_as, vocabularies, logs, recoveries, over):
+    for figure in _figures(runs, drawn_as, vocabularies, logs, options.top, over):
         on_figure(figure.title)
         png, dark = figure.png(), figure.png(dark=True)
         write(out / "figures" / f"{figure.name}.png", png)
@@ -93,7 +91,7 @@ def build_report(
         drawn.append(Picture(figure.name, figure.title, figure.caption, png, dark))
         written.append(figure.name)
     comparison = _comparison(runs, seniors, notes, pools or {}, over)
-    tables = [] if comparison is None else paper_tables(comparison, options, recoveries)
+    tables = [] if comparison is None else paper_tables(comparison, options)
     shown = [] if comparison is None else verdicts(comparison, options.k)
     chosen: list[SampleResponse] = []
     for by_senior in runs.values():
@@ -185,7 +183,7 @@ def _figures(
     drawn_as: Mapping[str, Style],
     vocabularies: _Vocabularies,
     logs: Sequence[TrainingLog],
-    recoveries: Recoveries,
+    top: int,
     over: Over,
 ) -> Iterator[ReportFigure]:
     for label, by_senior in runs.items():
@@ -197,7 +195,7 @@ def _figures(
         else:
             pieces = vocabularies.texts(first)
             yield drift_figures.survival_figure(label, by_senior, drawn_as)
-            yield from drift_figures.recovery_figures(label, by_senior, pieces, recoveries)
+            yield from drift_figures.recovery_figures(label, by_senior, pieces, top)
             yield from drift_figures.token_clouds(label, by_senior, pieces)
     if logs:
         yield figures.training_figure(logs, drawn_as)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation import drift
-from tandem_plugin.lab.evaluation.drift_counts import read_counts
+from tandem_plugin.lab.evaluation.drift_run import read_counts
 from tandem_plugin.lab.evaluation.drift_tables import drift_baseline
-from tandem_plugin.lab.evaluation.null_recovery import RecoveryNulls
-from tandem_plugin.lab.evaluation.recovery_tables import Recoveries
 from tandem_plugin.lab.evaluation.report.figure import (
     COLOURS,
     ReportFigure,
@@ -78,7 +76,7 @@ def survival_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> Repor
 
 
 def recovery_figures(
-    label: str, runs: Runs, pieces: Sequence[bytes] | None, recoveries: Recoveries
+    label: str, runs: Runs, pieces: Sequence[bytes] | None, top: int
 ) -> Iterator[ReportFigure]:
     """What each other senior does to the tokens that the baseline displaced most.
 
@@ -92,13 +90,12 @@ def recovery_figures(
     base_counts, junior_counts = read_counts(base)
     smoothing = base.settings["smoothing"]
     displacement = drift.log_ratio(base_counts, junior_counts, smoothing)
-    most = drift.most_displaced(displacement, recoveries.top)
+    most = drift.most_displaced(displacement, top)
     for senior, run in runs.items():
         if senior == baseline or run.content["metrics"]["kl"] == 0:
             continue
         shift = drift.log_ratio(read_counts(run)[0], base_counts, smoothing)
         found = drift.recovery(displacement[most], shift[most])
-        nulls = recoveries.of(base, run).nulls
         texts = ["" if pieces is None else _text(pieces, int(token)) for token in most]
         rows = tuple(
             (int(token), text, float(x), float(y))
@@ -109,23 +106,12 @@ def recovery_figures(
             f"Recovery: {senior} against {baseline}",
             f"The {len(most)} tokens that {baseline} displaced most from {run.junior}: "
             f"{100 * found.share_moved_back:.1f} % are moved back by {senior}; Spearman's ρ is "
-            f"{found.spearman:.2f}." + _beside(nulls),
+            f"{found.spearman:.2f}.",
             ("token_id", "token", "log_ratio_baseline_junior", "log_ratio_senior_baseline"),
             rows,
             _scatter(found, baseline, senior, str(run.junior)),
             (6.0, 4.6),
         )
-
-
-def _beside(nulls: RecoveryNulls | None) -> str:
-    if nulls is None:
-        return ""
-    still, away = nulls.no_drift.mean, nulls.independent_drift.mean
-    return (
-        f" Of models that recover nothing it would be {100 * still.moved_back:.1f} % and "
-        f"{still.of_top:.2f} without any drift, {100 * away.moved_back:.1f} % and "
-        f"{away.of_top:.2f} with independent drift of this size."
-    )
 
 
 def _scatter(found: drift.Recovery, baseline: str, senior: str, junior: str) -> Any:
