@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from made_results import edit, found_tables, run, texts, write_counted, write_drift
 
-from tandem_plugin.lab.evaluation import EvaluationError
+from tandem_plugin.lab.evaluation import EvaluationError, drift_recovery
 from tandem_plugin.lab.evaluation.drift_run import read_counts, write_counts
 from tandem_plugin.lab.evaluation.results import Summary, read_summary
-from tandem_plugin.lab.evaluation.token_recovery import RecoverySettings, recovered
 
 JUNIOR = [0, 0, 1, 1, 2, 2, 3, 3]
 GRPO = [2, 2, 2, 2, 3, 3, 3, 3]
@@ -89,7 +88,7 @@ def in_folds(counts: np.ndarray, parts: int) -> list[list[int]]:
 def test_recovery_is_that_of_the_counts(counted: tuple[Path, np.ndarray]):
     out, counts = counted
     table = found_tables(out / "GRPO", out / "TRL", "--top", 20)["recovery-drift-base"]
-    expected = recovered(*counts, RecoverySettings(20, 1, 0.5))
+    expected = drift_recovery(*counts, top=20, frequent=1)
     shown = [float(row[2]) for row in texts(table)]
     np.testing.assert_allclose(shown, np.array([100, 1, 1]) * expected, atol=0.051)
 

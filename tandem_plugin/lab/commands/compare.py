@@ -17,12 +17,11 @@ from tandem_plugin.lab.commands.compare_options import (
     checkpoints,
     pools,
 )
-from tandem_plugin.lab.commands.table_output import table_json
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.comparison import Comparison
-    from tandem_plugin.lab.evaluation.paper_table import PaperTable
+    from tandem_plugin.lab.evaluation.rendering import PaperTable
 
 __all__ = ["compare"]
 
@@ -93,6 +92,8 @@ def compare(
 def _as_json(
     comparison: Comparison, tables: list[PaperTable], files: dict[str, str]
 ) -> dict[str, Any]:
+    from tandem_plugin.lab.evaluation.rendering import table_json
+
     return {
         "seniors": list(comparison.seniors),
         "tables": [table_json(table) for table in tables],

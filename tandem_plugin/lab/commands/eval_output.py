@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tandem_plugin.lab.commands.table_output import table_json
 from tandem_plugin.terminal.output import print_json, table_console
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.evaluation.paper_table import PaperTable
+    from tandem_plugin.lab.evaluation.rendering import PaperTable
     from tandem_plugin.lab.evaluation.results import Summary
 
 __all__ = ["report"]
@@ -24,9 +23,9 @@ def report(written: Sequence[Path], json: bool, top: int = 500) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tandem_plugin.lab.evaluation.rendering import rich_table
+    from tandem_plugin.lab.evaluation.measures import headline
+    from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
     from tandem_plugin.lab.evaluation.results import read_summary
-    from tandem_plugin.lab.evaluation.tables import headline
     from tandem_plugin.progress import waiting
 
     with waiting("tables"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,14 @@ from tandem_plugin.progress import waiting
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DriftSettings", "drift_metrics", "read_counts", "run_drift", "write_counts"]
+__all__ = [
+    "DriftSettings",
+    "drift_metrics",
+    "mean_recovery",
+    "read_counts",
+    "run_drift",
+    "write_counts",
+]
 
 _LISTED = 100
 """How many over-emitted tokens a summary lists."""
@@ -154,6 +162,29 @@ def read_counts(summary: Summary) -> tuple[NDArray[Any], NDArray[Any]]:
         raise EvaluationError(
             f"The counts {str(path)!r} cannot be read: {error}. Remove them, and make them again."
         ) from error
+
+
+def mean_recovery(baseline: Summary, other: Summary, top: int) -> drift.DriftRecovery:
+    """What a run recovers of a baseline's drift; of pooled runs the mean over all pairs.
+
+    Raises :class:`EvaluationError` where counts are missing, or are not of one vocabulary.
+    """
+    import numpy as np
+
+    found = [_recovery(*pair, top) for pair in product(baseline.each, other.each)]
+    return drift.DriftRecovery(*np.mean(found, axis=0).tolist())
+
+
+def _recovery(baseline: Summary, other: Summary, top: int) -> drift.DriftRecovery:
+    base, junior = read_counts(baseline)
+    counts, _ = read_counts(other)
+    if base.shape != counts.shape:
+        raise EvaluationError(
+            f"{str(baseline.folder)!r} counts {len(base)} tokens and {str(other.folder)!r} "
+            f"{len(counts)}: the models must have the same tokenizer."
+        )
+    frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
+    return drift.drift_recovery(junior, base, counts, top, frequent, smoothing)
 
 
 def _counts(rows: Any, size: int, folds: int) -> NDArray[Any]:

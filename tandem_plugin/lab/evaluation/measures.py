@@ -13,7 +13,16 @@ from tandem_plugin.lab.evaluation.bootstrap import RESAMPLES, bootstrap_errors
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.lab.evaluation.results import Summary
 
-__all__ = ["Measure", "Measured", "Over", "mean_metric", "measure_at", "measured", "measures"]
+__all__ = [
+    "Measure",
+    "Measured",
+    "Over",
+    "headline",
+    "mean_metric",
+    "measure_at",
+    "measured",
+    "measures",
+]
 
 Over: TypeAlias = Literal["problems", "positions"]
 """What a benchmark's legibility is the mean over."""
@@ -111,6 +120,16 @@ def measured(
             float(errors.macro[i]),
         )
         for i, one in enumerate(chosen)
+    }
+
+
+def headline(summary: Summary) -> dict[str, float]:
+    """The macro averages of a run, in the units of tables, for people who wait for it."""
+    if summary.kind == "drift":
+        return {"kl": float(summary.content["metrics"]["kl"])}
+    return {
+        chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
+        for chosen, found in measured(summary, resamples=2).items()
     }
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tandem_plugin.lab.evaluation.comparison import Comparison
 from tandem_plugin.lab.evaluation.measures import Measure, measure_at, measured, measures
-from tandem_plugin.lab.evaluation.paper_table import number, probability, signed
+from tandem_plugin.lab.evaluation.rendering import number, probability, signed
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import Direction, paired_test, seed_test
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation import drift
 from tandem_plugin.lab.evaluation.drift_run import read_counts
-from tandem_plugin.lab.evaluation.drift_tables import drift_baseline
+from tandem_plugin.lab.evaluation.measures import mean_metric
 from tandem_plugin.lab.evaluation.report.figure import (
     COLOURS,
     ReportFigure,
@@ -83,7 +83,7 @@ def recovery_figures(
     The baseline is the first senior that has drifted. pieces: the text of every token, where the
     tokenizer is at hand. Source: section 4.4, right panel.
     """
-    baseline = drift_baseline(runs)
+    baseline = next((s for s, run in runs.items() if mean_metric(run, "kl") > 0), None)
     if baseline is None:
         return
     base = runs[baseline]

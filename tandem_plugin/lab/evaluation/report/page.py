@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tandem_plugin._version import __version__
-from tandem_plugin.lab.evaluation.paper_table import Cell, PaperTable
+from tandem_plugin.lab.evaluation.rendering import Cell, PaperTable
 from tandem_plugin.lab.evaluation.report.samples import SampleResponse
 from tandem_plugin.lab.evaluation.verdict import LEVEL, Verdict
 
