@@ -72,8 +72,8 @@ def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Pat
     """
     ours, theirs = solo_summary(out, senior), solo_summary(out, junior)
     check_comparable([ours, theirs])
-    pieces = pieces_of(ours.content["senior"]["path"])
-    if pieces_of(theirs.content["senior"]["path"]) != pieces:
+    pieces = pieces_of(ours.content["senior"].get("path", ""))
+    if pieces_of(theirs.content["senior"].get("path", "")) != pieces:
         raise EvaluationError(
             f"{senior!r} and {junior!r} have different vocabularies: the use of tokens cannot be "
             "compared. Choose a junior with the senior's tokenizer."
@@ -88,7 +88,7 @@ def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Pat
         "junior": theirs.content["senior"],
         "settings": {
             "solo": dict(ours.settings),
-            "junior": theirs.content["senior"]["fingerprint"],
+            "junior": theirs.content["senior"].get("fingerprint"),
             **chosen.settings(),
         },
         "metrics": drift_metrics(senior_counts, junior_counts, pieces, chosen),
