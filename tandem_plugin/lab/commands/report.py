@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem_plugin.lab.commands.compare_options import (
+from tandem_plugin.lab.commands.compare import (
     KOption,
     LegibilityOver,
     OverOption,
