@@ -194,7 +194,7 @@ def test_tables_and_report_are_made_of_it(whole: Path, tmp_path: Path):
     page = (tmp_path / "r" / "index.html").read_text()
     assert "<span class=junior>" in page
     assert "<script" not in page
-    assert len(list((tmp_path / "r" / "figures").glob("*.png"))) >= 6
+    assert len(list((tmp_path / "r" / "figures").glob("*.png"))) == 2
 
 
 @pytest.mark.timeout(5000)

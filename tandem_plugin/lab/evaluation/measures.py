@@ -22,6 +22,7 @@ __all__ = [
     "measure_at",
     "measured",
     "measures",
+    "shown_measures",
 ]
 
 Over: TypeAlias = Literal["problems", "positions"]
@@ -143,6 +144,11 @@ def measure_at(summary: Summary, k: int | None) -> Measure:
     found = measures(summary)
     wanted = _SUMMARY_K if k is None else k
     return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)
+
+
+def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
+    """What is shown of a run where there is room for one k: pass@k of it, or all of legibility."""
+    return measures(summary) if summary.kind == "legibility" else [measure_at(summary, k)]
 
 
 def _positions(summary: Summary, benchmark: str) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from tandem_plugin.lab.evaluation.measures import (
     measure_at,
     measured,
     measures,
+    shown_measures,
 )
 from tandem_plugin.lab.evaluation.rendering import (
     Cell,
@@ -238,7 +239,7 @@ def _junior_sections(
     comparison: Comparison, juniors: Mapping[str, Runs], k: int | None
 ) -> Iterator[_Rows]:
     first = next(iter(next(iter(juniors.values())).values()))
-    for chosen in _shown_measures(first, k):
+    for chosen in shown_measures(first, k):
         found = [_by_benchmark(comparison, runs, chosen) for runs in juniors.values()]
         parts = [_senior_rows(*one, chosen) for one in found]
         # The errors of a mean over juniors are not those of one run: none are given.
@@ -269,7 +270,7 @@ def _axis_columns(
     columns: list[tuple[str, list[Cell]]] = []
     for kind in ("solo", "handoff", "legibility"):
         for label, runs in comparison.of_kind(kind):
-            for chosen in _shown_measures(next(iter(runs.values())), k):
+            for chosen in shown_measures(next(iter(runs.values())), k):
                 found = [comparison.measured(runs[senior])[chosen] for senior in seniors]
                 errors = [one.macro_error for one in found]
                 cells = _column([one.macro for one in found], errors, chosen)
@@ -278,11 +279,6 @@ def _axis_columns(
         kl = [mean_metric(runs[senior], "kl") for senior in seniors]
         columns.append((f"{label}: {_KL.heading}", _column(kl, None, _KL)))
     return columns
-
-
-def _shown_measures(run: Summary, k: int | None) -> list[Measure]:
-    """What the tables of one k show of a run: pass@k of that k, or all of legibility."""
-    return measures(run) if run.kind == "legibility" else [measure_at(run, k)]
 
 
 class _Checkpoint(NamedTuple):
