@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.lab.evaluation.report.training_log import read_training_log
+from tandem_plugin.lab.evaluation.training_log import read_training_log
 
 __all__ = ["KeepSeniors", "best_senior"]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.lab.evaluation.drift import log_ratio
-from tandem_plugin.lab.evaluation.drift_counts import fold_counts, write_counts
-from tandem_plugin.lab.evaluation.drift_run import DriftSettings, _drift_numbers
+from tandem_plugin.lab.evaluation.drift import log_ratio, token_counts
+from tandem_plugin.lab.evaluation.drift_run import DriftSettings, drift_metrics, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}
@@ -77,16 +76,15 @@ def _write_drift(
 ) -> None:
     folder = run_folder(out, "drift", senior, junior)
     written = [[i % 8 for i in range(40 + 3 * sum(right))], [2] * sum(right)]
-    senior = fold_counts([(0, i, ids) for i, ids in enumerate(written)], 8)
-    junior = fold_counts([(0, i, [i, i + 4]) for i in range(4) for _ in range(10)], 8)
-    write_counts(folder, senior, junior)
-    ours, theirs = senior.sum(0), junior.sum(0)
+    ours = token_counts(written, 8)
+    theirs = token_counts([[i, i + 4] for i in range(4) for _ in range(10)], 8)
+    write_counts(folder, ours, theirs)
     assert log_ratio(ours, theirs).any()
     chosen = DriftSettings(frequent=2)
     content = {
         **models,
         "settings": chosen.settings(),
-        "metrics": _drift_numbers(ours, theirs, PIECES, chosen),
+        "metrics": drift_metrics(ours, theirs, PIECES, chosen),
         "benchmarks": {},
     }
     write_summary(folder, "drift", content)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
-from tandem_plugin.lab.evaluation.drift_counts import write_counts
+from tandem_plugin.lab.evaluation.drift_run import write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 
@@ -66,7 +66,7 @@ def write_drift(
     out: Path, senior: str, wrote: list[int], junior: list[int], over: tuple[Any, ...] = ()
 ) -> None:
     folder = run_folder(out, "drift", senior, "base")
-    write_counts(folder, *(token_counts([ids], 6)[None] for ids in (wrote, junior)))
+    write_counts(folder, *(token_counts([ids], 6) for ids in (wrote, junior)))
     content = {
         "senior": {"name": senior},
         "junior": {"name": "base"},
@@ -85,7 +85,7 @@ def write_drift(
 
 
 def write_counted(out: Path, senior: str, wrote: Any, junior: Any) -> None:
-    """A drift run with these counts, ``[folds, vocabulary]``."""
+    """A drift run with these counts, ``[vocabulary]``."""
     folder = run_folder(out, "drift", senior, "base")
     write_counts(folder, wrote, junior)
     content = {
@@ -93,7 +93,7 @@ def write_counted(out: Path, senior: str, wrote: Any, junior: Any) -> None:
         "junior": {"name": "base"},
         "settings": {"smoothing": 0.5, "frequent": 1},
         "metrics": {
-            "kl": kl_divergence(wrote.sum(0), junior.sum(0)),
+            "kl": kl_divergence(wrote, junior),
             "mean_absolute_log_ratio": 0.125,
         },
         "benchmarks": {},

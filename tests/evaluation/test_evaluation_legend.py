@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib", reason="figures are matplotlib's")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tandem_plugin.lab.evaluation.report.figure import legend, styles
+from tandem_plugin.lab.evaluation.report.figures import legend, styles
 
 NAMES = ["junior", "taught", "GRPO", "KL-Reg-0.05", "TRL", "a-senior-of-a-long-name", "another"]
 

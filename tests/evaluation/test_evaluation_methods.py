@@ -45,16 +45,16 @@ def test_seeds_are_units_where_there_are_several(tmp_path: Path):
 
 def test_drift_is_tested_over_seeds_too(tmp_path: Path):
     random = np.random.default_rng(0)
-    junior = random.multinomial(500, [0.25] * 4, size=24)
+    junior = random.multinomial(12_000, [0.25] * 4)
     for senior, share in {"G-1": 0.5, "G-2": 0.51, "T-1": 0.3, "T-2": 0.31}.items():
         shares = [share, *[(1 - share) / 3] * 3]
-        write_counted(tmp_path, senior, random.multinomial(500, shares, size=24), junior)
+        write_counted(tmp_path, senior, random.multinomial(12_000, shares), junior)
     folders = [tmp_path / name for name in ("G-1", "G-2", "T-1", "T-2")]
     found = found_tables(*folders, "--pool", "G=G-1,G-2", "--pool", "T=T-1,T-2")
     (row,) = texts(found["significance-seeds"])
     assert row[:3] == ["drift base", "T < G", "KL (nats, ↓)"]
     assert float(row[3]) < -0.1
-    assert float(row[-1]) < 0.05
+    assert row[-1].startswith("<") or float(row[-1]) < 0.05
 
 
 def test_legibility_over_positions_weighs_problems_by_their_tokens(tmp_path: Path):

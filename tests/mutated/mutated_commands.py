@@ -13,8 +13,7 @@ from typing import Any
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.commands.grade import _deciding
 from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.lab.evaluation.drift_counts import write_counts
-from tandem_plugin.lab.evaluation.drift_run import DriftSettings, _drift_numbers
+from tandem_plugin.lab.evaluation.drift_run import DriftSettings, drift_metrics, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 
@@ -141,10 +140,10 @@ def _results(out: Path, model: Path, senior: str, right: int) -> None:
     folder = run_folder(out, "drift", senior, "base")
     import numpy as np
 
-    halves = (np.array([[n // 2 for n in c], [n - n // 2 for n in c]]) for c in counts.values())
-    write_counts(folder, *halves)
+    both = [np.array(c) for c in counts.values()]
+    write_counts(folder, *both)
     chosen = DriftSettings(frequent=2)
-    found = _drift_numbers(*(np.array(c) for c in counts.values()), PIECES, chosen)
+    found = drift_metrics(*both, PIECES, chosen)
     content = {"senior": ours, "junior": base, "settings": chosen.settings(), "metrics": found}
     write_summary(folder, "drift", {**content, "benchmarks": {}})
 

@@ -24,7 +24,7 @@ SCHEDULES = ("step", "step-bernoulli")
 TRAINED_SCHEDULE = "word"
 
 FOLDS = 8
-"""Parts of the problems in which tokens are counted, for the nulls of recovery."""
+"""Parts of the problems in which tokens are counted, for what is cross-fitted."""
 
 
 class Evaluation:

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from light.cross_fitting import moved_back_share
 from light.runs import Training, read_note, taught, trainings
 from light.size import GRPO, LightSize
-from tandem_plugin.lab.evaluation.token_recovery import RecoverySettings, recovered
 
 __all__ = ["CHOICES", "MEASURES", "START", "Choice", "Found", "Point", "Row", "read_found"]
 
@@ -27,7 +27,7 @@ START = "taught senior"
 Point: TypeAlias = Mapping[str, Any]
 """A checkpoint's measures, its step and its validation."""
 
-_TOP = RecoverySettings(top=20)
+_TOP = 20
 """The vocabulary has sixty tokens, of which the paper's 500 would be all."""
 
 
@@ -108,7 +108,7 @@ class Found:
         for base, other, pair in points:
             junior = self.start[pair - 1]["juniors"][exposure]
             counts = np.array([one["counts"] for one in (junior, base, other)])
-            shares.append(recovered(counts, _TOP).cross_fitted)
+            shares.append(moved_back_share(counts, _TOP))
         return np.array(shares) - 0.5
 
     def _couples(

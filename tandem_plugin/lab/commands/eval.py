@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.compare_options import TopOption
-from tandem_plugin.lab.commands.engine_arguments import EngineOption
-from tandem_plugin.lab.commands.eval_inputs import (
-    begin,
-    check_same,
-    find_checkpoints,
-    read_benchmarks,
-    team_schedules,
-)
-from tandem_plugin.lab.commands.eval_options import (
-    BenchmarkOption,
-    BoundariesOption,
-    DeviceOption,
-    DtypeOption,
-    FloorOption,
-    FrequentOption,
-    JuniorOption,
-    MaxTokensOption,
-    OutOption,
-    ReadOption,
-    ScheduleOption,
-    SeedOption,
-    SeniorOption,
-    SmoothingOption,
-    TemperatureOption,
-    TopPOption,
-)
-from tandem_plugin.lab.commands.eval_output import report
-from tandem_plugin.terminal.assignments import SettingsOption
-from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo
+from tandem_plugin.lab.commands.compare import TopOption
+from tandem_plugin.lab.commands.engine_arguments import EngineOption, engine_arguments
+from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json, table_console
 from tandem_plugin.terminal.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
     from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+    from tandem_plugin.lab.evaluation.results import Summary
     from tandem_plugin.lab.evaluation.sampling import Sampling
 
 __all__ = ["evaluate"]
@@ -53,6 +29,62 @@ evaluate = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+SeniorOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME=PATH",
+        help="A senior: its name in results, and its checkpoint's folder or name. May be given "
+        "several times.",
+    ),
+]
+JuniorOption = Annotated[
+    list[str],
+    typer.Option(metavar="NAME=PATH", help="A junior, likewise. Each senior meets each junior."),
+]
+BenchmarkOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME=SOURCE",
+        help="A benchmark: its name in results, and a problem set as for `tandem data show`. May "
+        "be given several times.",
+    ),
+]
+OutOption = Annotated[Path, typer.Option(help="The folder of results to write, or to go on with.")]
+TemperatureOption = Annotated[float, typer.Option(min=0, help="The sampling temperature.")]
+TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")]
+MaxTokensOption = Annotated[int, typer.Option(min=1, help="The longest response.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
+]
+ScheduleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        help="step (strict alternation), step-bernoulli, handover, or any other of `tandem "
+        "plugins`. May be given several times. Default: step.",
+    ),
+]
+ReadOption = Annotated[
+    int | None,
+    typer.Option(
+        "--read", min=1, help="Read only the first of each problem's responses; default: all."
+    ),
+]
+DtypeOption = Annotated[
+    str, typer.Option(help="The dtype that models read with; auto is the checkpoint's own.")
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="Where models read, such as cuda:1; default: a GPU, else the CPU."),
+]
+SmoothingOption = Annotated[
+    float, typer.Option(min=0, help="Added to every token's count before it is divided.")
+]
+FrequentOption = Annotated[
+    int,
+    typer.Option(min=1, help="How often the junior must have written a token to be frequent."),
+]
 
 
 @evaluate.command(short_help="Let each senior answer alone, and grade: pass@k.")
@@ -77,12 +109,12 @@ def solo(
     from tandem_plugin.lab.evaluation.sampling import Sampling
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
-    benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
-    seniors = find_checkpoints(senior)
-    begin(out, seniors, (), benchmark, benchmarks)
-    with _Interruptible():
+    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine or ())
+    seniors = _checkpoints(senior)
+    _begin(out, seniors, (), benchmark, benchmarks)
+    with _interruptible():
         written = [run_solo(out, one, benchmarks, sampling, arguments) for one in seniors]
-    report(written, json)
+    _show(written, json)
 
 
 @evaluate.command(short_help="Let each senior hand over to each junior, and grade.")
@@ -93,7 +125,13 @@ def handoff(
     out: OutOption,
     schedule: ScheduleOption = None,
     parameters: SettingsOption = None,
-    boundaries: BoundariesOption = None,
+    boundaries: Annotated[
+        str | None,
+        typer.Option(
+            help="Another boundary resolver than each schedule's own, such as step for "
+            "`--schedule handover`, which then counts reasoning steps and not tokens."
+        ),
+    ] = None,
     samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
@@ -110,13 +148,13 @@ def handoff(
     from tandem_plugin.lab.evaluation.sampling import Sampling
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
-    asked = team_schedules(schedule, parameters, boundaries)
-    benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
-    seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
-    begin(out, seniors, juniors, benchmark, benchmarks, asked)
-    with _Interruptible():
-        written = _handoffs(out, seniors, juniors, asked, benchmarks, sampling, arguments)
-    report(written, json)
+    schedules = _schedules(schedule, parameters, boundaries)
+    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine or ())
+    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
+    _begin(out, seniors, juniors, benchmark, benchmarks, schedules)
+    with _interruptible():
+        written = _handoffs(out, seniors, juniors, schedules, benchmarks, sampling, arguments)
+    _show(written, json)
 
 
 @evaluate.command(short_help="Let each junior read each senior's own responses.")
@@ -136,15 +174,13 @@ def legibility(
     """
     from tandem_plugin.lab.evaluation.legibility_run import run_legibility
 
-    juniors, seniors = find_checkpoints(junior), find_checkpoints(senior)
-    begin(out, seniors, juniors, (), ())
-    with _Interruptible():
-        written = [
-            path
-            for one in seniors
-            for path in run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
-        ]
-    report(written, json)
+    juniors, seniors = _checkpoints(junior), _checkpoints(senior)
+    _begin(out, seniors, juniors, (), ())
+    written: list[Path] = []
+    with _interruptible():
+        for one in seniors:
+            written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
+    _show(written, json)
 
 
 @evaluate.command(short_help="Compare each senior's vocabulary with the junior's.")
@@ -156,7 +192,6 @@ def drift(
     out: OutOption,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
-    floor: FloorOption = None,
     top: TopOption = 500,
     json: JsonOption = False,
 ) -> None:
@@ -164,17 +199,17 @@ def drift(
 
     Reads solo runs of all of them in the same folder: `tandem eval solo --senior NAME=PATH`, the
     junior's own included. Of several seniors, the first that has drifted is the baseline whose
-    drift others may recover; what one that recovers nothing would recover stands beside it.
+    drift others may recover.
     """
     from tandem_plugin.lab.evaluation.benchmark import checked_name
     from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
     from tandem_plugin.lab.evaluation.senior_order import note_seniors
 
-    chosen = DriftSettings(smoothing, frequent)
+    settings = DriftSettings(smoothing, frequent)
     for name in (*senior, junior):
         checked_name(name, "model")
     note_seniors(out, senior)
-    report([run_drift(out, name, junior, chosen, floor) for name in senior], json, top)
+    _show([run_drift(out, name, junior, settings) for name in senior], json, top)
 
 
 @evaluate.command(name="all", short_help="All of it; the first junior is the base.")
@@ -200,7 +235,6 @@ def everything(
     device: DeviceOption = None,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
-    floor: FloorOption = None,
     json: JsonOption = False,
 ) -> None:
     """All of it: every senior alone and with every junior; the first junior is the base.
@@ -210,101 +244,38 @@ def everything(
     from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
     from tandem_plugin.lab.evaluation.generated_runs import check_handoffs, run_solo
     from tandem_plugin.lab.evaluation.legibility_run import run_legibility
-    from tandem_plugin.lab.evaluation.noise_floor import check_floor
     from tandem_plugin.lab.evaluation.sampling import Sampling
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed)
     team = Sampling(team_samples, temperature, top_p, max_tokens, seed)
-    chosen = DriftSettings(smoothing, frequent)
-    benchmarks, arguments = read_benchmarks(benchmark), _arguments(engine)
-    seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
-    asked = team_schedules(schedule)
-    check_handoffs(seniors, asked)  # before the hours that solo runs take
-    check_same(seniors, juniors)
+    settings = DriftSettings(smoothing, frequent)
+    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine or ())
+    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
+    schedules = _schedules(schedule)
+    check_handoffs(seniors, schedules)  # before the hours that solo runs take
+    _check_same_models(seniors, juniors)
     base = juniors[0]
-    if floor is not None:
-        check_floor(floor, base.name, base.fingerprint, seed)
     answering = [base, *(one for one in seniors if one.name != base.name)]
-    begin(out, answering, juniors, benchmark, benchmarks, asked)
+    _begin(out, answering, juniors, benchmark, benchmarks, schedules)
     written: list[Path] = []
-    with _Interruptible():
+    with _interruptible():
         for one in answering:
             written.append(run_solo(out, one, benchmarks, alone, arguments))
-        written += _handoffs(out, seniors, juniors, asked, benchmarks, team, arguments)
+        written += _handoffs(out, seniors, juniors, schedules, benchmarks, team, arguments)
         for one in seniors:
             written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
-            written.append(run_drift(out, one.name, base.name, chosen, floor))
-    report(written, json)
+            written.append(run_drift(out, one.name, base.name, settings))
+    _show(written, json)
 
 
-@evaluate.command()
-def continuation(
-    senior: SeniorOption,
-    junior: JuniorOption,
-    out: OutOption,
-    continuations: Annotated[
-        int, typer.Option("--n", min=1, help="Continuations from each place.")
-    ] = 8,
-    places: Annotated[
-        int, typer.Option(min=1, help="The most places of one response, evenly spread.")
-    ] = 8,
-    read: ReadOption = None,
-    boundaries: Annotated[
-        str, typer.Option(help="The boundary resolver behind whose boundaries places are.")
-    ] = "step",
-    divergence: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="The KL in nats from which it is high; default: the median of all places."
-        ),
-    ] = None,
-    can_continue: Annotated[
-        float, typer.Option(min=0, max=1, help="The H from which the junior can continue.")
-    ] = 0.5,
-    seed: SeedOption = 0,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = None,
-    engine: EngineOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Let juniors go on from the steps of the seniors' own responses.
-
-    That is the paper's H_t. The responses are those of `tandem eval solo` in the same folder. From
-    behind every step, or some of them, the junior continues, and is graded; beside that stands how
-    far the two models' next tokens are apart there. The table is the paper's two-by-two (its
-    appendix on KL regularisation). Goes on after a kill, as `tandem eval solo` does.
-    """
-    from tandem_plugin.lab.commands.eval_output import report_continuations
-    from tandem_plugin.lab.evaluation.continuation.run import run_continuation
-
-    arguments = _arguments(engine)
-    seniors, juniors = find_checkpoints(senior), find_checkpoints(junior)
-    begin(out, seniors, juniors, (), ())
-    with _Interruptible():
-        written = [
-            [
-                run_continuation(
-                    out, one, other,
-                    continuations=continuations, places=places, samples=read,
-                    boundaries=boundaries, seed=seed, engine=arguments, dtype=dtype, device=device,
-                )
-                for one in seniors
-            ]
-            for other in juniors
-        ]  # fmt: skip
-    report_continuations(written, can_continue, divergence, json)
-
-
-class _Interruptible:
+@contextmanager
+def _interruptible() -> Iterator[None]:
     """Turns an interrupt into a sentence and exit code 130."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            echo("Stopped. The same command goes on from what is written.", err=True)
-            raise typer.Exit(INTERRUPTED)
+    try:
+        yield
+    except KeyboardInterrupt:
+        echo("Stopped. The same command goes on from what is written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _handoffs(
@@ -327,7 +298,140 @@ def _handoffs(
     ]
 
 
-def _arguments(given: list[str] | None) -> dict[str, Any]:
-    from tandem_plugin.lab.commands.engine_arguments import engine_arguments
+def _schedules(
+    names: list[str] | None, parameters: list[str] | None = None, boundaries: str | None = None
+) -> list[dict[str, Any]]:
+    """The settings of each schedule that is named; ``step`` where none is.
 
-    return engine_arguments(given or [])
+    parameters: ``NAME=VALUE`` of the option ``--set``, for each of them.
+    """
+    from tandem_plugin.lab.evaluation.team_schedule import team_schedule
+
+    given = assignments("--set", parameters or ())
+    return [team_schedule(name, given, boundaries) for name in dict.fromkeys(names or ["step"])]
+
+
+def _benchmarks(given: Sequence[str]) -> list[Benchmark]:
+    from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+
+    benchmarks = [read_benchmark(one) for one in given]
+    _check_names([one.name for one in benchmarks], "--benchmark")
+    return benchmarks
+
+
+def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
+    from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
+    from tandem_plugin.progress import waiting
+
+    with waiting("read the checkpoints"):
+        checkpoints = [find_checkpoint(one) for one in given]
+    _check_names([one.name for one in checkpoints], "--senior or --junior")
+    return checkpoints
+
+
+def _check_names(names: Sequence[str], option: str) -> None:
+    from tandem_plugin.errors import EvaluationError
+
+    for name in names:
+        if names.count(name) > 1:
+            raise EvaluationError(
+                f"{option} has the name {name!r} twice: give each one a name of its own, as in "
+                "NAME=PATH."
+            )
+
+
+def _check_same_models(seniors: Sequence[Checkpoint], juniors: Sequence[Checkpoint]) -> None:
+    """Raise :class:`EvaluationError` where one name stands for two models."""
+    from tandem_plugin.errors import EvaluationError
+
+    known = {one.name: one for one in juniors}
+    for one in seniors:
+        other = known.get(one.name, one)
+        if other.fingerprint != one.fingerprint:
+            raise EvaluationError(
+                f"The senior {one.name!r} ({one.path}) and the junior of that name ({other.path}) "
+                "are different models: give them different names."
+            )
+
+
+def _begin(
+    out: Path,
+    seniors: Sequence[Checkpoint],
+    juniors: Sequence[Checkpoint],
+    sources: Sequence[str],
+    benchmarks: Sequence[Benchmark],
+    schedules: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Refuse to write over what is read, and note the seniors in the user's order."""
+    from tandem_plugin.files import InputFiles
+    from tandem_plugin.lab.data.records import record_files
+    from tandem_plugin.lab.evaluation.benchmark import source_of
+    from tandem_plugin.lab.evaluation.results import run_files, run_folder
+    from tandem_plugin.lab.evaluation.senior_order import note_seniors, order_file
+    from tandem_plugin.lab.evaluation.team_schedule import label
+    from tandem_plugin.terminal.tokenizers import model_files
+
+    inputs = InputFiles(
+        benchmark=[file for given in sources for file in record_files(source_of(given))],
+        checkpoint=[file for one in (*seniors, *juniors) for file in model_files(one.path)],
+    )
+    names = [one.name for one in benchmarks]
+    inputs.check_outputs(order_file(out))
+    for one in seniors:
+        folders = [run_folder(out, "solo", one.name)]
+        for junior in juniors:
+            pair = one.name, junior.name
+            folders += [run_folder(out, kind, *pair) for kind in ("legibility", "drift")]
+            folders += [run_folder(out, "handoff", *pair, label(team)) for team in schedules]
+        for folder in folders:
+            inputs.check_outputs(*run_files(folder, names))
+    note_seniors(out, [one.name for one in seniors])
+
+
+def _show(written: Sequence[Path], json: bool, top: int = 500) -> None:
+    """Print the headline numbers of each run, and of several seniors' drift its tables.
+
+    written: the paths of their summaries. top: how many tokens recovery is about.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from tandem_plugin.lab.evaluation.measures import headline
+    from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
+    from tandem_plugin.lab.evaluation.results import read_summary
+    from tandem_plugin.lab.evaluation.tables import drift_tables
+    from tandem_plugin.progress import waiting
+
+    with waiting("tables"):
+        runs = [read_summary(path) for path in written]
+        drifts = {one.senior: one for one in runs if one.kind == "drift"}
+        label = next((one.label for one in drifts.values()), "")
+        tables = drift_tables(label, drifts, top) if drifts else []
+    if json:
+        print_json(
+            {
+                "runs": [_run_json(one) for one in runs],
+                "tables": [table_json(table) for table in tables],
+            }
+        )
+        return
+    shown = Table("senior", "run", "result", box=None, pad_edge=False)
+    for one in runs:
+        numbers = "  ".join(f"{name} {value:.4g}" for name, value in headline(one).items())
+        shown.add_row(Text(one.senior), Text(one.label), numbers)
+    console = table_console()
+    console.print(shown)
+    for table in tables:
+        console.print(rich_table(table))
+
+
+def _run_json(run: Summary) -> dict[str, Any]:
+    from tandem_plugin.lab.evaluation.measures import headline
+
+    return {
+        "kind": run.kind,
+        "senior": run.senior,
+        "junior": run.junior,
+        "summary": str(run.folder / "summary.json"),
+        **headline(run),
+    }

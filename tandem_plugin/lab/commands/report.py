@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem_plugin.lab.commands.compare_options import (
+from tandem_plugin.lab.commands.compare import (
     KOption,
     LegibilityOver,
     OverOption,
@@ -20,7 +20,7 @@ from tandem_plugin.lab.commands.compare_options import (
 from tandem_plugin.terminal.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.evaluation.report.training_log import TrainingLog
+    from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 __all__ = ["report"]
 
@@ -59,15 +59,14 @@ def report(
     title: Annotated[str, typer.Option(help="The page's title.")] = "Tandem evaluation",
     json: JsonOption = False,
 ) -> None:
-    """Write one self-contained HTML page, and each figure as PNG with its numbers as CSV.
+    """Write one self-contained HTML page, and each figure as PNG beside it.
 
-    pass@k curves with bands, drift survival, recovery, over-emitted tokens, legibility, training
-    dynamics, the paper's tables, and responses coloured by author. The page makes no request of any
-    network and holds no script.
+    Accuracy by step, handoff and legibility by senior, drift, the paper's tables, a verdict, and
+    responses coloured by author. The page makes no request of any network and holds no script.
     """
     from tandem_plugin.errors import EvaluationError
     from tandem_plugin.lab.evaluation.tables import TableOptions
-    from tandem_plugin.progress import ShownProgress
+    from tandem_plugin.progress import waiting
 
     try:
         from tandem_plugin.lab.evaluation.report.build import build_report
@@ -78,9 +77,8 @@ def report(
         ) from error
     chosen = TableOptions(k, top, checkpoints(run))
     logs = [_log(given) for given in log or ()]
-    with ShownProgress() as progress:
-        task = progress.add_task("report", total=None)
-        try:
+    try:
+        with waiting("report"):
             written = build_report(
                 results,
                 out or results / "report",
@@ -91,13 +89,12 @@ def report(
                 options=chosen,
                 pools=pools(pool),
                 over=over.value,
-                on_figure=lambda name: progress.update(task, description="figures"),
             )
-        except ModuleNotFoundError as error:
-            raise EvaluationError(
-                f"{error.name} is missing. Install it: pip install 'matplotlib>=3.9,<4' "
-                "'scipy>=1.13,<2'."
-            ) from error
+    except ModuleNotFoundError as error:
+        raise EvaluationError(
+            f"{error.name} is missing. Install it: pip install 'matplotlib>=3.9,<4' "
+            "'scipy>=1.13,<2'."
+        ) from error
     result = {
         "page": str(written.page),
         "figures": list(written.figures),
@@ -121,7 +118,7 @@ def report(
 
 def _log(given: str) -> TrainingLog:
     from tandem_plugin.errors import EvaluationError
-    from tandem_plugin.lab.evaluation.report.training_log import read_training_log
+    from tandem_plugin.lab.evaluation.training_log import read_training_log
 
     name, equals, file = given.partition("=")
     if not equals or not name or not file:

@@ -6,7 +6,9 @@ Importing this package imports neither torch nor vllm nor SciPy.
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.bootstrap import BootstrapErrors, bootstrap_errors
 from tandem_plugin.lab.evaluation.drift import (
+    DriftRecovery,
     Recovery,
+    drift_recovery,
     kl_divergence,
     log_ratio,
     marginal,
@@ -16,23 +18,18 @@ from tandem_plugin.lab.evaluation.drift import (
     survival,
     token_counts,
 )
-from tandem_plugin.lab.evaluation.drift_counts import fold_counts
-from tandem_plugin.lab.evaluation.null_recovery import RecoveryNulls, recovery_nulls
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k, pass_at_k_table
 from tandem_plugin.lab.evaluation.significance import PairedTest, SeedTest, paired_test, seed_test
-from tandem_plugin.lab.evaluation.token_recovery import Recovered, RecoverySettings, recovered
 
 __all__ = [
     "BootstrapErrors",
+    "DriftRecovery",
     "EvaluationError",
     "PairedTest",
-    "Recovered",
     "Recovery",
-    "RecoveryNulls",
-    "RecoverySettings",
     "SeedTest",
     "bootstrap_errors",
-    "fold_counts",
+    "drift_recovery",
     "kl_divergence",
     "log_ratio",
     "marginal",
@@ -41,9 +38,7 @@ __all__ = [
     "paired_test",
     "pass_at_k",
     "pass_at_k_table",
-    "recovered",
     "recovery",
-    "recovery_nulls",
     "seed_test",
     "survival",
     "token_counts",

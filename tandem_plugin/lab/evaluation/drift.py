@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +15,9 @@ __all__ = [
     "FREQUENT",
     "SMOOTHING",
     "TOP",
+    "DriftRecovery",
     "Recovery",
+    "drift_recovery",
     "kl_divergence",
     "log_ratio",
     "marginal",
@@ -160,6 +163,48 @@ def recovery(displacement: ArrayLike, shift: ArrayLike) -> Recovery:
         return Recovery(x, y, moved, float("nan"), float("nan"))
     found = stats.spearmanr(x, y)
     return Recovery(x, y, moved, float(found.statistic), float(found.pvalue))
+
+
+class DriftRecovery(NamedTuple):
+    """What a model recovers of a baseline's drift; not a number where it cannot be told."""
+
+    moved_back: float
+    """Share of the baseline's most displaced tokens whose shift opposes their displacement."""
+    spearman_top: float
+    """Spearman's rho of shift and displacement over them."""
+    spearman_frequent: float
+    """The same over the tokens that are frequent in the junior's outputs."""
+
+
+def drift_recovery(
+    junior: ArrayLike,
+    baseline: ArrayLike,
+    other: ArrayLike,
+    top: int = TOP,
+    frequent: int = FREQUENT,
+    smoothing: float = SMOOTHING,
+) -> DriftRecovery:
+    """What the other model recovers of the baseline's drift from the junior.
+
+    junior, baseline, other: counts ``[vocabulary]``. Raises :class:`EvaluationError` for counts of
+    different vocabularies. Source: section 4.4 of the paper.
+    """
+    displacement = log_ratio(baseline, junior, smoothing)
+    shift = log_ratio(other, baseline, smoothing)
+    most = most_displaced(displacement, top)
+    often = np.flatnonzero(np.asarray(junior) >= frequent)
+    moved_back, of_top = _moved_back_and_rho(displacement[most], shift[most])
+    _, of_frequent = _moved_back_and_rho(displacement[often], shift[often])
+    return DriftRecovery(moved_back, of_top, of_frequent)
+
+
+def _moved_back_and_rho(
+    displacement: NDArray[np.float64], shift: NDArray[np.float64]
+) -> tuple[float, float]:
+    if len(displacement) < 3:
+        return np.nan, np.nan
+    found = recovery(displacement, shift)
+    return found.share_moved_back, found.spearman
 
 
 def most_over_emitted(

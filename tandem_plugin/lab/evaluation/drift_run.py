@@ -4,34 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.files import read_file
+from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.evaluation import drift
 from tandem_plugin.lab.evaluation.checkpoint import pieces_of
-from tandem_plugin.lab.evaluation.drift_counts import fold_counts, write_counts
 from tandem_plugin.lab.evaluation.generation import read_generations
-from tandem_plugin.lab.evaluation.noise_floor import noise_floor, second_seed, seed_of
 from tandem_plugin.lab.evaluation.results import (
+    COUNTS,
     Summary,
     check_comparable,
     run_folder,
     solo_summary,
+    write_json,
     write_summary,
 )
+from tandem_plugin.lab.rollouts.rollout import short
 from tandem_plugin.progress import waiting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DriftSettings", "run_drift"]
-
+__all__ = [
+    "DriftSettings",
+    "drift_metrics",
+    "mean_recovery",
+    "read_counts",
+    "run_drift",
+    "write_counts",
+]
 
 _LISTED = 100
 """How many over-emitted tokens a summary lists."""
 
 _THRESHOLDS = 200
+"""Points of a survival curve."""
+
+_MOST_FOLDS = 1000
+"""Counts of earlier versions are in folds of the responses, 24 of them."""
+
+_MOST_COUNTED = 2**53
+"""Counts stay below it, so that they and their sums are exact as floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,53 +64,46 @@ class DriftSettings:
         return {"smoothing": self.smoothing, "frequent": self.frequent}
 
 
-def run_drift(
-    out: Path, senior: str, junior: str, chosen: DriftSettings, floor: Path | None = None
-) -> Path:
+def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Path:
     """How far the senior's marginal token distribution is from the junior's; returns the summary.
 
-    Both are estimated from solo runs with equal settings. floor: the junior's own results with
-    another seed, whose drift is noise. Raises :class:`EvaluationError` where one is missing or they
-    differ. Source: section 4.4 of the paper, appendix B.1 for the tokens.
+    Both are estimated from solo runs with equal settings. Raises :class:`EvaluationError` where one
+    is missing or they differ. Source: section 4.4 of the paper, appendix B.1 for the tokens.
     """
     ours, theirs = solo_summary(out, senior), solo_summary(out, junior)
     check_comparable([ours, theirs])
-    pieces = pieces_of(ours.content["senior"]["path"])
-    if pieces_of(theirs.content["senior"]["path"]) != pieces:
+    pieces = pieces_of(ours.content["senior"].get("path", ""))
+    if pieces_of(theirs.content["senior"].get("path", "")) != pieces:
         raise EvaluationError(
             f"{senior!r} and {junior!r} have different vocabularies: the use of tokens cannot be "
             "compared. Choose a junior with the senior's tokenizer."
         )
-    again = None if floor is None else second_seed(floor, theirs)
     with waiting(f"count the tokens of {senior} and {junior}"):
-        found = [fold_counts(_responses(one), len(pieces)) for one in (ours, theirs)]
+        senior_counts = drift.token_counts(_responses(ours), len(pieces))
+        junior_counts = drift.token_counts(_responses(theirs), len(pieces))
     folder = run_folder(out, "drift", senior, junior)
-    write_counts(folder, *found)
-    senior_counts, junior_counts = (each.sum(0) for each in found)
-    measured = _drift_numbers(senior_counts, junior_counts, pieces, chosen)
-    if again is not None:
-        second = fold_counts(_responses(again), len(pieces)).sum(0)
-        measured["floor"] = {
-            "seed": seed_of(again),
-            **noise_floor(second, junior_counts, chosen.smoothing, chosen.frequent),
-        }
+    write_counts(folder, senior_counts, junior_counts)
     content = {
         "senior": ours.content["senior"],
         "junior": theirs.content["senior"],
         "settings": {
             "solo": dict(ours.settings),
-            "junior": theirs.content["senior"]["fingerprint"],
+            "junior": theirs.content["senior"].get("fingerprint"),
             **chosen.settings(),
         },
-        "metrics": measured,
+        "metrics": drift_metrics(senior_counts, junior_counts, pieces, chosen),
         "benchmarks": {},
     }
     return write_summary(folder, "drift", content)
 
 
-def _drift_numbers(
+def drift_metrics(
     senior: NDArray[Any], junior: NDArray[Any], pieces: Sequence[str], chosen: DriftSettings
 ) -> dict[str, Any]:
+    """The numbers of a summary, from both models' counts ``[vocabulary]``.
+
+    Raises :class:`EvaluationError` where the junior wrote no token often enough.
+    """
     import numpy as np
 
     ratios = drift.log_ratio(senior, junior, chosen.smoothing)
@@ -125,9 +136,75 @@ def _drift_numbers(
     }
 
 
-def _responses(solo: Summary) -> Iterator[tuple[int, int, list[int]]]:
+def write_counts(folder: Path, senior: NDArray[Any], junior: NDArray[Any]) -> None:
+    """Write the counts ``[vocabulary]`` of both models: a row a token that was written."""
+    content: dict[str, Any] = {"vocabulary": len(senior)}
+    for name, counts in (("senior", senior), ("junior", junior)):
+        content[name] = [[int(token), int(counts[token])] for token in counts.nonzero()[0]]
+    write_json(folder / COUNTS, content)
+
+
+def read_counts(summary: Summary) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The token counts of a drift run: the senior's and the junior's, ``[vocabulary]`` each.
+
+    Raises :class:`EvaluationError` for a file that is missing or none.
+    """
+    path = summary.folder / COUNTS
+    try:
+        content = parse_json(read_file(path))
+        size, folds = content["vocabulary"], content.get("folds", 1)
+        if type(size) is not int or not 0 < size <= MAX_TOKEN_ID + 1:
+            raise ValueError(f"a vocabulary of {short(size)} tokens")
+        if type(folds) is not int or not 0 < folds <= _MOST_FOLDS:
+            raise ValueError(f"{short(folds)} folds")
+        return _counts(content["senior"], size, folds), _counts(content["junior"], size, folds)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise EvaluationError(
+            f"The counts {str(path)!r} cannot be read: {error}. Remove them, and make them again."
+        ) from error
+
+
+def mean_recovery(baseline: Summary, other: Summary, top: int) -> drift.DriftRecovery:
+    """What a run recovers of a baseline's drift; of pooled runs the mean over all pairs.
+
+    Raises :class:`EvaluationError` where counts are missing, or are not of one vocabulary.
+    """
+    import numpy as np
+
+    found = [_recovery(*pair, top) for pair in product(baseline.each, other.each)]
+    return drift.DriftRecovery(*np.mean(found, axis=0).tolist())
+
+
+def _recovery(baseline: Summary, other: Summary, top: int) -> drift.DriftRecovery:
+    base, junior = read_counts(baseline)
+    counts, _ = read_counts(other)
+    if base.shape != counts.shape:
+        raise EvaluationError(
+            f"{str(baseline.folder)!r} counts {len(base)} tokens and {str(other.folder)!r} "
+            f"{len(counts)}: the models must have the same tokenizer."
+        )
+    frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
+    return drift.drift_recovery(junior, base, counts, top, frequent, smoothing)
+
+
+def _counts(rows: Any, size: int, folds: int) -> NDArray[Any]:
+    import numpy as np
+
+    counts = np.zeros(size, dtype=np.int64)
+    for token, *found in rows:
+        if type(token) is not int or not 0 <= token < size:
+            raise ValueError(f"the token {short(token)} in a vocabulary of {size}")
+        if len(found) != folds or not all(type(c) is int and c >= 0 for c in found):
+            raise ValueError(f"{short(found)} of the token {token} in {folds} fold(s)")
+        if sum(found) >= _MOST_COUNTED:
+            raise ValueError(f"{short(sum(found))} of the token {token}")
+        counts[token] = sum(found)
+    return counts
+
+
+def _responses(solo: Summary) -> Iterator[list[int]]:
     samples = int(solo.settings["sampling"]["samples"])
     for name, problems in solo.problems.items():
         path = solo.folder / f"{name}.jsonl"
-        for problem, sample, row in read_generations(path, len(problems), samples):
-            yield problem, sample, row["response_ids"]
+        for _, _, row in read_generations(path, len(problems), samples):
+            yield row["response_ids"]

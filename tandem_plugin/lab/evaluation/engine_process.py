@@ -101,15 +101,14 @@ class _Prompts:
         from vllm import SamplingParams
 
         file, sampling = self._files[place.file], self._sampling
-        question = file["questions"][place.problem]
         seed, draws = sampling.seeds(file["benchmark"], place.problem, place.sample)
         params = SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            max_tokens=question.get("max_tokens", sampling.max_tokens),
+            max_tokens=sampling.max_tokens,
             seed=seed,
         )
-        prompt = {"prompt_token_ids": [*self._prompt_ids(place), *question.get("begun", ())]}
+        prompt = {"prompt_token_ids": list(self._prompt_ids(place))}
         team = file["schedule"]
         tandem = None if team is None else {**request(team), "seed": draws}
         return prompt, params, tandem
@@ -122,13 +121,11 @@ class _Prompts:
         row = {
             "prompt": question["messages"],
             "answer": question["golds"],
-            "response": self._text(question, response),
+            "response": response.text,
             "finish_reason": response.finish_reason,
             "prompt_ids": self._prompt_ids(place),
             "response_ids": list(response.token_ids),
         }
-        if "begun" in question:
-            row["prompt_ids"] = [*row["prompt_ids"], *question["begun"]]
         if file["schedule"] is None:
             return {**row, "tandem_seed": None}
         return {
@@ -139,13 +136,6 @@ class _Prompts:
             "tandem_schedule": response.tandem_schedule,
         }
 
-    def _text(self, question: Mapping[str, Any], response: Any) -> str:
-        """The text of a whole response, with what it was begun with."""
-        if "begun" not in question:
-            return str(response.text)
-        ids = [*question["begun"], *response.token_ids]
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
-
     def _prompt_ids(self, place: _Place) -> list[int]:
         key = place.file, place.problem
         if key not in self._ids:
@@ -155,7 +145,7 @@ class _Prompts:
     def _tokenized(self, place: _Place) -> list[int]:
         file = self._files[place.file]
         question = file["questions"][place.problem]
-        ids = question.get("prompt_ids") or prompt_ids(question["messages"], self._tokenizer)
+        ids = prompt_ids(question["messages"], self._tokenizer)
         if len(ids) + self._sampling.max_tokens > self._longest:
             raise EvaluationError(
                 f"Problem {place.problem} of {file['benchmark']} has {len(ids)} tokens, and with "

@@ -8,42 +8,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.sampling import Sampling
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import placed_rows
 
-__all__ = ["MARKER", "Asked", "GenerationFile", "generate", "read_generations", "read_rows_of"]
+__all__ = ["MARKER", "GenerationFile", "generate", "read_generations", "read_rows_of"]
 
 MARKER = "tandem-evaluation:"
 _FAILED, _INTERRUPTED = 3, 130
 _PATIENCE_S = 60.0
-
-
-class Asked(Protocol):
-    """What is asked: a :class:`~tandem_plugin.lab.evaluation.benchmark.Benchmark`, or its like."""
-
-    @property
-    def name(self) -> str:
-        """The benchmark's."""
-
-    @property
-    def problems(self) -> Sequence[Any]:
-        """As many as there are questions."""
-
-    def settings(self) -> dict[str, Any]:
-        """All that decides the questions."""
-
-    def questions(self) -> list[dict[str, Any]]:
-        """Each with ``messages`` and ``golds``, as text to be encoded.
-
-        Or as token ids: ``prompt_ids``, ``begun`` (how the response begins, which is part of its
-        text and not of its ``response_ids``) and ``max_tokens`` (for what is left of it).
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +30,7 @@ class GenerationFile:
     """The responses to one benchmark, by the senior alone or with a junior under one schedule."""
 
     folder: Path
-    benchmark: Asked
+    benchmark: Benchmark
     senior: Checkpoint
     junior: Checkpoint | None
     schedule: Mapping[str, Any] | None
@@ -175,7 +154,7 @@ def _is_token_ids(value: object) -> bool:
 
 
 def _within(
-    done: set[tuple[int, int]], benchmark: Asked, sampling: Sampling
+    done: set[tuple[int, int]], benchmark: Benchmark, sampling: Sampling
 ) -> set[tuple[int, int]]:
     return {
         (problem, sample)

@@ -13,7 +13,17 @@ from tandem_plugin.lab.evaluation.bootstrap import RESAMPLES, bootstrap_errors
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.lab.evaluation.results import Summary
 
-__all__ = ["Measure", "Measured", "Over", "mean_metric", "measure_at", "measured", "measures"]
+__all__ = [
+    "Measure",
+    "Measured",
+    "Over",
+    "headline",
+    "mean_metric",
+    "measure_at",
+    "measured",
+    "measures",
+    "shown_measures",
+]
 
 Over: TypeAlias = Literal["problems", "positions"]
 """What a benchmark's legibility is the mean over."""
@@ -114,6 +124,16 @@ def measured(
     }
 
 
+def headline(summary: Summary) -> dict[str, float]:
+    """The macro averages of a run, in the units of tables, for people who wait for it."""
+    if summary.kind == "drift":
+        return {"kl": float(summary.content["metrics"]["kl"])}
+    return {
+        chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
+        for chosen, found in measured(summary, resamples=2).items()
+    }
+
+
 def mean_metric(summary: Summary, name: str) -> float:
     """A number of a run's ``metrics``, such as drift's ``kl``: the mean over its repeats."""
     return float(np.mean([one.content["metrics"][name] for one in summary.each]))
@@ -124,6 +144,11 @@ def measure_at(summary: Summary, k: int | None) -> Measure:
     found = measures(summary)
     wanted = _SUMMARY_K if k is None else k
     return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)
+
+
+def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
+    """What is shown of a run where there is room for one k: pass@k of it, or all of legibility."""
+    return measures(summary) if summary.kind == "legibility" else [measure_at(summary, k)]
 
 
 def _positions(summary: Summary, benchmark: str) -> NDArray[np.float64]:

@@ -1,17 +1,29 @@
-"""Tables on a terminal, as Markdown, and as LaTeX."""
+"""Tables as they are printed: cells and numbers; on a terminal, as Markdown, LaTeX and JSON."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from tandem_plugin.lab.evaluation.paper_table import Cell, PaperTable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["latex", "markdown", "rich_table"]
+__all__ = [
+    "Cell",
+    "PaperTable",
+    "Row",
+    "best",
+    "latex",
+    "markdown",
+    "number",
+    "probability",
+    "rich_table",
+    "signed",
+    "table_json",
+]
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
@@ -21,6 +33,71 @@ _LATEX = {
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|inf)")
 _BELOW = re.compile(r"<1e-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: its text, its standard error where it has one, and how it is marked."""
+
+    text: str
+    error: str = ""
+    bold: bool = False
+    stars: str = ""
+
+
+Row: TypeAlias = tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    """A table as it is printed, in whatever form."""
+
+    name: str
+    """For files: letters, digits and hyphens."""
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    rules: tuple[int, ...] = ()
+    """Rows before which there is a rule."""
+    text_columns: int = 1
+    """How many columns from the left hold names."""
+    note: str = ""
+    """What a reader must know, in a sentence or two."""
+
+
+def best(texts: Sequence[str], higher: bool) -> list[bool]:
+    """Which are best as printed; none where all are equal."""
+    values = [float(text) if text != "–" else math.nan for text in texts]
+    known = [value for value in values if not math.isnan(value)]
+    if not known or len(set(known)) == 1:
+        return [False] * len(values)
+    found = max(known) if higher else min(known)
+    return [value == found for value in values]
+
+
+def number(value: float, decimals: int) -> str:
+    """A number with so many decimals, never a negative zero; a dash for none."""
+    if math.isnan(value):
+        return "–"
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if float(text) == 0 else text
+
+
+def signed(value: float, decimals: int) -> str:
+    """A difference with its sign; zero has none."""
+    if math.isnan(value):
+        return "–"
+    text = f"{value:+.{decimals}f}"
+    return f"{0:.{decimals}f}" if float(text) == 0 else text
+
+
+def probability(p: float) -> str:
+    """Three decimals, and powers of ten below, as the paper has them."""
+    if math.isnan(p):
+        return "–"
+    if p >= 0.001:
+        return f"{p:.3f}"
+    return f"<1e-{math.floor(-math.log10(p)) if p > 0 else 300}"
 
 
 def rich_table(table: PaperTable) -> Table:
@@ -74,6 +151,17 @@ def latex(table: PaperTable) -> str:
             lines.append(r"\midrule")
         lines.append(" & ".join(_tex_cell(cell) for cell in row) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def table_json(table: PaperTable) -> dict[str, Any]:
+    """A table and its cells, for ``--json``."""
+    return {
+        "name": table.name,
+        "title": table.title,
+        "note": table.note,
+        "columns": list(table.columns),
+        "rows": [[asdict(cell) for cell in row] for row in table.rows],
+    }
 
 
 def _terminal(cell: Cell) -> Any:

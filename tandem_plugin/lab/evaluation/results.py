@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,8 +20,9 @@ from typing import Any
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files import look_again, read_file, write_file
-from tandem_plugin.files.strict_json import is_number, parse_json
-from tandem_plugin.lab.evaluation.summary_form import misfit
+from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.lab.evaluation.summary_schema import FORMAT, schema_error
+from tandem_plugin.lab.rollouts.rollout import short
 
 __all__ = [
     "COUNTS",
@@ -45,16 +45,7 @@ SUMMARY = "summary.json"
 COUNTS = "counts.json"
 _AGAIN = "Move its folder away, and make it again with `tandem eval`."
 KINDS = ("solo", "handoff", "legibility", "drift")
-_PART = re.compile(r"[^/\\\x00-\x1f]+")
-FORMAT = 1
-"""The form of a summary; another one is refused."""
-
-_REQUIRED = {
-    "solo": ("problem", "samples", "correct"),
-    "handoff": ("problem", "samples", "correct"),
-    "legibility": ("problem", "tokens", "cross_entropy", "overlap"),
-    "drift": (),
-}
+"""In the order of tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +73,10 @@ class Summary:
     @property
     def label(self) -> str:
         """Which runs of other seniors it stands beside: kind, schedule and junior."""
-        parts = self.kind, _schedule_name(self.settings), self.junior or ""
-        return " ".join(part for part in parts if part)
-
-
-def _schedule_name(settings: Mapping[str, Any]) -> str:
-    """What a run's schedule is called: its label, where its parameters are not the defaults."""
-    schedule = settings.get("schedule") or {}
-    return str(schedule.get("label") or schedule.get("schedule", ""))
+        schedule = self.settings.get("schedule") or {}
+        # The label is there where parameters are not the defaults.
+        named = schedule.get("label") or schedule.get("schedule")
+        return " ".join(part for part in (self.kind, named, self.junior) if part)
 
 
 def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: str = "") -> Path:
@@ -121,7 +108,7 @@ def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
 
 
 def read_summary(path: Path) -> Summary:
-    """A run's summary; raises :class:`EvaluationError` for a file that is none."""
+    """A run's summary; raises :class:`EvaluationError`, with the field, for a file that is none."""
     try:
         content = parse_json(read_file(path))
         # An escaped half of a surrogate pair is legal JSON, and text that no table can hold.
@@ -130,35 +117,21 @@ def read_summary(path: Path) -> Summary:
         raise EvaluationError(
             f"The result {str(path)!r} cannot be read: {error}. {_AGAIN}"
         ) from error
-    if not isinstance(content, dict) or content.get("kind") not in KINDS:
+    kind = content.get("kind") if isinstance(content, dict) else None
+    if kind not in KINDS:
         raise EvaluationError(f"{str(path)!r} is no summary of an evaluation. {_AGAIN}")
-    if content.get("format") != FORMAT:
-        raise EvaluationError(
-            f"{str(path)!r} has the format {content.get('format')!r}, and this version reads "
-            f"{FORMAT}: make it again."
-        )
-    try:
-        junior = content.get("junior")
-        summary = Summary(
-            path.parent,
-            content["kind"],
-            str(content["senior"]["name"]),
-            None if junior is None else str(junior["name"]),
-            dict(content["settings"]),
-            {str(name): list(rows) for name, rows in content["benchmarks"].items()},
-            content,
-        )
-        _check_names(path, summary)
-        _check_rows(path, summary)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, EvaluationError):
-            raise
-        raise EvaluationError(
-            f"{str(path)!r} lacks a part of a summary ({type(error).__name__}: {error}). {_AGAIN}"
-        ) from error
-    if wrong := misfit(summary.kind, content):
+    if wrong := schema_error(kind, content):
         raise EvaluationError(f"{str(path)!r} is no summary that can be used: {wrong}. {_AGAIN}")
-    return summary
+    junior = content.get("junior")
+    return Summary(
+        path.parent,
+        kind,
+        content["senior"]["name"],
+        None if junior is None else junior["name"],
+        content["settings"],
+        content["benchmarks"],
+        content,
+    )
 
 
 def find_summaries(folder: Path) -> Iterator[Summary]:
@@ -198,7 +171,7 @@ def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) 
             if known.get(name) != found.get(name) and not allowed:
                 raise EvaluationError(
                     f"{str(first.folder)!r} and {str(other.folder)!r} cannot be compared: {name} "
-                    f"is {_short(known.get(name))} in the one and {_short(found.get(name))} in "
+                    f"is {short(known.get(name))} in the one and {short(found.get(name))} in "
                     f"the other. Evaluate both with the same settings, or give --despite {name} "
                     "if the difference is meant."
                 )
@@ -210,38 +183,6 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(part, f"{name}.{key}" if name else str(key))
     else:
         yield name, value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _check_names(path: Path, summary: Summary) -> None:
-    """Names become parts of paths, and a result may come from anywhere."""
-    named = _schedule_name(summary.settings) or "-"
-    for name in (summary.senior, summary.junior or "-", named, *summary.problems):
-        if not name or len(name) > 200 or name.startswith(".") or not _PART.fullmatch(name):
-            raise EvaluationError(
-                f"{str(path)!r} has the name {_short(name)}, which cannot be part of a path."
-            )
-
-
-def _check_rows(path: Path, summary: Summary) -> None:
-    fields = _REQUIRED[summary.kind]
-    for name, rows in summary.problems.items():
-        places = [row["problem"] for row in rows]
-        if fields and (not rows or places != sorted(set(places))):
-            raise EvaluationError(
-                f"{str(path)!r}: the problems of {name} are missing, repeated or out of order."
-            )
-        for row in rows:
-            values = [row[field] for field in fields]
-            if not all(map(is_number, values)):
-                raise EvaluationError(
-                    f"{str(path)!r}: problem {row['problem']} of {name} has {_short(dict(row))}, "
-                    f"where {', '.join(fields)} must be numbers."
-                )
 
 
 def _version(name: str) -> str | None:
@@ -264,7 +205,7 @@ def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summar
             f"with --senior {name}=... first."
         )
     found = read_summary(path)
-    noted = found.content["senior"]["fingerprint"]
+    noted = found.content["senior"].get("fingerprint")
     if fingerprint not in (None, noted):
         raise EvaluationError(
             f"The solo run of {name!r} is by a model with the fingerprint {noted}, and the one "

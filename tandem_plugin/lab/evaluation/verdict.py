@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem_plugin.lab.evaluation.comparison import Comparison
-from tandem_plugin.lab.evaluation.measures import Measure, measure_at, measured, measures
-from tandem_plugin.lab.evaluation.paper_table import number, probability, signed
+from tandem_plugin.lab.evaluation.measures import Measure, measured, shown_measures
+from tandem_plugin.lab.evaluation.rendering import number, probability, signed
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import Direction, paired_test, seed_test
 
@@ -54,9 +54,8 @@ def _verdicts(comparison: Comparison, k: int | None) -> Iterator[Verdict]:
     for kind in ("solo", "handoff", "legibility"):
         for label, runs in comparison.of_kind(kind):
             first = runs[claimed]
-            chosen = measures(first) if kind == "legibility" else [measure_at(first, k)]
             for other in others:
-                for one in chosen:
+                for one in shown_measures(first, k):
                     yield _verdict(comparison, label, runs, (claimed, other), one)
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError, TokenizerError
 from tandem_plugin.files import InputFiles, write_file
 from tandem_plugin.lab.evaluation.comparison import Comparison, check_problems, compare_runs
 from tandem_plugin.lab.evaluation.measures import Over
-from tandem_plugin.lab.evaluation.recovery_tables import Recoveries
-from tandem_plugin.lab.evaluation.report import drift_figures, figures
-from tandem_plugin.lab.evaluation.report.facts import how_it_was_made, what_was_run
-from tandem_plugin.lab.evaluation.report.figure import ReportFigure, Style, styles
-from tandem_plugin.lab.evaluation.report.page import Picture, make_page
-from tandem_plugin.lab.evaluation.report.samples import SampleResponse, sample_responses
-from tandem_plugin.lab.evaluation.report.training_log import TrainingLog
+from tandem_plugin.lab.evaluation.report.figures import (
+    Runs,
+    accuracy_figure,
+    drift_figure,
+    senior_figure,
+    styles,
+)
+from tandem_plugin.lab.evaluation.report.page import SampleResponse, make_page
 from tandem_plugin.lab.evaluation.results import (
     KINDS,
     Summary,
@@ -27,10 +31,14 @@ from tandem_plugin.lab.evaluation.results import (
 )
 from tandem_plugin.lab.evaluation.senior_order import noted_seniors, order_file, ordered_seniors
 from tandem_plugin.lab.evaluation.tables import TableOptions, paper_tables
+from tandem_plugin.lab.evaluation.training_log import TrainingLog
 from tandem_plugin.lab.evaluation.verdict import verdicts
-from tandem_plugin.spans import TokenBytes
+from tandem_plugin.lab.rollouts.rollout_file import placed_rows
+from tandem_plugin.spans import JUNIOR, SENIOR, TokenBytes, authored_text
 
 __all__ = ["Report", "build_report"]
+
+_AUTHORS = {SENIOR: "senior", JUNIOR: "junior"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +64,8 @@ def build_report(
     options: TableOptions | None = None,
     pools: Mapping[str, Sequence[str]] | None = None,
     over: Over = "problems",
-    on_figure: Callable[[str], None] = lambda name: None,
 ) -> Report:
-    """Write ``index.html``, ``figures/*.png`` and ``data/*.csv`` under ``out``.
+    """Write ``index.html`` and ``figures/*.png`` under ``out``.
 
     order: seniors in the order of tables and legends; the first that drifted is the baseline of
     recovery, the last is tested against the others. Those not named come first, as
@@ -74,74 +81,37 @@ def build_report(
         log=[log.path for log in logs],
     )
 
-    def write(path: Path, content: bytes) -> None:
-        inputs.check_outputs(path)
-        write_file(path, content)
-
     options = options or TableOptions()
-    recoveries = Recoveries(options.top)
-    drawn_as = styles([*seniors, *(log.name for log in logs)], pools or {})
+    drawn = styles([*seniors, *(log.name for log in logs)], pools or {})
+    figures = (
+        accuracy_figure(logs, drawn),
+        senior_figure(runs, drawn, options.k, over),
+        drift_figure(runs, drawn),
+    )
+    pictures = [figure for figure in figures if figure is not None]
     notes: list[str] = []
-    vocabularies = _Vocabularies(notes)
-    drawn: list[Picture] = []
-    written: list[str] = []
-    for figure in _figures(runs, drawn_as, vocabularies, logs, recoveries, over):
-        on_figure(figure.title)
-        png, dark = figure.png(), figure.png(dark=True)
-        write(out / "figures" / f"{figure.name}.png", png)
-        write(out / "data" / f"{figure.name}.csv", figure.csv().encode("utf-8", "replace"))
-        drawn.append(Picture(figure.name, figure.title, figure.caption, png, dark))
-        written.append(figure.name)
     comparison = _comparison(runs, seniors, notes, pools or {}, over)
-    tables = [] if comparison is None else paper_tables(comparison, options, recoveries)
+    tables = [] if comparison is None else paper_tables(comparison, options)
     shown = [] if comparison is None else verdicts(comparison, options.k)
-    chosen: list[SampleResponse] = []
-    for by_senior in runs.values():
-        for run in by_senior.values():
-            if run.kind in ("solo", "handoff"):
-                chosen += sample_responses(run, samples, vocabularies.token_bytes(run))
-    page = out / "index.html"
-    told = list(dict.fromkeys(notes))
-    facts, details = list(what_was_run(runs)), list(how_it_was_made(runs))
-    text = make_page(title, shown, facts, details, tables, drawn, chosen, told)
-    write(page, text.encode("utf-8", "replace"))
-    said = tuple(f"{one.sentence} {one.evidence}" for one in shown)
-    return Report(page, tuple(written), len(tables), len(chosen), said, tuple(told))
+    responses = list(_sample_responses(_each(runs), samples, notes))
+    notes = list(dict.fromkeys(notes))
+    page = make_page(title, shown, runs, tables, pictures, responses, notes)
+    files = {out / "index.html": page.encode("utf-8", "replace")}
+    files |= {out / "figures" / f"{one.name}.png": one.png for one in pictures}
+    inputs.check_outputs(*files)
+    for path, content in files.items():
+        write_file(path, content)
+    return Report(
+        out / "index.html",
+        tuple(picture.name for picture in pictures),
+        len(tables),
+        len(responses),
+        tuple(f"{one.sentence} {one.evidence}" for one in shown),
+        tuple(notes),
+    )
 
 
-class _Vocabularies:
-    """Tokenizers of the seniors, read where they still lie."""
-
-    def __init__(self, notes: list[str]) -> None:
-        self._notes = notes
-        self._known: dict[str, Vocabulary | None] = {}
-
-    def of(self, run: Summary) -> Vocabulary | None:
-        """The senior's vocabulary, or None, with a note, where it cannot be read."""
-        path = str(run.content["senior"].get("path", ""))
-        if path not in self._known:
-            try:
-                if not Path(path).is_dir():
-                    raise TokenizerError(f"there is no folder {path!r}")
-                self._known[path] = Vocabulary.from_path(path)
-            except TokenizerError as error:
-                self._known[path] = None
-                self._notes.append(
-                    f"The tokenizer of {run.senior} could not be read ({error}): its team "
-                    "responses are shown without authors, and tokens by their pieces."
-                )
-        return self._known[path]
-
-    def token_bytes(self, run: Summary) -> TokenBytes | None:
-        found = self.of(run)
-        return None if found is None else TokenBytes(found)
-
-    def texts(self, run: Summary) -> Sequence[bytes] | None:
-        found = self.of(run)
-        return None if found is None else found.texts()
-
-
-def _runs(results: Path, order: Sequence[str]) -> tuple[dict[str, dict[str, Summary]], list[str]]:
+def _runs(results: Path, order: Sequence[str]) -> tuple[Runs, list[str]]:
     """Runs by label, then by senior, each label's comparable; and all seniors, in order."""
     found: dict[str, dict[str, Summary]] = {}
     for one in find_summaries(results):
@@ -172,7 +142,7 @@ def _runs(results: Path, order: Sequence[str]) -> tuple[dict[str, dict[str, Summ
     return dict(sorted(ordered.items(), key=lambda item: _rank(*item))), known
 
 
-def _each(runs: Mapping[str, Mapping[str, Summary]]) -> list[Summary]:
+def _each(runs: Runs) -> list[Summary]:
     return [run for by_senior in runs.values() for run in by_senior.values()]
 
 
@@ -180,54 +150,129 @@ def _rank(label: str, runs: Mapping[str, Summary]) -> tuple[int, str]:
     return KINDS.index(next(iter(runs.values())).kind), label
 
 
-def _figures(
-    runs: Mapping[str, Mapping[str, Summary]],
-    drawn_as: Mapping[str, Style],
-    vocabularies: _Vocabularies,
-    logs: Sequence[TrainingLog],
-    recoveries: Recoveries,
-    over: Over,
-) -> Iterator[ReportFigure]:
-    for label, by_senior in runs.items():
-        first = next(iter(by_senior.values()))
-        if first.kind in ("solo", "handoff"):
-            yield figures.pass_at_k_figure(label, by_senior, drawn_as)
-        elif first.kind == "legibility":
-            yield figures.legibility_figure(label, by_senior, drawn_as, over)
-        else:
-            pieces = vocabularies.texts(first)
-            yield drift_figures.survival_figure(label, by_senior, drawn_as)
-            yield from drift_figures.recovery_figures(label, by_senior, pieces, recoveries)
-            yield from drift_figures.token_clouds(label, by_senior, pieces)
-    if logs:
-        yield figures.training_figure(logs, drawn_as)
-
-
 def _comparison(
-    runs: Mapping[str, Mapping[str, Summary]],
+    runs: Runs,
     seniors: Sequence[str],
     notes: list[str],
     pools: Mapping[str, Sequence[str]],
     over: Over,
 ) -> Comparison | None:
     """As of ``tandem compare``, of pooled seniors and those evaluated most widely; None of one."""
-    counted: dict[str, int] = {}
-    for by_senior in runs.values():
-        for name in by_senior:
-            counted[name] = counted.get(name, 0) + 1
-    most = max(counted.values())
+    counts = {name: sum(name in found for found in runs.values()) for name in seniors}
     pooled = {name for members in pools.values() for name in members}
-    chosen = [name for name, count in counted.items() if count == most or name in pooled]
+    most = max(counts.values())
+    chosen = [name for name in seniors if counts[name] == most or name in pooled]
     if len(chosen) < 2:
-        chosen = list(counted)
+        chosen = list(seniors)
     if len(chosen) < 2:
         notes.append("There are results of one senior alone: tables compare two or more.")
         return None
-    chosen_runs = {
+    by_senior = {
         name: {label: found[name] for label, found in runs.items() if name in found}
-        for name in seniors
-        if name in chosen
+        for name in chosen
     }
-    comparison = compare_runs(chosen_runs, pools=pools, over=over)
+    comparison = compare_runs(by_senior, pools=pools, over=over)
     notes += comparison.missing
     return comparison
+
+
+def _sample_responses(
+    runs: Sequence[Summary], count: int, notes: list[str]
+) -> Iterator[SampleResponse]:
+    """The first response to each of the first ``count`` problems of each benchmark of each run."""
+    tokenizers: dict[str, TokenBytes | None] = {}
+    for run in runs:
+        if run.kind not in ("solo", "handoff"):
+            continue
+        path = str(run.content["senior"].get("path", ""))
+        if path not in tokenizers:
+            tokenizers[path] = _token_bytes(run.senior, path, notes)
+        for name in run.problems:
+            grades = _first_rows(run.folder / f"{name}.grades.jsonl", count, _check_grade)
+            rows = _first_rows(run.folder / f"{name}.jsonl", count, _check_response)
+            for problem, row in sorted(rows.items()):
+                yield SampleResponse(
+                    run.senior,
+                    run.label,
+                    name,
+                    problem,
+                    _prompt_text(row.get("prompt")),
+                    grades[problem]["outcome"] if problem in grades else "not graded",
+                    tuple(_parts(row, tokenizers[path])),
+                )
+
+
+def _token_bytes(senior: str, path: str, notes: list[str]) -> TokenBytes | None:
+    """The tokenizer that lies there; None, with a note, where it cannot be read."""
+    try:
+        if not Path(path).is_dir():
+            raise TokenizerError(f"there is no folder {path!r}")
+        return TokenBytes(Vocabulary.from_path(path))
+    except TokenizerError as error:
+        notes.append(
+            f"The tokenizer of {senior} could not be read ({error}): its team responses are shown "
+            "without authors."
+        )
+        return None
+
+
+def _first_rows(
+    path: Path, count: int, check: Callable[[Mapping[str, Any]], None]
+) -> dict[int, dict[str, Any]]:
+    """The rows of sample 0 of the first problems, by problem; none where there is no file."""
+    found: dict[int, dict[str, Any]] = {}
+    if not count or not os.path.isfile(path):
+        return found
+    try:
+        for problem, sample, row in placed_rows(path):
+            if sample == 0 and problem < count and problem not in found:
+                check(row)
+                found[problem] = row
+                if len(found) == count:
+                    break
+    except (OSError, ValueError) as error:
+        raise EvaluationError(
+            f"{str(path)!r} cannot be read: {error}. Move its folder away, and make it again."
+        ) from error
+    return found
+
+
+def _check_grade(row: Mapping[str, Any]) -> None:
+    if not isinstance(row.get("outcome"), str):
+        raise ValueError("a grade has no outcome")
+
+
+def _check_response(row: Mapping[str, Any]) -> None:
+    if not isinstance(row.get("response"), str):
+        raise ValueError("a response has no text")
+    ids = row.get("response_ids")
+    if not isinstance(ids, list) or not _are_integers(ids, MAX_TOKEN_ID):
+        raise ValueError("its response_ids are no token ids")
+    authors = row.get("authorship", [0] * len(ids))
+    is_list = isinstance(authors, list) and len(authors) == len(ids)
+    if authors is not None and not (is_list and _are_integers(authors, 1)):
+        raise ValueError("its authorship is not a zero or a one for each of its tokens")
+
+
+def _are_integers(values: Sequence[Any], largest: int) -> bool:
+    return all(type(value) is int and 0 <= value <= largest for value in values)
+
+
+def _parts(row: Mapping[str, Any], token_bytes: TokenBytes | None) -> Iterator[tuple[str, str]]:
+    """(author, text) of each piece of a response."""
+    authors = row.get("authorship")
+    if token_bytes is None:
+        yield ("senior" if authors is None else ""), str(row["response"])
+        return
+    ids = row["response_ids"]
+    authored = authored_text(ids, [SENIOR] * len(ids) if authors is None else authors, token_bytes)
+    for piece in authored.pieces:
+        author, _ = authored.spans[piece.first]
+        yield (_AUTHORS[author] if piece.first == piece.last else "shared"), piece.text
+
+
+def _prompt_text(prompt: object) -> str:
+    if isinstance(prompt, list):
+        turns = [turn.get("content", "") if isinstance(turn, dict) else turn for turn in prompt]
+        return "\n\n".join(map(str, turns))
+    return str(prompt or "")

@@ -1,200 +1,222 @@
-"""The figures of a report, made from the results of several seniors."""
+"""The figures of a report: accuracy by step, every senior's measures, and drift."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from tandem_plugin.lab.evaluation.measures import Measured, Over, measured, measures
-from tandem_plugin.lab.evaluation.report.figure import (
-    ReportFigure,
-    Style,
-    file_name,
-    legend,
-    panels,
-)
-from tandem_plugin.lab.evaluation.report.training_log import TrainingLog
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.lab.evaluation.measures import Over, measured, shown_measures
+from tandem_plugin.lab.evaluation.report.page import Picture
 from tandem_plugin.lab.evaluation.results import Summary
+from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "legibility_figure",
-    "pass_at_k_figure",
-    "training_figure",
-]
+__all__ = ["Style", "accuracy_figure", "drift_figure", "legend", "senior_figure", "styles"]
 
-Runs = Mapping[str, Summary]
-_MACRO = "macro average"
-_DYNAMICS = {
-    "reward": ("reward", "mean reward of a response"),
-    "length": ("length", "tokens a response"),
-    "seconds": ("time of a step", "seconds"),
-    "accumulated_hours": ("time so far", "hours"),
-    "accuracy": ("validation", "accuracy, from 0 to 1"),
-    "team_accuracy": ("validation of the team", "accuracy, from 0 to 1"),
+Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
+"""Runs by label, then by senior."""
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
+"""Okabe and Ito's, which people who see colours otherwise can tell apart."""
+
+_LINES, _MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
+_ACROSS = 3
+"""Panels in a line."""
+
+_CURVES = {
+    "accuracy": "validation, accuracy",
+    "team_accuracy": "validation of the team, accuracy",
+    "reward": "mean reward of a response",
 }
-"""Title and unit of each panel of training dynamics."""
+"""The panels of accuracy by step."""
 
 
-def pass_at_k_figure(label: str, runs: Runs, drawn: Mapping[str, Style]) -> ReportFigure:
-    """pass@k curves by benchmark, with bands of one standard error. Source: sections 4.2, 4.3."""
-    first = next(iter(runs.values()))
-    benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
-    found = {s: [(m.k or 0, one) for m, one in measured(run).items()] for s, run in runs.items()}
-    rows = [
-        (benchmark, senior, k, *_value(one, benchmark))
-        for benchmark in benchmarks
-        for senior, curve in found.items()
-        for k, one in curve
-    ]
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one senior is drawn in every figure."""
 
-    def draw(figure: Figure) -> None:
-        for i, (axes, benchmark) in enumerate(
-            zip(panels(figure, len(benchmarks), 4), benchmarks, strict=True)
-        ):
-            for senior in found:
-                points = np.array([r[2:] for r in rows if r[:2] == (benchmark, senior)])
-                k, value, error = points.T
-                style = drawn[senior]
-                axes.plot(
-                    k, 100 * value, color=style.colour, linestyle=style.line, marker=style.marker,
-                    markersize=3,
-                )  # fmt: skip
-                axes.fill_between(
-                    k, 100 * (value - error), 100 * (value + error), color=style.colour,
-                    alpha=0.12, linewidth=0,
-                )  # fmt: skip
-            axes.set_xscale("log", base=2)
-            ks = sorted({r[2] for r in rows})
-            axes.set_xticks(ks, [str(k) for k in ks])
-            low, high = axes.get_ylim()
-            axes.set_ylim(max(0.0, low), min(101.0, high))
-            axes.set(xlabel="k (responses)", title=_counted(first, benchmark))
-            axes.grid(alpha=0.25)
-            if i % 4 == 0:
-                axes.set_ylabel("pass@k (%)")
-        legend(figure, {senior: drawn[senior] for senior in found})
-
-    kind = "alone" if first.kind == "solo" else "as a team"
-    return ReportFigure(
-        file_name("pass-at-k", label),
-        f"pass@k: {label}",
-        f"Seniors {kind}; bands are one bootstrap standard error over problems.",
-        ("benchmark", "senior", "k", "pass_at_k", "standard_error"),
-        tuple(rows),
-        draw,
-        (3.2 * min(4, len(benchmarks)) + 0.8, 3.4 * -(-len(benchmarks) // 4) + 0.4),
-    )
+    colour: str
+    line: str = "-"
+    marker: str = "o"
 
 
-def legibility_figure(
-    label: str, runs: Runs, drawn: Mapping[str, Style], over: Over = "problems"
-) -> ReportFigure:
-    """Cross-entropy and overlap by benchmark, with standard errors. Source: section 4.5.
+def styles(names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> dict[str, Style]:
+    """A style for each name: one colour a pool, another line and marker for each of its members.
 
-    over: as of :func:`measured`.
+    Whatever else there is, a name or pool has the same colour where the same names are given.
     """
-    first = next(iter(runs.values()))
-    benchmarks = [*first.problems, *([_MACRO] if len(first.problems) > 1 else [])]
-    chosen = measures(first)
-    each = {senior: measured(run, over=over) for senior, run in runs.items()}
-    found = {m.name: {senior: each[senior][m] for senior in runs} for m in chosen}
-    rows = [
-        (name, benchmark, senior, *_value(one, benchmark))
-        for name, by_senior in found.items()
-        for benchmark in benchmarks
-        for senior, one in by_senior.items()
-    ]
-
-    def draw(figure: Figure) -> None:
-        width = 0.8 / len(runs)
-        for axes, one in zip(panels(figure, len(chosen), 2), chosen, strict=True):
-            for i, senior in enumerate(runs):
-                points = np.array([r[3:] for r in rows if (r[0], r[2]) == (one.name, senior)])
-                places = np.arange(len(benchmarks)) + (i - (len(runs) - 1) / 2) * width
-                axes.errorbar(
-                    places, points[:, 0], yerr=points[:, 1], color=drawn[senior].colour,
-                    fmt=drawn[senior].marker, capsize=2, markersize=4,
-                )  # fmt: skip
-            names = [_counted(first, name).replace(" ", "\n", 1) for name in benchmarks]
-            axes.set_xticks(range(len(benchmarks)), names)
-            axes.set_title(one.heading)
-            axes.grid(alpha=0.25, axis="y")
-        legend(figure, {senior: drawn[senior] for senior in runs})
-
-    return ReportFigure(
-        file_name(label),
-        f"Legibility to {first.junior}",
-        "The junior's mean cross-entropy on the seniors' own responses, and the overlap of both "
-        f"models' distributions, means over {over}; bars are one bootstrap standard error over "
-        "problems.",
-        ("measure", "benchmark", "senior", "value", "standard_error"),
-        tuple(rows),
-        draw,
-        (max(8.0, 0.35 * len(runs) * len(benchmarks) + 2), 4.4),
-    )
+    method_of = {member: method for method, members in pools.items() for member in members}
+    methods = sorted({method_of.get(name, name) for name in names})
+    found = {}
+    for name in names:
+        method = method_of.get(name, name)
+        i = list(pools[method]).index(name) if name in method_of else 0
+        colour = _COLOURS[methods.index(method) % len(_COLOURS)]
+        found[name] = Style(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)])
+    return found
 
 
-def training_figure(logs: Sequence[TrainingLog], drawn: Mapping[str, Style]) -> ReportFigure:
-    """Reward, length, time and accuracy over training steps. Source: section 5.1."""
-    curves: dict[str, dict[str, list[tuple[int, float]]]] = {name: {} for name in _DYNAMICS}
-    for log in logs:
-        for quantity, points in log.curves.items():
-            curves[quantity][log.name] = list(points)
-        seconds = log.curves.get("seconds", ())
-        if seconds:
-            hours = accumulate(value / 3600 for _, value in seconds)
-            curves["accumulated_hours"][log.name] = list(
-                zip((step for step, _ in seconds), hours, strict=True)
-            )
-    shown = {name: by_log for name, by_log in curves.items() if by_log}
-    rows = tuple(
-        (quantity, name, step, value)
-        for quantity, by_log in shown.items()
-        for name, points in by_log.items()
-        for step, value in points
-    )
+def accuracy_figure(logs: Sequence[TrainingLog], drawn: Mapping[str, Style]) -> Picture | None:
+    """Accuracy and reward over training steps, from the trainers' logs; None without any.
 
-    def draw(figure: Figure) -> None:
-        from matplotlib.ticker import MaxNLocator
+    Source: section 5.1 of the paper.
+    """
+    from matplotlib.ticker import MaxNLocator
 
-        for axes, (quantity, by_log) in zip(panels(figure, len(shown), 3), shown.items(),
-                                            strict=True):  # fmt: skip
-            title, unit = _DYNAMICS[quantity]
-            for name, points in by_log.items():
-                style = drawn[name]
+    panels = [name for name in _CURVES if any(name in log.curves for log in logs)]
+    if not panels:
+        return None
+    with _new_figure(len(panels)) as (figure, all_axes):
+        for axes, quantity in zip(all_axes, panels, strict=True):
+            for log in logs:
+                points = log.curves.get(quantity, ())
+                style = drawn[log.name]
                 axes.plot(
-                    *zip(*points, strict=True), color=style.colour, linestyle=style.line,
-                    marker=style.marker, markersize=3,
-                )  # fmt: skip
-            axes.set(xlabel="step", ylabel=unit, title=title)
+                    [step for step, _ in points],
+                    [value for _, value in points],
+                    color=style.colour,
+                    linestyle=style.line,
+                    marker=style.marker,
+                    markersize=3,
+                )
+            axes.set(xlabel="step", title=_CURVES[quantity])
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-            axes.grid(alpha=0.25)
         legend(figure, {log.name: drawn[log.name] for log in logs})
-
-    return ReportFigure(
-        "training-dynamics",
-        "Training dynamics",
-        "From the trainers' logs. Validation is each run's own, which may differ in who answers.",
-        ("quantity", "run", "step", "value"),
-        rows,
-        draw,
-        (3.4 * min(3, len(shown)) + 0.6, 3.0 * -(-len(shown) // 3) + 0.4),
+        png = _png(figure)
+    caption = (
+        "From the trainers' logs. Validation is each run's own, which may differ in who answers."
     )
+    return Picture("accuracy-by-step", "Accuracy by step", caption, png)
 
 
-def _counted(run: Summary, benchmark: str) -> str:
-    """A benchmark with its number of problems."""
-    rows = run.problems.get(benchmark)
-    return benchmark if rows is None else f"{benchmark} ({len(rows):,} problems)"
+def senior_figure(
+    runs: Runs, drawn: Mapping[str, Style], k: int | None, over: Over
+) -> Picture | None:
+    """Macro averages of every senior alone, as a team and read by juniors; None without any.
+
+    k: of pass@k; None takes 8, or the largest there is. Source: sections 4.2, 4.3 and 4.5.
+    """
+    panels: list[tuple[str, dict[str, tuple[float, float]]]] = []
+    for label, by_senior in runs.items():
+        first = next(iter(by_senior.values()))
+        if first.kind == "drift":
+            continue
+        found = {senior: measured(run, over=over) for senior, run in by_senior.items()}
+        for one in shown_measures(first, k):
+            points = {
+                senior: (one.scale * each[one].macro, one.scale * each[one].macro_error)
+                for senior, each in found.items()
+            }
+            panels.append((f"{label}\n{one.heading}", points))
+    if not panels:
+        return None
+    with _new_figure(len(panels)) as (figure, all_axes):
+        for axes, (title, points) in zip(all_axes, panels, strict=True):
+            for i, (senior, (value, error)) in enumerate(points.items()):
+                style = drawn[senior]
+                axes.errorbar(i, value, yerr=error, color=style.colour, fmt=style.marker, capsize=3)
+            axes.set_title(title, fontsize="medium")
+            axes.set_xticks([])
+            axes.set_xlim(-0.6, len(points) - 0.4)
+        names = dict.fromkeys(senior for _, points in panels for senior in points)
+        legend(figure, {name: Style(drawn[name].colour, "", drawn[name].marker) for name in names})
+        png = _png(figure)
+    caption = (
+        f"Averages over benchmarks; legibility is the mean over {over}. Bars are one bootstrap "
+        "standard error over problems."
+    )
+    return Picture("seniors", "Handoff and legibility by senior", caption, png)
 
 
-def _value(found: Measured, benchmark: str) -> tuple[float, float]:
-    if benchmark == _MACRO and benchmark not in found.means:
-        return found.macro, found.macro_error
-    return found.means[benchmark], found.errors[benchmark]
+def drift_figure(runs: Runs, drawn: Mapping[str, Style]) -> Picture | None:
+    """How many tokens drifted how far, from each junior; None without a run of drift.
+
+    Raises :class:`EvaluationError` for a run without a survival curve. Source: section 4.4, left
+    panel of its figure.
+    """
+    drifts = {label: by for label, by in runs.items() if next(iter(by.values())).kind == "drift"}
+    if not drifts:
+        return None
+    with _new_figure(len(drifts)) as (figure, all_axes):
+        for axes, (label, by_senior) in zip(all_axes, drifts.items(), strict=True):
+            for senior, run in by_senior.items():
+                style = drawn[senior]
+                axes.plot(*_survival(run), color=style.colour, linestyle=style.line)
+            axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
+        names = dict.fromkeys(senior for by_senior in drifts.values() for senior in by_senior)
+        legend(figure, {name: Style(drawn[name].colour, drawn[name].line, "") for name in names})
+        png = _png(figure)
+    settings = next(iter(next(iter(drifts.values())).values())).settings
+    caption = (
+        "Share of tokens whose log-ratio is above, of those that the junior wrote at least "
+        f"{settings['frequent']} times; counts are smoothed by {settings['smoothing']:g}."
+    )
+    return Picture("drift", "Drift from the junior", caption, png)
+
+
+def _survival(run: Summary) -> tuple[Sequence[float], Sequence[float]]:
+    curve = run.content["metrics"].get("survival")
+    if curve is None:
+        raise EvaluationError(
+            f"The drift of {run.senior!r} in {str(run.folder)!r} has no survival curve: run "
+            "`tandem eval drift` again."
+        )
+    return curve["thresholds"], curve["shares"]
+
+
+@contextmanager
+def _new_figure(panels: int) -> Iterator[tuple[Figure, list[Any]]]:
+    """A figure and the axes of its panels; what is drawn within takes no text for mathematics."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    plain: Any = {"text.parse_math": False, "text.usetex": False}
+    columns, lines = min(_ACROSS, panels), -(-panels // _ACROSS)
+    with matplotlib.rc_context(plain), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure = Figure(figsize=(3.4 * columns + 0.6, 3.0 * lines + 0.6), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+        for unused in axes[panels:]:
+            unused.set_axis_off()
+        for used in axes[:panels]:
+            used.grid(alpha=0.25)
+        yield figure, axes[:panels]
+
+
+def _png(figure: Figure) -> bytes:
+    """The picture; the same numbers give the same bytes."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=120, metadata={"Software": None})
+    return data.getvalue()
+
+
+def legend(figure: Figure, drawn: Mapping[str, Style]) -> None:
+    """A legend of names below all panels, where it hides nothing, in as many columns as fit."""
+    from matplotlib.lines import Line2D
+
+    points = 8.0
+    # A line, the gaps beside it, and letters that are nearly as wide as they are high.
+    widest = (7 + 0.8 * max(map(len, drawn))) * points
+    columns = max(1, int(72 * figure.get_figwidth() // widest))
+    lines = [
+        Line2D([], [], color=s.colour, linestyle=s.line or "none", marker=s.marker or "none")
+        for s in drawn.values()
+    ]
+    figure.legend(
+        lines,
+        list(drawn),
+        loc="outside lower center",
+        ncols=min(len(drawn), columns),
+        frameon=False,
+        fontsize=points,
+        handlelength=3,
+    )

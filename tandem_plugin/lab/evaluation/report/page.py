@@ -6,17 +6,23 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
 from typing import NamedTuple
 
 from tandem_plugin._version import __version__
-from tandem_plugin.lab.evaluation.paper_table import Cell, PaperTable
-from tandem_plugin.lab.evaluation.report.samples import SampleResponse
+from tandem_plugin.lab.evaluation.rendering import Cell, PaperTable
+from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.verdict import LEVEL, Verdict
 
-__all__ = ["Picture", "make_page", "safe"]
+__all__ = ["Picture", "SampleResponse", "make_page", "safe"]
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
+                     "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
+
+_NAME = " class=name"
 
 
 class Picture(NamedTuple):
@@ -26,16 +32,22 @@ class Picture(NamedTuple):
     """Of its files."""
     title: str
     caption: str
-    light: bytes
-    dark: bytes
-    """PNG, for a light page and for a dark one."""
+    png: bytes
 
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
-                     "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class SampleResponse:
+    """The first response to one problem: what it was asked, who wrote it, what became of it."""
 
-
-_NAME = " class=name"
+    senior: str
+    label: str
+    benchmark: str
+    problem: int
+    prompt: str
+    outcome: str
+    parts: tuple[tuple[str, str], ...]
+    """(author, text): ``senior``, ``junior``, ``shared`` for a character of both, or ``""`` where
+    the tokenizer is not at hand and nobody can say."""
 
 
 def safe(text: str) -> str:
@@ -47,8 +59,7 @@ def safe(text: str) -> str:
 def make_page(
     title: str,
     verdict: Sequence[Verdict],
-    facts: Sequence[tuple[str, str]],
-    details: Sequence[tuple[str, str]],
+    runs: Mapping[str, Mapping[str, Summary]],
     tables: Sequence[PaperTable],
     pictures: Sequence[Picture],
     samples: Sequence[SampleResponse],
@@ -56,9 +67,8 @@ def make_page(
 ) -> str:
     """The whole page. Its Content Security Policy allows its own style and pictures, and no more.
 
-    verdict: what the results show, first of all. facts: what the evaluation was made with, for the
-    head of the page; details: the same for those who want to make it again, folded. notes: what is
-    missing.
+    verdict: what the results show, first of all. runs: by label, then by senior, for what the
+    evaluation was made with. notes: what is missing.
     """
     style = files("tandem_plugin.lab.evaluation.report").joinpath("page.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -69,15 +79,14 @@ def make_page(
     body = [
         f"<header><h1>{safe(title)}</h1>",
         *_verdict(verdict),
-        _list(facts),
-        f"<details><summary>Fingerprints and versions</summary>{_list(details)}</details>",
+        f"<details><summary>Models, sampling and versions</summary>{_list(_how_it_was_made(runs))}",
+        "</details>",
         *(f"<p class=note>{safe(note)}</p>" for note in notes),
         "</header><main>",
         *(_figure(picture) for picture in pictures),
         *(_table(table) for table in tables),
         *_samples(samples),
-        f"</main><footer>Made by tandem-plugin {safe(__version__)}. Each figure lies beside this "
-        "page as PNG, its numbers as CSV.</footer>",
+        f"</main><footer>Made by tandem-plugin {safe(__version__)}.</footer>",
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -90,7 +99,25 @@ def make_page(
     )
 
 
-def _list(facts: Sequence[tuple[str, str]]) -> str:
+def _how_it_was_made(runs: Mapping[str, Mapping[str, Summary]]) -> Iterator[tuple[str, str]]:
+    """Models with their places and fingerprints, sampling of each run, and versions."""
+    every = [run for by_senior in runs.values() for run in by_senior.values()]
+    models = [
+        model for run in every for model in (run.content["senior"], run.content.get("junior"))
+    ]
+    for name in dict.fromkeys(model["name"] for model in models if model):
+        known = [model for model in models if model and model["name"] == name]
+        for field in ("path", "fingerprint"):
+            yield name, next((one[field] for one in known if one.get(field)), f"no {field} known")
+    for label, by_senior in runs.items():
+        sampling = next(iter(by_senior.values())).settings.get("sampling") or {}
+        if sampling:
+            yield label, ", ".join(f"{key} {value}" for key, value in sampling.items())
+    versions = every[0].content.get("versions") or {}
+    yield "versions", ", ".join(f"{key} {value}" for key, value in versions.items())
+
+
+def _list(facts: Iterable[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{safe(k)}</dt><dd>{safe(v)}</dd>" for k, v in facts) + "</dl>"
 
 
@@ -114,16 +141,12 @@ def _verdict(verdict: Sequence[Verdict]) -> Iterable[str]:
 
 
 def _figure(picture: Picture) -> str:
-    light, dark = (
-        f"data:image/png;base64,{base64.b64encode(png).decode()}"
-        for png in (picture.light, picture.dark)
-    )
-    title, caption, name = safe(picture.title), safe(picture.caption), safe(picture.name)
+    data = base64.b64encode(picture.png).decode()
+    title, caption = safe(picture.title), safe(picture.caption)
     return (
-        f"<figure><h2>{title}</h2><div class=wide><picture>"
-        f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img alt="{title}. {caption}" src="{light}"></picture></div>'
-        f"<figcaption>{caption} Files: {name}.png, {name}.csv</figcaption></figure>"
+        f"<figure><h2>{title}</h2><div class=wide>"
+        f'<img alt="{title}. {caption}" src="data:image/png;base64,{data}"></div>'
+        f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
@@ -179,7 +202,7 @@ def _sample(sample: SampleResponse) -> str:
         for author, text in sample.parts
     )
     return (
-        f"<details><summary>{safe(sample.benchmark)}, problem {sample.problem}, sample "
-        f"{sample.sample}: {safe(sample.outcome)}</summary><pre class=prompt>"
+        f"<details><summary>{safe(sample.benchmark)}, problem {sample.problem}: "
+        f"{safe(sample.outcome)}</summary><pre class=prompt>"
         f"{safe(sample.prompt)}</pre><pre>{parts}</pre></details>"
     )

@@ -1,4 +1,4 @@
-"""Training dynamics from a trainer's log: verl's and OpenRLHF's."""
+"""Reward and accuracy by step from a trainer's log: verl's and OpenRLHF's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = ["QUANTITIES", "TrainingLog", "read_training_log"]
 
-QUANTITIES = ("reward", "length", "seconds", "accuracy", "team_accuracy")
+QUANTITIES = ("reward", "accuracy", "team_accuracy")
 
-_KEYS = {
-    "reward": ("critic/score/mean", "critic/rewards/mean", "rollout/reward_mean", "reward"),
-    "length": ("response_length/mean", "rollout/response_length_mean", "response_length"),
-    "seconds": ("timing_s/step", "perf/time_per_step", "timing/step_total"),
-}
+_REWARD = ("critic/score/mean", "critic/rewards/mean", "rollout/reward_mean", "reward")
 _ACCURACY = tuple(
     re.compile(p)
     for p in (r"val-core/.+/acc/mean@\d+", r"val-core/.+/reward/mean@\d+", r"eval_.+_pass1")
@@ -43,8 +39,7 @@ class TrainingLog:
 
     name: str
     curves: Mapping[str, tuple[tuple[int, float], ...]]
-    """``reward``, ``length`` (tokens a response), ``seconds`` (a step), ``accuracy`` and
-    ``team_accuracy`` (from 0 to 1); those that the log has."""
+    """``reward``, ``accuracy`` and ``team_accuracy`` (from 0 to 1); those that the log has."""
     path: Path
     """Where it was read from."""
 
@@ -77,8 +72,8 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
     }
     if not any(curves.values()):
         raise EvaluationError(
-            f"The log {str(path)!r} holds no training step: give the metrics file or the printed "
-            "log of verl, or the printed log of OpenRLHF."
+            f"The log {str(path)!r} holds no reward or accuracy of a training step: give the "
+            "metrics file or the printed log of verl, or the printed log of OpenRLHF."
         )
     shown = {quantity: points for quantity, points in curves.items() if points}
     return TrainingLog(name, shown, path)
@@ -90,7 +85,7 @@ def _quantity(quantity: str, metrics: Mapping[str, float]) -> float | None:
     if quantity == "team_accuracy":
         named = {k.removeprefix(_TEAM): v for k, v in metrics.items() if k.startswith(_TEAM)}
         return _accuracy(named)
-    return next((metrics[key] for key in _KEYS[quantity] if key in metrics), None)
+    return next((metrics[key] for key in _REWARD if key in metrics), None)
 
 
 def _accuracy(metrics: Mapping[str, float]) -> float | None:
