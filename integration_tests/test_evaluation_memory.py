@@ -18,12 +18,12 @@ import json, re, sys, time
 import torch
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.legibility import chunk_length, score_response
-from tandem_plugin.lab.evaluation.reader import Reader
+from tandem_plugin.lab.evaluation.hf_model import HFModel
 
 def memory(name):
     return 1024 * int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1])
 
-models = [Reader(Checkpoint(name, name, ""), "float32", "cpu") for name in sys.argv[1:3]]
+models = [HFModel(Checkpoint(name, name, ""), "float32", "cpu") for name in sys.argv[1:3]]
 vocabulary, tokens = models[0].vocabulary, int(sys.argv[3])
 generator = torch.Generator().manual_seed(0)
 response = torch.randint(0, vocabulary, (tokens,), generator=generator).tolist()

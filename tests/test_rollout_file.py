@@ -18,7 +18,7 @@ from tandem_plugin.lab.commands.rollout import RolloutRun, mean_reward, write_ro
 from tandem_plugin.lab.data import DataError, Problem, prepare, read_problems
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.engine_process import _Place, _Prompts
-from tandem_plugin.lab.evaluation.sampling import Sampling
+from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}

@@ -11,22 +11,22 @@ import torch
 from numpy.typing import NDArray
 
 from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
+from tandem_plugin.lab.evaluation.hf_model import HFModel
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
-from tandem_plugin.lab.evaluation.reader import Reader
 
 
 @dataclass(frozen=True)
 class Readers:
     """Both models on a CPU."""
 
-    senior: Reader
-    junior: Reader
+    senior: HFModel
+    junior: HFModel
 
     @classmethod
     def of(cls, senior: Path, junior: Path, dtype: str = "float32") -> Readers:
         """Two checkpoints' models."""
         torch.set_num_threads(1)  # tiny models: more threads only wait for each other
-        return cls(*(Reader(find_checkpoint(str(one)), dtype, "cpu") for one in (senior, junior)))
+        return cls(*(HFModel(find_checkpoint(str(one)), dtype, "cpu") for one in (senior, junior)))
 
     def scores(self, prompt: Sequence[int], response: Sequence[int]) -> NDArray[np.float64]:
         """float64 ``[tokens, 3]``: both models' log p of each token, and their overlap there."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tandem_plugin.lab.evaluation import EvaluationError, bootstrap, bootstrap_errors
-from tandem_plugin.lab.evaluation.bootstrap import resampled_means
+from tandem_plugin.lab.evaluation import EvaluationError, bootstrap_errors, significance
+from tandem_plugin.lab.evaluation.significance import resampled_means
 
 
 def exact(values: np.ndarray) -> float:
@@ -54,7 +54,7 @@ def test_same_seed_gives_same_errors_whatever_the_company_and_the_memory(
     together = bootstrap_errors({"a": a, "b": b}, seed=1)
     assert bootstrap_errors({"a": a}, seed=1).benchmarks["a"] == together.benchmarks["a"]
     assert bootstrap_errors({"a": a}, seed=2).benchmarks["a"] != together.benchmarks["a"]
-    monkeypatch.setattr(bootstrap, "_MOST_COUNTS", 50)
+    monkeypatch.setattr(significance, "_MOST_COUNTS", 50)
     chunked = bootstrap_errors({"a": a, "b": b}, seed=1)
     np.testing.assert_allclose(chunked.macro, together.macro, rtol=1e-12)
 

@@ -98,7 +98,6 @@ def test_recovery_agrees_with_scipy():
     y = -0.6 * x + random.normal(size=500)
     found, expected = recovery(x, y), stats.spearmanr(x, y)
     assert found.spearman == pytest.approx(expected.statistic)
-    assert found.p == pytest.approx(expected.pvalue)
     assert found.share_moved_back == pytest.approx(np.mean(np.sign(x) != np.sign(y)))
 
 

@@ -11,11 +11,19 @@ from tandem_plugin import TokenizerError
 from tandem_plugin.lab.evaluation import EvaluationError
 from tandem_plugin.lab.evaluation.benchmark import Benchmark, read_benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.generated_runs import check_handoffs, run_handoff, run_solo
-from tandem_plugin.lab.evaluation.generation import GenerationFile, generate, read_generations
-from tandem_plugin.lab.evaluation.grades import grades_file
+from tandem_plugin.lab.evaluation.generation import (
+    GenerationFile,
+    Sampling,
+    generate,
+    read_generations,
+)
 from tandem_plugin.lab.evaluation.results import read_summary
-from tandem_plugin.lab.evaluation.sampling import Sampling
+from tandem_plugin.lab.evaluation.solo_handoff import (
+    check_handoffs,
+    grades_file,
+    run_handoff,
+    run_solo,
+)
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 from tandem_plugin.request import OFF
 

@@ -124,7 +124,7 @@ class Layer(torch.nn.Module):
 
 
 def test_tiles_of_positions_change_nothing():
-    from tandem_plugin.lab.evaluation.reader import tile_positions
+    from tandem_plugin.lab.evaluation.hf_model import tile_positions
 
     layer, states = Layer().double(), torch.randn(1, 50, 4, dtype=torch.float64)
     seen: list[int] = []

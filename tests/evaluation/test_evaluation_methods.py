@@ -17,9 +17,9 @@ from made_results import (
     write_legibility,
 )
 
-from tandem_plugin.lab.evaluation.bootstrap import bootstrap_errors
 from tandem_plugin.lab.evaluation.measures import measured
 from tandem_plugin.lab.evaluation.results import read_summary
+from tandem_plugin.lab.evaluation.significance import bootstrap_errors
 
 
 def test_seeds_are_units_where_there_are_several(tmp_path: Path):

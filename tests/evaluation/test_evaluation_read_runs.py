@@ -10,7 +10,7 @@ import pytest
 from tandem_plugin.lab.evaluation import EvaluationError
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.drift_run import DriftSettings, read_counts, run_drift
-from tandem_plugin.lab.evaluation.legibility_run import _noted, run_legibility
+from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 

@@ -8,8 +8,8 @@ import pytest
 from tandem_plugin.lab.evaluation import EvaluationError
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint, fingerprint_folder
+from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder, versions, write_summary
-from tandem_plugin.lab.evaluation.sampling import Sampling
 
 
 def test_defaults_are_the_papers():

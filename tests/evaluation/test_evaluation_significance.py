@@ -29,7 +29,7 @@ def test_it_agrees_with_scipy(pairs: list[tuple[int, int]], direction: str):
 def test_by_hand():
     """Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t = 2 sqrt(3) with 2 degrees."""
     found = paired_test([2, 4, 6], [1, 2, 3], "greater")
-    assert (found.difference, found.problems) == (2, 3)
+    assert (found.difference, found.degrees) == (2, 2)
     assert found.t == pytest.approx(2 * math.sqrt(3))
     # Student's t with 2 degrees of freedom: P(T > t) = 1/2 - t / (2 sqrt(2 + t^2)).
     t = 2 * math.sqrt(3)

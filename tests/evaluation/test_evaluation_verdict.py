@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from made_results import write_alone, write_handoff, write_legibility
 
+from tandem_plugin.lab.evaluation.checkpoint import name_of, step_of
 from tandem_plugin.lab.evaluation.comparison import Comparison, compare
-from tandem_plugin.lab.evaluation.model_names import name_of, step_of
 from tandem_plugin.lab.evaluation.significance import paired_test
 from tandem_plugin.lab.evaluation.verdict import verdicts
 

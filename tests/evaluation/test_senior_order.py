@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.lab.evaluation.senior_order import note_seniors, noted_seniors, order_file
+from tandem_plugin.lab.evaluation.comparison import note_seniors, noted_seniors, order_file
 
 
 def test_seniors_are_noted_once_in_the_order_in_which_they_came(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from tandem_plugin.terminal.root import CommandGroup
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
     from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+    from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.results import Summary
-    from tandem_plugin.lab.evaluation.sampling import Sampling
 
 __all__ = ["evaluate"]
 
@@ -105,8 +105,8 @@ def solo(
     Responses are written as they are finished; the same command goes on after a kill, and ends with
     the same result. A file that was made with other settings is refused.
     """
-    from tandem_plugin.lab.evaluation.generated_runs import run_solo
-    from tandem_plugin.lab.evaluation.sampling import Sampling
+    from tandem_plugin.lab.evaluation.generation import Sampling
+    from tandem_plugin.lab.evaluation.solo_handoff import run_solo
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
     benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine or ())
@@ -145,7 +145,7 @@ def handoff(
     Goes on after a kill, as `tandem eval solo` does. Senior and junior share one engine, and token
     ids pass between them as they are.
     """
-    from tandem_plugin.lab.evaluation.sampling import Sampling
+    from tandem_plugin.lab.evaluation.generation import Sampling
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
     schedules = _schedules(schedule, parameters, boundaries)
@@ -172,7 +172,7 @@ def legibility(
     The responses are those of `tandem eval solo` in the same folder. Whole distributions of both
     models are compared, some positions at a time.
     """
-    from tandem_plugin.lab.evaluation.legibility_run import run_legibility
+    from tandem_plugin.lab.evaluation.legibility import run_legibility
 
     juniors, seniors = _checkpoints(junior), _checkpoints(senior)
     _begin(out, seniors, juniors, (), ())
@@ -202,8 +202,8 @@ def drift(
     drift others may recover.
     """
     from tandem_plugin.lab.evaluation.benchmark import checked_name
+    from tandem_plugin.lab.evaluation.comparison import note_seniors
     from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
-    from tandem_plugin.lab.evaluation.senior_order import note_seniors
 
     settings = DriftSettings(smoothing, frequent)
     for name in (*senior, junior):
@@ -242,9 +242,9 @@ def everything(
     Drift is measured from the first junior, which answers alone too, as one of the seniors.
     """
     from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
-    from tandem_plugin.lab.evaluation.generated_runs import check_handoffs, run_solo
-    from tandem_plugin.lab.evaluation.legibility_run import run_legibility
-    from tandem_plugin.lab.evaluation.sampling import Sampling
+    from tandem_plugin.lab.evaluation.generation import Sampling
+    from tandem_plugin.lab.evaluation.legibility import run_legibility
+    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_solo
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed)
     team = Sampling(team_samples, temperature, top_p, max_tokens, seed)
@@ -287,7 +287,7 @@ def _handoffs(
     sampling: Sampling,
     arguments: dict[str, Any],
 ) -> list[Path]:
-    from tandem_plugin.lab.evaluation.generated_runs import check_handoffs, run_handoff
+    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
 
     check_handoffs(seniors, schedules)
     return [
@@ -366,8 +366,8 @@ def _begin(
     from tandem_plugin.files import InputFiles
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.evaluation.benchmark import source_of
+    from tandem_plugin.lab.evaluation.comparison import note_seniors, order_file
     from tandem_plugin.lab.evaluation.results import run_files, run_folder
-    from tandem_plugin.lab.evaluation.senior_order import note_seniors, order_file
     from tandem_plugin.lab.evaluation.team_schedule import label
     from tandem_plugin.terminal.tokenizers import model_files
 

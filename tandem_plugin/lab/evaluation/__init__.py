@@ -4,7 +4,6 @@ Importing this package imports neither torch nor vllm nor SciPy.
 """
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.lab.evaluation.bootstrap import BootstrapErrors, bootstrap_errors
 from tandem_plugin.lab.evaluation.drift import (
     DriftRecovery,
     Recovery,
@@ -19,15 +18,20 @@ from tandem_plugin.lab.evaluation.drift import (
     token_counts,
 )
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k, pass_at_k_table
-from tandem_plugin.lab.evaluation.significance import PairedTest, SeedTest, paired_test, seed_test
+from tandem_plugin.lab.evaluation.significance import (
+    BootstrapErrors,
+    TTest,
+    bootstrap_errors,
+    paired_test,
+    seed_test,
+)
 
 __all__ = [
     "BootstrapErrors",
     "DriftRecovery",
     "EvaluationError",
-    "PairedTest",
     "Recovery",
-    "SeedTest",
+    "TTest",
     "bootstrap_errors",
     "drift_recovery",
     "kl_divergence",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -9,9 +10,15 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files import check_model
 from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
 from tandem_plugin.lab.evaluation.benchmark import checked_name
-from tandem_plugin.lab.evaluation.model_names import name_of
 
-__all__ = ["Checkpoint", "find_checkpoint", "fingerprint_folder", "pieces_of"]
+__all__ = [
+    "Checkpoint",
+    "find_checkpoint",
+    "fingerprint_folder",
+    "name_of",
+    "pieces_of",
+    "step_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +77,41 @@ def check_same_vocabulary(senior: Checkpoint, junior: Checkpoint) -> None:
             f"{senior.name!r} and {junior.name!r} have different vocabularies: the one cannot read "
             "the other's token ids. Choose a junior with the senior's tokenizer."
         )
+
+
+_STEP = re.compile(r"(?:global[_-]?step|step|checkpoint|iter)[_-]?(\d+)(?:[_-]hf)?", re.IGNORECASE)
+"""A folder of one training step, as verl, OpenRLHF and transformers name it."""
+
+_INNER = {
+    *("actor", "huggingface", "hf", "hf_model", "merged", "model", "policy", "weights"),
+    *("ckpt", "checkpoint", "checkpoints", "latest", "best", "snapshots", "output", "outputs"),
+}
+"""Folders that trainers and tools put between a run's folder and its weights."""
+
+_HASH = re.compile(r"[0-9a-f]{16,64}")
+_HUB = re.compile(r"models--(?:.*--)?([^-].*)")
+"""A model's folder in the cache of the Hub."""
+
+
+def step_of(path: str) -> int | None:
+    """The training step that a checkpoint's path names; None where it names none."""
+    for part in reversed(Path(path).parts):
+        if found := _STEP.fullmatch(part):
+            return int(found[1])
+    return None
+
+
+def name_of(path: str) -> str:
+    """``runs/trl/global_step_100/actor/huggingface`` is ``trl-step-100``.
+
+    The innermost folder that says something, and the step; the folder's own name where none does.
+    """
+    parts = Path(path).parts
+    for part in reversed(parts):
+        if hub := _HUB.fullmatch(part):
+            return hub[1]
+        if part.lower() in _INNER or _STEP.fullmatch(part) or _HASH.fullmatch(part):
+            continue
+        step = step_of(path)
+        return part if step is None or part == "/" else f"{part}-step-{step}"
+    return Path(path).name

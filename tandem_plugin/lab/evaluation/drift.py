@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -128,41 +127,36 @@ def most_displaced(ratios: ArrayLike, count: int = TOP, signed: bool = False) ->
     return np.asarray(order[:count], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(NamedTuple):
     """How another model moves the tokens that a baseline displaced."""
 
-    displacement: NDArray[np.float64]
-    """log(p_base(t) / p_jun(t)) of each token."""
-    shift: NDArray[np.float64]
-    """log(p_other(t) / p_base(t)): the other model relative to the baseline."""
     share_moved_back: float
     """Share of the tokens whose shift opposes their displacement."""
     spearman: float
     """Rank correlation of shift and displacement; not a number where either is constant."""
-    p: float
 
 
 def recovery(displacement: ArrayLike, shift: ArrayLike) -> Recovery:
-    """Share moved back and Spearman's rho over some tokens.
+    """Share moved back and Spearman's rho over some tokens; of fewer than three, not a number.
 
     displacement: the baseline's log-ratios to the junior; shift: the other model's to the baseline,
-    both ``[tokens]``. A shift or displacement of zero is not moved back. The p value is two-sided.
-    Source: section 4.4 of the paper, right panel of its figure on drift; ``scipy.stats.spearmanr``.
+    both ``[tokens]``. A shift or displacement of zero is not moved back. Raises
+    :class:`EvaluationError` for other shapes. Source: section 4.4 of the paper, right panel of its
+    figure on drift; ``scipy.stats.spearmanr``.
     """
     from scipy import stats
 
     x, y = np.asarray(displacement, np.float64), np.asarray(shift, np.float64)
-    if x.shape != y.shape or x.ndim != 1 or len(x) < 3:
+    if x.shape != y.shape or x.ndim != 1:
         raise EvaluationError(
-            f"Recovery takes two numbers a token, of three tokens at least; got {list(x.shape)} "
-            f"and {list(y.shape)}."
+            f"Recovery takes two numbers a token; got {list(x.shape)} and {list(y.shape)}."
         )
+    if len(x) < 3:
+        return Recovery(float("nan"), float("nan"))
     moved = float(np.mean(x * y < 0))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Recovery(x, y, moved, float("nan"), float("nan"))
-    found = stats.spearmanr(x, y)
-    return Recovery(x, y, moved, float(found.statistic), float(found.pvalue))
+        return Recovery(moved, float("nan"))
+    return Recovery(moved, float(stats.spearmanr(x, y).statistic))
 
 
 class DriftRecovery(NamedTuple):
@@ -193,18 +187,9 @@ def drift_recovery(
     shift = log_ratio(other, baseline, smoothing)
     most = most_displaced(displacement, top)
     often = np.flatnonzero(np.asarray(junior) >= frequent)
-    moved_back, of_top = _moved_back_and_rho(displacement[most], shift[most])
-    _, of_frequent = _moved_back_and_rho(displacement[often], shift[often])
-    return DriftRecovery(moved_back, of_top, of_frequent)
-
-
-def _moved_back_and_rho(
-    displacement: NDArray[np.float64], shift: NDArray[np.float64]
-) -> tuple[float, float]:
-    if len(displacement) < 3:
-        return np.nan, np.nan
-    found = recovery(displacement, shift)
-    return found.share_moved_back, found.spearman
+    of_top = recovery(displacement[most], shift[most])
+    of_frequent = recovery(displacement[often], shift[often])
+    return DriftRecovery(of_top.share_moved_back, of_top.spearman, of_frequent.spearman)
 
 
 def most_over_emitted(

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 from tandem_plugin.errors import EvaluationError, TandemError
 from tandem_plugin.lab.data.prompt import prompt_ids
-from tandem_plugin.lab.evaluation.generation import MARKER
-from tandem_plugin.lab.evaluation.sampling import Sampling
+from tandem_plugin.lab.evaluation.generation import MARKER, Sampling
 from tandem_plugin.lab.evaluation.team_schedule import engine_settings, request
 from tandem_plugin.lab.rollouts.engine import start_engine
 from tandem_plugin.lab.rollouts.progress import response_progress

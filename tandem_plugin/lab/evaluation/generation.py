@@ -1,4 +1,4 @@
-"""Generations of an evaluation: which files there are, and the process that writes them."""
+"""Generations: how responses are sampled, their files, and the process that writes them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,87 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.sampling import Sampling
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import placed_rows
+from tandem_plugin.seeds import derive_seed
 
-__all__ = ["MARKER", "GenerationFile", "generate", "read_generations", "read_rows_of"]
+__all__ = [
+    "HANDOFF_SAMPLES",
+    "MARKER",
+    "MAX_SAMPLES",
+    "SOLO_SAMPLES",
+    "GenerationFile",
+    "Sampling",
+    "generate",
+    "read_generations",
+    "read_rows_of",
+]
+
+SOLO_SAMPLES = 32
+"""Section 4.2: k in {1, 2, 4, 8, 16, 32}."""
+
+HANDOFF_SAMPLES = 8
+"""Section 4.3: k in {1, 2, 4, 8}."""
+
+
+MAX_SAMPLES = 10**6
+"""The most responses to one problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling settings; raises :class:`EvaluationError` for what cannot be sampled.
+
+    The defaults are those of the paper's validation and response length (appendix A.3, table of
+    hyperparameters).
+    """
+
+    samples: int
+    """Responses to each problem."""
+    temperature: float = 0.6
+    top_p: float = 0.95
+    max_tokens: int = 3000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        for name, low, high in (
+            ("samples", 1, MAX_SAMPLES),
+            ("temperature", 0, 100),
+            ("top_p", 1e-9, 1),
+            ("max_tokens", 1, 10**7),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise EvaluationError(
+                    f"{name}={value} is out of range: give a number from {low:g} to {high:g}."
+                )
+
+    def settings(self) -> dict[str, Any]:
+        """All settings, for a result."""
+        return asdict(self)
+
+    def of_response(self) -> dict[str, Any]:
+        """What decides a response, whatever the number of samples."""
+        return {name: value for name, value in asdict(self).items() if name != "samples"}
+
+    def seeds(self, benchmark: str, problem: int, sample: int) -> tuple[int, int]:
+        """(sampling seed, tandem seed) of one response: the same for every model."""
+        place = (benchmark, problem, sample)
+        return (
+            derive_seed(self.seed, "evaluation sampling", *place),
+            derive_seed(self.seed, "evaluation draws", *place),
+        )
+
 
 MARKER = "tandem-evaluation:"
 _FAILED, _INTERRUPTED = 3, 130

@@ -1,16 +1,32 @@
-"""Legibility: how well the junior predicts what the senior wrote, in bounded memory."""
+"""Legibility: how well juniors predict what seniors wrote alone, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.files.strict_json import is_number
+from tandem_plugin.lab.evaluation.checkpoint import Checkpoint, check_same_vocabulary
+from tandem_plugin.lab.evaluation.generation import read_generations, read_rows_of
+from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summary, write_summary
 
-__all__ = ["Head", "ResponseScore", "chunk_length", "chunk_scores", "score_response"]
+if TYPE_CHECKING:
+    from tandem_plugin.lab.evaluation.hf_model import HFModel
+
+__all__ = [
+    "Head",
+    "ResponseScore",
+    "chunk_length",
+    "chunk_scores",
+    "run_legibility",
+    "score_response",
+]
 
 Head: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """The last hidden states of some positions ``[positions, width]`` to logits ``[positions, V]``."""
@@ -96,3 +112,173 @@ def score_response(
 def _parts(length: int, chunk: int) -> Iterator[slice]:
     for start in range(0, length, chunk):
         yield slice(start, min(start + chunk, length))
+
+
+def run_legibility(
+    out: Path,
+    senior: Checkpoint,
+    juniors: Sequence[Checkpoint],
+    *,
+    samples: int | None = None,
+    dtype: str = "auto",
+    device: str | None = None,
+) -> list[Path]:
+    """How well each junior predicts the senior's own responses; returns the summaries.
+
+    samples: only the first of each problem's responses; None reads all. Raises
+    :class:`EvaluationError` where the senior has no solo run, or one by other weights. Source:
+    section 4.5 of the paper, appendix B.2 for other juniors.
+    """
+    from tandem_plugin.lab.evaluation.hf_model import HFModel
+
+    solo = solo_summary(out, senior.name, senior.fingerprint)
+    asked = int(solo.settings["sampling"]["samples"])
+    used = asked if samples is None else samples
+    if not 1 <= used <= asked:
+        raise EvaluationError(
+            f"samples={used}: the solo run of {senior.name!r} has {asked} a problem. Give a number "
+            f"from 1 to {asked}."
+        )
+    writer: HFModel | None = None
+    written: list[Path] = []
+    for junior in juniors:
+        folder = run_folder(out, "legibility", senior.name, junior.name)
+        settings = {
+            "solo": dict(solo.settings),
+            "samples": used,
+            "dtype": dtype,
+            "junior": junior.fingerprint,
+        }
+        if _is_unfinished(folder, solo, senior, settings, used):
+            check_same_vocabulary(senior, junior)
+            writer = writer or HFModel(senior, dtype, device)
+            reader = HFModel(junior, dtype, device)
+            for name in solo.problems:
+                _score(folder, solo, name, senior, settings, used, writer, reader)
+            reader.close()
+        content = {
+            "senior": senior.settings(),
+            "junior": junior.settings(),
+            "settings": settings,
+            "benchmarks": {
+                name: _problem_scores(folder, name, len(rows), used)
+                for name, rows in solo.problems.items()
+            },
+        }
+        written.append(write_summary(folder, "legibility", content))
+    return written
+
+
+def _scores_file(folder: Path, benchmark: str) -> Path:
+    return folder / f"{benchmark}.scores.jsonl"
+
+
+def _noted(
+    name: str, solo: Summary, senior: Checkpoint, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a file of scores depends on: not how many of the responses are read."""
+    response = {k: v for k, v in solo.settings["sampling"].items() if k != "samples"}
+    return {
+        "senior_fingerprint": senior.fingerprint,
+        "junior_fingerprint": settings["junior"],
+        "benchmark": solo.settings["benchmarks"][name],
+        **response,
+        "dtype": settings["dtype"],
+    }
+
+
+def _is_unfinished(
+    folder: Path, solo: Summary, senior: Checkpoint, settings: Mapping[str, Any], samples: int
+) -> bool:
+    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
+
+    for name, rows in solo.problems.items():
+        noted = _noted(name, solo, senior, settings)
+        with RolloutFile(_scores_file(folder, name), noted) as file:
+            places = {(i, j) for i in range(len(rows)) for j in range(samples)}
+            if places - file.done:
+                return True
+    return False
+
+
+def _score(
+    folder: Path,
+    solo: Summary,
+    name: str,
+    senior: Checkpoint,
+    settings: Mapping[str, Any],
+    samples: int,
+    writer: HFModel,
+    reader: HFModel,
+) -> None:
+    """Score what has no score yet, a line a response."""
+    from tandem_plugin.lab.evaluation.legibility import chunk_length, score_response
+    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
+    from tandem_plugin.progress import ShownProgress
+
+    problems = len(solo.problems[name])
+    chunk = chunk_length(max(writer.vocabulary, reader.vocabulary))
+    noted = _noted(name, solo, senior, settings)
+    with (
+        RolloutFile(_scores_file(folder, name), noted) as file,
+        ShownProgress(transient=False) as progress,
+    ):
+        task = progress.add_task(
+            f"{senior.name} read by {reader.checkpoint.name}: {name}",
+            total=problems * samples,
+            completed=len(file.done),
+        )
+        for problem, sample, row in read_generations(
+            solo.folder / f"{name}.jsonl", problems, samples
+        ):
+            if (problem, sample) in file.done:
+                continue
+            prompt, response = row["prompt_ids"], row["response_ids"]
+            score = score_response(
+                writer.states(prompt, response),
+                writer.head,
+                reader.states(prompt, response),
+                reader.head,
+                response,
+                chunk,
+            )
+            record = {
+                "tokens": score.tokens,
+                "cross_entropy": score.cross_entropy,
+                "overlap": score.overlap,
+            }
+            file.append(problem, sample, record)
+            progress.advance(task)
+
+
+def _problem_scores(folder: Path, name: str, problems: int, samples: int) -> list[dict[str, Any]]:
+    """Means over the tokens of all of a problem's responses.
+
+    A problem whose responses have no token at all has no such mean, and is refused.
+    """
+    scores: dict[int, list[dict[str, Any]]] = {i: [] for i in range(problems)}
+    rows = read_rows_of(_scores_file(folder, name), problems, samples, _check_score)
+    for problem, _, row in sorted(rows, key=lambda found: found[:2]):
+        scores[problem].append(row)
+    summed = []
+    for problem, found in scores.items():
+        tokens = sum(row["tokens"] for row in found)
+        if not tokens:
+            raise EvaluationError(
+                f"Problem {problem} of {name} has empty responses only: there is nothing to read."
+            )
+        summed.append(
+            {
+                "problem": problem,
+                "tokens": tokens,
+                "cross_entropy": math.fsum(row["cross_entropy"] for row in found) / tokens,
+                "overlap": math.fsum(row["overlap"] for row in found) / tokens,
+            }
+        )
+    return summed
+
+
+def _check_score(row: Mapping[str, Any]) -> None:
+    numbers = [row.get(name) for name in ("tokens", "cross_entropy", "overlap")]
+    if not all(map(is_number, numbers)) or type(numbers[0]) is not int or numbers[0] < 0:
+        raise ValueError("its tokens, cross_entropy and overlap are no numbers")

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.lab.evaluation.bootstrap import RESAMPLES, bootstrap_errors
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.lab.evaluation.results import Summary
+from tandem_plugin.lab.evaluation.significance import RESAMPLES, bootstrap_errors
 
 __all__ = [
     "Measure",

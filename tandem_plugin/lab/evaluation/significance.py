@@ -1,16 +1,112 @@
-"""One-sided t-tests: paired over problems, and over training seeds."""
+"""How sure a difference is: bootstrap errors over problems, t-tests over problems and seeds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.seeds import derive_seed
 
-__all__ = ["Direction", "PairedTest", "SeedTest", "paired_test", "seed_test", "stars"]
+__all__ = [
+    "RESAMPLES",
+    "BootstrapErrors",
+    "Direction",
+    "TTest",
+    "bootstrap_errors",
+    "paired_test",
+    "resampled_means",
+    "seed_test",
+    "stars",
+]
+
+RESAMPLES = 10_000
+"""Section 4.5 of the paper, table of legibility."""
+
+_MOST_COUNTS = 2**23
+"""Resampling counts held at a time: 64 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapErrors:
+    """Standard errors of the means of some statistics, which are ``[statistics]`` each."""
+
+    benchmarks: dict[str, NDArray[np.float64]]
+    macro: NDArray[np.float64]
+    """Of the mean over benchmarks, each resampled by itself."""
+
+
+def bootstrap_errors(
+    values: Mapping[str, NDArray[np.float64]],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    weights: Mapping[str, NDArray[np.float64]] | None = None,
+) -> BootstrapErrors:
+    """Standard errors over resamples of problems, stratified by benchmark.
+
+    values: per-problem statistics ``[problems, statistics]`` of each benchmark. weights: of each
+    problem, ``[problems]``, where its mean is a weighted one, as over the positions of responses;
+    with repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``,
+    and a benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
+    follow from its name and ``seed``, whatever other benchmarks there are. Raises
+    :class:`EvaluationError` for a benchmark without problems or fewer than two resamples. Source:
+    sections 4.1 and 4.5 of the paper; Efron (1979).
+    """
+    if not values:
+        raise EvaluationError("There are no benchmarks to resample.")
+    if resamples < 2:
+        raise EvaluationError(f"resamples={resamples}: a standard error takes two at least.")
+    each: dict[str, NDArray[np.float64]] = {}
+    total: NDArray[np.float64] | None = None
+    for name, statistics in values.items():
+        own = derive_seed(seed, "bootstrap", name)
+        if weights is None:
+            means = resampled_means(statistics, resamples, own)
+        else:
+            means = _weighted_means(statistics, weights[name], resamples, own)
+        each[name] = means.std(axis=0, ddof=1)
+        total = means if total is None else total + means
+    assert total is not None
+    return BootstrapErrors(each, (total / len(values)).std(axis=0, ddof=1))
+
+
+def resampled_means(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
+    """Means of resamples of the rows, drawn with replacement: ``[resamples, statistics]``.
+
+    values: ``[problems, statistics]``. A resample of m problems is m draws from them: how often
+    each is drawn is multinomial.
+    """
+    if values.ndim != 2 or not len(values):
+        raise EvaluationError(
+            f"Values to resample have the shape [problems, statistics], not {list(values.shape)}."
+        )
+    problems = len(values)
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    means = np.empty((resamples, values.shape[1]), dtype=np.float64)
+    step = max(1, _MOST_COUNTS // problems)
+    share = np.full(problems, 1 / problems)
+    for start in range(0, resamples, step):
+        part = means[start : start + step]
+        counts = generator.multinomial(problems, share, size=len(part))
+        part[:] = counts @ values / problems
+    return means
+
+
+def _weighted_means(
+    values: NDArray[np.float64], weights: NDArray[np.float64], resamples: int, seed: int
+) -> NDArray[np.float64]:
+    """Means over repeats of weighted means over resampled problems: ``[resamples, statistics]``."""
+    problems = len(values)
+    each = weights.reshape(problems, -1, 1)
+    sums = (values.reshape(problems, each.shape[1], -1) * each).reshape(problems, -1)
+    both = resampled_means(np.hstack([sums, each[:, :, 0]]), resamples, seed)
+    totals, weighed = both[:, : sums.shape[1]], both[:, sums.shape[1] :, None]
+    return np.asarray((totals.reshape(len(both), each.shape[1], -1) / weighed).mean(axis=1))
+
 
 Direction: TypeAlias = Literal["greater", "less"]
 
@@ -18,32 +114,15 @@ _LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 
 
 @dataclass(frozen=True, slots=True)
-class PairedTest:
-    """What a paired one-sided t-test says."""
+class TTest:
+    """What a one-sided t-test says."""
 
     difference: float
-    """Mean over problems of the claimed one minus the other."""
+    """The mean of the claimed side minus that of the other."""
     t: float
-    """Not a number where no problem differs; infinite where all differ by the same."""
-    p: float
-    problems: int
-
-    @property
-    def stars(self) -> str:
-        """The level of significance, as the paper marks it."""
-        return stars(self.p)
-
-
-@dataclass(frozen=True, slots=True)
-class SeedTest:
-    """What Welch's one-sided t-test over training seeds says."""
-
-    difference: float
-    """Mean over seeds of the claimed method minus that of the other."""
-    t: float
-    """Not a number where all seeds of both are equal; infinite where each method's are."""
+    """Not a number where nothing differs at all; infinite where everything differs by the same."""
     degrees: float
-    """Welch's degrees of freedom; not a number where no seed differs within its method."""
+    """Of freedom; not a number for seeds that do not differ within their method."""
     p: float
 
     @property
@@ -60,7 +139,7 @@ def stars(p: float) -> str:
     return next((marks for level, marks in _LEVELS if p < level), "")
 
 
-def paired_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> PairedTest:
+def paired_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTest:
     """Whether ``claimed`` is greater (or less) than ``other``, problem by problem.
 
     claimed, other: float ``[problems]``, pooled over benchmarks, in the same order. Raises
@@ -79,19 +158,14 @@ def paired_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> P
     differences = ours - theirs
     if not np.isfinite(differences).all():
         raise EvaluationError("A paired test takes finite numbers only.")
-    mean = float(differences.mean())
     if np.ptp(differences) == 0:
-        # A spread of zero: rounding must not make a finite t of it.
-        first = float(differences[0])
-        if first == 0:
-            return PairedTest(0.0, float("nan"), float("nan"), len(ours))
-        holds = (first > 0) == (direction == "greater")
-        return PairedTest(first, float(np.copysign(np.inf, first)), 1.0 - holds, len(ours))
+        return _without_spread(float(differences[0]), len(ours) - 1, direction)
     found = stats.ttest_1samp(differences, 0.0, alternative=direction)
-    return PairedTest(mean, float(found.statistic), float(found.pvalue), len(ours))
+    mean = float(differences.mean())
+    return TTest(mean, float(found.statistic), len(ours) - 1, float(found.pvalue))
 
 
-def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> SeedTest:
+def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTest:
     """Whether another seed of one method would be greater (or less) than one of the other.
 
     claimed, other: one number a training seed, ``[seeds]`` each, of two seeds at least; they are
@@ -108,17 +182,20 @@ def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> See
         )
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         raise EvaluationError("A test over seeds takes finite numbers only.")
-    difference = float(ours.mean() - theirs.mean())
     if np.ptp(ours) == 0 and np.ptp(theirs) == 0:
-        # Spreads of zero: rounding must not make a finite t of them.
-        apart = float(ours[0] - theirs[0])
-        if apart == 0:
-            return SeedTest(0.0, float("nan"), float("nan"), float("nan"))
-        holds = (apart > 0) == (direction == "greater")
-        return SeedTest(apart, float(np.copysign(np.inf, apart)), float("nan"), 1.0 - holds)
+        return _without_spread(float(ours[0] - theirs[0]), float("nan"), direction)
+    difference = float(ours.mean() - theirs.mean())
     parts = np.array([ours.var(ddof=1) / len(ours), theirs.var(ddof=1) / len(theirs)])
     t = difference / float(np.sqrt(parts.sum()))
     each = parts**2 / np.array([len(ours) - 1, len(theirs) - 1])
     degrees = float(parts.sum() ** 2 / each.sum())
     p = float(stats.t.sf(t if direction == "greater" else -t, degrees))
-    return SeedTest(difference, t, degrees, p)
+    return TTest(difference, t, degrees, p)
+
+
+def _without_spread(difference: float, degrees: float, direction: Direction) -> TTest:
+    """Where the spread is zero: rounding must not make a finite t of it."""
+    if difference == 0:
+        return TTest(0.0, float("nan"), degrees, float("nan"))
+    holds = (difference > 0) == (direction == "greater")
+    return TTest(difference, float(np.copysign(np.inf, difference)), degrees, 1.0 - holds)

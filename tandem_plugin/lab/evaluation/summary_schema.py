@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
-from tandem_plugin.lab.evaluation.sampling import MAX_SAMPLES
+from tandem_plugin.lab.evaluation.generation import MAX_SAMPLES
 from tandem_plugin.lab.rollouts.rollout import short
 
 __all__ = ["FORMAT", "schema_error"]

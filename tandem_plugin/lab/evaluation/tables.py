@@ -35,8 +35,7 @@ from tandem_plugin.lab.evaluation.rendering import (
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import (
     Direction,
-    PairedTest,
-    SeedTest,
+    TTest,
     paired_test,
     seed_test,
 )
@@ -491,7 +490,7 @@ def _significance_table(comparison: Comparison) -> PaperTable:
                 found = {s: comparison.measured(run)[chosen] for s, run in runs.items()}
                 for other in others:
                     test = _paired(found[claimed], found[other], chosen)
-                    rows.append(_test_row(label, chosen, (claimed, other), test))
+                    rows.append(_test_row(label, chosen, (claimed, other), test, chosen.scale))
     return _table(
         "significance",
         "Paired one-sided t-tests on per-problem statistics",
@@ -506,7 +505,7 @@ def _section(label: str, chosen: Measure) -> tuple[str, str]:
     return label, "" if chosen.k is not None else chosen.name
 
 
-def _paired(claimed: Measured, other: Measured, chosen: Measure) -> PairedTest | None:
+def _paired(claimed: Measured, other: Measured, chosen: Measure) -> TTest | None:
     """None where there are too few problems."""
     if len(claimed.pooled) < 2:
         return None
@@ -518,19 +517,23 @@ def _direction(chosen: Measure) -> Direction:
 
 
 def _test_row(
-    label: str, chosen: Measure, names: tuple[str, str], test: PairedTest | SeedTest | None
+    label: str, chosen: Measure, names: tuple[str, str], test: TTest | None, scale: float = 1.0
 ) -> Row:
-    """names: the senior that is claimed to be better, and the other one."""
+    """Run, comparison, measure, difference, t and p.
+
+    names: the senior that is claimed to be better, and the other one. scale: of the difference.
+    """
     sign = ">" if chosen.higher_is_better else "<"
     named = [Cell(label), Cell(f"{names[0]} {sign} {names[1]}"), Cell(chosen.heading)]
     if test is None:
         return (*named, Cell("–"), Cell("–"), Cell("–"))
-    # Seeds' numbers are scaled already, since they are also shown.
-    scale = 1.0 if isinstance(test, SeedTest) else chosen.scale
-    cells = [Cell(signed(scale * test.difference, chosen.decimals + 1)), Cell(signed(test.t, 2))]
-    if isinstance(test, SeedTest):
-        cells.append(Cell(number(test.degrees, 1)))
-    return (*named, *cells, Cell(probability(test.p), stars=test.stars))
+    difference = Cell(signed(scale * test.difference, chosen.decimals + 1))
+    return (
+        *named,
+        difference,
+        Cell(signed(test.t, 2)),
+        Cell(probability(test.p), stars=test.stars),
+    )
 
 
 class _Seeds(NamedTuple):
@@ -602,7 +605,8 @@ def _seed_tests_table(comparison: Comparison) -> PaperTable:
         for other, values in several.items():
             if other != claimed:
                 test = seed_test(several[claimed], values, _direction(one.chosen))
-                rows.append(_test_row(one.label, one.chosen, (claimed, other), test))
+                *cells, p = _test_row(one.label, one.chosen, (claimed, other), test)
+                rows.append((*cells, Cell(number(test.degrees, 1)), p))
     return _table(
         "significance-seeds",
         "One-sided t-tests with training seeds as units",

@@ -11,7 +11,7 @@ from tandem_plugin.lab.evaluation.comparison import Comparison
 from tandem_plugin.lab.evaluation.measures import Measure, measured, shown_measures
 from tandem_plugin.lab.evaluation.rendering import number, probability, signed
 from tandem_plugin.lab.evaluation.results import Summary
-from tandem_plugin.lab.evaluation.significance import Direction, paired_test, seed_test
+from tandem_plugin.lab.evaluation.significance import Direction, TTest, paired_test, seed_test
 
 __all__ = ["LEVEL", "Verdict", "verdicts"]
 
@@ -29,14 +29,6 @@ class Verdict:
     sentence: str
     evidence: str
     """Both numbers, their difference and the test."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tested:
-    difference: float
-    t: float
-    p: float
-    test: str
 
 
 def verdicts(comparison: Comparison, k: int | None) -> list[Verdict]:
@@ -73,31 +65,29 @@ def _verdict(
         f"{number(measure.scale * one.macro, decimals)}{unit}" for one in (claimed, other)
     )
     numbers = f"{measure.name} {ours} against {theirs}"
-    tested = _tested(comparison, runs, names, measure)
-    if tested is None:
+    test, name = _test(comparison, runs, names, measure)
+    if test is None:
         return Verdict("no test", _claim(runs, label, names, measure, "no test"), numbers + ".")
     outcome: Outcome = "not shown"
-    if tested.p < LEVEL:
+    if test.p < LEVEL:
         outcome = "better"
-    elif tested.p > 1 - LEVEL:
+    elif test.p > 1 - LEVEL:
         outcome = "worse"
-    difference = signed(measure.scale * tested.difference, decimals)
-    p = probability(tested.p)
+    difference = signed(measure.scale * test.difference, decimals)
+    p = probability(test.p)
     said = f"p {p}" if p.startswith("<") else f"p = {p}"
     if outcome == "worse":
         said += " for better"
-    if math.isnan(tested.p):
+    if math.isnan(test.p):
         said = "nothing differs"
-    evidence = (
-        f"{numbers}; {tested.test}: difference {difference}, t = {signed(tested.t, 2)}, {said}."
-    )
+    evidence = f"{numbers}; {name}: difference {difference}, t = {signed(test.t, 2)}, {said}."
     return Verdict(outcome, _claim(runs, label, names, measure, outcome), evidence)
 
 
-def _tested(
+def _test(
     comparison: Comparison, runs: Mapping[str, Summary], names: tuple[str, str], measure: Measure
-) -> _Tested | None:
-    """Over seeds where both have several, else over problems; None where there are too few."""
+) -> tuple[TTest | None, str]:
+    """A test and its name: over seeds where both have several, else over problems, if enough."""
     direction: Direction = "greater" if measure.higher_is_better else "less"
     ours, theirs = (runs[name] for name in names)
     if len(ours.each) > 1 and len(theirs.each) > 1:
@@ -105,15 +95,13 @@ def _tested(
             [measured(each, 2, comparison.over)[measure].macro for each in run.each]
             for run in (ours, theirs)
         )
-        found = seed_test(one, two, direction)
-        test = f"one-sided t-test over training seeds ({len(one)} and {len(two)})"
-        return _Tested(found.difference, found.t, found.p, test)
+        name = f"one-sided t-test over training seeds ({len(one)} and {len(two)})"
+        return seed_test(one, two, direction), name
     claimed, other = (comparison.measured(run)[measure].pooled for run in (ours, theirs))
     if len(claimed) < 2:
-        return None
-    paired = paired_test(claimed, other, direction)
-    test = f"paired one-sided t-test over {paired.problems:,} problems"
-    return _Tested(paired.difference, paired.t, paired.p, test)
+        return None, ""
+    name = f"paired one-sided t-test over {len(claimed):,} problems"
+    return paired_test(claimed, other, direction), name
 
 
 def _claim(

@@ -12,7 +12,14 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError, TokenizerError
 from tandem_plugin.files import InputFiles, write_file
-from tandem_plugin.lab.evaluation.comparison import Comparison, check_problems, compare_runs
+from tandem_plugin.lab.evaluation.comparison import (
+    Comparison,
+    check_problems,
+    compare_runs,
+    noted_seniors,
+    order_file,
+    ordered_seniors,
+)
 from tandem_plugin.lab.evaluation.measures import Over
 from tandem_plugin.lab.evaluation.report.figures import (
     Runs,
@@ -29,7 +36,6 @@ from tandem_plugin.lab.evaluation.results import (
     find_summaries,
     result_files,
 )
-from tandem_plugin.lab.evaluation.senior_order import noted_seniors, order_file, ordered_seniors
 from tandem_plugin.lab.evaluation.tables import TableOptions, paper_tables
 from tandem_plugin.lab.evaluation.training_log import TrainingLog
 from tandem_plugin.lab.evaluation.verdict import verdicts

@@ -17,7 +17,7 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.progress import waiting
 
-__all__ = ["Reader", "tile_positions"]
+__all__ = ["HFModel", "tile_positions"]
 
 TILE = 1024
 """Positions that go through a layer's feed-forward part and norms at a time."""
@@ -25,7 +25,7 @@ TILE = 1024
 _PROBE = 8
 
 
-class Reader:
+class HFModel:
     """One model, loaded for reading.
 
     dtype: "auto" for the checkpoint's own. device: None takes a GPU where there is one. Raises
