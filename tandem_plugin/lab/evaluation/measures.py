@@ -64,8 +64,8 @@ class Measured:
 
     @property
     def pooled(self) -> NDArray[np.float64]:
-        """All problems of all benchmarks: what paired tests take (section 5.3)."""
-        return np.concatenate(list(self.values.values()))
+        """All problems of all benchmarks, by name: what paired tests take (section 5.3)."""
+        return np.concatenate([self.values[name] for name in sorted(self.values)])
 
 
 def measures(summary: Summary) -> list[Measure]:
