@@ -50,7 +50,8 @@ def make_results(tmp_path: Path) -> Callable[..., Path]:
             for i in range(len(right)):
                 row = {
                     "problem": i, "sample": 0, "prompt": [{"role": "user", "content": response}],
-                    "response": response, "response_ids": list(response_ids),
+                    "response": response, "response_ids": list(response_ids), "prompt_ids": [0],
+                    "answer": ["1"],
                 }  # fmt: skip
                 if kind == "handoff":
                     row["authorship"] = list(authorship)

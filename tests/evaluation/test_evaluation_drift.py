@@ -76,10 +76,9 @@ def test_survival_is_brute_force(ratios: list[float]):
     np.testing.assert_allclose(survival(ratios, thresholds), expected, atol=1e-12)
 
 
-def test_most_displaced_by_size_or_by_value():
+def test_most_displaced_are_those_of_the_largest_absolute_ratio():
     ratios = [0.5, -3.0, 2.0, -2.0, 0.0]
     assert most_displaced(ratios, 3).tolist() == [1, 2, 3]
-    assert most_displaced(ratios, 3, signed=True).tolist() == [2, 0, 4]
     assert most_displaced(ratios, 99).tolist() == [1, 2, 3, 0, 4]
 
 

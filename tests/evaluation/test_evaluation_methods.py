@@ -18,7 +18,7 @@ from made_results import (
 )
 
 from tandem_plugin.lab.evaluation.measures import measured
-from tandem_plugin.lab.evaluation.results import read_summary
+from tandem_plugin.lab.evaluation.results import read_summary, run_folder, write_summary
 from tandem_plugin.lab.evaluation.significance import bootstrap_errors
 
 
@@ -253,3 +253,29 @@ def test_report_has_the_same_tables(checkpoints: list[object]):
     page = Path(json.loads(done.stdout)["page"]).read_text(encoding="utf-8")
     assert "Checkpoints at matched steps" in page
     assert "Checkpoints at matched accuracy alone" in page
+
+
+def test_benchmarks_given_in_another_order_are_still_compared_problem_by_problem(tmp_path: Path):
+    """A is easy and B is hard: paired by place instead of by name, nothing would be significant."""
+    rights = {"A": [3, 4, 3], "B": [0, 1, 0]}
+    for out, orders in {"same": ("AB", "AB"), "turned": ("AB", "BA")}.items():
+        for senior, order, more in (("x", orders[0], 0), ("y", orders[1], 1)):
+            benchmarks = {
+                name: [
+                    {"problem": i, "samples": 5, "correct": right + more}
+                    for i, right in enumerate(rights[name])
+                ]
+                for name in order
+            }
+            content = {
+                "senior": {"name": senior},
+                "junior": {"name": "j"},
+                "settings": {"schedule": {"schedule": "step"}},
+                "benchmarks": benchmarks,
+            }
+            folder = run_folder(tmp_path / out, "handoff", senior, "j", "step")
+            write_summary(folder, "handoff", content)
+    same = found_tables(tmp_path / "same/x", tmp_path / "same/y")
+    turned = found_tables(tmp_path / "turned/x", tmp_path / "turned/y")
+    assert turned == same
+    assert texts(same["significance"])[0][-1].startswith("<")

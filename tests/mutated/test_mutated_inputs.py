@@ -68,12 +68,12 @@ def _no_reader(*arguments: Any) -> Any:
 
 @pytest.fixture
 def without_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    import tandem_plugin.lab.evaluation.hf_model
+    import tandem_plugin.lab.evaluation.legibility
 
     monkeypatch.setattr("tandem_plugin.grading.Grader", _Graded)
     monkeypatch.setattr("tandem_plugin.lab.rollouts.engine.start_engine", _no_engine)
     monkeypatch.setattr("tandem_plugin.lab.evaluation.generation._run", _no_engine)
-    monkeypatch.setattr(tandem_plugin.lab.evaluation.hf_model, "HFModel", _no_reader)
+    monkeypatch.setattr(tandem_plugin.lab.evaluation.legibility, "HFModel", _no_reader)
     monkeypatch.setenv("TANDEM_DATA", "cache")
     built = get_command(app)  # made once: it takes longer than most commands do
     monkeypatch.setattr("typer.testing._get_command", lambda _: built)

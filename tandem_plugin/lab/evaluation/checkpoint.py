@@ -20,6 +20,19 @@ __all__ = [
     "step_of",
 ]
 
+_STEP = re.compile(r"(?:global[_-]?step|step|checkpoint|iter)[_-]?(\d+)(?:[_-]hf)?", re.IGNORECASE)
+"""A folder of one training step, as verl, OpenRLHF and transformers name it."""
+
+_INNER = {
+    *("actor", "huggingface", "hf", "hf_model", "merged", "model", "policy", "weights"),
+    *("ckpt", "checkpoint", "checkpoints", "latest", "best", "snapshots", "output", "outputs"),
+}
+"""Folders that trainers and tools put between a run's folder and its weights."""
+
+_HASH = re.compile(r"[0-9a-f]{16,64}")
+_HUB = re.compile(r"models--(?:.*--)?([^-].*)")
+"""A model's folder in the cache of the Hub."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -77,20 +90,6 @@ def check_same_vocabulary(senior: Checkpoint, junior: Checkpoint) -> None:
             f"{senior.name!r} and {junior.name!r} have different vocabularies: the one cannot read "
             "the other's token ids. Choose a junior with the senior's tokenizer."
         )
-
-
-_STEP = re.compile(r"(?:global[_-]?step|step|checkpoint|iter)[_-]?(\d+)(?:[_-]hf)?", re.IGNORECASE)
-"""A folder of one training step, as verl, OpenRLHF and transformers name it."""
-
-_INNER = {
-    *("actor", "huggingface", "hf", "hf_model", "merged", "model", "policy", "weights"),
-    *("ckpt", "checkpoint", "checkpoints", "latest", "best", "snapshots", "output", "outputs"),
-}
-"""Folders that trainers and tools put between a run's folder and its weights."""
-
-_HASH = re.compile(r"[0-9a-f]{16,64}")
-_HUB = re.compile(r"models--(?:.*--)?([^-].*)")
-"""A model's folder in the cache of the Hub."""
 
 
 def step_of(path: str) -> int | None:

@@ -258,12 +258,12 @@ def noted_seniors(out: Path) -> list[str]:
 
 
 def ordered_seniors(
-    runs: Iterable[Summary], noted: Sequence[str], asked: Sequence[str]
+    runs: Iterable[Summary], noted: Sequence[str], order: Sequence[str]
 ) -> list[str]:
     """Every senior of ``runs``, in the order of tables: the last is claimed to be the best.
 
     The junior's own model comes first, since everything is claimed relative to it; then seniors
-    that nobody ordered, by name; then those of ``noted``; then those of ``asked``, which says the
+    that nobody ordered, by name; then those of ``noted``; then those of ``order``, which says the
     order by itself where it names all.
     """
     runs = list(runs)
@@ -281,8 +281,8 @@ def ordered_seniors(
     }
 
     def rank(name: str) -> tuple[int, int, str]:
-        if name in asked:
-            return 3, list(asked).index(name), name
+        if name in order:
+            return 3, list(order).index(name), name
         if name in own:
             return 0, 0, name
         return (2, list(noted).index(name), name) if name in noted else (1, 0, name)

@@ -112,18 +112,17 @@ def survival(ratios: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(1 - below / sizes.size)
 
 
-def most_displaced(ratios: ArrayLike, count: int = TOP, signed: bool = False) -> NDArray[np.int64]:
+def most_displaced(ratios: ArrayLike, count: int = TOP) -> NDArray[np.int64]:
     """The ids of the most displaced tokens, most displaced first; ties by token id.
 
-    ratios: a baseline's log-ratios over the whole vocabulary. By their absolute value, or, where
-    ``signed``, by the value itself, as the paper's footnote has it; its text ("under-emitting what
-    GRPO over-emits and vice versa") speaks of both signs, which is the default here. Source:
-    section 4.4 of the paper.
+    ratios: a baseline's log-ratios over the whole vocabulary. By their absolute value: the paper's
+    footnote has the value itself, but its text ("under-emitting what GRPO over-emits and vice
+    versa") speaks of both signs. Source: section 4.4 of the paper.
     """
     values = np.asarray(ratios, dtype=np.float64)
     if count < 1:
         raise EvaluationError(f"count={count}: at least one token must be looked at.")
-    order = np.argsort(-(values if signed else np.abs(values)), kind="stable")
+    order = np.argsort(-np.abs(values), kind="stable")
     return np.asarray(order[:count], dtype=np.int64)
 
 

@@ -70,25 +70,25 @@ def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Pat
     Both are estimated from solo runs with equal settings. Raises :class:`EvaluationError` where one
     is missing or they differ. Source: section 4.4 of the paper, appendix B.1 for the tokens.
     """
-    ours, theirs = solo_summary(out, senior), solo_summary(out, junior)
-    check_comparable([ours, theirs])
-    pieces = pieces_of(ours.content["senior"].get("path", ""))
-    if pieces_of(theirs.content["senior"].get("path", "")) != pieces:
+    senior_run, junior_run = solo_summary(out, senior), solo_summary(out, junior)
+    check_comparable([senior_run, junior_run])
+    pieces = pieces_of(senior_run.content["senior"].get("path", ""))
+    if pieces_of(junior_run.content["senior"].get("path", "")) != pieces:
         raise EvaluationError(
             f"{senior!r} and {junior!r} have different vocabularies: the use of tokens cannot be "
             "compared. Choose a junior with the senior's tokenizer."
         )
     with waiting(f"count the tokens of {senior} and {junior}"):
-        senior_counts = drift.token_counts(_responses(ours), len(pieces))
-        junior_counts = drift.token_counts(_responses(theirs), len(pieces))
+        senior_counts = drift.token_counts(_responses(senior_run), len(pieces))
+        junior_counts = drift.token_counts(_responses(junior_run), len(pieces))
     folder = run_folder(out, "drift", senior, junior)
     write_counts(folder, senior_counts, junior_counts)
     content = {
-        "senior": ours.content["senior"],
-        "junior": theirs.content["senior"],
+        "senior": senior_run.content["senior"],
+        "junior": junior_run.content["senior"],
         "settings": {
-            "solo": dict(ours.settings),
-            "junior": theirs.content["senior"].get("fingerprint"),
+            "solo": dict(senior_run.settings),
+            "junior": junior_run.content["senior"].get("fingerprint"),
             **chosen.settings(),
         },
         "metrics": drift_metrics(senior_counts, junior_counts, pieces, chosen),

@@ -16,27 +16,26 @@ from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
-from tandem_plugin.lab.rollouts.rollout_file import placed_rows
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
 from tandem_plugin.seeds import derive_seed
 
 __all__ = [
-    "HANDOFF_SAMPLES",
     "MARKER",
     "MAX_SAMPLES",
-    "SOLO_SAMPLES",
     "GenerationFile",
     "Sampling",
+    "check_response",
     "generate",
     "read_generations",
     "read_rows_of",
 ]
 
-SOLO_SAMPLES = 32
-"""Section 4.2: k in {1, 2, 4, 8, 16, 32}."""
+MARKER = "tandem-evaluation:"
+"""Begins the line in which the engine's process says why it ended."""
 
-HANDOFF_SAMPLES = 8
-"""Section 4.3: k in {1, 2, 4, 8}."""
-
+_INTERRUPTED = 130
+_PATIENCE_S = 60.0
+"""How long an interrupted process may take to end by itself."""
 
 MAX_SAMPLES = 10**6
 """The most responses to one problem."""
@@ -88,11 +87,6 @@ class Sampling:
         )
 
 
-MARKER = "tandem-evaluation:"
-_FAILED, _INTERRUPTED = 3, 130
-_PATIENCE_S = 60.0
-
-
 @dataclass(frozen=True, slots=True)
 class GenerationFile:
     """The responses to one benchmark, by the senior alone or with a junior under one schedule."""
@@ -138,14 +132,13 @@ def generate(
     process ends with this one. Raises :class:`EvaluationError` with what went wrong there, and
     KeyboardInterrupt where it was interrupted.
     """
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-
-    missing = 0
+    is_complete = True
     for file in files:
+        problems, samples = len(file.benchmark.problems), sampling.samples
         with RolloutFile(file.path, file.settings(sampling, engine)) as written:
-            places = len(file.benchmark.problems) * sampling.samples
-            missing += places - len(_within(written.done, file.benchmark, sampling))
-    if not missing:
+            done = sum(problem < problems and sample < samples for problem, sample in written.done)
+            is_complete &= done == problems * samples
+    if is_complete:
         return
     first = files[0]
     job = {
@@ -174,7 +167,7 @@ def read_generations(
 
     Raises :class:`EvaluationError` where some are missing, or a row is no response.
     """
-    return read_rows_of(path, problems, samples, _check_response)
+    return read_rows_of(path, problems, samples, check_response)
 
 
 def read_rows_of(
@@ -196,39 +189,30 @@ def read_rows_of(
         raise EvaluationError(
             f"The responses {str(path)!r} cannot be read ({error}): generate them first."
         ) from error
-    wanted = problems * samples
-    if len(seen) != wanted:
+    expected = problems * samples
+    if len(seen) != expected:
         raise EvaluationError(
-            f"{str(path)!r} holds {len(seen):,} of {wanted:,} responses: run the command that "
+            f"{str(path)!r} holds {len(seen):,} of {expected:,} responses: run the command that "
             "generates them to its end first."
         )
 
 
-def _check_response(row: Mapping[str, Any]) -> None:
+def check_response(row: Mapping[str, Any]) -> None:
+    """Raise ValueError for a row that is no response, or whose authorship is not of its tokens."""
     for name in ("prompt_ids", "response_ids"):
-        if not _is_token_ids(row.get(name)):
+        if not _are_integers(row.get(name), MAX_TOKEN_ID):
             raise ValueError(f"its {name} are no token ids")
-    authors = row.get("authorship", [])
-    if not isinstance(authors, list) or any(type(a) is not int or not 0 <= a <= 1 for a in authors):
-        raise ValueError("its authorship is not zeros and ones")
+    authors = row.get("authorship", [0] * len(row["response_ids"]))
+    if not _are_integers(authors, 1) or len(authors) != len(row["response_ids"]):
+        raise ValueError("its authorship is not a zero or a one for each of its tokens")
     if not isinstance(row.get("response"), str) or "answer" not in row:
         raise ValueError("it has no response and answer")
 
 
-def _is_token_ids(value: object) -> bool:
-    return isinstance(value, list) and all(
-        type(item) is int and 0 <= item <= MAX_TOKEN_ID for item in value
+def _are_integers(values: object, largest: int) -> bool:
+    return isinstance(values, list) and all(
+        type(value) is int and 0 <= value <= largest for value in values
     )
-
-
-def _within(
-    done: set[tuple[int, int]], benchmark: Benchmark, sampling: Sampling
-) -> set[tuple[int, int]]:
-    return {
-        (problem, sample)
-        for problem, sample in done
-        if problem < len(benchmark.problems) and sample < sampling.samples
-    }
 
 
 def _run(job: Mapping[str, Any]) -> None:
@@ -237,7 +221,7 @@ def _run(job: Mapping[str, Any]) -> None:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace"
     )
     try:
-        said, _ = process.communicate(json.dumps(job))
+        output, _ = process.communicate(json.dumps(job))
     except KeyboardInterrupt:
         _end(process)
         raise
@@ -249,7 +233,7 @@ def _run(job: Mapping[str, Any]) -> None:
         return
     if process.returncode in (_INTERRUPTED, -2):
         raise KeyboardInterrupt
-    found = [line for line in said.splitlines() if line.startswith(MARKER)]
+    found = [line for line in output.splitlines() if line.startswith(MARKER)]
     reason = (
         json.loads(found[-1].removeprefix(MARKER))["error"]
         if found

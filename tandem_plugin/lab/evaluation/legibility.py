@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -14,10 +14,10 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files.strict_json import is_number
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint, check_same_vocabulary
 from tandem_plugin.lab.evaluation.generation import read_generations, read_rows_of
+from tandem_plugin.lab.evaluation.hf_model import HFModel
 from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summary, write_summary
-
-if TYPE_CHECKING:
-    from tandem_plugin.lab.evaluation.hf_model import HFModel
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
+from tandem_plugin.progress import ShownProgress
 
 __all__ = [
     "Head",
@@ -129,15 +129,13 @@ def run_legibility(
     :class:`EvaluationError` where the senior has no solo run, or one by other weights. Source:
     section 4.5 of the paper, appendix B.2 for other juniors.
     """
-    from tandem_plugin.lab.evaluation.hf_model import HFModel
-
     solo = solo_summary(out, senior.name, senior.fingerprint)
-    asked = int(solo.settings["sampling"]["samples"])
-    used = asked if samples is None else samples
-    if not 1 <= used <= asked:
+    sampled = int(solo.settings["sampling"]["samples"])
+    used = sampled if samples is None else samples
+    if not 1 <= used <= sampled:
         raise EvaluationError(
-            f"samples={used}: the solo run of {senior.name!r} has {asked} a problem. Give a number "
-            f"from 1 to {asked}."
+            f"samples={used}: the solo run of {senior.name!r} has {sampled} a problem. Give a "
+            f"number from 1 to {sampled}."
         )
     writer: HFModel | None = None
     written: list[Path] = []
@@ -149,28 +147,33 @@ def run_legibility(
             "dtype": dtype,
             "junior": junior.fingerprint,
         }
-        if _is_unfinished(folder, solo, senior, settings, used):
+        files = {
+            name: (folder / f"{name}.scores.jsonl", _noted(name, solo, senior, settings))
+            for name in solo.problems
+        }
+        unscored = [
+            name
+            for name, rows in solo.problems.items()
+            if not _is_scored(*files[name], len(rows), used)
+        ]
+        if unscored:
             check_same_vocabulary(senior, junior)
             writer = writer or HFModel(senior, dtype, device)
             reader = HFModel(junior, dtype, device)
-            for name in solo.problems:
-                _score(folder, solo, name, senior, settings, used, writer, reader)
+            for name in unscored:
+                _score(*files[name], solo, name, used, writer, reader)
             reader.close()
         content = {
             "senior": senior.settings(),
             "junior": junior.settings(),
             "settings": settings,
             "benchmarks": {
-                name: _problem_scores(folder, name, len(rows), used)
+                name: _problem_scores(files[name][0], name, len(rows), used)
                 for name, rows in solo.problems.items()
             },
         }
         written.append(write_summary(folder, "legibility", content))
     return written
-
-
-def _scores_file(folder: Path, benchmark: str) -> Path:
-    return folder / f"{benchmark}.scores.jsonl"
 
 
 def _noted(
@@ -187,77 +190,48 @@ def _noted(
     }
 
 
-def _is_unfinished(
-    folder: Path, solo: Summary, senior: Checkpoint, settings: Mapping[str, Any], samples: int
-) -> bool:
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-
-    for name, rows in solo.problems.items():
-        noted = _noted(name, solo, senior, settings)
-        with RolloutFile(_scores_file(folder, name), noted) as file:
-            places = {(i, j) for i in range(len(rows)) for j in range(samples)}
-            if places - file.done:
-                return True
-    return False
+def _is_scored(path: Path, noted: Mapping[str, Any], problems: int, samples: int) -> bool:
+    places = {(problem, sample) for problem in range(problems) for sample in range(samples)}
+    with RolloutFile(path, noted) as file:
+        return places <= file.done
 
 
 def _score(
-    folder: Path,
+    path: Path,
+    noted: Mapping[str, Any],
     solo: Summary,
     name: str,
-    senior: Checkpoint,
-    settings: Mapping[str, Any],
     samples: int,
     writer: HFModel,
     reader: HFModel,
 ) -> None:
     """Score what has no score yet, a line a response."""
-    from tandem_plugin.lab.evaluation.legibility import chunk_length, score_response
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-    from tandem_plugin.progress import ShownProgress
-
     problems = len(solo.problems[name])
     chunk = chunk_length(max(writer.vocabulary, reader.vocabulary))
-    noted = _noted(name, solo, senior, settings)
-    with (
-        RolloutFile(_scores_file(folder, name), noted) as file,
-        ShownProgress(transient=False) as progress,
-    ):
+    responses = read_generations(solo.folder / f"{name}.jsonl", problems, samples)
+    with RolloutFile(path, noted) as file, ShownProgress(transient=False) as progress:
         task = progress.add_task(
-            f"{senior.name} read by {reader.checkpoint.name}: {name}",
+            f"{solo.senior} read by {reader.checkpoint.name}: {name}",
             total=problems * samples,
             completed=len(file.done),
         )
-        for problem, sample, row in read_generations(
-            solo.folder / f"{name}.jsonl", problems, samples
-        ):
+        for problem, sample, row in responses:
             if (problem, sample) in file.done:
                 continue
             prompt, response = row["prompt_ids"], row["response_ids"]
-            score = score_response(
-                writer.states(prompt, response),
-                writer.head,
-                reader.states(prompt, response),
-                reader.head,
-                response,
-                chunk,
-            )
-            record = {
-                "tokens": score.tokens,
-                "cross_entropy": score.cross_entropy,
-                "overlap": score.overlap,
-            }
-            file.append(problem, sample, record)
+            ours, theirs = writer.states(prompt, response), reader.states(prompt, response)
+            score = score_response(ours, writer.head, theirs, reader.head, response, chunk)
+            file.append(problem, sample, asdict(score))
             progress.advance(task)
 
 
-def _problem_scores(folder: Path, name: str, problems: int, samples: int) -> list[dict[str, Any]]:
+def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[dict[str, Any]]:
     """Means over the tokens of all of a problem's responses.
 
     A problem whose responses have no token at all has no such mean, and is refused.
     """
     scores: dict[int, list[dict[str, Any]]] = {i: [] for i in range(problems)}
-    rows = read_rows_of(_scores_file(folder, name), problems, samples, _check_score)
+    rows = read_rows_of(path, problems, samples, _check_score)
     for problem, _, row in sorted(rows, key=lambda found: found[:2]):
         scores[problem].append(row)
     summed = []

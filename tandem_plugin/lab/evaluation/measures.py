@@ -64,8 +64,8 @@ class Measured:
 
     @property
     def pooled(self) -> NDArray[np.float64]:
-        """All problems of all benchmarks: what paired tests take (section 5.3)."""
-        return np.concatenate(list(self.values.values()))
+        """All problems of all benchmarks, by name: what paired tests take (section 5.3)."""
+        return np.concatenate([self.values[name] for name in sorted(self.values)])
 
 
 def measures(summary: Summary) -> list[Measure]:
@@ -142,8 +142,8 @@ def mean_metric(summary: Summary, name: str) -> float:
 def measure_at(summary: Summary, k: int | None) -> Measure:
     """pass@k of one k: the largest there is that is not above it; None takes 8."""
     found = measures(summary)
-    wanted = _SUMMARY_K if k is None else k
-    return max((one for one in found if (one.k or 0) <= wanted), key=lambda one: one.k or 0)
+    largest = _SUMMARY_K if k is None else k
+    return max((one for one in found if (one.k or 0) <= largest), key=lambda one: one.k or 0)
 
 
 def shown_measures(summary: Summary, k: int | None) -> list[Measure]:

@@ -24,6 +24,10 @@ __all__ = [
     "stars",
 ]
 
+Direction: TypeAlias = Literal["greater", "less"]
+
+_LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
+
 RESAMPLES = 10_000
 """Section 4.5 of the paper, table of legibility."""
 
@@ -106,11 +110,6 @@ def _weighted_means(
     both = resampled_means(np.hstack([sums, each[:, :, 0]]), resamples, seed)
     totals, weighed = both[:, : sums.shape[1]], both[:, sums.shape[1] :, None]
     return np.asarray((totals.reshape(len(both), each.shape[1], -1) / weighed).mean(axis=1))
-
-
-Direction: TypeAlias = Literal["greater", "less"]
-
-_LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
@@ -26,8 +26,8 @@ from tandem_plugin.lab.evaluation.team_schedule import label
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 from tandem_plugin.lab.rollouts.rollout import short
-from tandem_plugin.lab.rollouts.rollout_file import placed_rows
-from tandem_plugin.progress import waiting
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
+from tandem_plugin.progress import ShownProgress, waiting
 from tandem_plugin.rules import TandemRules
 
 __all__ = [
@@ -38,17 +38,15 @@ __all__ = [
     "grades_file",
     "run_handoff",
     "run_solo",
-    "solo_files",
     "tally",
 ]
 
 
-def solo_files(
-    out: Path, senior: Checkpoint, benchmarks: Sequence[Benchmark]
-) -> list[GenerationFile]:
-    """The files of a senior's own responses."""
-    folder = run_folder(out, "solo", senior.name)
-    return [GenerationFile(folder, benchmark, senior, None, None) for benchmark in benchmarks]
+_BATCH = 64
+"""Responses that are graded together."""
+
+_DECIDING = ("tandem-plugin", "sympy")
+"""Packages whose versions decide a grade."""
 
 
 def run_solo(
@@ -62,7 +60,8 @@ def run_solo(
 
     Source: section 4.2 of the paper.
     """
-    files = solo_files(out, senior, benchmarks)
+    folder = run_folder(out, "solo", senior.name)
+    files = [GenerationFile(folder, benchmark, senior, None, None) for benchmark in benchmarks]
     generate(files, sampling, engine)
     return _summarise("solo", files, sampling, engine)
 
@@ -185,22 +184,11 @@ def _metrics(problems: Sequence[GradedProblem], samples: int, team: bool) -> dic
 
 
 def _prompts_digest(file: GenerationFile, sampling: Sampling) -> str:
-    prompts = _firsts(
-        (problem, row["prompt_ids"]) for problem, _, row in file.responses(sampling.samples)
-    )
+    prompts: dict[int, list[int]] = {}
+    for problem, _, row in file.responses(sampling.samples):
+        prompts.setdefault(problem, row["prompt_ids"])
     text = json.dumps([prompts[problem] for problem in sorted(prompts)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _firsts(found: Iterable[tuple[int, list[int]]]) -> dict[int, list[int]]:
-    prompts: dict[int, list[int]] = {}
-    for problem, ids in found:
-        prompts.setdefault(problem, ids)
-    return prompts
-
-
-_BATCH = 64
-_DECIDING = ("tandem-plugin", "sympy")
 
 
 @dataclass(slots=True)
@@ -243,8 +231,6 @@ def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
     of the paper.
     """
     from tandem_plugin.grading import Grader
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-    from tandem_plugin.progress import ShownProgress
 
     noted = {
         "generations": file.path.name,

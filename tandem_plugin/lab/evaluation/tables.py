@@ -163,10 +163,14 @@ def _axis_table(comparison: Comparison, label: str, runs: Runs) -> PaperTable:
 def _by_benchmark(
     comparison: Comparison, runs: Runs, chosen: Measure
 ) -> tuple[list[str], _Floats, _Floats]:
-    """Seniors, and a measure's means and errors ``[seniors, benchmarks and average]``."""
+    """Seniors, and a measure's means and errors ``[seniors, benchmarks and average]``.
+
+    Benchmarks are in the order of the first senior's: others may have been given them in another.
+    """
+    benchmarks = list(next(iter(runs.values())).problems)
     found = {senior: comparison.measured(run)[chosen] for senior, run in runs.items()}
-    means = [[*one.means.values(), one.macro] for one in found.values()]
-    errors = [[*one.errors.values(), one.macro_error] for one in found.values()]
+    means = [[*(one.means[b] for b in benchmarks), one.macro] for one in found.values()]
+    errors = [[*(one.errors[b] for b in benchmarks), one.macro_error] for one in found.values()]
     return list(found), np.array(means), np.array(errors)
 
 

@@ -40,8 +40,8 @@ def engine_settings(teams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Raises :class:`EvaluationError` where they need several: an engine that is told a resolver uses
     it for every schedule.
     """
-    told = {team[BOUNDARIES] for team in teams if BOUNDARIES in team}
-    if not told:
+    resolvers = {team[BOUNDARIES] for team in teams if BOUNDARIES in team}
+    if not resolvers:
         return dict(teams[0])
     used = {
         team.get(BOUNDARIES) or make_schedule(team["schedule"], {}).boundaries for team in teams
@@ -51,7 +51,7 @@ def engine_settings(teams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"The schedules look at different boundaries ({', '.join(sorted(used))}), one of them "
             "not its own: run a command for each."
         )
-    return {**teams[0], BOUNDARIES: told.pop()}
+    return {**teams[0], BOUNDARIES: resolvers.pop()}
 
 
 def label(settings: Mapping[str, Any]) -> str:

@@ -75,12 +75,12 @@ def _verdict(
         outcome = "worse"
     difference = signed(measure.scale * test.difference, decimals)
     p = probability(test.p)
-    said = f"p {p}" if p.startswith("<") else f"p = {p}"
+    p_text = f"p {p}" if p.startswith("<") else f"p = {p}"
     if outcome == "worse":
-        said += " for better"
+        p_text += " for better"
     if math.isnan(test.p):
-        said = "nothing differs"
-    evidence = f"{numbers}; {name}: difference {difference}, t = {signed(test.t, 2)}, {said}."
+        p_text = "nothing differs"
+    evidence = f"{numbers}; {name}: difference {difference}, t = {signed(test.t, 2)}, {p_text}."
     return Verdict(outcome, _claim(runs, label, names, measure, outcome), evidence)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError, TokenizerError
 from tandem_plugin.files import InputFiles, write_file
 from tandem_plugin.lab.evaluation.comparison import (
@@ -20,6 +19,7 @@ from tandem_plugin.lab.evaluation.comparison import (
     order_file,
     ordered_seniors,
 )
+from tandem_plugin.lab.evaluation.generation import check_response
 from tandem_plugin.lab.evaluation.measures import Over
 from tandem_plugin.lab.evaluation.report.figures import (
     Runs,
@@ -195,7 +195,7 @@ def _sample_responses(
             tokenizers[path] = _token_bytes(run.senior, path, notes)
         for name in run.problems:
             grades = _first_rows(run.folder / f"{name}.grades.jsonl", count, _check_grade)
-            rows = _first_rows(run.folder / f"{name}.jsonl", count, _check_response)
+            rows = _first_rows(run.folder / f"{name}.jsonl", count, check_response)
             for problem, row in sorted(rows.items()):
                 yield SampleResponse(
                     run.senior,
@@ -246,22 +246,6 @@ def _first_rows(
 def _check_grade(row: Mapping[str, Any]) -> None:
     if not isinstance(row.get("outcome"), str):
         raise ValueError("a grade has no outcome")
-
-
-def _check_response(row: Mapping[str, Any]) -> None:
-    if not isinstance(row.get("response"), str):
-        raise ValueError("a response has no text")
-    ids = row.get("response_ids")
-    if not isinstance(ids, list) or not _are_integers(ids, MAX_TOKEN_ID):
-        raise ValueError("its response_ids are no token ids")
-    authors = row.get("authorship", [0] * len(ids))
-    is_list = isinstance(authors, list) and len(authors) == len(ids)
-    if authors is not None and not (is_list and _are_integers(authors, 1)):
-        raise ValueError("its authorship is not a zero or a one for each of its tokens")
-
-
-def _are_integers(values: Sequence[Any], largest: int) -> bool:
-    return all(type(value) is int and 0 <= value <= largest for value in values)
 
 
 def _parts(row: Mapping[str, Any], token_bytes: TokenBytes | None) -> Iterator[tuple[str, str]]:
