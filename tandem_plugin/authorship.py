@@ -98,13 +98,11 @@ def _as_bools(values: ArrayLike) -> NDArray[np.bool_]:
     try:
         bits = np.asarray(values)
     except ValueError as error:  # rows of different lengths
-        raise AuthorshipError("Authorship is one flat sequence of bools.") from error
+        raise AuthorshipError("TP001") from error
     if bits.ndim != 1:
-        raise AuthorshipError(
-            f"Authorship has one bool a response token; got an array of shape {bits.shape}."
-        )
+        raise AuthorshipError("TP002", bits_shape=bits.shape)
     if bits.dtype != np.bool_ and not np.isin(bits, (0, 1)).all():
-        raise AuthorshipError("Authorship holds only true and false, or ones and zeros.")
+        raise AuthorshipError("TP003")
     senior = bits.astype(np.bool_)
     senior.setflags(write=False)
     return senior

@@ -76,7 +76,7 @@ class ServerRequest:
         sent: int | None = None
         for chunk in map(_mapping, chunks):
             if chunk.get("error"):
-                raise RequestError(f"The server refused the request: {_message(chunk['error'])}")
+                raise RequestError("TP004", message=_message(chunk["error"]))
             for choice in chunk.get("choices") or ():
                 token_ids.setdefault(choice["index"], []).extend(_token_ids(choice))
                 if choice.get("tandem") is not None:
@@ -85,26 +85,14 @@ class ServerRequest:
             counted = usage.get("completion_tokens", counted)
             sent = usage.get("prompt_tokens", sent)
         if sorted(token_ids) != list(range(len(token_ids))) or not token_ids:
-            raise AuthorshipError(
-                f"The response has the choices {sorted(token_ids)}: some are missing. Send the "
-                "request again."
-            )
+            raise AuthorshipError("TP005", choices=sorted(token_ids))
         received = sum(map(len, token_ids.values()))
         if counted is not None and counted != received:
-            raise AuthorshipError(
-                f"The server counted {counted} response tokens, and {received} token ids came: "
-                "authorship cannot be read from a part of them. Read the whole stream."
-            )
+            raise AuthorshipError("TP006", counted=counted, received=received)
         if self.prefix and len(token_ids) > 1:
-            raise AuthorshipError(
-                f"{len(token_ids)} choices came, but one response was to go on: send one prompt "
-                "with n=1."
-            )
+            raise AuthorshipError("TP007", choices=len(token_ids))
         if self.prompt_length is not None and sent not in (None, self._length_sent):
-            raise AuthorshipError(
-                f"The server counted {sent} prompt tokens, but prompt and response so far have "
-                f"{self._length_sent}: send their token ids, no text, and let nothing cut them."
-            )
+            raise AuthorshipError("TP008", sent=sent, length_sent=self._length_sent)
         samples = n or len(token_ids)
         seeds = [sample_seed(self.seed, i % samples) for i in range(len(token_ids))]
         for i, seed in enumerate(seeds):
@@ -116,11 +104,7 @@ class ServerRequest:
     def _check(self, index: int, seed: int, written_for: object) -> None:
         """Raise :class:`AuthorshipError` for a choice that the engine wrote for another request."""
         if not isinstance(written_for, Mapping):
-            raise AuthorshipError(
-                f"Choice {index} does not say that it was written in tandem: the request's "
-                "vllm_xargs did not reach the engine, or the server's tandem-plugin is older than "
-                "this one. Look for a proxy that drops fields of a body or of a response."
-            )
+            raise AuthorshipError("TP009", index=index)
         own = {
             "seed": seed,
             "fingerprint": self.rule.fingerprint,
@@ -128,11 +112,7 @@ class ServerRequest:
         }
         for name, value in own.items():
             if (found := written_for.get(name)) != value:
-                raise AuthorshipError(
-                    f"Choice {index} was written for another request: its {name} is {found!r}, and "
-                    f"this request's is {value!r}. Read each response with its own request, and "
-                    "give n where a body has several prompts."
-                )
+                raise AuthorshipError("TP010", index=index, name=name, found=found, value=value)
 
 
 class AuthorshipReader:
@@ -169,15 +149,10 @@ class AuthorshipReader:
         :class:`RequestError` when the rules cannot honour it.
         """
         if "prompt_length" in changes:
-            raise RequestError(
-                "prompt_length goes with the tokens of a response that began: ask for the response "
-                "and resume() that request."
-            )
+            raise RequestError("TP011")
         resolved = self._rules.for_request({"seed": seed, **changes})
         if resolved is None:
-            raise RequestError(
-                "schedule='off' asks for the senior alone: leave tandem out of the request."
-            )
+            raise RequestError("TP012")
         return ServerRequest(resolved.rule, resolved.seed)
 
 
@@ -186,9 +161,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) and hasattr(value, "model_dump"):
         value = value.model_dump()
     if not isinstance(value, Mapping):
-        raise AuthorshipError(
-            f"A response is a mapping or an object of the openai client, not {type(value)}."
-        )
+        raise AuthorshipError("TP013", kind=type(value))
     return value
 
 
@@ -198,10 +171,7 @@ def _token_ids(choice: Mapping[str, Any]) -> list[int]:
         delta = choice.get("delta")
         if isinstance(delta, Mapping) and not any(v for k, v in delta.items() if k != "role"):
             return []  # the event that opens a chat says the role alone
-        raise AuthorshipError(
-            'The response holds no token ids. Send "return_token_ids": true, and leave reasoning '
-            "in the response where the server parses it."
-        )
+        raise AuthorshipError("TP014")
     return list(token_ids)
 
 

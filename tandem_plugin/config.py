@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
 from tandem_plugin.schedules import Schedule
 
@@ -141,8 +141,12 @@ class TandemConfig(BaseModel):
             expected = _expected(problem)
             default = json.dumps(type(self).model_fields[str(first)].default)
             raise ConfigError(
-                f"tandem.{field}={shown(problem['input'])} cannot be used: give {expected}, or "
-                f"leave {first} out for its default, {default}."
+                "TP101",
+                field=field,
+                value=problem["input"],
+                expected=expected,
+                setting=first,
+                default=default,
             ) from error
         self._check_parameters()
         self._check_juniors()
@@ -154,16 +158,10 @@ class TandemConfig(BaseModel):
     def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:
         """Check settings; raise :class:`ConfigError` naming field, value and what it takes."""
         if not isinstance(settings, Mapping):
-            raise ConfigError(
-                f"tandem={shown(settings)} is not a mapping of settings: give, for example, "
-                '{"schedule": "word"}.'
-            )
+            raise ConfigError("TP102", settings=settings)
         for key in settings:
             if not isinstance(key, str):
-                raise ConfigError(
-                    f"tandem.{shown(key)}={shown(settings[key])} has a name that is no text: give "
-                    "the name of a setting."
-                )
+                raise ConfigError("TP103", key=key, value=settings[key])
         return cls(**settings)
 
     def _check_parameters(self) -> None:
@@ -173,47 +171,32 @@ class TandemConfig(BaseModel):
                 known = [*allowed, *type(self).model_fields]
                 meant = f" Did you mean {near}?" if (near := _nearest(key, known)) else ""
                 raise ConfigError(
-                    f"tandem.{key}={shown(value)} is neither a tandem setting nor a parameter of "
-                    f"the schedule {self.schedule!r}. Allowed: {', '.join(known)}.{meant}"
+                    "TP104",
+                    key=key,
+                    value=value,
+                    schedule=self.schedule,
+                    known=", ".join(known),
+                    meant=meant,
                 )
 
     def _check_juniors(self) -> None:
         if self.junior == () or len(set(self.juniors)) < len(self.juniors):
-            raise ConfigError(
-                f"tandem.junior={list(self.juniors)} is no pool of juniors: name at least one "
-                "checkpoint, and none of them twice."
-            )
+            raise ConfigError("TP105", juniors=list(self.juniors))
         for key, named in (("junior", self.juniors), ("junior_name", (self.junior_name,))):
             if any(one is not None and not one.strip() for one in named):
-                raise ConfigError(
-                    f"tandem.{key}={shown(getattr(self, key))} has an empty name. Give one, or "
-                    f"leave {key} out."
-                )
+                raise ConfigError("TP106", key=key, value=getattr(self, key))
         if self.junior_name is not None and len(self.juniors) != 1:
-            raise ConfigError(
-                f"tandem.junior_name={shown(self.junior_name)} only names the junior in requests "
-                "and records; it loads no checkpoint, and needs one junior to name. Set junior to "
-                "the junior's checkpoint, or leave junior_name out."
-            )
+            raise ConfigError("TP107", junior_name=self.junior_name)
 
     def _check_drafting(self) -> None:
         if self.mode == "lockstep" and self.drafts is not None:
-            raise ConfigError(
-                f"tandem.drafts={shown(self.drafts)} needs mode='speculative': in lockstep nothing "
-                "is drafted. Set the mode, or leave drafts out."
-            )
+            raise ConfigError("TP108", drafts=self.drafts)
         if not isinstance(self.drafts, dict):
             return
         if 1 not in self.drafts:
-            raise ConfigError(
-                f"tandem.drafts={shown(self.drafts)} does not say how many tokens to draft for one "
-                'request: begin the table with batch size 1, as in {"1": 8, "16": 4, "64": 0}.'
-            )
+            raise ConfigError("TP109", drafts=self.drafts)
         if not any(self.drafts.values()):
-            raise ConfigError(
-                f"tandem.drafts={shown(self.drafts)} drafts nothing at any batch size. Use "
-                "mode='lockstep', which needs no table."
-            )
+            raise ConfigError("TP110", drafts=self.drafts)
 
     @property
     def juniors(self) -> tuple[str, ...]:
@@ -230,10 +213,7 @@ class TandemConfig(BaseModel):
         if not isinstance(self.junior, tuple):
             return self
         if rank is None:
-            raise ConfigError(
-                f"tandem.junior={list(self.junior)}: the trainer does not tell an engine which of "
-                "the run's it is, so that it cannot take one of them. Give one junior."
-            )
+            raise ConfigError("TP111", junior=list(self.junior))
         return type(self)(**{**self.settings(), "junior": self.junior[rank % len(self.junior)]})
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import RequestError, shown
+from tandem_plugin.errors import RequestError
 
 __all__ = ["MAX_SEED", "check_seed", "draw_into", "draws", "draws_table"]
 
@@ -23,11 +23,9 @@ MAX_SEED = 2**63 - 1
 def check_seed(seed: object) -> int:
     """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
-        raise RequestError(f"seed={shown(seed)} is not an integer. Give one from 0 to {MAX_SEED}.")
+        raise RequestError("TP015", seed=seed, largest=MAX_SEED)
     if not 0 <= seed <= MAX_SEED:
-        raise RequestError(
-            f"seed={shown(seed)} is out of range. Give an integer from 0 to {MAX_SEED}."
-        )
+        raise RequestError("TP016", seed=seed, largest=MAX_SEED)
     return int(seed)
 
 

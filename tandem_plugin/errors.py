@@ -1,6 +1,17 @@
-"""The errors a user can meet: one type per boundary, each a sentence that says what to do."""
+"""The errors a user can meet: one type per boundary, each a sentence that says what to do.
 
+Every refusal of this package has a code of :mod:`tandem_plugin.refusals`, where its sentence and
+its remedy stand: ``raise ConfigError("TP101", settings=value)``.
+"""
+
+from __future__ import annotations
+
+import numbers
 import re
+import string
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, TypeVar
 
 __all__ = [
     "AuthorshipError",
@@ -14,13 +25,58 @@ __all__ = [
     "RequestError",
     "TandemError",
     "TokenizerError",
+    "is_code",
     "printable",
     "shown",
 ]
 
+_Error = TypeVar("_Error", bound="TandemError")
+
 
 class TandemError(Exception):
-    """Whatever tandem refuses to do."""
+    """Whatever tandem refuses to do: a code, what it says of this run, and a sentence with both.
+
+    Raised with a code of the table and the fields of its sentences, or, by a plugin, with a
+    sentence of its own, which has no code. It travels between processes whole.
+    """
+
+    def __init__(self, code: str = "", /, **fields: object) -> None:
+        self.code: str | None = None
+        """Which refusal it is, as in the page of troubleshooting; None for a plugin's own."""
+        self.fields: dict[str, object] = {}
+        """What the sentences say of this run: texts, numbers, bools and None."""
+        text = code
+        if is_code(code):
+            text = f"{_rendered(code, fields)} [{code}]"
+            self.code, self.fields = code, {name: _plain(value) for name, value in fields.items()}
+        super().__init__(text)
+
+    @classmethod
+    def restored(
+        cls: type[_Error], text: str, code: str | None, fields: Mapping[str, object]
+    ) -> _Error:
+        """The error that another process made: its ``str``, its code and its fields."""
+        error = cls(text)
+        error.code, error.fields = code, dict(fields)
+        return error
+
+    def recast(self, kind: type[_Error]) -> _Error:
+        """The same refusal as an error of another kind."""
+        return kind.restored(str(self), self.code, self.fields)
+
+    def advised(self: _Error, advice: str) -> _Error:
+        """The same refusal with one more sentence of advice."""
+        text = f"{self.message} {advice}".strip()
+        return self.restored(f"{text} [{self.code}]" if self.code else text, self.code, self.fields)
+
+    @property
+    def message(self) -> str:
+        """What happened and what to do, without the code."""
+        return str(self).removesuffix(f" [{self.code}]")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        more = {key: value for key, value in vars(self).items() if key not in ("code", "fields")}
+        return _restored, (type(self), str(self), self.code, self.fields), more or None
 
 
 class ConfigError(TandemError, ValueError):
@@ -63,6 +119,11 @@ class OutputError(TandemError, ValueError):
     """A file cannot be written, or would be written over one that the command reads."""
 
 
+def is_code(text: str) -> bool:
+    """Whether a text is a code of a refusal, and no sentence."""
+    return re.fullmatch(r"TP\d{3}", text) is not None
+
+
 def shown(value: object) -> str:
     """``repr(value)``, cut to what fits in a sentence."""
     try:
@@ -70,6 +131,44 @@ def shown(value: object) -> str:
     except Exception:  # an integer of more digits than Python prints
         return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class _Formatter(string.Formatter):
+    """Python's own, with ``!q`` for a value from outside: quoted, and cut."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if isinstance(value, TandemError):
+            value = value.message
+        elif isinstance(value, PurePath):
+            value = str(value)
+        return shown(value) if conversion == "q" else super().convert_field(value, conversion)
+
+
+def _rendered(code: str, fields: Mapping[str, object]) -> str:
+    """The sentence and the remedy of a code."""
+    from tandem_plugin.refusals import REFUSALS
+
+    said, remedy = (_Formatter().vformat(text, (), fields).strip() for text in REFUSALS[code])
+    return f"{said if said.endswith(('.', '?', '!')) else said + '.'} {remedy}"
+
+
+def _plain(value: object) -> object:
+    """A field as it travels: itself where every process knows its type, else as a text."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value) if int(value).bit_length() <= 1024 else shown(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, TandemError):
+        return value.message
+    return str(value) if isinstance(value, BaseException | PurePath) else shown(value)
+
+
+def _restored(
+    kind: type[TandemError], text: str, code: str | None, fields: Mapping[str, object]
+) -> TandemError:
+    return kind.restored(text, code, fields)
 
 
 _UNPRINTABLE = re.compile(

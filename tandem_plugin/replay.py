@@ -99,7 +99,7 @@ def walk_batch(
     :class:`AuthorshipError` for responses that are no sequences of token ids.
     """
     if len(responses) != len(seeds):
-        raise AuthorshipError(f"{len(responses)} responses came with {len(seeds)} seeds.")
+        raise AuthorshipError("TP027", responses=len(responses), seeds=len(seeds))
     for seed in seeds:
         check_seed(seed)
     flat = [_flat(response) for response in responses]
@@ -149,5 +149,5 @@ def _flat(token_ids: ArrayLike) -> NDArray[np.int64]:
             return np.frombuffer(array("q", token_ids), dtype=np.int64)
     ids = np.asarray(token_ids)
     if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
-        raise AuthorshipError("A response is a flat sequence of integer token ids.")
+        raise AuthorshipError("TP028")
     return ids.astype(np.int64, copy=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.draws import check_seed
-from tandem_plugin.errors import RequestError, shown
+from tandem_plugin.errors import RequestError
 
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "RIGHT_FORM", "TandemRequest"]
 
@@ -61,27 +61,18 @@ class TandemRequest:
         fields = dict(_mapping(value))
         schedule = fields.pop("schedule", None)
         if schedule is not None and (not isinstance(schedule, str) or not schedule.strip()):
-            raise RequestError(
-                f"schedule={shown(schedule)} is not the name of a schedule: give a text, such as "
-                "'word', or leave schedule out for the engine's own."
-            )
+            raise RequestError("TP029", schedule=schedule)
         if schedule == OFF:
             return None
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
-            raise RequestError(
-                f"fingerprint={shown(fingerprint)} is not a string of hexadecimal digits. Give the "
-                "engine's own, or leave it out."
-            )
+            raise RequestError("TP030", fingerprint=fingerprint)
         if "seed" not in fields:
-            raise RequestError(
-                "The request asks for tandem without a seed. Give tandem={'seed': ...}: its "
-                "authorship could not be replayed otherwise."
-            )
+            raise RequestError("TP031")
         prompt_length = _check_length(fields.pop("prompt_length", None))
         junior = fields.pop("junior", None)
         if junior is not None and not isinstance(junior, str):
-            raise RequestError(f"junior={shown(junior)} is not the name of a junior.")
+            raise RequestError("TP032", junior=junior)
         seed = check_seed(fields.pop("seed"))
         return cls(seed, schedule, fields, fingerprint, prompt_length, junior)
 
@@ -107,10 +98,7 @@ class TandemRequest:
 def _check_length(value: object) -> int | None:
     if value is None or (type(value) is int and 0 <= value <= MAX_PROMPT_LENGTH):
         return value
-    raise RequestError(
-        f"prompt_length={shown(value)} is not a number of tokens: give an integer from 0 to "
-        f"{MAX_PROMPT_LENGTH}, how many of the tokens that are sent as the prompt are the prompt."
-    )
+    raise RequestError("TP033", value=value, largest=MAX_PROMPT_LENGTH)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -119,26 +107,16 @@ def _mapping(value: object) -> Mapping[str, Any]:
         value = _from_json(value)
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return value
-    raise RequestError(_not_a_request(value))
+    raise RequestError("TP034", value=value)
 
 
 def _from_json(text: str) -> object:
     if len(text) > MAX_WIRE_LENGTH:
-        raise RequestError(
-            f"tandem is a text of {len(text)} characters; a request has at most {MAX_WIRE_LENGTH}. "
-            "Send the schedule, its parameters and the seed alone."
-        )
+        raise RequestError("TP035", length=len(text), longest=MAX_WIRE_LENGTH)
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{_not_a_request(text)} As JSON it cannot be read: {error}.") from error
-
-
-def _not_a_request(value: object) -> str:
-    return (
-        f"tandem={shown(value)} is not a request: give {{'seed': 7}}, with schedule and "
-        f"parameters where they differ from the engine's, or {OFF!r}."
-    )
+        raise RequestError("TP036", text=text, error=error) from error
 
 
 def _no_constant(name: str) -> None:

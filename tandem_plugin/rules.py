@@ -16,7 +16,6 @@ from tandem_plugin.errors import (
     FingerprintError,
     RequestError,
     TokenizerError,
-    shown,
 )
 from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.plugins.schedule_contract import check_walk
@@ -114,10 +113,7 @@ class ResolvedRequest:
         if self.prompt_length is None:
             return []
         if self.prompt_length > len(sent_ids):
-            raise RequestError(
-                f"prompt_length={self.prompt_length}, but only {len(sent_ids)} tokens came. Send "
-                "the whole prompt and, after it, the response so far."
-            )
+            raise RequestError("TP037", prompt_length=self.prompt_length, tokens=len(sent_ids))
         return list(sent_ids[self.prompt_length :])
 
 
@@ -132,7 +128,7 @@ class TandemRules:
         self.config = config
         self.vocabulary = vocabulary
         self._boundaries: dict[str, BoundarySet] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, TokenizerError] = {}
         self._rules: dict[Schedule, Rule] = {}
         self.default = self.for_schedule(config.make_schedule())
 
@@ -181,15 +177,9 @@ class TandemRules:
         if value == OFF:
             value = {"schedule": "solo"}
         if not isinstance(value, Mapping) or not isinstance(value.get("schedule"), str):
-            raise RequestError(
-                f"An agent loop asks for tandem={shown(value)} in one of its calls: give a mapping "
-                "with the call's schedule and its parameters, such as {'schedule': 'junior'}."
-            )
+            raise RequestError("TP038", value=value)
         if taken := sorted(value.keys() & {"seed", "fingerprint", "prompt_length", "junior"}):
-            raise RequestError(
-                f"An agent loop gives {taken[0]!r} to one of its calls, which is the trainer's to "
-                "give: leave it out, and give schedule and parameters alone."
-            )
+            raise RequestError("TP039", name=taken[0])
         request = TandemRequest.parse({**value, "seed": 0})
         assert request is not None
         rule = self._rule_for(request)
@@ -209,28 +199,21 @@ class TandemRules:
         when it was made for other rules than these.
         """
         if value is None and self.config.require:
-            raise RequestError(
-                "This engine was started by a trainer for tandem, and the request says nothing "
-                "about tandem: the trainer's tandem adapter is not active in the process that sent "
-                f"it. Send tandem={OFF!r} if the senior is meant to answer alone."
-            )
+            raise RequestError("TP040")
         request = TandemRequest.parse(value)
         if request is None:
             return None
         rule = self._rule_for(request)
         if request.fingerprint is not None and request.fingerprint != rule.fingerprint:
             raise FingerprintError(
-                f"The request was made for the rules {request.fingerprint}, but this engine's are "
-                f"{rule.fingerprint} (schedule {rule.schedule}, resolver "
-                f"{rule.boundaries.resolver!r}). Use the same tandem-plugin version, settings and "
-                "tokenizer on both sides."
+                "TP041",
+                fingerprint=request.fingerprint,
+                expected=rule.fingerprint,
+                schedule=rule.schedule,
+                resolver=rule.boundaries.resolver,
             )
         if request.junior is not None and request.junior != self.config.junior_name:
-            raise RequestError(
-                f"The request is for the junior {request.junior!r}, but this engine's is "
-                f"{self.config.junior_name!r}: a response is written, and gone on with, by one "
-                "junior. Send it to an engine that has it."
-            )
+            raise RequestError("TP042", junior=request.junior, expected=self.config.junior_name)
         return ResolvedRequest(rule, request.seed, request.prompt_length)
 
     def _rule_for(self, request: TandemRequest) -> Rule:
@@ -240,7 +223,7 @@ class TandemRules:
         try:
             return self.for_schedule(make_schedule(name, {**base, **request.parameters}))
         except (ConfigError, TokenizerError) as error:
-            raise RequestError(str(error)) from error
+            raise error.recast(RequestError) from error
 
     def _boundary_set(self, resolver: str) -> BoundarySet:
         """The boundaries that a resolver finds; a refusal is kept as well, as requests ask again.
@@ -248,11 +231,11 @@ class TandemRules:
         Resolvers read a whole vocabulary.
         """
         if resolver in self._refused:
-            raise TokenizerError(self._refused[resolver])
+            raise self._refused[resolver].recast(TokenizerError)
         if resolver not in self._boundaries:
             try:
                 self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
             except TokenizerError as error:
-                self._refused[resolver] = str(error)
+                self._refused[resolver] = error.recast(TokenizerError)
                 raise
         return self._boundaries[resolver]

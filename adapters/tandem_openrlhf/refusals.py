@@ -71,12 +71,6 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 }
 """The arguments that are checked, each with OpenRLHF's type and default; a test compares them."""
 
-_INSTALL_FLASH_ATTN = (
-    "needs flash-attn, which is not installed. Install it, or give --ds.attn_implementation sdpa, "
-    "without --ds.packing_samples, --ds.ring_attn_size and --train.dynamic_batch_enable "
-    "(docs/openrlhf.md)."
-)
-
 
 def _lacks(*names: str) -> bool:
     return not any(installed_version(name) for name in names)
@@ -93,54 +87,48 @@ _REFUSALS = (
     Refusal(
         "--algo.advantage.gamma",
         lambda gamma, run: gamma != 1 and run("--algo.advantage.estimator") == "reinforce",
-        "--algo.advantage.estimator reinforce with {setting} does not work with tandem: the "
-        "discount would count the junior's tokens as well. Set {key} 1.",
+        "TP604",
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss", reach=""),
     Refusal(
         "--algo.kl.target",
         is_on,
-        "{setting} does not go with tandem: OpenRLHF's adaptive controller would follow a mean "
-        "that counts responses without a token of the senior's. Leave it out for a fixed "
-        "coefficient.",
+        "TP605",
     ),
     Refusal(
         "--vllm.num_engines",
         lambda number, _: not number,
-        "{key} is not set: tandem runs inside vLLM. Give at least 1.",
+        "TP606",
     ),
     too_many_juniors("--tandem", lambda run: int(run("--vllm.num_engines"))),
     Refusal(
         "--data.max_images_per_prompt",
         is_on,
-        "{setting}: tandem runs text models only. Leave it out.",
+        "TP607",
     ),
     Refusal(
         "--ds.lora.rank",
         is_on,
-        "{setting} does not go with tandem: OpenRLHF sends the engine the adapter's weights, "
-        "not the senior's. Merge the adapter into the checkpoint (python -m "
-        "openrlhf.cli.lora_combiner) and train that without {key}.",
+        "TP608",
     ),
     Refusal(
         "--tandem",
         lambda tandem, run: (
             run("--train.async_enable") and takes_training_step(tandem.make_schedule())
         ),
-        "The schedule {value.schedule!r} depends on the training step, which a generator of an "
-        "asynchronous run does not know. Leave --train.async_enable out.",
+        "TP609",
     ),
     # Where OpenRLHF starts by the stand-in for flash-attn alone (`tandem path`).
     Refusal(
         "--ds.attn_implementation",
         # transformers takes a kernel of the package of that name in its place.
         lambda name, _: name == "flash_attention_2" and _lacks("flash-attn", "kernels"),
-        f"{{setting}}, the default, {_INSTALL_FLASH_ATTN}",
+        "TP610",
     ),
     *each(  # the latter two turn packing on, and packing turns flash_attention_2 on
         ("--ds.packing_samples", "--ds.ring_attn_size", "--train.dynamic_batch_enable"),
         lambda value, _: (value is True or value > 1) and _lacks("flash-attn"),
-        f"{{key}} {_INSTALL_FLASH_ATTN}",
+        "TP611",
     ),
 )
 
@@ -172,12 +160,7 @@ def check_versions(tandem: TandemConfig) -> list[str]:
     """
     found = {name: installed_version(name) for name in ("openrlhf", "vllm")}
     if found["openrlhf"] is None:
-        raise ConfigError(
-            "OpenRLHF is not installed in this Python. Install it: pip install "
-            '"tandem-plugin[openrlhf]", then pip install --no-deps "openrlhf==0.11.2" '
-            "(docs/openrlhf.md)."
-        )
+        raise ConfigError("TP603")
     unproven = Unproven(tandem, UNPROVEN)
-    sentence = "{message} Its insides may be others: {mend}."
-    warnings = settings.check_versions(found, unproven, "version", sentence)
+    warnings = settings.check_versions(found, unproven, "version")
     return [*unproven.warnings, *warnings]

@@ -96,11 +96,7 @@ def check_sample(sample: Any, row: Row) -> None:
     mask = _mask(sample)
     before = np.flatnonzero(mask[: max(len(mask) - len(row.response_ids), 0)])
     if before.size:
-        raise AuthorshipError(
-            f"The mask of {row.name} is not what the senior wrote: it trains {before.size} tokens "
-            f"before the response, the first at position {int(before[0]) + 1}. Something between "
-            "the agent executor and the trainer changed it."
-        )
+        raise AuthorshipError("TP612", row=row.name, count=before.size, position=int(before[0]) + 1)
     if sample.rollout_log_probs is not None:
         check_log_probs(row.name, sample.rollout_log_probs[0].numpy(), mask)
 

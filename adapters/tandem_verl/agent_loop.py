@@ -36,11 +36,7 @@ class TandemClient(ClientDelegate):
     ) -> Any:
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
-            raise AuthorshipError(
-                f"The agent loop asks for n={samples} samples in one generate call, of which verl "
-                "returns one without its number, so that its draws are not known. Let the loop "
-                "make a call for each sample."
-            )
+            raise AuthorshipError("TP501", samples=samples)
         extra = sampling_params.get("extra_args") or {}
         call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.

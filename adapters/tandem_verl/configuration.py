@@ -51,10 +51,7 @@ def prepare(config: Any) -> None:
     check_models(config, tandem)
     unproven.say()
     if missing := missing_modules(MODULES):
-        raise EngineError(
-            f"This verl has no module {missing[0]}, which tandem has to extend: it was moved or "
-            'renamed. Install verl 0.9.1: pip install "tandem-plugin[verl]".'
-        )
+        raise EngineError("TP502", module=missing[0])
     lora.read_the_base(config, tandem)
     policy_loss = config.actor_rollout_ref.actor.policy_loss
     if policy_loss.get("loss_mode") == BYPASS_LOSS:
@@ -83,4 +80,4 @@ def check_versions(unproven: Unproven) -> list[str]:
     """
     found = {name: running_version(name) for name in ("verl", "vllm")}
     name = "development_version" if "dev" in (found["verl"] or "") else ""
-    return settings.check_versions(found, unproven, name, "{message} {mend}.")
+    return settings.check_versions(found, unproven, name)

@@ -24,26 +24,22 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         f"{_MODEL}.lora.rank",
         _sent,
-        f"{{key}}={{value}}: that an adapter is sent was shown with {_RANK} alone. Set that in its "
-        f"place, or {_MERGED}=True, with which verl sends the engine merged weights.",
+        "TP503",
     ),
     *each(
         (f"{_MODEL}.lora_adapter_path", f"{_MODEL}.lora.adapter_path"),
         lambda path, of: _sent(path, of) and not of(_RANK),
-        f"{{key}}={{value}} without {_RANK}: verl would leave the adapter out. Set {_RANK} to the "
-        "adapter's, or merge it into the checkpoint and train that.",
+        "TP506",
     ),
     Refusal(
         _RANK,
         lambda rank, of: _sent(rank, of) and of("tandem.max_drafts"),
-        "{key}={value} does not go with mode=speculative, which runs no adapters. Set "
-        f"{_MERGED}=True, with which verl sends the engine merged weights, or leave mode out.",
+        "TP504",
     ),
     Refusal(
         _RANK,
         lambda rank, of: _sent(rank, of) and of(_BACKEND) not in (None, "naive"),
-        f"{{key}}={{value}} needs {_BACKEND}=naive: others send an adapter as if it were whole "
-        f"weights. Set that, or {_MERGED}=True.",
+        "TP505",
     ),
 )
 

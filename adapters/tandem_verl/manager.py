@@ -72,11 +72,7 @@ def manager_class(config: Any) -> Any:
     name = users_manager(config)
     base = load_class_from_fqn(name or _VERLS_MANAGER, "AgentLoopManager")
     if not issubclass(base, AgentLoopManager):
-        raise ConfigError(
-            f"{_KEY}={name} is no subclass of verl's AgentLoopManager, so that tandem does not see "
-            "which generate calls wrote a response, and could not narrow its mask. Derive it from "
-            f"{_VERLS_MANAGER.rpartition('.')[2]}, or leave it out."
-        )
+        raise ConfigError("TP507", name=name, base=_VERLS_MANAGER.rpartition(".")[2])
     return in_tandem(base, NumberingManager)
 
 
@@ -96,11 +92,7 @@ class ManagerInTandem(ForeignBase):  # type: ignore[misc]
         try:
             asked = [worker.tandem_in_place.remote() for worker in self.agent_loop_workers]
         except AttributeError as error:
-            raise EngineError(
-                f"{type(self).__name__} made agent-loop workers that are not in tandem, other than "
-                "from its agent_loop_workers_class. Let it set that, and leave making workers to "
-                "verl's AgentLoopManager."
-            ) from error
+            raise EngineError("TP508", kind=type(self).__name__) from error
         await asyncio.gather(*asked)
 
 

@@ -69,10 +69,7 @@ def check_places(config: Any) -> None:
     outcome = "they would be ignored" if is_on else "the run would train without tandem"
     from tandem_plugin.errors import ConfigError
 
-    raise ConfigError(
-        f"verl reads no settings of tandem from {', '.join(places)}: {outcome}. Remove that, and "
-        f"give {flags} for a run in tandem."
-    )
+    raise ConfigError("TP509", places=", ".join(places), outcome=outcome, flags=flags)
 
 
 def _plain(config: Any) -> Any:

@@ -7,8 +7,6 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.training.refusals import (
-    HOLES,
-    UNTESTED,
     Refusal,
     Settings,
     Unproven,
@@ -41,11 +39,6 @@ _ENGINE = f"{_ROLLOUT}.engine_kwargs.vllm"
 _LOSS = f"{_ACTOR}.policy_loss.loss_mode"
 _MODE = "trainer.v1.trainer_mode"
 
-_EXPERIMENTAL = (
-    "does not go with tandem: its trainer does not pass where batches are checked. Use "
-    "verl.trainer.main_ppo with trainer.v1.trainer_mode="
-)
-
 
 def _replays_r3(engine: Any, of: Settings) -> bool:
     keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
@@ -58,41 +51,37 @@ REFUSALS = (
     Refusal(
         "async_training",
         given,
-        f"verl's experimental fully_async_policy ({{key}}=...) {_EXPERIMENTAL}separate_async.",
+        "TP510",
     ),
     Refusal(
         "rollout",
         given,
-        f"verl's experimental one_step_off_policy ({{key}}.nnodes=...) {_EXPERIMENTAL}"
-        "colocate_async or separate_async.",
+        "TP511",
     ),
     Refusal(
         "trainer.use_v1",
         lambda value, of: value is not None and not value,
-        "{key}={value}: tandem runs in verl's trainer V1 alone, since verl is about to remove the "
-        "one before it. Leave {key} out, or set it to True.",
+        "TP512",
     ),
     Refusal(
         f"{_ROLLOUT}.name",
         lambda name, of: name != "vllm",
-        "{key}={value!r}: tandem runs inside vLLM. Set {key}=vllm.",
+        "TP513",
     ),
     *each(
         (f"{_ROLLOUT}.pipeline_model_parallel_size", f"{_ENGINE}.pipeline_parallel_size"),
         lambda size, of: int(size or 1) > 1,
-        "{key}={value}: tandem does not run with pipeline parallelism, since a token's author is "
-        "chosen where both models end. Set {key}=1 and use tensor parallelism.",
+        "TP526",
     ),
     Refusal(
         f"{_ROLLOUT}.disaggregation.enabled",
         is_on,
-        "{key}=True: prefill in one engine and decoding in another does not go with tandem, since "
-        "what connects them was not made for two models' caches in one engine. Set it to False.",
+        "TP514",
     ),
     Refusal(
         f"{_ENGINE}.kv_transfer_config",
         given,
-        "{key}: connectors were not made for two models' caches in one engine. Leave it out.",
+        "TP515",
     ),
     *each(
         (
@@ -100,26 +89,24 @@ REFUSALS = (
             for name in ("speculative_config", "speculative_model", "num_speculative_tokens")
         ),
         given,
-        "{key}={value!r}: draft tokens would have no author. Leave speculative decoding out.",
+        "TP527",
     ),
     *each(
         (f"{_ROLLOUT}.mtp", f"{_MODEL}.mtp"),
         lambda mtp, of: mtp is not None and bool(mtp.get("enable") and mtp.get("enable_rollout")),
-        f"{_MODEL}.mtp.enable_rollout=True is speculative decoding: draft tokens would have no "
-        "author. Set it to False.",
+        "TP528",
     ),
     *lora.REFUSALS,
     too_many_juniors("tandem.juniors", engines_that_stay),
     *each(
         (f"{_ROLLOUT}.router_config_path", f"{_ROLLOUT}.full_determinism"),
         lambda value, of: value and value != ROUTER and len(of("tandem.juniors")) > 1,
-        "{key}={value}: tandem routes the requests of several juniors. Leave it out.",
+        "TP529",
     ),
     Refusal(
         "algorithm.kl_ctrl.type",
         lambda kind, of: kind == "adaptive" and bool(of("algorithm.use_kl_in_reward")),
-        "{key}=adaptive with use_kl_in_reward does not go with tandem: the controller would follow "
-        "a mean that counts responses without a token of the senior's. Set {key}=fixed.",
+        "TP516",
     ),
     broken(
         "algorithm.adv_estimator",
@@ -139,54 +126,47 @@ REFUSALS = (
     Refusal(
         "algorithm.use_pf_ppo",
         lambda value, of: bool(value) and of("algorithm.adv_estimator") == "gae",
-        "{key}=True does not work, with or without tandem: verl's trainer V1 would give the "
-        "advantages of resampled responses to others. Set it to False.",
+        "TP517",
     ),
     untested(f"{_ACTOR}.strategy", SOUND_ENGINES, "{value}", reach=""),
     Refusal(
         "tandem.lambda_jun",
         lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in SOUND_ENGINES,
-        f"{{key}} goes with the engines {', '.join(SOUND_ENGINES)} alone: others count and scale a "
-        "mini-batch's tokens in ways of their own, and the term would be of another size. Leave it "
-        "out.",
+        "TP518",
+        fields={"sound": ", ".join(SOUND_ENGINES)},
     ),
     Refusal(
         f"{_ACTOR}.strategy",
         _replays_r3,
-        "router_replay.mode=R3 does not work with {value} in tandem: it takes the mask of trained "
-        "tokens for the length of the response. Set it to R2 or disabled.",
+        "TP519",
     ),
     Refusal(
         f"{_ACTOR}.use_prefix_grouper",
         is_on,
-        "{key}=True does not work with tandem: it takes the mask of trained tokens for the length "
-        "of the response. Set it to False.",
+        "TP520",
     ),
     untested(_LOSS, (None, *SOUND_LOSSES, BYPASS_LOSS, OUR_BYPASS_LOSS), "custom_loss"),
     Refusal(
         f"{_ACTOR}.policy_loss.rollout_correction.rollout_is_batch_normalize",
         lambda value, of: bool(value) and of(_LOSS) in (BYPASS_LOSS, OUR_BYPASS_LOSS),
-        f"{{key}}=True does not go with loss_mode={BYPASS_LOSS}: it divides weights by their mean "
-        "over the micro-batches of all ranks, and one without a token of the senior's would count "
-        "there. Set it to False.",
+        "TP521",
     ),
-    Refusal("distillation.enabled", is_on, f"{UNTESTED}{HOLES}. Set it to False.", "distillation"),
+    Refusal("distillation.enabled", is_on, "TP522", "distillation"),
     Refusal(
         _MODE,
         lambda mode, of: mode not in MODES,
-        f"{UNTESTED}. Use one of: {', '.join(MODES)}.",
+        "TP523",
+        fields={"sound": ", ".join(MODES)},
     ),
     Refusal(
         "tandem.rollouts",
         given,
-        "{key}={value!r} is for OpenRLHF, which writes no rollouts itself. Set "
-        "trainer.rollout_data_dir, where verl's have the authorship of every token.",
+        "TP524",
     ),
     Refusal(
         f"{_ROLLOUT}.checkpoint_engine.backend",
         lambda name, of: name == "delta_sharded" and of(_MODE) == "separate_async",
-        f"{UNTESTED}: it writes into the engine's weights without loading them. Use another one, "
-        "such as nccl.",
+        "TP525",
     ),
 )
 """The table, in the order in which settings are looked at."""

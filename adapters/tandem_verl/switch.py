@@ -78,8 +78,5 @@ def running_config(config: Any, who: str) -> TandemConfig:
 
     node = tandem_node(config)
     if node is None:
-        raise EngineError(
-            f"{who} in tandem was given a configuration that does not ask for tandem: something "
-            "changed it on the way. Remove that."
-        )
+        raise EngineError("TP530", who=who)
     return TandemConfig.from_mapping(node)

@@ -87,10 +87,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def _validate(self, *merged: Any, **more: Any) -> dict[str, Any]:
         """Validate once for everyone who is to answer, and return the metrics of all."""
         if any(merged) or any(more.values()):
-            raise EngineError(
-                f"{type(self).__name__} merges the validations of several processes, so that "
-                "tandem cannot name their metrics. Use one of verl's own trainers."
-            )
+            raise EngineError("TP531", kind=type(self).__name__)
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
         try:

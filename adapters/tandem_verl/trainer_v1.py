@@ -35,10 +35,7 @@ def restore_mode(config: Any) -> None:
     """
     mode = config.trainer.v1.trainer_mode
     if tandem_node(config) is None or not mode.startswith(OUR_MODE):
-        raise ConfigError(
-            f"trainer.v1.trainer_mode={mode} is what tandem makes of a mode in a run that asks for "
-            "it. Set the mode's own name, such as sync, and ask for tandem by its flag."
-        )
+        raise ConfigError("TP532", mode=mode)
     config.trainer.v1.trainer_mode = mode.removeprefix(OUR_MODE)
 
 

@@ -39,7 +39,7 @@ class BoundarySet:
         if not ids.size or int(ids.view(np.uint64).max()) < self.table.size:
             return self.table[ids]
         if int(ids.min()) < 0:
-            raise AuthorshipError(f"Token id {int(ids.min())} is negative: no response holds it.")
+            raise AuthorshipError("TP201", token_id=int(ids.min()))
         known = ids < self.table.size
         found: NDArray[np.bool_] = known & self.table[np.where(known, ids, 0)]
         return found

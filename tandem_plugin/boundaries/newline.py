@@ -21,14 +21,8 @@ def newline_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     found = (b"\n" in text for text in vocabulary.texts())
     table = np.fromiter(found, bool, len(vocabulary))
     if not table.any():
-        raise TokenizerError(
-            f"The tokenizer {vocabulary.source!r} has no token that contains a newline, so it has "
-            "no newline boundaries. Choose another resolver (boundaries=...)."
-        )
+        raise TokenizerError("TP202", source=vocabulary.source)
     missed = first_missed(vocabulary, table, (NEWLINE,))
     if missed is not None:
-        raise TokenizerError(
-            f"The tokenizer {vocabulary.source!r} writes no newlines ({missed}), though it has a "
-            "token for them. Choose another resolver (boundaries=...)."
-        )
+        raise TokenizerError("TP203", source=vocabulary.source, missed=missed)
     return table

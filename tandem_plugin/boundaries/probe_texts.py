@@ -73,4 +73,4 @@ def foreign_code(said: str) -> Iterator[None]:
     except (TandemError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise TokenizerError(f"{said}: {error}") from error
+        raise TokenizerError("TP204", said=said, error=error) from error

@@ -67,10 +67,7 @@ def sentence_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     ends = (ends_sentence(text.decode("utf-8", "replace")) for text in vocabulary.texts())
     table = np.fromiter(ends, bool, len(vocabulary))
     if not table.any():
-        raise TokenizerError(
-            f"The tokenizer {vocabulary.source!r} has no token that ends a sentence or a line, so "
-            "it has no sentence boundaries. Choose another resolver (boundaries=...)."
-        )
+        raise TokenizerError("TP205", source=vocabulary.source)
     return table
 
 

@@ -11,11 +11,6 @@ from tandem_plugin.errors import TokenizerError
 
 __all__ = ["step_boundaries"]
 
-_INSTEAD = (
-    "Choose another schedule (schedule=word or schedule=sentence) or, with a schedule that draws, "
-    "another resolver (boundaries=newline or boundaries=sentence)."
-)
-
 
 def step_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for the ids whose text contains two newlines in a row: bool ``[vocab]``.
@@ -28,22 +23,11 @@ def step_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     texts = vocabulary.texts()
     table = np.fromiter((b"\n\n" in text for text in texts), bool, len(vocabulary))
     if not table.any():
-        raise TokenizerError(
-            f"The tokenizer {vocabulary.source!r} has no token that contains a blank line, so it "
-            f"has no step boundaries. {_INSTEAD}"
-        )
+        raise TokenizerError("TP206", source=vocabulary.source)
     if vocabulary.encodings:
         missed = first_missed(vocabulary, table, BLANK_LINES)
         if missed is not None:
-            raise TokenizerError(
-                f"The tokenizer {vocabulary.source!r} writes blank lines as several tokens "
-                f"({missed}), and a boundary is one token: at step boundaries the author would "
-                f"hardly ever change. {_INSTEAD}"
-            )
+            raise TokenizerError("TP207", source=vocabulary.source, missed=missed)
     elif not any(texts[i].strip() for i in np.flatnonzero(table)):
-        raise TokenizerError(
-            f"The tokenizer {vocabulary.source!r} is a mere list of tokens, which does not say "
-            "whether a blank line is written as one token or as two (as GPT-2 does). Give the "
-            f"whole tokenizer (its folder or tokenizer.json). {_INSTEAD}"
-        )
+        raise TokenizerError("TP208", source=vocabulary.source)
     return table

@@ -24,7 +24,7 @@ from tandem_plugin.boundaries.vocabulary_files import (
     tiktoken_listing,
     tokenizer_listing,
 )
-from tandem_plugin.errors import TokenizerError, shown
+from tandem_plugin.errors import TokenizerError
 
 __all__ = ["MAX_TOKEN_ID", "Vocabulary", "first_missed"]
 
@@ -91,19 +91,13 @@ class Vocabulary:
         try:
             is_file = file.is_file()
         except OSError as error:
-            raise TokenizerError(
-                f"The tokenizer {str(path)!r} cannot be read: {error.strerror or error}. Check the "
-                "path and its permissions."
-            ) from error
+            raise TokenizerError("TP209", path=path, reason=error.strerror or error) from error
         if is_file:
             return cls._listed(read_file(file), str(file))
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
-            raise TokenizerError(
-                f"Reading the tokenizer {str(path)!r} needs transformers: install it, or give a "
-                "tokenizer.json file."
-            ) from error
+            raise TokenizerError("TP210", path=path) from error
         with foreign_code(f"No tokenizer could be read at {str(path)!r}"):
             return cls.from_tokenizer(AutoTokenizer.from_pretrained(str(path)))
 
@@ -111,12 +105,11 @@ class Vocabulary:
     def _listed(cls, listing: VocabularyListing, source: str) -> Vocabulary:
         ids, family, special = listing.ids, listing.family, listing.special
         if not ids:
-            raise TokenizerError(f"The tokenizer {source!r} has an empty vocabulary. Give another.")
+            raise TokenizerError("TP211", source=source)
         lowest, highest = min(ids.values()), max(ids.values())
         if lowest < 0 or highest > MAX_TOKEN_ID:
             raise TokenizerError(
-                f"The tokenizer {source!r} has token ids from {shown(lowest)} to {shown(highest)}: "
-                f"ids are integers from 0 to {MAX_TOKEN_ID}."
+                "TP212", source=source, lowest=lowest, highest=highest, largest=MAX_TOKEN_ID
             )
         if any(isinstance(piece, bytes) for piece in ids):
             # Tokens are bytes, and whatever is a string beside them is a special token.
@@ -127,9 +120,7 @@ class Vocabulary:
             piece = byte_level_piece(token) if isinstance(token, bytes) else token
             if token_id in by_id:
                 raise TokenizerError(
-                    f"The tokenizer {source!r} gives the id {token_id} to two tokens, "
-                    f"{by_id[token_id]!r} and {piece!r}: which of them a response holds, nothing "
-                    "says. Every token needs an id of its own."
+                    "TP213", source=source, token_id=token_id, first=by_id[token_id], piece=piece
                 )
             by_id[token_id] = piece
         pieces = tuple(by_id.get(i, "") for i in range(highest + 1))

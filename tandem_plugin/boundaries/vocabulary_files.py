@@ -50,10 +50,7 @@ def read_file(file: Path) -> VocabularyListing:
     try:
         raw = file.read_bytes()
     except OSError as error:
-        raise TokenizerError(
-            f"The tokenizer {str(file)!r} cannot be read: {error.strerror or error}. Check the "
-            "path and its permissions."
-        ) from error
+        raise TokenizerError("TP214", file=file, reason=error.strerror or error) from error
     if _RANK_LINE.fullmatch(raw.split(b"\n", 1)[0].rstrip()):
         return VocabularyListing(_read_ranks(raw, str(file)))
     if file.suffix == ".model":
@@ -61,10 +58,7 @@ def read_file(file: Path) -> VocabularyListing:
     try:
         content = json.loads(raw.decode("utf-8"), object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
-        raise TokenizerError(
-            f"{str(file)!r} is not JSON ({error}): give a tokenizer folder, a tokenizer.json, or a "
-            "JSON object of token to id."
-        ) from error
+        raise TokenizerError("TP215", file=file, error=error) from error
     if isinstance(content, dict) and isinstance(content.get("model"), dict):
         from tokenizers import Tokenizer
 
@@ -72,10 +66,7 @@ def read_file(file: Path) -> VocabularyListing:
             return tokenizer_listing(Tokenizer.from_file(str(file)))
     if isinstance(content, dict) and all(type(i) is int for i in content.values()):
         return VocabularyListing(content)
-    raise TokenizerError(
-        f"{str(file)!r} is neither a tokenizer.json nor a JSON object of token to id. Give one of "
-        "them, or a tokenizer's folder."
-    )
+    raise TokenizerError("TP216", file=file)
 
 
 def tokenizer_listing(tokenizer: Any) -> VocabularyListing:
@@ -116,21 +107,18 @@ def _read_ranks(content: bytes, source: str) -> dict[bytes, int]:
         if not line.strip():
             continue
         if not _RANK_LINE.fullmatch(line.strip()):
-            raise TokenizerError(
-                f"{source!r}, line {number}: expected a token in base64 and its rank."
-            )
+            raise TokenizerError("TP217", source=source, number=number)
         encoded, rank = line.split()
         if len(rank.lstrip(b"0")) > len(str(MAX_TOKEN_ID)):  # Python reads no number of any length
             raise TokenizerError(
-                f"{source!r}, line {number}: a rank of {len(rank)} digits; ranks are token ids, "
-                f"integers from 0 to {MAX_TOKEN_ID}."
+                "TP218", source=source, number=number, digits=len(rank), largest=MAX_TOKEN_ID
             )
         try:
             token = base64.b64decode(encoded, validate=True)
         except binascii.Error as error:
-            raise TokenizerError(f"{source!r}, line {number}: {error}.") from error
+            raise TokenizerError("TP219", source=source, number=number, error=error) from error
         if token in ranks:
-            raise TokenizerError(f"{source!r}, line {number}: the token {token!r} is listed twice.")
+            raise TokenizerError("TP220", source=source, number=number, token=token)
         ranks[token] = int(rank.lstrip(b"0") or b"0")
     return ranks
 
@@ -143,10 +131,7 @@ def _read_sentencepiece(file: Path) -> VocabularyListing:
     try:
         from sentencepiece import SentencePieceProcessor
     except ImportError as error:
-        raise TokenizerError(
-            f"Reading {str(file)!r} needs sentencepiece. Install it (pip install sentencepiece), "
-            "or give a tokenizer.json file."
-        ) from error
+        raise TokenizerError("TP221", file=file) from error
     processor = SentencePieceProcessor()
     with foreign_code(f"{str(file)!r} is neither a SentencePiece model nor a file of tiktoken's"):
         processor.Load(str(file))

@@ -27,9 +27,7 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     if not table.any():
         known = " or ".join(f"{m!r} ({family})" for family, m in LEADING_SPACE_MARKERS.items())
         raise TokenizerError(
-            f"The tokenizer {vocabulary.source!r} has no token with a leading-space marker "
-            f"({known}; its tokens are {vocabulary.family}), so it has no word boundaries. Choose "
-            "another resolver (boundaries=every) or another schedule (schedule=token)."
+            "TP222", source=vocabulary.source, known=known, family=vocabulary.family
         )
     _check_marker_leads(vocabulary)
     return table
@@ -46,8 +44,9 @@ def _check_marker_leads(vocabulary: Vocabulary) -> None:
     trailing = [piece for piece in words if piece.endswith(marker)]
     if len(trailing) > leading:
         raise TokenizerError(
-            f"The tokenizer {vocabulary.source!r} writes the space behind a word into its token "
-            f"({trailing[0]!r} and {len(trailing) - 1} more, against {leading} tokens that begin "
-            "with it), so its tokens do not say where a word begins. Choose another schedule "
-            "(schedule=token, schedule=chunk or schedule=sentence)."
+            "TP223",
+            source=vocabulary.source,
+            example=trailing[0],
+            others=len(trailing) - 1,
+            leading=leading,
         )

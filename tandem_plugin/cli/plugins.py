@@ -63,7 +63,7 @@ def _result(found: Catalogue) -> dict[str, Any]:
             }
             for one in broken
         ],
-        "clashes": list(found.clashes),
+        "clashes": [str(clash) for clash in found.clashes],
         "tried_on": ["numpy", "torch"] if found.tried_on_torch else ["numpy"],
     }
 

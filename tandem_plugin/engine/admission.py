@@ -15,7 +15,7 @@ from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
-from tandem_plugin.request import RIGHT_FORM, TandemRequest
+from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
 
@@ -73,10 +73,7 @@ def _check_names(extra_args: Mapping[str, Any]) -> None:
     if "tandem" not in extra_args:
         missed |= _OF_A_REQUEST & extra_args.keys()
     if missed:
-        raise RequestError(
-            f"vllm_xargs (SamplingParams.extra_args in Python) holds {min(missed)!r}, which asks "
-            f"for nothing: the senior alone would answer. Give the name tandem. {RIGHT_FORM}"
-        )
+        raise RequestError("TP017", name=min(missed))
 
 
 def say_in_full(vllm_config: Any, resolved: ResolvedRequest | None, params: Any) -> None:
@@ -96,10 +93,7 @@ def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
     shared = shared_vocabulary(vllm_config)
     if token_ids and max(token_ids) >= shared:
         with _clients_error():
-            raise RequestError(
-                f"The prompt holds token id {max(token_ids)}, but senior and junior share only the "
-                f"ids below {shared}. Tokenize the prompt with their own tokenizer."
-            )
+            raise RequestError("TP018", token_id=max(token_ids), shared=shared)
 
 
 def check_prefix(
@@ -114,10 +108,7 @@ def check_prefix(
     with _clients_error():
         prefix = resolved.prefix(token_ids or ())
         if prefix and samples > 1:
-            raise RequestError(
-                f"n={samples}, but the prompt ends with {len(prefix)} tokens of a response, and a "
-                "response has one seed: send one request for each response that is to go on."
-            )
+            raise RequestError("TP019", samples=samples, length=len(prefix))
 
 
 def check_input(resolved: ResolvedRequest | None, *, grows: bool) -> None:
@@ -128,20 +119,13 @@ def check_input(resolved: ResolvedRequest | None, *, grows: bool) -> None:
     """
     if resolved is not None and grows:
         with _clients_error():
-            raise RequestError(
-                "A prompt that comes in parts (vLLM's StreamingInput) does not go with tandem. "
-                "Send the whole prompt in one request."
-            )
+            raise RequestError("TP020")
 
 
 def refuse_beam_search() -> None:
     """Raise :class:`RequestError`: a beam has no author."""
     with _clients_error():
-        raise RequestError(
-            "Beam search does not go with tandem: it compares continuations that different authors "
-            "would write. Leave use_beam_search out, or use an engine without tandem for the "
-            "senior's."
-        )
+        raise RequestError("TP021")
 
 
 def check_nobody_asked() -> None:
@@ -154,11 +138,7 @@ def check_nobody_asked() -> None:
     """
     if os.environ["TANDEM_CONFIG"].strip() and "openrlhf.utils.agent" in sys.modules:
         with _clients_error():
-            raise EngineError(
-                "TANDEM_CONFIG asks for tandem, but the engine was started without it: OpenRLHF's "
-                "own command does not read that variable. Start the run by "
-                "python -m tandem_openrlhf.train_ppo_ray."
-            )
+            raise EngineError("TP022")
 
 
 @contextmanager
@@ -172,7 +152,7 @@ def _clients_error() -> Iterator[None]:
         yield
     except TandemError as error:
         kind = type(error) if isinstance(error, RequestError) else RequestError
-        raise _client_kind(kind)(str(error)) from error
+        raise error.recast(_client_kind(kind)) from error
 
 
 def _client_kind(kind: type[RequestError]) -> type[RequestError]:

@@ -19,12 +19,6 @@ from tandem_plugin.errors import EngineError
 __all__ = ["check_base", "check_may_load", "check_may_sleep", "is_shared", "join_base"]
 
 
-_CHANGES = (
-    "the senior's base, which its adapters are for, is the junior of this engine as well and would "
-    "change with it"
-)
-
-
 def is_shared(vllm_config: Any) -> bool:
     """Whether an engine's junior is the base that its senior's adapters are for."""
     junior: str = vllm_config.additional_config["tandem"]["junior"]
@@ -50,11 +44,7 @@ def join_base(senior: nn.Module, vllm_config: Any) -> Any:
         )
     _join(junior, senior, AttentionLayerBase)
     if any(tensor.is_meta for tensor in tensors_of(junior)):
-        raise EngineError(
-            f"{type(junior).__name__} keeps tensors where a second reader does not find them, so "
-            "that the junior cannot be the senior's base. Merge the adapter into the senior's "
-            "checkpoint, or give a junior of its own."
-        )
+        raise EngineError("TP301", kind=type(junior).__name__)
     return junior
 
 
@@ -87,10 +77,7 @@ def check_base(vllm_config: Any, junior: Any) -> None:
     from vllm import __version__
 
     if Version(__version__) < Version("0.29"):
-        raise EngineError(
-            f"enable_lora was not tested with vLLM {__version__}. Use vLLM 0.29 or newer, or merge "
-            "the adapter into the senior's checkpoint."
-        )
+        raise EngineError("TP302", version=__version__)
     if not is_shared(vllm_config):
         return
     kinds = {
@@ -100,27 +87,15 @@ def check_base(vllm_config: Any, junior: Any) -> None:
     }
     for kind, is_so in kinds.items():
         if is_so:
-            raise EngineError(
-                f"The senior is {kind}, so that its junior cannot read the same weights beside "
-                "adapters (enable_lora). Merge the adapter into the senior's checkpoint, or give a "
-                "junior of its own."
-            )
+            raise EngineError("TP303", kind=kind)
     if getattr(vllm_config, "weight_transfer_config", None) is not None:
-        raise EngineError(
-            f"weight_transfer_config sends whole weights, but {_CHANGES}. Leave it out."
-        )
+        raise EngineError("TP304")
     load_format = vllm_config.load_config.load_format
     if load_format == "dummy":
-        raise EngineError(
-            "load_format='dummy' does not go with enable_lora and a junior that is the senior's "
-            "base: it would have no weights until some are sent. Set load_format='auto'."
-        )
+        raise EngineError("TP305")
     dtype = vllm_config.cache_config.cache_dtype
     if dtype not in ("auto", "float16", "bfloat16"):
-        raise EngineError(
-            f"kv_cache_dtype={dtype!r} does not go with enable_lora and a junior that is the "
-            "senior's base: its cache would have the scales of the senior's. Leave it out."
-        )
+        raise EngineError("TP306", dtype=dtype)
 
 
 def check_may_load(senior: Any) -> None:
@@ -129,16 +104,10 @@ def check_may_load(senior: Any) -> None:
     senior: the composite model, of any mode.
     """
     if getattr(senior, "tandem_base_is_junior", False) and senior.tandem_has_run:
-        raise EngineError(
-            f"Whole weights were sent to the engine, but {_CHANGES}. Send the adapter alone, or "
-            "give tandem a junior of its own (a copy of the checkpoint in another folder)."
-        )
+        raise EngineError("TP307")
 
 
 def check_may_sleep(senior: Any, level: int) -> None:
     """Raise :class:`EngineError` for a sleep that would discard what nobody loads again."""
     if level == 2 and getattr(senior, "tandem_base_is_junior", False):
-        raise EngineError(
-            f"A sleep of level 2 discards weights, but {_CHANGES}. Sleep at level 1, which keeps "
-            "them on the host."
-        )
+        raise EngineError("TP308")

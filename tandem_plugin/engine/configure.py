@@ -159,26 +159,16 @@ def _senior_architecture(args: Any) -> str:
         )
         architectures = getattr(hf_config, "architectures", None)
     if not architectures:
-        raise EngineError(
-            f"The senior's checkpoint {str(args.model)!r} names no architecture in its "
-            "config.json. Add architectures there, as the checkpoint that it was made from has it."
-        )
+        raise EngineError("TP309", model=str(args.model))
     architecture = without_prefix(str(architectures[0]))
     if architecture not in ModelRegistry.models:
-        raise EngineError(
-            f"The senior's architecture {architecture!r} is not one that vLLM implements itself; "
-            "choose a model of one of vLLM's own classes."
-        )
+        raise EngineError("TP310", architecture=architecture)
     return architecture
 
 
 def _one_junior(config: TandemConfig) -> str | None:
     if len(config.juniors) > 1:
-        raise ConfigError(
-            f"tandem.junior={list(config.juniors)} names {len(config.juniors)} juniors, and one "
-            "engine has one: give one of them. Several are for a trainer with as many engines or "
-            "more, of which each takes one."
-        )
+        raise ConfigError("TP311", juniors=list(config.juniors), count=len(config.juniors))
     return config.juniors[0] if config.juniors else None
 
 
@@ -186,19 +176,10 @@ def _check_junior(junior: str) -> None:
     looks_local = os.path.isabs(junior) or junior.startswith((".", "~")) or os.path.isdir(junior)
     path = os.path.expanduser(junior)
     if looks_local and not os.path.isfile(os.path.join(path, "config.json")):
-        raise ConfigError(
-            f"tandem.junior={junior!r} is not a checkpoint: there is no config.json there. Give "
-            "the folder of a Hugging Face checkpoint, or leave junior out for the one the senior "
-            "starts from."
-        )
+        raise ConfigError("TP312", junior=junior)
 
 
 def _check_adapter(trainer: str) -> None:
     name = _TRAINER_OF[trainer]
     if not is_in_place(name):
-        raise EngineError(
-            f"This engine belongs to a trainer ({trainer}) and is asked for tandem, but the "
-            "trainer's tandem adapter is not active in this process: the trainer would learn from "
-            "the junior's tokens as well. Check that tandem-plugin is "
-            f"installed there and {_MEND[name]}; 'tandem doctor' shows what is there."
-        )
+        raise EngineError("TP313", trainer=trainer, how=_MEND[name])

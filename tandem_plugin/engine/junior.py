@@ -89,8 +89,11 @@ def junior_model_config(vllm_config: Any) -> Any:
         )
     except ValueError as error:
         raise EngineError(
-            f"The junior {path!r} does not go with this engine (max_model_len="
-            f"{senior.max_model_len}, dtype={senior.dtype}): {_told(error)}"
+            "TP314",
+            path=path,
+            max_model_len=senior.max_model_len,
+            dtype=senior.dtype,
+            reason=_told(error),
         ) from error
 
 

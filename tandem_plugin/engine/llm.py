@@ -58,16 +58,10 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     ) -> None:
         additional = arguments.pop("additional_config", None) or {}
         if not isinstance(additional, Mapping):
-            raise ConfigError(
-                f"additional_config is a {type(additional).__name__}, which holds no tandem "
-                "settings: give a mapping, or leave it out."
-            )
+            raise ConfigError("TP315", kind=type(additional).__name__)
         additional = dict(additional)
         if tandem is not None and "tandem" in additional:
-            raise ConfigError(
-                "The tandem settings were given twice: as tandem=... and in additional_config. "
-                "Give them once."
-            )
+            raise ConfigError("TP316")
         settings = additional.setdefault("tandem", dict(tandem or {}))
         seed = settings.get("seed") if isinstance(settings, Mapping) else None
         super().__init__(model, additional_config=additional, **arguments)
@@ -87,9 +81,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         Raises :class:`EngineError` where nothing is drafted: in lockstep.
         """
         if self.tandem_rules.config.mode != "speculative":
-            raise EngineError(
-                "In lockstep nothing is drafted. Start the engine with mode='speculative'."
-            )
+            raise EngineError("TP317")
         workers: list[dict[str, int]] = self.collective_rpc(RPC_DRAFT_STATS)
         return DraftStats(**workers[0])
 
@@ -100,7 +92,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         """
         config = self.tandem_rules.config
         if not config.measure_every and not config.partner_logprobs:
-            raise EngineError("measure_every=0: nothing is measured. Set it to 1 or more.")
+            raise EngineError("TP318")
         workers: list[dict[str, float]] = self.collective_rpc(RPC_MEASURES)
         return MeasureSums(**workers[0])
 
@@ -181,10 +173,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         aborts, nothing comes.
         """
         if self.llm_engine.has_unfinished_requests():
-            raise EngineError(
-                "The engine still holds requests that were enqueued before: call "
-                "wait_for_completion() first."
-            )
+            raise EngineError("TP319")
         waiting = iter(requests)
         running: dict[str, tuple[Key, str]] = {}
         try:
@@ -209,10 +198,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
 
     def beam_search(self, *arguments: Any, **options: Any) -> Any:
         """Refused: a beam has no author."""
-        raise EngineError(
-            "Beam search does not go with tandem: it compares continuations that different authors "
-            "would write. Use generate, or vllm.LLM for the senior alone."
-        )
+        raise EngineError("TP320")
 
     def _in_tandem(
         self, params: Any, tandem_params: TandemParams | Sequence[TandemParams], prompts: int
@@ -222,16 +208,10 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
             params = self.get_default_sampling_params()
         each = list(params) if isinstance(params, Sequence) else [params] * prompts
         if len(each) != prompts:
-            raise RequestError(
-                f"{len(each)} sampling parameters came with {prompts} prompts: give one for all, "
-                "or one each."
-            )
+            raise RequestError("TP321", params=len(each), prompts=prompts)
         if any("tandem" in (one.extra_args or {}) for one in each):
             if tandem_params is not None:
-                raise RequestError(
-                    "A request's tandem parameters were given twice: as tandem=... and in "
-                    "SamplingParams.extra_args. Give it once."
-                )
+                raise RequestError("TP322")
             tandem_params = [(one.extra_args or {}).get("tandem") for one in each]
         resolved = resolve_requests(self.tandem_rules, tandem_params, prompts, self._seeds)
         asked = [self._as_sent(one, what) for one, what in zip(each, resolved, strict=True)]

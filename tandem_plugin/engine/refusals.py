@@ -22,53 +22,27 @@ __all__ = [
 def check_arguments(args: Any) -> None:
     """Raise :class:`EngineError` for engine arguments that do not go with tandem."""
     if args.pipeline_parallel_size > 1:
-        raise EngineError(
-            f"pipeline_parallel_size={args.pipeline_parallel_size} does not go with tandem: the "
-            "author of a token is chosen where both models end. Set pipeline_parallel_size=1 and "
-            "use tensor parallelism."
-        )
+        raise EngineError("TP328", size=args.pipeline_parallel_size)
     if args.speculative_config is not None:
-        raise EngineError(
-            "speculative_config does not go with tandem: draft tokens would have no author. "
-            "Remove it."
-        )
+        raise EngineError("TP329")
     if args.kv_transfer_config is not None:
-        raise EngineError(
-            "kv_transfer_config does not go with tandem: connectors were not made for two models' "
-            "caches in one engine. Remove it."
-        )
+        raise EngineError("TP330")
     if args.enable_prompt_embeds:
-        raise EngineError(
-            "enable_prompt_embeds does not go with tandem: the junior needs the prompt's token "
-            "ids. Remove it."
-        )
+        raise EngineError("TP331")
     if os.environ.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
-        raise EngineError(
-            "VLLM_USE_RUST_FRONTEND is set: vLLM's front end in Rust sends requests past tandem's "
-            "checks, so a wrong one would end the engine or be answered by the senior alone. "
-            "Unset it."
-        )
+        raise EngineError("TP332")
 
 
 def check_config(vllm_config: Any) -> None:
     """Raise :class:`EngineError` for a finished configuration that would not run in tandem."""
     model = vllm_config.model_config
     if getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False):
-        raise EngineError(
-            "enable_batch_sharded_sampling does not go with tandem: it reads the senior's logits "
-            "past the choice of the author. Remove it."
-        )
+        raise EngineError("TP333")
     if model.runner_type != "generate":
-        raise EngineError(
-            f"runner={model.runner_type!r} does not generate. Leave runner out, or set it to "
-            "generate."
-        )
+        raise EngineError("TP334", runner=model.runner_type)
     adapted = getattr(vllm_config.lora_config, "target_modules", None) or ()
     if ends := [name for name in adapted if "lm_head" in name or "embed" in name]:
-        raise EngineError(
-            f"lora_target_modules names {', '.join(ends)}: tandem runs adapters of the layers "
-            "between embeddings and head. Leave it out."
-        )
+        raise EngineError("TP335", layers=", ".join(ends))
     _check_kind(model)
 
 
@@ -139,10 +113,7 @@ def check_attention_shapes(
         reason, mend = "vLLM's buffers are made for the senior's head size", ""
     else:
         return
-    raise EngineError(
-        f"The senior's attention has {senior}, the junior's {junior}: {reason}, so the junior's "
-        f"tokens could come out wrong. Choose a junior with the senior's{mend}."
-    )
+    raise EngineError("TP336", senior=senior, junior=junior, reason=reason, otherwise=mend)
 
 
 def check_experts(vllm_config: Any, junior: Any) -> None:
@@ -155,32 +126,15 @@ def check_experts(vllm_config: Any, junior: Any) -> None:
     configuration.
     """
     if vllm_config.parallel_config.enable_eplb and junior.get_num_experts():
-        raise EngineError(
-            f"enable_eplb does not go with the junior {junior.model!r}, a mixture of experts: vLLM "
-            "would balance the senior's experts alone and leave the junior's layers without a map "
-            "of theirs. Leave enable_eplb out, or choose a dense junior."
-        )
+        raise EngineError("TP337", junior=junior.model)
     if junior.is_moe and not senior_model_config(vllm_config).is_moe:
-        raise EngineError(
-            f"The junior {junior.model!r} is a mixture of experts and the senior is dense: vLLM "
-            "makes the process group that experts need only for a senior that has some. Choose a "
-            "dense junior."
-        )
+        raise EngineError("TP338", junior=junior.model)
 
 
 def _check_kind(model: Any) -> None:
     if model.is_multimodal_model:
-        raise EngineError(
-            f"{model.model!r} is multimodal; tandem runs text models only. Choose one for each "
-            "author."
-        )
+        raise EngineError("TP339", model=model.model)
     if model.is_hybrid or model.is_attention_free:
-        raise EngineError(
-            f"{model.model!r} keeps state outside paged attention; tandem runs attention models "
-            "only. Choose one for each author."
-        )
+        raise EngineError("TP340", model=model.model)
     if model.is_encoder_decoder:
-        raise EngineError(
-            f"{model.model!r} is an encoder-decoder; tandem runs decoders only. Choose one for "
-            "each author."
-        )
+        raise EngineError("TP341", model=model.model)

@@ -92,9 +92,7 @@ def _forward(
     last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``.
     """
     if input_ids is None:
-        raise EngineError(
-            "Prompt embeddings do not go with tandem: the junior needs token ids. Send those."
-        )
+        raise EngineError("TP348")
     senior = self._senior.forward(
         self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
     )

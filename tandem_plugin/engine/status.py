@@ -19,9 +19,4 @@ def check_engine(vllm_config: Any) -> None:
     architecture = next(iter(vllm_config.model_config.architectures), "")
     if architecture.startswith(PREFIX) and is_bound(vllm_config):
         return
-    raise EngineError(
-        "tandem was asked for, but the vLLM engine does not run in tandem: its model is "
-        f"{architecture!r}. The plugin 'tandem' of the group vllm.general_plugins was not active "
-        "when the engine was configured. Check that tandem-plugin is installed in the engine's "
-        "environment and that VLLM_PLUGINS, if set, contains 'tandem'; 'tandem doctor' shows both."
-    )
+    raise EngineError("TP363", architecture=architecture)

@@ -47,16 +47,10 @@ class StepAuthors:
         step's tokens would be the senior's, whoever should have written them.
         """
         if not self._posted:
-            raise EngineError(
-                "A step sampled before its authors were known: this vLLM version calls the tandem "
-                "engine in another order than the tested ones. See docs/compatibility.md."
-            )
+            raise EngineError("TP364")
         self._posted = False
         if self._authors is not None:
-            raise EngineError(
-                "A step sampled without asking who writes its tokens. This serving option or vLLM "
-                "version is not supported in tandem: see docs/compatibility.md."
-            )
+            raise EngineError("TP365")
 
     def take(self, rows: int) -> Authors | None:
         """The authors that were posted for this step, once; None when nothing was.
@@ -65,16 +59,10 @@ class StepAuthors:
         would serve tokens of the wrong author.
         """
         if not self.bound:
-            raise EngineError(
-                "No model runner is bound to the tandem engine, so nothing would choose authors. "
-                "This vLLM version or runner is not supported: see docs/compatibility.md."
-            )
+            raise EngineError("TP366")
         authors, self._authors = self._authors, None
         if authors is not None and len(authors) != rows:
-            raise EngineError(
-                f"The engine computes logits for {rows} rows, but the authors of {len(authors)} "
-                "rows are known. This serving option is not supported in tandem."
-            )
+            raise EngineError("TP367", rows=rows, known=len(authors))
         return authors
 
 

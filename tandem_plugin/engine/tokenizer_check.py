@@ -42,9 +42,7 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
     except TokenizerError:
         if size != senior_size:
             raise EngineError(
-                f"The junior {junior!r} has {size} token ids, the senior {model.model!r} has "
-                f"{senior_size}, and the junior has no tokenizer of its own that would show "
-                "whether they mean the same. Put its tokenizer beside its weights."
+                "TP368", junior=junior, size=size, model=model.model, senior_size=senior_size
             ) from None
         logger.warning(
             "The junior %r has no tokenizer of its own; it is taken to use the senior's.", junior
@@ -57,15 +55,16 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
             (i for i, (ours, theirs) in enumerate(pairs) if ours != theirs),
             min(len(junior_vocabulary), len(senior_vocabulary)),
         )
-        raise EngineError(
-            f"The junior {junior!r} has another vocabulary than the senior {model.model!r}: they "
-            f"differ from token id {differing} on. Choose a junior with the senior's tokenizer."
-        )
+        raise EngineError("TP369", junior=junior, model=model.model, differing=differing)
     tokens = len(senior_vocabulary)
     if min(size, senior_size) < tokens:
         raise EngineError(
-            f"The tokenizer has {tokens} token ids, but the junior {junior!r} reads {size} and the "
-            f"senior {model.model!r} {senior_size}. Both must read every token."
+            "TP370",
+            tokens=tokens,
+            junior=junior,
+            size=size,
+            model=model.model,
+            senior_size=senior_size,
         )
 
 
@@ -86,7 +85,7 @@ def _vocabulary_size(model: Any, junior: str) -> int:
     config = get_config(junior, model.trust_remote_code)
     size = getattr(config, "vocab_size", None)
     if not isinstance(size, int):
-        raise EngineError(f"The junior {junior!r} does not say how many token ids it has.")
+        raise EngineError("TP371", junior=junior)
     return size
 
 

@@ -14,6 +14,8 @@ from tandem_plugin.files.user_files import (
     open_file,
     read_file,
     replacing,
+    system_advice,
+    system_reason,
     told,
     write_file,
 )
@@ -32,6 +34,8 @@ __all__ = [
     "read_appended",
     "read_file",
     "replacing",
+    "system_advice",
+    "system_reason",
     "told",
     "write_file",
 ]

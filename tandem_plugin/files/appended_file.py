@@ -13,9 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from tandem_plugin.errors import OutputError, shown
+from tandem_plugin.errors import OutputError
 from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.files.user_files import open_file, read_file, told, write_file
+from tandem_plugin.files.user_files import (
+    open_file,
+    read_file,
+    system_advice,
+    system_reason,
+    write_file,
+)
 
 __all__ = ["AppendedFile", "ForeignLineError", "Longer", "WholeLines", "note_of", "read_appended"]
 
@@ -96,16 +102,15 @@ class AppendedFile:
                 raise OSError(errno.EINVAL, "It is no regular file")
             return self.path.open("ab", buffering=0)
         except OSError as error:
-            raise OutputError(f"{str(self.path)!r} cannot be written: {told(error)}") from error
+            raise OutputError(
+                "TP751", path=self.path, reason=system_reason(error), advice=system_advice(error)
+            ) from error
 
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise OutputError(
-                f"Another process is writing {str(self.path)!r}: wait for it, or give another "
-                "--out."
-            ) from error
+            raise OutputError("TP752", path=self.path) from error
 
     def _read(self) -> Any:
         """Take in what is there; gives what of it is whole."""
@@ -113,21 +118,19 @@ class AppendedFile:
             return read_appended(self.path, self.begin, self.take)
         except ForeignLineError as error:
             raise OutputError(
-                f"{str(self.path)!r}, line {error.line} is no {self.one} ({error}): fix or remove "
-                "the line, or give another --out."
+                "TP753", path=self.path, line=error.line, one=self.one, error=error
             ) from error
         except OSError as error:
-            raise OutputError(f"{str(self.path)!r} cannot be read: {told(error)}") from error
+            raise OutputError(
+                "TP754", path=self.path, reason=system_reason(error), advice=system_advice(error)
+            ) from error
 
     def _check_settings(self, settings: Mapping[str, Any], longer: Mapping[str, Longer]) -> None:
         note = note_of(self.path)
         given = json.loads(json.dumps(settings))
         if self.path.stat().st_size > 0:
             if not os.path.exists(note):
-                raise OutputError(
-                    f"There are {self.what} in {str(self.path)!r}, but no {note.name} beside them "
-                    "that says what they were made with: give another --out."
-                )
+                raise OutputError("TP755", what=self.what, path=self.path, note=note.name)
             noted = self._noted(note)
             self._compare(noted, given, longer)
             if noted == given:
@@ -144,24 +147,15 @@ class AppendedFile:
             if name in longer:
                 longer[name](before)
                 continue
-            raise OutputError(
-                f"{str(self.path)!r} was made with {name}={shown(before)}; now it is {shown(now)}. "
-                "Give the same settings to resume it; or give another --out, or delete it."
-            )
+            raise OutputError("TP756", path=self.path, name=name, before=before, now=now)
 
     def _noted(self, note: Path) -> dict[str, Any]:
         try:
             noted = parse_json(read_file(note))
         except (OSError, ValueError) as error:
-            raise OutputError(
-                f"{str(note)!r} cannot be read: {error}. Move it away with its {self.what}, or "
-                "give another --out."
-            ) from error
+            raise OutputError("TP757", note=note, error=error, what=self.what) from error
         if not isinstance(noted, dict):
-            raise OutputError(
-                f"{str(note)!r} holds no settings. Move it away with its {self.what}, or give "
-                "another --out."
-            )
+            raise OutputError("TP758", note=note, what=self.what)
         return noted
 
     def _write(self, content: bytes) -> None:
@@ -170,8 +164,7 @@ class AppendedFile:
                 content = content[self._file.write(content) :]
         except OSError as error:
             raise OutputError(
-                f"{str(self.path)!r} cannot be written: {told(error)} What is there stays: run "
-                "the same command again to resume it."
+                "TP759", path=self.path, reason=system_reason(error), advice=system_advice(error)
             ) from error
 
 

@@ -38,9 +38,7 @@ def checkpoint_folder(
     except Exception as error:
         first = (str(error).splitlines() or [""])[0][:200]
         raise ConfigError(
-            f"There is no folder {model!r}, and no model of that name could be fetched "
-            f"({type(error).__name__}: {first}). Give a checkpoint's folder, or its name on the "
-            "Hub (owner/name)."
+            "TP760", model=model, error_type=type(error).__name__, first=first
         ) from error
 
 

@@ -11,8 +11,6 @@ from tandem_plugin.errors import ConfigError
 
 __all__ = ["check_model", "is_hub_name", "look_again"]
 
-_GIVE = "Give the folder of a Hugging Face checkpoint, or its name on the Hub (owner/name)."
-
 _LONGEST_NAME = 96
 """The most characters of an owner's or a repository's name on the Hub."""
 
@@ -38,16 +36,14 @@ def check_model(model: str, what: str) -> None:
         if not any((Path(model) / name).exists() for name in ("config.json", "params.json")):
             inside = sorted(file.parent for file in Path(model).glob("*/config.json"))
             near = f" Did you mean {str(inside[0])!r}?" if len(inside) == 1 else ""
-            raise ConfigError(
-                f"The {what} {model!r} is a folder without config.json. {_GIVE}{near}"
-            )
+            raise ConfigError("TP761", what=what, model=model, near=near)
         return
     if os.path.exists(model) or "://" in model:
         return
     near_by = _nearest(Path(model))
     if near_by is None and (is_hub_name(model) or _is_single_name(model)):
         return
-    raise ConfigError(f"There is no {what} at {model!r}. {look_again(model)} {_GIVE}")
+    raise ConfigError("TP762", what=what, model=model, hint=look_again(model))
 
 
 def is_hub_name(name: str) -> bool:

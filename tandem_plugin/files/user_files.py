@@ -13,7 +13,16 @@ from pathlib import Path
 
 from tandem_plugin.errors import OutputError
 
-__all__ = ["InputFiles", "open_file", "read_file", "replacing", "told", "write_file"]
+__all__ = [
+    "InputFiles",
+    "open_file",
+    "read_file",
+    "replacing",
+    "system_advice",
+    "system_reason",
+    "told",
+    "write_file",
+]
 
 
 def open_file(path: str | Path) -> io.BufferedReader:
@@ -91,10 +100,7 @@ class InputFiles:
         for output in outputs:
             found = _identity(output)
             if found in self._names:
-                raise OutputError(
-                    f"{str(output)!r} would replace {self._names[found]}, which this command "
-                    "reads: give another --out."
-                )
+                raise OutputError("TP763", output=output, what=self._names[found])
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
@@ -119,7 +125,7 @@ def _mode(target: Path) -> int | None:
 
 
 def _unwritable(path: str | Path, error: OSError) -> OutputError:
-    return OutputError(f"{str(path)!r} cannot be written: {told(error)}")
+    return OutputError("TP751", path=path, reason=system_reason(error), advice=system_advice(error))
 
 
 _REMEDIES = {
@@ -138,5 +144,14 @@ _REMEDIES = {
 
 def told(error: OSError) -> str:
     """Why a file could not be read or written, and what to do: sentences, each with its stop."""
-    remedy = _REMEDIES.get(error.errno or 0, "Give another file, or look at its disk.")
-    return f"{error.strerror or error}. {remedy}"
+    return f"{system_reason(error)}. {system_advice(error)}"
+
+
+def system_reason(error: OSError) -> str:
+    """Why a file could not be read or written, as the system says it."""
+    return str(error.strerror or error)
+
+
+def system_advice(error: OSError) -> str:
+    """What to do about it: a sentence."""
+    return _REMEDIES.get(error.errno or 0, "Give another file, or look at its disk.")

@@ -39,7 +39,7 @@ class GradingLimits:
         ):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ConfigError(f"{name}={value} is too small for grading: give {least} or more.")
+                raise ConfigError("TP801", name=name, value=value, least=least)
 
     @property
     def worker_count(self) -> int:

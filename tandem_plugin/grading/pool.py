@@ -59,10 +59,7 @@ class Reply:
 def check_installed() -> None:
     """Raise :class:`GradingError` where SymPy is not installed."""
     if importlib.util.find_spec("sympy") is None:
-        raise GradingError(
-            "SymPy, which compares symbolic answers, is not installed here. Install it: pip "
-            "install 'sympy>=1.13,<2'."
-        )
+        raise GradingError("TP802")
 
 
 class WorkerPool:
@@ -163,11 +160,7 @@ class WorkerPool:
             with self._lock:
                 self._deaths["nursery"] += 1
                 self._end(nursery)
-        raise GradingError(
-            f"The process that grading workers are forked from died {_ATTEMPTS} times in a row: "
-            "most likely for want of memory. Give fewer workers (--workers 1), or end other "
-            "programs."
-        )
+        raise GradingError("TP803", attempts=_ATTEMPTS)
 
     def _end(self, nursery: _Nursery | None) -> None:
         if nursery is not None and nursery is self._nursery:
@@ -249,10 +242,7 @@ class _Nursery:
             said = b""
         if said != READY:
             self.close()
-            raise GradingError(
-                "The process for grading workers could not start: run "
-                f"{sys.executable} -c 'import sympy' to see why.\n{said.decode()}".strip()
-            )
+            raise GradingError("TP804", python=sys.executable, output=said.decode())
 
     def fork(self) -> _Worker:
         """Order a worker, which greets when it is there; an end that closes says it is not."""

@@ -24,10 +24,7 @@ def put_in_place(
     """
     names = tuple(dict.fromkeys(name for name, _ in patches))
     if missing := missing_modules(names):
-        raise EngineError(
-            f"This {framework} has no module {missing[0]}, which tandem has to change: it was "
-            f"moved or renamed. {mend}"
-        )
+        raise EngineError("TP372", framework=framework, module=missing[0], mend=mend)
     for name, patch in patches:
         after_import(name, patch)
     _PLACED[framework] = names
@@ -41,7 +38,4 @@ def is_in_place(framework: str) -> bool:
 def check_in_place(framework: str) -> None:
     """Raise :class:`EngineError` where a module was imported past the patches that wait for it."""
     if missed := missed_modules(_PLACED[framework]):
-        raise EngineError(
-            f"{missed[0]} was imported in this process in a way that tandem does not see, so it is "
-            f"{framework}'s own and would not run in tandem. Import {framework} the usual way."
-        )
+        raise EngineError("TP373", module=missed[0], framework=framework)

@@ -36,9 +36,11 @@ def in_tandem(base: type, ours: type) -> Any:
             continue
         framework = ours.__module__.partition(".")[0].removeprefix("tandem_")
         raise EngineError(
-            f"{base.__module__}.{base.__qualname__} {problem}, which tandem has to extend. Derive "
-            f"a class of your own from {framework}'s; if it is {framework}'s, install a version "
-            f'that this release is made for: in its checkout, pip install ".[{framework}]".'
+            "TP374",
+            module=base.__module__,
+            name=base.__qualname__,
+            problem=problem,
+            framework=framework,
         )
     return type(f"Tandem{base.__name__}", (ours, base), {"__module__": ours.__module__})
 

@@ -47,8 +47,4 @@ def check_part(part: Any, ours: type) -> None:
     """Raise :class:`EngineError` for a part of a trainer that was not made of ``ours``."""
     if not isinstance(part, ours):
         kind = f"{type(part).__module__}.{type(part).__qualname__}"
-        raise EngineError(
-            f"The run asks for tandem, but {kind} is in the place of tandem's: something in "
-            "the trainer's process put it there. Remove it, or derive it from the class that "
-            "it replaces. Nothing was trained."
-        )
+        raise EngineError("TP375", kind=kind)

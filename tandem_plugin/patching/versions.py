@@ -63,10 +63,7 @@ def check_version(name: str, found: str) -> str:
     """
     verdict = judge_version(name, found, f"{name} {found}")
     if verdict.status == "problem":
-        raise ConfigError(
-            f"{verdict.message} Its insides may be others, so tandem does not start: "
-            f"{verdict.mend}, or train without tandem."
-        )
+        raise ConfigError("TP376", message=verdict.message, command=verdict.mend)
     return "" if verdict.status == "ok" else f"{verdict.message} {verdict.mend}"
 
 

@@ -135,10 +135,7 @@ def look_up_plugins() -> Catalogue:
 def _first_catalogue() -> Catalogue:
     global _loading
     if _loading:
-        raise ConfigError(
-            "A plugin asked for schedules or boundary resolvers by name while plugins were "
-            "being loaded. It may do so after registration, not while it is imported."
-        )
+        raise ConfigError("TP112")
     _loading = True
     try:
         return build_catalogue(_installed())
@@ -203,7 +200,7 @@ def using_plugins(
     ]
     built = build_catalogue(listed)
     if built.broken:
-        raise ConfigError("A plugin cannot be used: " + "; ".join(map(str, built.broken)))
+        raise ConfigError("TP113", reasons="; ".join(map(str, built.broken)))
     built.check_names()
     with _lock:
         before, _catalogue = _catalogue, built
@@ -248,10 +245,7 @@ def _registrations(plugin: Plugin) -> list[Registration]:
     manager.hook.register_schedules(register=register_schedule)
     manager.hook.register_boundaries(register=register_resolver)
     if not found:
-        raise ConfigError(
-            "It registers nothing. A plugin marks functions named "
-            f"{' or '.join(HOOKS)} with tandem_plugin.hookimpl."
-        )
+        raise ConfigError("TP114", hooks=" or ".join(HOOKS))
     return found
 
 

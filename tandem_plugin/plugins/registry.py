@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.errors import ConfigError
 
 __all__ = ["TAKEN", "BrokenPlugin", "Catalogue", "Kind", "Provider", "Registration", "check_name"]
 
@@ -45,12 +45,9 @@ TAKEN = frozenset(
 def check_name(what: str, name: object) -> None:
     """Raise :class:`ConfigError` unless ``name`` can be typed in a configuration as a name."""
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
-        raise ConfigError(
-            f"{name!r} is no name for a {what}: give lower-case letters, digits and hyphens, such "
-            "as 'step-bernoulli'."
-        )
+        raise ConfigError("TP115", name=name, what=what)
     if name == "off":
-        raise ConfigError(f"A {what} cannot be called 'off': that says that the senior is alone.")
+        raise ConfigError("TP116", what=what)
 
 
 Kind: TypeAlias = Literal["schedule", "boundaries"]
@@ -103,8 +100,8 @@ class Catalogue:
     broken: tuple[BrokenPlugin, ...] = ()
     tried_on_torch: bool = False
     """Whether schedules were tried on torch tensors, and not on NumPy arrays alone."""
-    clashes: tuple[str, ...] = field(init=False)
-    """A sentence for each name that was registered more than once."""
+    clashes: tuple[ConfigError, ...] = field(init=False)
+    """An error for each name that was registered more than once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clashes", tuple(_clashes(self.registrations)))
@@ -112,7 +109,8 @@ class Catalogue:
     def check_names(self) -> None:
         """Raise :class:`ConfigError` when a name was registered more than once."""
         if self.clashes:
-            raise ConfigError(" ".join(self.clashes))
+            first, *others = self.clashes
+            raise first.advised(" ".join(other.message for other in others))
 
     def of_kind(self, kind: Kind) -> dict[str, Any]:
         """The values of one kind, by name, in the order of their registration."""
@@ -148,11 +146,19 @@ class Catalogue:
         known = ", ".join(self.of_kind(kind))
         near = difflib.get_close_matches(name, self.of_kind(kind), n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
-        said = f"{kind}={shown(name)} does not exist. {_PLURAL[kind]}: {known}.{meant}"
+        broken = ""
         if self.broken:
-            said += " Plugins that could not be used: "
-            said += "; ".join(map(str, self.broken)).rstrip(".") + "."
-        raise ConfigError(said)
+            reasons = "; ".join(map(str, self.broken)).rstrip(".")
+            broken = f" Plugins that could not be used: {reasons}."
+        raise ConfigError(
+            "TP117",
+            kind=kind,
+            name=name,
+            kinds=_PLURAL[kind].lower(),
+            known=known,
+            meant=meant,
+            broken=broken,
+        )
 
     def provider_of(self, value: object) -> Provider | None:
         """Who registered a schedule class or a resolver; None when nobody did."""
@@ -162,13 +168,12 @@ class Catalogue:
         return None
 
 
-def _clashes(registrations: tuple[Registration, ...]) -> list[str]:
+def _clashes(registrations: tuple[Registration, ...]) -> list[ConfigError]:
     providers: dict[tuple[Kind, str], list[Provider]] = defaultdict(list)
     for entry in registrations:
         providers[entry.kind, entry.name].append(entry.provider)
     return [
-        f"{kind}={name!r} is registered more than once: by {' and by '.join(map(str, several))}. "
-        "Remove one of these distributions, or rename what it registers."
+        ConfigError("TP118", kind=kind, name=name, providers=" and by ".join(map(str, several)))
         for (kind, name), several in providers.items()
         if len(several) > 1
     ]

@@ -17,7 +17,7 @@ def check_resolver_function(name: object, resolver: object) -> None:
     """Raise :class:`ConfigError` unless this may be registered as a boundary resolver."""
     check_name("boundary resolver", name)
     if not callable(resolver):
-        raise ConfigError(f"The boundary resolver {name!r} is {resolver!r}, which is no function.")
+        raise ConfigError("TP119", name=name, resolver=resolver)
     try:
         signature = inspect.signature(resolver)
     except (TypeError, ValueError):
@@ -25,9 +25,7 @@ def check_resolver_function(name: object, resolver: object) -> None:
     try:
         signature.bind(object())
     except TypeError as error:
-        raise ConfigError(
-            f"The boundary resolver {name!r} does not take one argument, the vocabulary: {error}."
-        ) from error
+        raise ConfigError("TP120", name=name, error=error) from error
 
 
 def check_table(name: str, provider: object, table: object, size: int) -> NDArray[np.bool_]:
@@ -36,10 +34,7 @@ def check_table(name: str, provider: object, table: object, size: int) -> NDArra
     Raises :class:`ConfigError` for anything else, naming who provides the resolver.
     """
     if not isinstance(table, np.ndarray) or table.dtype != np.bool_ or table.shape != (size,):
-        raise ConfigError(
-            f"The boundary resolver {name!r} of {provider} returned {_described(table)}; expected "
-            f"a NumPy array of bools, one for each of the {size} token ids."
-        )
+        raise ConfigError("TP121", name=name, provider=provider, found=_described(table), size=size)
     kept = table.copy()
     kept.setflags(write=False)
     return kept

@@ -35,7 +35,7 @@ def check_schedule_class(schedule: object) -> None:
     a ``walk``, this says what its steps say.
     """
     if not isinstance(schedule, type):
-        raise ConfigError(f"{schedule!r} is not a class: register the class of the schedule.")
+        raise ConfigError("TP122", schedule=schedule)
     _check_dataclass(schedule)
     _check_name(schedule)
     _check_parameters(schedule)
@@ -97,11 +97,7 @@ def check_walk(schedule: Schedule) -> None:
         walked = _tried(kind, schedule, "walk", np.array, given)
         parts = tuple(part[:rows, : tokens + 1] for part in expected)
         if not _is_walk(walked, parts):
-            raise _refusal(
-                kind,
-                "returned something else from walk than its start and advance say, token by token; "
-                f"expected (bools, int64), each of shape ({rows}, {tokens + 1}), the shape of u.",
-            )
+            raise ConfigError("TP123", schedule=kind.__qualname__, rows=rows, columns=tokens + 1)
 
 
 def _is_walk(walked: Any, expected: tuple[Any, ...]) -> bool:
@@ -121,9 +117,9 @@ def _check_dataclass(schedule: type[Any]) -> None:
     parameters = getattr(schedule, "__dataclass_params__", None)
     # A subclass of a dataclass inherits its parameters, and would be one with forgotten fields.
     if "__dataclass_fields__" not in vars(schedule) or parameters is None or not parameters.frozen:
-        raise _refusal(schedule, "is not a frozen dataclass: put @dataclass(frozen=True) on it.")
+        raise ConfigError("TP124", schedule=schedule.__qualname__)
     if schedule.__hash__ is None:
-        raise _refusal(schedule, "has no hash: leave eq=True, or write __hash__.")
+        raise ConfigError("TP125", schedule=schedule.__qualname__)
 
 
 def _check_name(schedule: type[Any]) -> None:
@@ -134,19 +130,17 @@ def _check_name(schedule: type[Any]) -> None:
     )
     for step in ("start", "advance"):
         if not callable(getattr(schedule, step, None)):
-            raise _refusal(schedule, f"has no method {step}.")
+            raise ConfigError("TP126", schedule=schedule.__qualname__, step=step)
     if not callable(getattr(schedule, "walk", len)):
-        raise _refusal(schedule, "has a member walk that is no method: that name is taken.")
+        raise ConfigError("TP127", schedule=schedule.__qualname__)
 
 
 def _check_parameters(schedule: type[Any]) -> None:
     for parameter in schedule_signature(schedule):
         if parameter.name in TAKEN or parameter.name.startswith("_"):
-            raise _refusal(schedule, f"has a parameter {parameter.name!r}: that name is taken.")
+            raise ConfigError("TP128", schedule=schedule.__qualname__, parameter=parameter.name)
         if parameter.name == TRAINING_STEP and parameter.annotation is not int:
-            raise _refusal(
-                schedule, f"has a parameter {TRAINING_STEP!r} that is not an int: trainers fill it."
-            )
+            raise ConfigError("TP129", schedule=schedule.__qualname__)
 
 
 def _made(schedule: type[Any]) -> Any:
@@ -154,12 +148,11 @@ def _made(schedule: type[Any]) -> Any:
         made, again = schedule(), schedule()
         same = made == again and hash(made) == hash(again)
     except Exception as error:
-        raise _refusal(
-            schedule,
-            f"cannot be made from the defaults of its parameters: {type(error).__name__}: {error}",
+        raise ConfigError(
+            "TP130", schedule=schedule.__qualname__, error_type=type(error).__name__, error=error
         ) from error
     if not same:
-        raise _refusal(schedule, "made twice from the same parameters is not equal to itself.")
+        raise ConfigError("TP131", schedule=schedule.__qualname__)
     return made
 
 
@@ -172,10 +165,8 @@ def _check_steps(
     arguments = (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS)
     start = _tried(schedule, made, "start", new, (_DRAWS,))
     if not is_right(start, np.bool_):
-        raise _refusal(
-            schedule,
-            f"returned {_described(start)} from start; expected bools of shape ({_BATCH},), the "
-            "shape of u.",
+        raise ConfigError(
+            "TP132", schedule=schedule.__qualname__, found=_described(start), size=_BATCH
         )
     advanced = _tried(schedule, made, "advance", new, arguments)
     if (
@@ -184,10 +175,8 @@ def _check_steps(
         or not is_right(advanced[0], np.bool_)
         or not is_right(advanced[1], np.int64)
     ):
-        raise _refusal(
-            schedule,
-            f"returned {_described(advanced)} from advance; expected (bools, int64), each of shape "
-            f"({_BATCH},), the shape of u.",
+        raise ConfigError(
+            "TP133", schedule=schedule.__qualname__, found=_described(advanced), size=_BATCH
         )
     for name, given, whole in (("start", (_DRAWS,), (start,)), ("advance", arguments, advanced)):
         for row in range(_BATCH):
@@ -195,11 +184,7 @@ def _check_steps(
             alone = _tried(schedule, made, name, new, one)
             alone = alone if isinstance(alone, tuple) else (alone,)
             if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
-                raise _refusal(
-                    schedule,
-                    f"gives a row of a batch something else from {name} than the same row alone. "
-                    "Authorship must not depend on what else is in a batch, nor on earlier calls.",
-                )
+                raise ConfigError("TP134", schedule=schedule.__qualname__, name=name)
 
 
 def _check_shapes(
@@ -215,17 +200,17 @@ def _check_shapes(
         try:
             result = getattr(made, name)(*map(new, arguments))
         except Exception as error:
-            raise _refusal(
-                schedule,
-                f"reads values of tensors in {name}, or makes tensors on a device of its own "
-                f"({type(error).__name__}: {error}). Use operators that keep to the device of "
-                "their arguments: < & | ~ ^ + *.",
+            raise ConfigError(
+                "TP135",
+                schedule=schedule.__qualname__,
+                name=name,
+                error_type=type(error).__name__,
+                error=error,
             ) from error
         found = result if isinstance(result, tuple) else (result,)
         if not all(map(is_right, found, kinds)):
-            raise _refusal(
-                schedule,
-                f"returned {_described(result)} from {name} on another device than its arguments.",
+            raise ConfigError(
+                "TP136", schedule=schedule.__qualname__, found=_described(result), name=name
             )
 
 
@@ -240,11 +225,15 @@ def _tried(
     try:
         result = getattr(made, name)(*given)
     except Exception as error:
-        raise _refusal(
-            schedule, f"failed in {name} on a small batch: {type(error).__name__}: {error}"
+        raise ConfigError(
+            "TP137",
+            schedule=schedule.__qualname__,
+            name=name,
+            error_type=type(error).__name__,
+            error=error,
         ) from error
     if any(a.tolist() != b.tolist() for a, b in zip(given, arguments, strict=True)):
-        raise _refusal(schedule, f"changes its arguments in {name}: return new arrays.")
+        raise ConfigError("TP138", schedule=schedule.__qualname__, name=name)
     return result
 
 
@@ -258,7 +247,3 @@ def _described(value: Any) -> str:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype} of shape {tuple(value.shape)}"
     return f"a {type(value).__name__}"
-
-
-def _refusal(schedule: type[Any], said: str) -> ConfigError:
-    return ConfigError(f"The schedule {schedule.__qualname__} {said}")

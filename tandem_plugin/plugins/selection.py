@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
-from tandem_plugin.errors import ConfigError, TandemError, TokenizerError, shown
+from tandem_plugin.errors import ConfigError, TandemError, TokenizerError
 from tandem_plugin.plugins.loading import catalogue
 from tandem_plugin.plugins.resolver_contract import check_table
 from tandem_plugin.schedules import Schedule
@@ -52,17 +52,14 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
     for parameter, value in parameters.items():
         if parameter not in allowed:
             takes = f"takes: {', '.join(allowed)}" if allowed else "takes no parameters"
-            raise ConfigError(
-                f"{parameter}={shown(value)} is not a parameter of the schedule {name!r}, which "
-                f"{takes}. Leave it out, or choose another schedule."
-            )
+            raise ConfigError("TP139", parameter=parameter, value=value, name=name, takes=takes)
     try:
         schedule: Schedule = typed(chosen(**parameters))
     except TandemError:
         raise
     except Exception as error:  # a plugin's own check
         raise ConfigError(
-            f"The schedule {name!r} refuses its parameters: {type(error).__name__}: {error}"
+            "TP140", name=name, error_type=type(error).__name__, error=error
         ) from error
     return schedule
 
@@ -93,8 +90,12 @@ def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
         raise
     except Exception as error:  # a plugin's
         raise TokenizerError(
-            f"The boundary resolver {name!r} of {found.provider} failed on the tokenizer "
-            f"{vocabulary.source!r}: {type(error).__name__}: {error}"
+            "TP141",
+            name=name,
+            provider=found.provider,
+            source=vocabulary.source,
+            error_type=type(error).__name__,
+            error=error,
         ) from error
     return BoundarySet(name, check_table(name, found.provider, table, len(vocabulary)))
 

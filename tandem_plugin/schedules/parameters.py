@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules.schedule import Schedule
 
 __all__ = [
@@ -72,7 +72,7 @@ def _signature(schedule: Any) -> tuple[Parameter, ...]:
     try:
         annotations = get_type_hints(schedule)
     except Exception as error:
-        raise ConfigError(f"The types of {name}'s parameters cannot be read: {error}") from error
+        raise ConfigError("TP142", name=name, error=error) from error
     found = []
     for field in fields(schedule):
         annotation = annotations[field.name]
@@ -80,15 +80,9 @@ def _signature(schedule: Any) -> tuple[Parameter, ...]:
             isinstance(choice, str) for choice in get_args(annotation)
         )
         if annotation not in _WORDS and not is_choice:
-            raise ConfigError(
-                f"The parameter {field.name!r} of {name} is of type {annotation!r}: allowed are "
-                "bool, int, float, str and Literal of strings, which travel in requests."
-            )
+            raise ConfigError("TP143", field=field.name, name=name, annotation=annotation)
         if field.default is MISSING or not field.init:
-            raise ConfigError(
-                f"The parameter {field.name!r} of {name} needs a default in its definition, and to "
-                "be an argument of the class, so that the schedule can be selected by name alone."
-            )
+            raise ConfigError("TP144", field=field.name, name=name)
         found.append(Parameter(field.name, annotation, field.default))
     return tuple(found)
 
@@ -124,9 +118,9 @@ def typed(schedule: Any) -> Any:
 def check_probability(name: str, value: object) -> float:
     """Return ``value`` as a float; raise :class:`ConfigError` unless it is a number in [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ConfigError(_not_a_probability(name, value))
+        raise ConfigError("TP145", name=name, value=value)
     if not 0 <= value <= 1:
-        raise ConfigError(_not_a_probability(name, value))
+        raise ConfigError("TP145", name=name, value=value)
     return float(value) + 0.0  # and not -0.0, which is another text in a fingerprint
 
 
@@ -134,9 +128,7 @@ def check_count(name: str, value: object) -> int:
     """Return ``value``; raise :class:`ConfigError` unless it is an integer from 1 to MAX_COUNT."""
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT:
         return value
-    raise ConfigError(
-        f"{name}={shown(value)} is not a count: give an integer from 1 to {MAX_COUNT}."
-    )
+    raise ConfigError("TP146", name=name, value=value, largest=MAX_COUNT)
 
 
 def check_index(name: str, value: object) -> int:
@@ -146,16 +138,14 @@ def check_index(name: str, value: object) -> int:
     try:
         return check_count(name, value)
     except ConfigError:
-        raise ConfigError(
-            f"{name}={shown(value)} is not a count from 0: give an integer from 0 to {MAX_COUNT}."
-        ) from None
+        raise ConfigError("TP147", name=name, value=value, largest=MAX_COUNT) from None
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return ``value``; raise :class:`ConfigError` unless it is one of the choices."""
     if isinstance(value, str) and value in choices:
         return value
-    raise ConfigError(f"{name}={shown(value)} is unknown: give one of {', '.join(choices)}.")
+    raise ConfigError("TP148", name=name, value=value, choices=", ".join(choices))
 
 
 def _plain(value: Any, annotation: Any) -> Any:
@@ -177,7 +167,7 @@ def _check_type(parameter: Parameter, value: object) -> None:
         check_choice(parameter.name, value, get_args(parameter.annotation))
     elif not _is_of_type(value, parameter.annotation):
         raise ConfigError(
-            f"{parameter.name}={shown(value)} is not {_WORDS[parameter.annotation]}: give one."
+            "TP149", parameter=parameter.name, value=value, expected=_WORDS[parameter.annotation]
         )
 
 
@@ -187,7 +177,3 @@ def _is_of_type(value: object, annotation: Any) -> bool:
     if annotation is int:
         return type(value) is int and -(2**63) <= value < 2**63
     return type(value) is annotation
-
-
-def _not_a_probability(name: str, value: object) -> str:
-    return f"{name}={shown(value)} is not a probability: give a number from 0 to 1."

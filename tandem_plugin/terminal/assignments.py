@@ -32,17 +32,11 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
     for assignment in given:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
-            raise ConfigError(
-                f"{option} {assignment} is not of the form NAME=VALUE: give, for example, "
-                f"{example}."
-            )
+            raise ConfigError("TP989", option=option, assignment=assignment, example=example)
         try:
             found[name] = parse_json(value)
         except ValueError as error:
             if value.lstrip().startswith(("{", "[")):
-                raise ConfigError(
-                    f"{option} {name} is no JSON that can be read: {error}. Quote it for the "
-                    f"shell, as in {option} '{name}={{\"a\": 1}}'."
-                ) from error
+                raise ConfigError("TP990", option=option, name=name, error=error) from error
             found[name] = value
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem_plugin.errors import TokenizerError
-from tandem_plugin.files import is_hub_name, look_again, told
+from tandem_plugin.files import is_hub_name, look_again, system_advice, system_reason
 
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import Vocabulary
@@ -27,17 +27,13 @@ def read_vocabulary(tokenizer: str) -> Vocabulary:
     from tandem_plugin.boundaries import Vocabulary
 
     if not os.path.exists(tokenizer) and not is_hub_name(tokenizer):
-        raise TokenizerError(
-            f"There is no tokenizer at {tokenizer!r}: give a tokenizer folder, a tokenizer.json, a "
-            "JSON object of token to id, or the name of a repository (owner/name). "
-            f"{look_again(tokenizer)}"
-        )
+        raise TokenizerError("TP991", tokenizer=tokenizer, hint=look_again(tokenizer))
     try:
         check_files(tokenizer)
         return Vocabulary.from_path(tokenizer)
     except OSError as error:
         raise TokenizerError(
-            f"The tokenizer {tokenizer!r} cannot be read: {told(error)}"
+            "TP992", tokenizer=tokenizer, reason=system_reason(error), advice=system_advice(error)
         ) from error
 
 

@@ -48,10 +48,7 @@ def bits_within(ranges: Iterable[tuple[int, int]], length: int) -> NDArray[np.bo
     given = list(ranges)
     for start, stop in given:
         if not 0 <= start <= stop <= length:
-            raise AuthorshipError(
-                f"The agent gave the action range ({start}, {stop}) of a response with {length} "
-                "tokens. Give ranges that lie within it and do not run backwards."
-            )
+            raise AuthorshipError("TP401", start=start, stop=stop, length=length)
     return bits_of(given, length)
 
 
@@ -181,11 +178,7 @@ class Facts:
         if wire is None:
             return None
         if not isinstance(wire, Mapping) or wire.keys() != {one.name for one in fields(cls)}:
-            raise AuthorshipError(
-                "A response's facts about its authorship are not of the form that the trainer's "
-                "process knows: the process that generated it has another version of "
-                "tandem-plugin. Use the same one in every process."
-            )
+            raise AuthorshipError("TP402")
         names = ("segments", "senior", "trained", "unknown")
         ranged = {name: tuple(map(tuple, wire[name])) for name in names}
         asked = tuple(one if one is None else tuple(one) for one in wire["asked"])

@@ -26,10 +26,7 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     """
     check_no_errors(rows)
     if not rows:
-        raise AuthorshipError(
-            "The batch is empty: every rollout of this step failed. The first error is above, in "
-            "the log of a process that generates."
-        )
+        raise AuthorshipError("TP403")
     for row in rows:
         _check_row(row, rules.for_recorded_step(row.settings).fingerprint)
         _check_junior(row, rules.config.juniors)
@@ -54,66 +51,43 @@ def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -
             _check_row(row, rules.for_recorded_step(row.settings).fingerprint)
             _check_junior(row, rules.config.juniors)
         elif row.authorship is not None:
-            raise AuthorshipError(
-                f"{row.name} was written by the team, but it answers a validation prompt that the "
-                "senior was to answer alone."
-            )
+            raise AuthorshipError("TP404", row=row.name)
 
 
 def check_no_errors(rows: Iterable[Row]) -> None:
     """Raise :class:`EngineError` when a trajectory failed in tandem."""
     for row in rows:
         if row.error is not None:
-            raise EngineError(f"A trajectory failed in tandem: {row.error}")
+            raise EngineError("TP405", error=row.error)
 
 
 def _check_row(row: Row, fingerprint: str) -> None:
     length = len(row.response_ids)
     if row.authorship is None:
-        raise AuthorshipError(
-            f"{row.name} has no authorship: tandem is asked for, but the process that generated it "
-            "had no active tandem adapter. Check that tandem-plugin is installed on every node and "
-            "that no setting turns its adapter off; 'tandem doctor' says which do."
-        )
+        raise AuthorshipError("TP406", row=row.name)
     if len(row.authorship) != length:
-        raise AuthorshipError(
-            f"{row.name} has {length} response tokens but {len(row.authorship)} entries of "
-            "authorship: something between the agent loop and the trainer cut or padded it."
-        )
+        raise AuthorshipError("TP407", row=row.name, length=length, entries=len(row.authorship))
     if row.fingerprint != fingerprint:
         raise FingerprintError(
-            f"{row.name} was generated under the rules {row.fingerprint}, but this run's are "
-            f"{fingerprint}. Use the same tandem-plugin version, settings and tokenizer in every "
-            "process."
+            "TP408", row=row.name, fingerprint=row.fingerprint, expected=fingerprint
         )
 
 
 def _check_junior(row: Row, juniors: Sequence[str]) -> None:
     """Raise unless the row was written with one of the run's juniors, and says with which."""
     if row.junior not in juniors and (row.junior is not None or len(juniors) > 1):
-        raise AuthorshipError(
-            f"{row.name} was written with the junior {row.junior!r}, and this run's are "
-            f"{list(juniors)}: use the same settings in every process, and go on from a "
-            "checkpoint with the juniors that its responses were written with."
-        )
+        raise AuthorshipError("TP409", row=row.name, junior=row.junior, juniors=list(juniors))
 
 
 def _check_replay(row: Row, senior: NDArray[np.bool_]) -> None:
     """Raise unless the authorship that came with the row is the one that its tokens replay to."""
     assert row.authorship is not None
     if row.segments and row.seed != row.segments[0][0]:
-        raise AuthorshipError(
-            f"{row.name} came with the tandem seed {row.seed}, but the first of its generate calls "
-            f"had {row.segments[0][0]}: something between the agent loop and the trainer mixed up "
-            "rows."
-        )
+        raise AuthorshipError("TP410", row=row.name, seed=row.seed, segment_seed=row.segments[0][0])
     differing = np.flatnonzero(row.authorship != senior)
     if differing.size:
         raise AuthorshipError(
-            f"The authorship of {row.name} is not what its tokens and seeds replay to: it differs "
-            f"at {differing.size} tokens, the first at position {int(differing[0])}. Something "
-            "between the agent loop and the trainer changed it, its tokens or its seeds, or gave "
-            "it another row's."
+            "TP411", row=row.name, count=differing.size, position=int(differing[0])
         )
 
 
@@ -125,24 +99,16 @@ def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
     known in the process that generated alone.
     """
     if row.trained is None:
-        raise AuthorshipError(
-            f"{row.name} does not say what its agent loop would train: the process that generated "
-            "it has another version of tandem-plugin. Use the same one in every process."
-        )
+        raise AuthorshipError("TP412", row=row.name)
     written = bits_of(((start, stop) for _, start, stop in row.segments), len(senior))
     unwritten = np.flatnonzero(row.trained & ~written)
     if unwritten.size:
         raise AuthorshipError(
-            f"{row.name} would train {unwritten.size} tokens that are of none of its generate "
-            f"calls, the first at position {int(unwritten[0])}: something between the agent loop "
-            "and the trainer dropped calls."
+            "TP413", row=row.name, count=unwritten.size, position=int(unwritten[0])
         )
     unknown = row.unknown_tokens
     if len(unknown) != len(senior) or (unknown & ~row.trained).any():
-        raise AuthorshipError(
-            f"{row.name} names tokens of unknown author that its agent loop would not train: "
-            "something between the agent loop and the trainer changed them."
-        )
+        raise AuthorshipError("TP414", row=row.name)
     known = row.trained & ~unknown
     loss = [("loss_mask", row.loss_mask, known & senior)] if row.loss_mask is not None else []
     junior = [("junior_mask", row.junior_mask, known & ~senior)] if imitates else []
@@ -153,17 +119,22 @@ def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
     ):
         if mask is None or len(mask) != len(expected):
             raise AuthorshipError(
-                f"{row.name} has {len(expected)} response tokens but "
-                f"{'no' if mask is None else len(mask)} entries of {name}: something between the "
-                "agent loop and the trainer cut or dropped them."
+                "TP415",
+                row=row.name,
+                tokens=len(expected),
+                entries="no" if mask is None else len(mask),
+                name=name,
             )
         differing = np.flatnonzero(mask != expected)
         if differing.size:
             author = "junior" if name == "junior_mask" else "senior"
             raise AuthorshipError(
-                f"The {name} of {row.name} is not what the {author} wrote: it differs at "
-                f"{differing.size} tokens, the first at position {int(differing[0])}. It was not "
-                f"narrowed to the {author}'s tokens, or was changed afterwards."
+                "TP416",
+                name=name,
+                row=row.name,
+                author=author,
+                count=differing.size,
+                position=int(differing[0]),
             )
 
 
@@ -176,24 +147,14 @@ def _check_unknown(rows: Sequence[Row], most: float) -> None:
     trained = sum(int(row.trained.sum()) for row in rows if row.trained is not None)
     if unknown > most * trained:
         raise AuthorshipError(
-            f"Who wrote {unknown} of the {trained} tokens that the agent loops would train in this "
-            f"batch is unknown, a share of {unknown / trained:.3f}, above "
-            f"max_unknown_share={most}: several calls of a trajectory wrote the same tokens with "
-            "different authors, and the loop kept nothing that tells them apart. Give every "
-            "candidate a trajectory of its own, let the loop mask such tokens, or raise "
-            "max_unknown_share: tokens of unknown author are never trained."
+            "TP417", unknown=unknown, trained=trained, share=unknown / trained, most=most
         )
 
 
 def _check_trains(rows: Sequence[Row]) -> None:
     """Raise where the batch as a whole has nothing to learn from."""
     if not any(row.response_mask.any() for row in rows):
-        raise AuthorshipError(
-            f"None of the {len(rows)} responses of the batch has a token of the senior's to train: "
-            "there is nothing to learn from. Raise p, the number of prompts in a batch, of "
-            "responses to a prompt or their length, or choose a schedule in which the senior "
-            "writes."
-        )
+        raise AuthorshipError("TP418", responses=len(rows))
 
 
 class AdmittedBatch:
@@ -219,22 +180,18 @@ class AdmittedBatch:
         admitted = self._masks.get(row)
         if admitted is None:
             if mask.any():
-                raise AuthorshipError(
-                    f"{row} trains {int(mask.sum())} tokens, and was not among the rows that the "
-                    "trainer checked before the update: something in the trainer's process adds "
-                    "rows, or keeps batches from the check. Use verl's own trainers."
-                )
+                raise AuthorshipError("TP419", row=row, tokens=int(mask.sum()))
             return
         if len(mask) != len(admitted):
             raise AuthorshipError(
-                f"{row} had {len(admitted)} response tokens when it was checked, and has "
-                f"{len(mask)} entries of {name} before the update."
+                "TP420", row=row, tokens=len(admitted), entries=len(mask), name=name
             )
         changed = mask & ~admitted if rejects else mask != admitted
         if changed.any():
             raise AuthorshipError(
-                f"The {name} of {row} changed between the trainer's check and the update, at "
-                f"{int(changed.sum())} tokens, the first at position {int(changed.argmax())}: "
-                "something in the trainer's process writes masks. Remove it, since what the senior "
-                "wrote was settled before."
+                "TP421",
+                name=name,
+                row=row,
+                count=int(changed.sum()),
+                position=int(changed.argmax()),
             )

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, EngineError, shown
+from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.training.refusals import Settings
 
 __all__ = [
@@ -53,11 +53,7 @@ def running_config() -> TandemConfig:
     """The checked settings of a run in tandem; :class:`EngineError` where the process lost them."""
     config = tandem_config()
     if config is None:
-        raise EngineError(
-            f"{VARIABLE} is not set in this process, though the job runs in tandem: something "
-            "removed it from the job's runtime environment. Look for what amends it, such as "
-            "RAY_RUNTIME_ENV_HOOK, and let it keep that entry."
-        )
+        raise EngineError("TP422")
     return config
 
 
@@ -77,19 +73,14 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
                 text = file.read()
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{VARIABLE}={shown(text)} is neither a JSON object nor a file that can be read "
-                f"({getattr(error, 'strerror', None) or error}). Give, for example, "
-                '{"schedule": "word"}, or the path of a file that holds such an object.'
+                "TP423", text=text, reason=getattr(error, "strerror", None) or error
             ) from error
     try:
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{source} does not hold JSON ({error}). Give an object, for example "
-            '{"schedule": "word"}.'
-        ) from error
+        raise ConfigError("TP424", source=source, error=error) from error
     if not isinstance(settings, dict):
-        raise ConfigError(f"{source} holds {shown(settings)}; expected an object of settings.")
+        raise ConfigError("TP425", source=source, settings=settings)
     return settings
 
 
@@ -102,10 +93,7 @@ def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemCon
     flags, others = split_arguments(arguments)
     given = environment_settings()
     if given is None and not flags:
-        raise ConfigError(
-            f"Nothing says how to train in tandem. Give {PREFIX}schedule word, or set {VARIABLE}; "
-            f"for a run without tandem use {plain}."
-        )
+        raise ConfigError("TP426", plain=plain)
     return TandemConfig.from_mapping({**(given or {}), **flags}), others
 
 
@@ -146,13 +134,10 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
         if not equals:
             following = next(remaining, None)
             if following is None or following.startswith("--"):
-                raise ConfigError(
-                    f"{PREFIX}{name} has no value: give {PREFIX}{name} VALUE, such as "
-                    f"{PREFIX}schedule word."
-                )
+                raise ConfigError("TP427", name=name)
             value = following
         if name in settings:
-            raise ConfigError(f"{PREFIX}{name} is given twice: leave one of them out.")
+            raise ConfigError("TP428", name=name)
         settings[name] = _parsed(value)
     return settings, others
 
@@ -163,9 +148,7 @@ def _check_spelling(argument: str) -> None:
     words = re.split(r"[._-]+", flag.lower()) if flag.startswith("-") else []
     if near := difflib.get_close_matches("tandem", words, n=1, cutoff=0.8):
         name = "_".join(words[words.index(near[0]) + 1 :]) or "schedule"
-        raise ConfigError(
-            f"{shown(flag)} is not how a flag of tandem's is spelled. Give {PREFIX}{name} VALUE."
-        )
+        raise ConfigError("TP429", flag=flag, name=name)
 
 
 def _parsed(value: str) -> Any:

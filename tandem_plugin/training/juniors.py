@@ -123,10 +123,7 @@ def having_the_junior(params: Mapping[str, Any] | None, juniors: Mapping[str, st
     junior = asked.get("junior") if isinstance(asked, Mapping) else None
     own = [engine for engine, its in juniors.items() if junior in (None, its)]
     if juniors and not own:
-        raise EngineError(
-            f"No rollout engine with the junior {junior!r} is left to write a response, or to go "
-            "on with one. Give the run as many engines that stay as it has juniors."
-        )
+        raise EngineError("TP430", junior=junior)
     return own
 
 

@@ -21,10 +21,7 @@ def masked_log_probs(log_probs: Sequence[float] | None, senior: NDArray[np.bool_
     if log_probs is None:
         return None
     if len(log_probs) != len(senior):
-        raise AuthorshipError(
-            f"The agent returned {len(log_probs)} rollout log-probabilities for {len(senior)} "
-            "tokens: give one a token, zero where no model wrote it, or None."
-        )
+        raise AuthorshipError("TP431", log_probs=len(log_probs), tokens=len(senior))
     return [value if mine else 0.0 for value, mine in zip(log_probs, senior, strict=True)]
 
 
@@ -34,11 +31,6 @@ def check_log_probs(name: str, log_probs: NDArray[np.floating], mask: NDArray[np
     name: of the response.
     """
     if len(log_probs) != len(mask):
-        raise AuthorshipError(
-            f"{name} has {len(log_probs)} rollout log-probabilities for a mask of {len(mask)}."
-        )
+        raise AuthorshipError("TP432", row=name, log_probs=len(log_probs), tokens=len(mask))
     if log_probs[~mask].any():
-        raise AuthorshipError(
-            f"{name} has rollout log-probabilities of tokens that are not trained on: they must be "
-            "zero outside the senior's tokens."
-        )
+        raise AuthorshipError("TP433", row=name)

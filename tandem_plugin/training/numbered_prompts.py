@@ -42,11 +42,7 @@ class KeyedLabel:
         """A label that arrived where prompts are answered; :class:`EngineError` without a key."""
         if isinstance(label, cls):
             return label
-        raise EngineError(
-            "A prompt arrived that says nothing about tandem: the adapter is active in the "
-            "process that generates, but not in the trainer's process that sent it. Check that "
-            "tandem-plugin is installed on every node, in the same version."
-        )
+        raise EngineError("TP434")
 
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """That of one more response; rules: of the engine that it is written in."""
@@ -83,11 +79,7 @@ class Numbering:
         Raises :class:`EngineError` before it is known how many prompts were drawn.
         """
         if (first := self.next_prompt) is None:
-            raise EngineError(
-                "The run asks for tandem, but its trainer did not say with which prompt it goes "
-                "on: it is not tandem's. Something in the trainer's process put another one in its "
-                "place. Remove it. Nothing was generated."
-            )
+            raise EngineError("TP435")
         self.next_prompt = first + len(labels)
         return [
             KeyedLabel(label, self.phase, prompt, self.step, self.by_team)

@@ -61,10 +61,7 @@ def start_jobs_in_tandem(framework: str, patches: str, needed: Sequence[str], me
     ) -> Any:
         check_in_place(framework)
         if absent := [name for name in needed if name not in sys.modules]:
-            raise EngineError(
-                f"{framework}'s command is about to start Ray without {absent[0]}, which tandem "
-                f"has to change: this {framework} is not what the adapter was tested with. {mend}"
-            )
+            raise EngineError("TP436", framework=framework, module=absent[0], mend=mend)
         environment = amended(runtime_env, settings, patches)
         return original(*args, runtime_env=environment, **more)
 
@@ -80,11 +77,7 @@ def amended(
     """
     other = (runtime_env or {}).get(_WORKER_HOOK)
     if other is not None:
-        raise ConfigError(
-            f"The runtime environment has a {_WORKER_HOOK} of its own ({other}), and tandem needs "
-            "that place: Ray calls only one. Leave it out, and do in the agent or reward file what "
-            "it does."
-        )
+        raise ConfigError("TP437", other=other)
     return {**(runtime_env or {}), _WORKER_HOOK: worker_hook(settings, patches)}
 
 
@@ -145,17 +138,9 @@ def check_worker(framework: str, actor: str, settings: Mapping[str, Any]) -> Non
     actor: the name of the actor class that is about to begin here. settings: the driver's.
     """
     if failure := os.environ.get(FAILURE):
-        raise EngineError(
-            f"The run asks for tandem, but the worker process of {actor} could not be made ready: "
-            f"{failure.rstrip('.')}. Nothing was generated or trained."
-        )
+        raise EngineError("TP438", actor=actor, failure=failure.rstrip("."))
     config = tandem_config() if is_in_place(framework) else None
     if config is None or config.settings() != settings:
         why = "was not made ready for it" if config is None else "has other settings"
-        raise EngineError(
-            f"The run asks for tandem, but the worker process of {actor} {why}: Ray did not call "
-            "the job's worker_process_setup_hook there. What amends the job's runtime environment "
-            "(RAY_RUNTIME_ENV_HOOK, or one of the actor's own) must keep that entry. Nothing was "
-            "generated or trained."
-        )
+        raise EngineError("TP439", actor=actor, why=why)
     check_in_place(framework)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, is_code
 
 __all__ = [
     "HOLES",
@@ -42,32 +42,28 @@ class Unproven:
         for name in tandem.unproven:
             if name not in names:
                 listed = ", ".join(f"{known} ({meaning})" for known, meaning in names.items())
-                raise ConfigError(
-                    f"tandem.unproven names {name!r}, which is nothing that this trainer could be "
-                    f"allowed. Leave it out, or name one of: {listed or 'nothing'}."
-                )
+                raise ConfigError("TP440", name=name, known=listed or "nothing")
         self._allowed = frozenset(tandem.unproven)
         self.names = frozenset(names)
         """All that can be allowed with this trainer."""
         self.warnings: list[str] = []
         """A sentence for each thing that the run makes use of and nobody has shown to work."""
 
-    def check(self, name: str, sentence: str) -> None:
+    def check(self, name: str, refusal: ConfigError) -> None:
         """Go on with something unproven if the run allows it by ``name``.
 
-        sentence: what it is, that it was not tested, and what to choose in its place. Raises
-        :class:`ConfigError` with it where the run does not allow it.
+        refusal: what it is, that it was not tested, and what to choose in its place; raised, with
+        the name that would allow it, where the run does not.
         """
         if name not in self.names:
             raise ValueError(f"{name!r} is none of the names that can be allowed.")
         if name not in self._allowed:
-            raise ConfigError(
-                f"{sentence} To run it although nobody has shown that it works, add {name} to "
-                "tandem.unproven."
+            raise refusal.advised(
+                f"To run it although nobody has shown that it works, add {name} to tandem.unproven."
             )
         self.warnings.append(
-            f"{sentence} tandem.unproven allows {name}: this run goes on, and NOBODY HAS SHOWN "
-            "THAT WHAT IT LEARNS IS RIGHT. Batches are checked as ever."
+            f"{refusal.message} tandem.unproven allows {name}: this run goes on, and NOBODY HAS "
+            "SHOWN THAT WHAT IT LEARNS IS RIGHT. Batches are checked as ever."
         )
 
     def say(self) -> None:
@@ -90,16 +86,25 @@ HOLES = ", which trains through a mask with holes"
 class Refusal:
     """One setting that is refused, and the sentence that says why and what to choose.
 
-    refused: whether a value is, which may depend on other settings. sentence: ``{key}`` and
-    ``{value}`` stand for the setting and its value, and ``{setting}`` for both as
-    :meth:`setting` gives them. unproven: the name by which a run may allow
-    what is only unproven, which may be the ``{value}``; what has no name is known to be wrong.
+    refused: whether a value is, which may depend on other settings. refusal: a code of
+    :mod:`tandem_plugin.refusals`, or an adapter's own sentence; ``{key}`` and ``{value}`` stand for
+    the setting and its value, and ``{setting}`` for both as :meth:`setting` gives them. unproven:
+    the name by which a run may allow what is only unproven, which may be the ``{value}``; what has
+    no name is known to be wrong. fields: what else the code's sentences name.
     """
 
     key: str
     refused: Callable[[Any, Settings], bool]
-    sentence: str
+    refusal: str
     unproven: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    def error(self, value: Any) -> ConfigError:
+        """The error about a value of the setting."""
+        fields = {"key": self.key, "value": value, "setting": self.setting(value), **self.fields}
+        if is_code(self.refusal):
+            return ConfigError(self.refusal, **fields)
+        return ConfigError(self.refusal.format(**fields))
 
     def setting(self, value: Any) -> str:
         """The setting with a value of it as a user gives both: ``--key value`` or ``key=value``."""
@@ -120,8 +125,7 @@ def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
     return Refusal(
         key,
         refused,
-        "tandem.junior names more juniors than the run has rollout engines that stay, so that one "
-        "would never write. Give it more engines, or fewer juniors.",
+        "TP441",
     )
 
 
@@ -130,7 +134,8 @@ def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Re
     return Refusal(
         key,
         lambda value, settings: value in names,
-        f"{{setting}} does not work with tandem: {why}. Use one of: {', '.join(sound)}.",
+        "TP442",
+        fields={"why": why, "sound": ", ".join(sound)},
     )
 
 
@@ -144,16 +149,17 @@ def untested(
     return Refusal(
         key,
         lambda value, settings: value not in sound,
-        f"{UNTESTED}{reach}. Use one of: {', '.join(filter(None, sound))}.",
+        "TP443",
         unproven,
+        fields={"reach": reach, "sound": ", ".join(filter(None, sound))},
     )
 
 
 def each(
-    keys: Iterable[str], refused: Callable[[Any, Settings], bool], sentence: str
+    keys: Iterable[str], refused: Callable[[Any, Settings], bool], refusal: str
 ) -> list[Refusal]:
     """The same refusal of several settings."""
-    return [Refusal(key, refused, sentence) for key in keys]
+    return [Refusal(key, refused, refusal) for key in keys]
 
 
 def given(value: Any, settings: Settings) -> bool:
@@ -175,8 +181,7 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
         value = settings(one.key)
         if not one.refused(value, settings):
             continue
-        sentence = one.sentence.format(key=one.key, value=value, setting=one.setting(value))
-        name = one.unproven.format(value=value)
+        refusal, name = one.error(value), one.unproven.format(value=value)
         if name not in unproven.names:
-            raise ConfigError(sentence)
-        unproven.check(name, sentence)
+            raise refusal
+        unproven.check(name, refusal)

@@ -46,9 +46,12 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
         for (seed, start, stop), rule in zip(row.segments, segment_rules(row, rules), strict=True):
             if not done <= start < stop <= len(row.response_ids):
                 raise AuthorshipError(
-                    f"{row.name} has {len(row.response_ids)} response tokens and a generate call "
-                    f"whose tokens are from {start} to {stop}, where those before end at {done}: "
-                    "something between the agent loop and the trainer changed them."
+                    "TP444",
+                    row=row.name,
+                    tokens=len(row.response_ids),
+                    start=start,
+                    stop=stop,
+                    done=done,
                 )
             segments.append((number, start, stop))
             calls.append((rule, row.response_ids[start:stop], seed))
@@ -68,18 +71,17 @@ def segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
     if not row.asked:
         return [run] * len(row.segments)
     if len(row.asked) != len(row.segments):
-        raise AuthorshipError(
-            f"{row.name} has {len(row.segments)} generate calls and the rules of "
-            f"{len(row.asked)}: something between the agent loop and the trainer changed them."
-        )
+        raise AuthorshipError("TP445", row=row.name, calls=len(row.segments), rules=len(row.asked))
     found = []
     for asked in row.asked:
         rule = run if asked is None else rules.for_recorded_call(asked[1])
         if asked is not None and rule.fingerprint != asked[0]:
             raise FingerprintError(
-                f"A generate call of {row.name} asked for {asked[1].get('schedule')!r} and was "
-                f"generated under the rules {asked[0]}, which are {rule.fingerprint} here. Use the "
-                "same tandem-plugin version, settings and tokenizer in every process."
+                "TP446",
+                row=row.name,
+                schedule=asked[1].get("schedule"),
+                fingerprint=asked[0],
+                expected=rule.fingerprint,
             )
         found.append(rule)
     return found

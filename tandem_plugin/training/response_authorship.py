@@ -133,10 +133,7 @@ def author_response(
     response = np.array(response_ids, dtype=np.int64)
     trained = np.array(response_mask).astype(np.bool_)
     if len(trained) != len(response):
-        raise AuthorshipError(
-            f"The agent loop returned {len(response)} response tokens with a mask of "
-            f"{len(trained)}."
-        )
+        raise AuthorshipError("TP447", tokens=len(response), entries=len(trained))
     text = np.concatenate([prompt, response])
     trained = np.concatenate([np.zeros(len(prompt), dtype=np.bool_), trained])
     candidates = [(call, stretch) for call in calls if (stretch := _stretch(call, text))]
@@ -144,11 +141,7 @@ def author_response(
     parts = _parts(candidates, trained)
     chosen = _explanation(trained, parts)
     if chosen and chosen[0].start < len(prompt):
-        raise AuthorshipError(
-            f"The agent loop's response begins {len(prompt) - chosen[0].start} tokens after the "
-            "first token of the generate call that wrote its beginning, so that its authors cannot "
-            "be derived from the response. Let prompt_ids end where the call's prompt did."
-        )
+        raise AuthorshipError("TP448", tokens=len(prompt) - chosen[0].start)
     senior = np.zeros(len(text), dtype=np.bool_)
     for part in chosen:
         senior[part.start : part.stop] = part.senior
@@ -221,10 +214,10 @@ def _check_explained(
     unexplained = np.flatnonzero(trained & ~written)
     if unexplained.size:
         raise AuthorshipError(
-            f"Response token {int(unexplained[0]) - prompt_length} is to be trained on, but none "
-            f"of the {calls} generate calls of its trajectory wrote it ({unexplained.size} such "
-            "tokens of this response): the agent loop changed the tokens that the engine "
-            "returned. Use an agent loop that keeps them, or mask what it rewrites."
+            "TP449",
+            position=int(unexplained[0]) - prompt_length,
+            calls=calls,
+            count=unexplained.size,
         )
 
 

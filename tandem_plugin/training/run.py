@@ -150,8 +150,4 @@ class TandemRun:
         prefix: what the trainer puts before the names of a loss's metrics.
         """
         if self.config.lambda_jun and prefix + IMITATION_METRIC not in metrics:
-            raise EngineError(
-                f"lambda_jun={self.config.lambda_jun}, but the workers that train left the "
-                "junior-imitation term out: they have no active tandem adapter. Check that "
-                "tandem-plugin is installed on every node; nothing was saved of this step."
-            )
+            raise EngineError("TP450", lambda_jun=self.config.lambda_jun)

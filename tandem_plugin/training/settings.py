@@ -49,21 +49,14 @@ def check_text_models(models: Mapping[str, str | Sequence[str] | None]) -> None:
         config = _model_config(model)
         towers = [name for name in _TOWERS if config.get(name)]
         if towers:
-            raise ConfigError(
-                f"{setting}={model!r} is multimodal (its config.json has a {towers[0]}): vLLM "
-                "builds its multimodal class even where every prompt is text, and tandem runs text "
-                "models only. Choose a checkpoint of a text model, without that entry."
-            )
+            raise ConfigError("TP451", setting=setting, model=model, tower=towers[0])
 
 
-def check_versions(
-    found: Mapping[str, str | None], unproven: Unproven, name: str, sentence: str
-) -> list[str]:
+def check_versions(found: Mapping[str, str | None], unproven: Unproven, name: str) -> list[str]:
     """The warnings of ``tandem doctor`` about the versions of a trainer and of vLLM.
 
     found: each version; None where it is not installed. name: what allows a version of another
-    series, if that is among the unproven; sentence: what is said of it, ``{message}`` and
-    ``{mend}`` being those of its verdict. Raises :class:`ConfigError` for a version with which
+    series, if that is among the unproven. Raises :class:`ConfigError` for a version with which
     nothing is started.
     """
     warnings = []
@@ -72,7 +65,8 @@ def check_versions(
             continue
         verdict = judge_version(package, version, f"{package} {version}")
         if verdict.status == "problem" and name in unproven.names:
-            unproven.check(name, sentence.format(message=verdict.message, mend=verdict.mend))
+            refusal = ConfigError("TP452", message=verdict.message, command=verdict.mend)
+            unproven.check(name, refusal)
         elif warning := check_version(package, version):
             warnings.append(warning)
     return warnings
@@ -118,16 +112,9 @@ def _check_junior(junior: str) -> None:
     path = os.path.expanduser(junior)
     is_local = os.path.isabs(path) or junior.startswith((".", "~"))
     if is_local and not os.path.isdir(path):
-        raise ConfigError(
-            f"tandem.junior={junior!r} does not exist. Give the folder of a Hugging Face "
-            "checkpoint, a name on the Hub, or leave junior out for the checkpoint that the senior "
-            "starts from."
-        )
+        raise ConfigError("TP453", junior=junior)
 
 
 def _check_training_step(tandem: TandemConfig) -> None:
     if TRAINING_STEP in tandem.parameters:
-        raise ConfigError(
-            f"tandem.{TRAINING_STEP}={tandem.parameters[TRAINING_STEP]!r}: the trainer fills this "
-            "in with its own step. Leave it out."
-        )
+        raise ConfigError("TP454", value=tandem.parameters[TRAINING_STEP])

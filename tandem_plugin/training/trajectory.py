@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tandem_plugin.errors import RequestError, shown
+from tandem_plugin.errors import RequestError
 from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule
@@ -85,10 +85,7 @@ class Trajectory:
         if asked is None:
             return self.rule
         if self.rule_of is None:
-            raise RequestError(
-                f"An agent loop asks for tandem={shown(asked)} in one of its calls, which this "
-                "trainer's adapter does not take. Leave it out."
-            )
+            raise RequestError("TP455", asked=asked)
         return self.rule_of(asked)
 
     def facts(

@@ -53,11 +53,7 @@ def answerer_of(validation: str, said: Answerer | None) -> Answerer:
     both are to answer, and the prompt does not say whose turn it is.
     """
     if said is None and validation == "both":
-        raise ConfigError(
-            "tandem.validation=both: a validation prompt came without saying who is to answer it, "
-            "so this trainer does not validate as the framework's own does. Set "
-            "validation=senior or validation=team."
-        )
+        raise ConfigError("TP456")
     return "team" if (said or validation) == "team" else "senior"
 
 

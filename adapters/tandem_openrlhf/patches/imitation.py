@@ -95,10 +95,7 @@ class Imitation:
         Raises :class:`EngineError` without a forward pass.
         """
         if self.log_probs is None:
-            raise EngineError(
-                "lambda_jun is above 0, but the actor's forward pass left no log-probabilities of "
-                "the junior's tokens: OpenRLHF's trainer is not what the adapter was tested with."
-            )
+            raise EngineError("TP601")
         self.loss = imitation_loss(self.log_probs, self.mask, self.tokens, self.ranks)
         return original(loss + self.weight * self.loss, *rest, **more)
 
@@ -118,10 +115,7 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
         ):
             status = super().training_step(experience, kl_ctl, step, *rest)
         if imitation.loss is None:
-            raise EngineError(
-                "lambda_jun is above 0, but this optimizer step left the junior-imitation term "
-                "out: OpenRLHF's trainer is not what the adapter was tested with."
-            )
+            raise EngineError("TP602")
         status["metrics"][IMITATION_METRIC] = imitation.loss.detach()
         status["weights"][IMITATION_METRIC] = "sample"
         return status

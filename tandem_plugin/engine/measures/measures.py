@@ -176,11 +176,7 @@ class Measures:
     def keep(self, senior: torch.Tensor, junior: torch.Tensor) -> None:
         """Keep a step's hidden states until it has sampled: ``[rows, width]`` of each model."""
         if len(senior) != len(junior):
-            raise EngineError(
-                f"The senior has hidden states of {len(senior)} rows and the junior of "
-                f"{len(junior)}, so that nothing can be measured. This vLLM version is not "
-                "supported: set measure_every=0."
-            )
+            raise EngineError("TP323", senior_rows=len(senior), junior_rows=len(junior))
         self._kept = KeptStates(senior, junior)
 
     def take(self) -> KeptStates | None:

@@ -119,10 +119,7 @@ def scores_of(
     # Behind the end of a response asynchronous scheduling may have measured a token more.
     found = next((told[name] for told in workers if name in told), ())[:length]
     if len(found) < length:
-        raise EngineError(
-            f"A response has {length} tokens, and the engine measured {len(found)} of them: this "
-            "vLLM version or serving option does not go with partner_logprobs. Leave it out."
-        )
+        raise EngineError("TP324", length=length, measured=len(found))
     return np.array(found, dtype=np.float32).reshape(length, 3)
 
 

@@ -117,10 +117,7 @@ def _process_experts(process: Callable[..., Any], method: Any, layer: Any) -> No
 
 
 def _refuse_loading(*_: Any, **__: Any) -> None:
-    raise EngineError(
-        "Weights were sent to experts that vLLM's CPU build has packed, in an engine without "
-        "tandem. Use reload_weights."
-    )
+    raise EngineError("TP325")
 
 
 def _take_reloaded(process: Callable[..., Any], method: Any, layer: Any, experts: _Experts) -> None:
@@ -189,11 +186,7 @@ def _check_loadable(model: Any) -> None:
     for name, module in model.named_modules():
         method = getattr(module, "quant_method", None)
         if isinstance(method, QuantizeMethodBase) and not isinstance(method, loadable):
-            raise EngineError(
-                f"New weights do not reach {name} of the senior, a quantised layer that vLLM's CPU "
-                f"build has packed ({type(method).__name__}). Start an engine with the new "
-                "checkpoint, or use a senior that is not quantised."
-            )
+            raise EngineError("TP326", name=name, method=type(method).__name__)
 
 
 def _experts(model: Any) -> Iterator[tuple[Any, _Experts]]:

@@ -26,11 +26,7 @@ def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
     if _is_v2(vllm_config):
         return
     if asked_for_async:
-        raise EngineError(
-            "async_scheduling does not go with tandem on Model Runner V1, which vLLM chose for "
-            "this engine: the last token is not known when its successor's author is chosen. "
-            "Leave async_scheduling out, or let vLLM choose Model Runner V2."
-        )
+        raise EngineError("TP342")
     vllm_config.scheduler_config.async_scheduling = False
     processors = list(vllm_config.model_config.logits_processors or [])
     if AUTHORS_PROCESSOR not in processors:

@@ -23,8 +23,6 @@ _PENALTIES: dict[str, Any] = {
     "repetition_penalty": 1.0,
 }
 
-_INSTEAD = "Leave it out, or use an engine with mode='lockstep'."
-
 
 def check_sampling(params: Any, *, in_tandem: bool, head_dtype: torch.dtype) -> None:
     """Raise :class:`RequestError` for sampling parameters that drafting cannot honour exactly.
@@ -34,25 +32,14 @@ def check_sampling(params: Any, *, in_tandem: bool, head_dtype: torch.dtype) -> 
     refuses ``min_p`` and ``logit_bias`` where tokens are drafted.
     """
     if getattr(params, "logprob_token_ids", None):
-        raise RequestError(
-            "logprob_token_ids is not supported with mode='speculative': vLLM's rejection sampler "
-            f"leaves them out. {_INSTEAD}"
-        )
+        raise RequestError("TP023")
     if not in_tandem:
         return
     for name, nothing in _PENALTIES.items():
         asked = getattr(params, name, nothing)
         if asked != nothing and head_dtype != torch.float32:
-            raise RequestError(
-                f"{name}={asked!r} is not supported in tandem with mode='speculative' and an "
-                f"output layer in {head_dtype}: vLLM keeps what drafts were sampled from in that "
-                "type, which would round what a penalty makes of it. Start the engine with "
-                f"hf_overrides={{'head_dtype': 'float32'}}. {_INSTEAD}"
-            )
+            raise RequestError("TP024", name=name, asked=asked, head_dtype=head_dtype)
     for name, nothing in _UNDRAFTED.items():
         asked = getattr(params, name, nothing)
         if asked != nothing and asked != []:
-            raise RequestError(
-                f"{name}={asked!r} is not supported in tandem with mode='speculative': it follows "
-                f"the tokens written so far, and drafts are made without it. {_INSTEAD}"
-            )
+            raise RequestError("TP025", name=name, asked=asked)

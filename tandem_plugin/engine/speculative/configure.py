@@ -32,15 +32,9 @@ def ask_for_drafts(
 
     release = tuple(int(part) for part in re.findall(r"\d+", vllm.__version__)[:2])
     if release < _OLDEST:
-        raise EngineError(
-            "mode='speculative' needs Model Runner V2 as vLLM has it from 0.29.0 on, and this is "
-            f"vLLM {vllm.__version__}: use vLLM 0.29.0 or newer, or mode='lockstep'."
-        )
+        raise EngineError("TP349", version=vllm.__version__)
     if args.logits_processors:
-        raise EngineError(
-            "logits_processors do not go with mode='speculative': nobody has shown that they treat "
-            "the junior's drafts as its tokens. Remove them, or use mode='lockstep'."
-        )
+        raise EngineError("TP350")
     give_drafts_their_targets_ids()
     args.speculative_config = {
         "method": "draft_model",

@@ -58,10 +58,7 @@ class TandemJunior(nn.Module):
         Raises :class:`EngineError` for any load after the engine's start.
         """
         if self._frozen:
-            raise EngineError(
-                "A weight update was sent to the draft model, which is tandem's junior: it is "
-                "frozen. Send the senior's weights to the engine's own model."
-            )
+            raise EngineError("TP351")
         return set()
 
     def freeze(self) -> None:
@@ -87,10 +84,7 @@ def junior_of(vllm_config: Any) -> TandemJunior:
     """
     junior = _juniors.get(_key(vllm_config))
     if junior is None:
-        raise EngineError(
-            "vLLM made a speculator of its own, so that the junior would not draft. This vLLM "
-            "version is not supported in mode='speculative': see docs/compatibility.md."
-        )
+        raise EngineError("TP352")
     return junior
 
 

@@ -119,8 +119,12 @@ def check_memory(vllm_config: Any) -> None:
         left, leaves = total - cache.kv_cache_memory_bytes, "kv_cache_memory_bytes"
     if memory.kept + memory.a_round >= left:
         raise EngineError(
-            f"{memory.describe()}, but {leaves}={getattr(cache, leaves)} leaves "
-            f"{max(left, 0) / _GIB:.2f} of the device's {total / _GIB:.2f} GiB. {_INSTEAD}"
+            "TP353",
+            needs=memory.describe(),
+            setting=leaves,
+            value=getattr(cache, leaves),
+            left=max(left, 0) / _GIB,
+            total=total / _GIB,
         )
 
 
@@ -144,16 +148,7 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
     try:
         torch.empty(memory.a_round - memory.logits, dtype=torch.uint8, device=device)
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise EngineError(
-            f"{memory.describe()}, and with the weights there is not as much left on the device. "
-            f"{_INSTEAD}"
-        ) from error
-
-
-_INSTEAD = (
-    "Lower max_num_seqs or drafts, let the engine have more of the device's memory, or "
-    "use mode='lockstep'."
-)
+        raise EngineError("TP354", needs=memory.describe()) from error
 
 
 def row_chunks(rows: int, vocabulary: int) -> Iterator[slice]:

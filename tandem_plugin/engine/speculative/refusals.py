@@ -15,10 +15,7 @@ __all__ = ["check_drafting"]
 def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration whose drafts nobody has proven."""
     if not getattr(vllm_config, "use_v2_model_runner", False):
-        raise EngineError(
-            "mode='speculative' needs vLLM's Model Runner V2, but vLLM chose V1 for this engine. "
-            "Set VLLM_USE_V2_MODEL_RUNNER=1 where there is a GPU, or use mode='lockstep'."
-        )
+        raise EngineError("TP355")
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
     draft = vllm_config.speculative_config.draft_model_config
     refused = {
@@ -33,29 +30,19 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
     }
     for name, asked in refused.items():
         if asked:
-            raise EngineError(
-                f"{name} does not go with mode='speculative'. Remove it, or use mode='lockstep'."
-            )
+            raise EngineError("TP356", name=name)
     if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
-        raise EngineError(
-            "data_parallel_size greater than 1 does not go with mode='speculative' and mixtures of "
-            "experts: ranks would wait for each other where only one of them runs its junior. Use "
-            "mode='lockstep'."
-        )
+        raise EngineError("TP357")
     scheduler = vllm_config.scheduler_config
     if scheduler.max_num_batched_tokens < 2 * scheduler.max_num_seqs:
         raise EngineError(
-            f"max_num_batched_tokens={scheduler.max_num_batched_tokens} is too little for "
-            f"mode='speculative' with max_num_seqs={scheduler.max_num_seqs}: the junior reads two "
-            "tokens of every request at once. Raise the first to twice the other, or lower that."
+            "TP358",
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            max_num_seqs=scheduler.max_num_seqs,
         )
     if isinstance(config.drafts, dict):
         if parallel.data_parallel_size > 1:
-            raise EngineError(
-                "A table of drafts does not go with data_parallel_size greater than 1: ranks that "
-                "draft different numbers of tokens would wait for each other. Give one number, "
-                f"such as drafts={config.max_drafts}."
-            )
+            raise EngineError("TP359", drafts=config.max_drafts)
         _check_room(scheduler, config.drafts)
     check_memory(vllm_config)
 
@@ -77,8 +64,11 @@ def _check_room(scheduler: Any, table: dict[int, int]) -> None:
         needed = requests * (table[first] + 2) + (most + 2 if requests < largest else 0)
         if first <= largest and needed > room:
             raise EngineError(
-                f"drafts={table} does not fit: {requests} requests with {table[first]} drafts each "
-                f"need {needed} tokens in a step, and max_num_batched_tokens leaves {room}. Raise "
-                f"max_num_batched_tokens to {needed}, lower max_num_seqs, or draft fewer tokens "
-                f"from batch size {first} on."
+                "TP360",
+                table=table,
+                requests=requests,
+                drafts=table[first],
+                needed=needed,
+                room=room,
+                first=first,
             )

@@ -115,10 +115,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         if authors is None:
             return super().__call__(logits, input_batch, draft_logits, *newer)
         if draft_logits is None:
-            raise EngineError(
-                "The junior's drafts came without their logits, so that the senior could not check "
-                "them exactly. This vLLM version is not supported in mode='speculative'."
-            )
+            raise EngineError("TP361")
         self._state.keep_states(input_batch)
         slots = input_batch.idx_mapping.long()
         chain = self._state.along()

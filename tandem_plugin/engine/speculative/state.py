@@ -88,10 +88,7 @@ class SpeculativeState(AuthorsState):
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
         """vLLM's own samplers, told who writes."""
         if super().custom_sampler(sampler) is not None:  # type: ignore[misc]
-            raise EngineError(
-                f"{type(self.model).__name__} has a sampler of its own, which does not go with "
-                "mode='speculative'. Use mode='lockstep'."
-            )
+            raise EngineError("TP362", kind=type(self.model).__name__)
         self._sampler = sampler
         config = self.vllm_config.speculative_config
         return UndraftedSampler(self, sampler), CheckingSampler(self, sampler, config, self.device)

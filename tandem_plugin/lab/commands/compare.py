@@ -171,11 +171,9 @@ def pools(given: list[str] | None) -> dict[str, list[str]]:
         name, _, members = one.partition("=")
         listed = members.split(",")
         if not name or not all(listed):
-            raise EvaluationError(
-                f"--pool {one} is not of the form NAME=SENIOR,SENIOR. Give it so."
-            )
+            raise EvaluationError("TP993", one=one)
         if checked_name(name, "pool") in found:
-            raise EvaluationError(f"--pool {name} was given twice: give all its seniors at once.")
+            raise EvaluationError("TP952", name=name)
         found[name] = listed
     return found
 
@@ -191,22 +189,12 @@ def checkpoints(given: list[str] | None) -> dict[str, dict[int, str]]:
         for member in members.split(","):
             senior, _, step = member.rpartition("@")
             if not (name and senior and step.isascii() and step.isdigit() and len(step) < 16):
-                raise EvaluationError(
-                    f"--run {one} is not of the form NAME=SENIOR@STEP,SENIOR@STEP, with whole "
-                    "numbers of training steps. Give it so."
-                )
+                raise EvaluationError("TP994", one=one)
             if by_step.setdefault(int(step), senior) != senior:
-                raise EvaluationError(
-                    f"--run {one} has two checkpoints of step {int(step)}: give one."
-                )
+                raise EvaluationError("TP995", one=one, step=int(step))
         if name in found:
-            raise EvaluationError(
-                f"--run {name} was given twice: give all its checkpoints at once."
-            )
+            raise EvaluationError("TP955", name=name)
         found[name] = by_step
     if len(found) == 1:
-        raise EvaluationError(
-            f"--run was given for {next(iter(found))} alone: checkpoints are matched between two "
-            "runs or more. Give --run for another, or leave it out."
-        )
+        raise EvaluationError("TP996", found=next(iter(found)))
     return found

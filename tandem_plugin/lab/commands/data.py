@@ -233,16 +233,11 @@ def _read_set(source: str, files: list[Path] | None, bad_rows: BadRows) -> Probl
     if _is_named(source):
         return load_named(source, tuple(files or ()), how, record=False)
     if files:
-        raise DataError(
-            f"--file goes with a named set, and {source!r} is none: give the file in its place."
-        )
+        raise DataError("TP957", source=source)
     if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
         near = difflib.get_close_matches(source, NAMED_SETS, n=1)
         meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"
-        raise DataError(
-            f"There is no file {source!r}, and no set of that name: {', '.join(NAMED_SETS)}. A set "
-            f"on the Hugging Face Hub is owner/name[:config][#split].{meant}"
-        )
+        raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
     return read_problems(source, how)
 
 
@@ -273,10 +268,7 @@ def _tokenizer(name: str | None) -> Any:
         return AutoTokenizer.from_pretrained(name)
     except Exception as error:  # whatever transformers makes of a broken file
         first = (str(error).splitlines() or [""])[0]
-        raise TokenizerError(
-            f"No tokenizer could be loaded from {name!r} ({first}). Give the folder of a Hugging "
-            "Face checkpoint, or its name on the Hub."
-        ) from error
+        raise TokenizerError("TP959", name=name, first=first) from error
 
 
 _WIDEST = 120

@@ -73,7 +73,7 @@ def drafts(
                 name = f"{number} drafts" if number else "lockstep"
                 typer.echo(f"batch {size}, {name}: {found[number]:,.1f} tokens/s{ratio}", err=True)
     if not speeds:
-        raise ConfigError(f"--batches {batches}: none is within max_num_seqs={seqs}.")
+        raise ConfigError("TP960", batches=batches, seqs=seqs)
     table = table_of(speeds, seqs)
     if json:
         print_json({"drafts": table, "tokens_per_second": speeds})
@@ -111,7 +111,7 @@ def _numbers(option: str, given: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1:
-        raise ConfigError(f"{option} {given}: give counts from 1 on, such as {option} 1,4,16.")
+        raise ConfigError("TP961", option=option, given=given)
     return found
 
 

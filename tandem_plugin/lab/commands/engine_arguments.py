@@ -29,8 +29,5 @@ def engine_arguments(given: Sequence[str]) -> dict[str, Any]:
     arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given).items()}
     for name in _REFUSED:
         if name in arguments:
-            raise ConfigError(
-                f"--engine {name}=... is not for the engine's arguments: give it by --senior, "
-                "--junior, --schedule and --set."
-            )
+            raise ConfigError("TP962", name=name)
     return arguments

@@ -334,10 +334,7 @@ def _check_names(names: Sequence[str], option: str) -> None:
 
     for name in names:
         if names.count(name) > 1:
-            raise EvaluationError(
-                f"{option} has the name {name!r} twice: give each one a name of its own, as in "
-                "NAME=PATH."
-            )
+            raise EvaluationError("TP963", option=option, name=name)
 
 
 def _check_same_models(seniors: Sequence[Checkpoint], juniors: Sequence[Checkpoint]) -> None:
@@ -348,10 +345,7 @@ def _check_same_models(seniors: Sequence[Checkpoint], juniors: Sequence[Checkpoi
     for one in seniors:
         other = known.get(one.name, one)
         if other.fingerprint != one.fingerprint:
-            raise EvaluationError(
-                f"The senior {one.name!r} ({one.path}) and the junior of that name ({other.path}) "
-                "are different models: give them different names."
-            )
+            raise EvaluationError("TP997", one=one.name, path=one.path, other_path=other.path)
 
 
 def _begin(

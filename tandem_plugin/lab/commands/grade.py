@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.files import AppendedFile, open_file, told
+from tandem_plugin.files import AppendedFile, open_file, system_advice, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
@@ -74,7 +74,7 @@ def grade(
     from tandem_plugin.grading import Grader, GradingLimits
 
     if file is not None and gold is None and response is None and not os.path.isfile(file):
-        raise DataError(f"There is no file {str(file)!r} of responses. {look_again(file)}")
+        raise DataError("TP965", file=file, hint=look_again(file))
     with Grader(GradingLimits(seconds=seconds, workers=workers), lenient) as grader:
         if file is None:
             if gold is None or response is None:
@@ -218,9 +218,6 @@ def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, 
     table_console(stderr=out is None).print(table)
 
 
-_EXPECTED = 'Give one JSON object a line, such as {"response": "... \\\\boxed{4}", "gold": "4"}.'
-
-
 def read_rows(
     path: Path,
     response_fields: Sequence[str],
@@ -243,7 +240,9 @@ def read_rows(
                     prompt = next((text for text in prompts if isinstance(text, str)), None)
                     yield number, response, gold, prompt, len(line)
     except OSError as error:
-        raise DataError(f"{str(path)!r} cannot be read: {told(error)}") from error
+        raise DataError(
+            "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
+        ) from error
 
 
 def _row(
@@ -252,19 +251,15 @@ def _row(
     try:
         row = parse_json(line)
     except ValueError as error:
-        raise DataError(f"{where} is not JSON: {error}. {_EXPECTED}") from error
+        raise DataError("TP968", where=where, error=error) from error
     if not isinstance(row, dict):
-        raise DataError(f"{where} is no JSON object with a response and a gold. {_EXPECTED}")
+        raise DataError("TP969", where=where)
     response = next((row[name] for name in response_fields if name in row), None)
     gold = next((row[name] for name in gold_fields if row.get(name) is not None), None)
     if not isinstance(response, str):
-        raise DataError(
-            f"{where} has no text in any field of: {', '.join(response_fields)}. {_EXPECTED}"
-        )
+        raise DataError("TP970", where=where, response_fields=", ".join(response_fields))
     if gold is None:
-        raise DataError(
-            f"{where} has no gold in any field of: {', '.join(gold_fields)}. {_EXPECTED}"
-        )
+        raise DataError("TP971", where=where, gold_fields=", ".join(gold_fields))
     return response, gold, row
 
 
@@ -297,15 +292,9 @@ class GradeRecords(AppendedFile):
         for number, response, gold, prompt in rows:
             record = left.pop(number, None)
             if record and record["input_sha256"] != input_digest(response, gold, prompt):
-                raise DataError(
-                    f"Line {number} is not what {str(self.path)!r} has a grade of: its response, "
-                    f"gold or prompt was changed. {_REMEDY}"
-                )
+                raise DataError("TP966", number=number, path=self.path)
         if left:
-            raise DataError(
-                f"{str(self.path)!r} has grades of {len(left):,} lines that are not there any "
-                f"more, the first is line {min(left)}. {_REMEDY}"
-            )
+            raise DataError("TP998", path=self.path, left=len(left), left_2=min(left))
 
     def take(self, line: bytes) -> None:
         from tandem_plugin.grading import OUTCOMES
@@ -322,9 +311,3 @@ class GradeRecords(AppendedFile):
         ):
             raise ValueError("it lacks what a record has")
         self._found[record["line"]] = record
-
-
-_REMEDY = (
-    "Rows may only be added at the end between runs: give another --out, or delete it to grade all "
-    "rows again."
-)

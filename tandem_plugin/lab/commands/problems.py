@@ -36,10 +36,7 @@ def read_prompts(
     if found.bad_rows:
         bad, *more = found.bad_rows
         others = f" {len(more):,} more rows are no problems." if more else ""
-        raise DataError(
-            f"{source}, row {bad.row}: {bad.reason}{others} Mend them; `tandem data show` lists "
-            "all."
-        )
+        raise DataError("TP976", source=source, row=bad.row, reason=bad.reason, others=others)
     return found.problems
 
 
@@ -67,7 +64,7 @@ class Asking:
     def chosen(cls, grade: bool, instruction: str | None, raw: bool) -> Asking:
         """By the options; raises :class:`DataError` for those that do not go together."""
         if raw and instruction is not None:
-            raise DataError("--raw sends texts as they are: leave out --instruction.")
+            raise DataError("TP977")
         if grade and instruction is None and not raw:
             instruction = INSTRUCTION
         return cls(instruction, raw)
@@ -86,10 +83,7 @@ class Asking:
         if not self.raw and getattr(tokenizer, "chat_template", None):
             return prompt_ids(chat(problem), tokenizer)
         if problem.raw is None:
-            raise DataError(
-                "The problems are messages of a chat, but the senior's tokenizer has no chat "
-                "template or --raw was given: give problems as text."
-            )
+            raise DataError("TP978")
         return list(tokenizer.encode(problem.raw))
 
     def _turns(self, problem: Problem) -> list[Message]:
@@ -121,8 +115,4 @@ def check_longer(before: object, problems: Sequence[Problem]) -> None:
     """
     count = before.get("count") if isinstance(before, dict) else None
     if type(count) is not int or before != noted(problems[:count]):
-        raise DataError(
-            "The problems are not those that --out was begun with: some of them, or of their "
-            "answers, were changed, reordered or removed. More may only follow at the end: give "
-            "the same problems, or another --out, or delete it."
-        )
+        raise DataError("TP979")

@@ -64,7 +64,7 @@ def replay(
     chosen = tokenizer or find_tokenizer(rollouts)
     audit = _audit(files, RuleBook(read_vocabulary(chosen), options), show)
     if not audit.rows + audit.solo_rows + audit.differing_rows:
-        raise RolloutError(f"{str(rollouts)!r} holds no rollouts. Check the path.")
+        raise RolloutError("TP980", rollouts=rollouts)
     result = _result(audit, rollouts, chosen)
     if json:
         print_json(result)

@@ -71,10 +71,7 @@ def report(
     try:
         from tandem_plugin.lab.evaluation.report.build import build_report
     except ImportError as error:
-        raise EvaluationError(
-            f"The report needs what is not installed: {error}. Install it: pip install "
-            "'matplotlib>=3.9,<4' 'scipy>=1.13,<2'."
-        ) from error
+        raise EvaluationError("TP981", error=error) from error
     chosen = TableOptions(k, top, checkpoints(run))
     logs = [_log(given) for given in log or ()]
     try:
@@ -91,10 +88,7 @@ def report(
                 over=over.value,
             )
     except ModuleNotFoundError as error:
-        raise EvaluationError(
-            f"{error.name} is missing. Install it: pip install 'matplotlib>=3.9,<4' "
-            "'scipy>=1.13,<2'."
-        ) from error
+        raise EvaluationError("TP982", package=error.name) from error
     result = {
         "page": str(written.page),
         "figures": list(written.figures),
@@ -122,5 +116,5 @@ def _log(given: str) -> TrainingLog:
 
     name, equals, file = given.partition("=")
     if not equals or not name or not file:
-        raise EvaluationError(f"--log {given} is not of the form NAME=FILE. Give it so.")
+        raise EvaluationError("TP983", given=given)
     return read_training_log(name, Path(file))

@@ -395,10 +395,7 @@ def mean_reward(path: Path, places: set[tuple[int, int]]) -> float | None:
     for number, (problem, sample, row) in enumerate(placed_rows(path), 1):
         reward = row.get("reward")
         if not is_number(reward):
-            raise RolloutError(
-                f"{str(path)!r}, line {number} has no reward: it was not written with --grade. "
-                "Give another --out."
-            )
+            raise RolloutError("TP984", path=path, number=number)
         if (problem, sample) in places:
             rewards.append(reward)
     return sum(rewards) / len(rewards) if rewards else None

@@ -144,10 +144,7 @@ def _grades_of(files: Sequence[Path], given: Path | None) -> dict[int, Path]:
     if given is None:
         return {i: found for i, file in enumerate(files) if (found := grades_beside(file))}
     if len(files) > 1:
-        raise RolloutError(
-            "--grades are those of one file. Grade each NAME.jsonl of the folder with --out "
-            "NAME.grades.jsonl: the page finds them there."
-        )
+        raise RolloutError("TP985")
     return {0: given}
 
 
@@ -178,19 +175,17 @@ def _shown(
         task = progress.add_task("view", total=len(chosen))
         shown.take(chosen, room, lambda: progress.advance(task))
     if listing.responses and not chosen:
-        raise RolloutError(_nothing_asked(listing))
+        steps, first, last = _recorded(listing)
+        raise RolloutError("TP986", steps=steps, first=first, last=last)
     _check(shown, tokenizer, files)
     return shown
 
 
-def _nothing_asked(listing: PageIndex) -> str:
-    steps = sorted({one.step for one in listing.responses if one.step is not None})
-    has = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
-    return (
-        f"No response is of the steps and problems that were asked for: there are {has}, and "
-        f"problems {min(listing.numbers)} to {max(listing.numbers)}. Give --steps and --problems "
-        "among them, or leave them out."
-    )
+def _recorded(index: PageIndex) -> tuple[str, int, int]:
+    """The steps that there are, in words, and the first and the last problem."""
+    steps = sorted({one.step for one in index.responses if one.step is not None})
+    span = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
+    return span, min(index.numbers), max(index.numbers)
 
 
 def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None:
@@ -201,16 +196,18 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
     name = str(files[0] if len(files) == 1 else files[0].parent)
     if len(shown.misread) > len(shown.responses):
         raise TokenizerError(
-            f"{tokenizer!r} is not the tokenizer of {name!r}: of {len(shown.misread):,} lines the "
-            f"token ids do not give what is recorded. {shown.misread[0]} Give the run's own "
-            "tokenizer with --tokenizer."
+            "TP987",
+            tokenizer=tokenizer,
+            name=name,
+            misread=len(shown.misread),
+            first=shown.misread[0],
         )
     if not shown.responses:
-        unread, reason = shown.listing.unread, ": check the path."
+        unread, reason = shown.listing.unread, ""
         if unread.count:
             file, line, why = unread.lines[0]
-            reason = f": {f'{file}, ' if file else ''}line {line}: {why}"
-        raise RolloutError(f"{name!r} holds no rollouts that can be shown{reason}")
+            reason = f": {f'{file}, ' if file else ''}line {line}: {why.rstrip('.')}"
+        raise RolloutError("TP988", name=name, reason=reason)
 
 
 def _report(result: dict[str, Any]) -> None:

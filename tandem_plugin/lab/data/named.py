@@ -98,14 +98,11 @@ def load_named(
     """
     found = NAMED_SETS.get(name)
     if found is None:
-        raise DataError(f"There is no set {name!r}: give one of {', '.join(NAMED_SETS)}.")
+        raise DataError("TP701", name=name, known=", ".join(NAMED_SETS))
     if files:
         parts = [_problems(read_records(path), path.stem, found, bad_rows) for path in files]
     elif not found.homes:
-        raise DataError(
-            f"{name} ({found.about}) has no public home to fetch it from: give its file with "
-            f"--file, with {found.count} problems in the fields problem and answer."
-        )
+        raise DataError("TP702", name=name, about=found.about, count=found.count)
     else:
         parts = [_fetch(home, found, bad_rows) for home in found.homes]
     problems = _joined(parts)
@@ -114,9 +111,7 @@ def load_named(
         where = "the given file" if files else ", ".join(map(_described, found.homes))
         left_out = f", and {len(joined.bad_rows):,} rows left out" if joined.bad_rows else ""
         raise DataError(
-            f"{name} should have {found.count:,} problems, but {where} has {len(joined):,}"
-            f"{left_out}: this is another set, another revision, or part of it. Give the whole "
-            "set, or read this one under a name of its own, by its path or as owner/name."
+            "TP703", name=name, count=found.count, where=where, rows=len(joined), left_out=left_out
         )
     _check_recorded(name, joined, (cache or _cache()) / _CHECKSUMS)
     if record:
@@ -137,11 +132,7 @@ def _fetch(home: HubSource, found: NamedSet, bad_rows: Literal["stop", "skip"]) 
     try:
         records = read_hub(home)
     except DataError as error:
-        raise DataError(
-            f"{found.name} could not be fetched: {error} Bring its file from "
-            f"https://huggingface.co/datasets/{home.name} as .jsonl, .json or .parquet, and give "
-            "it with --file."
-        ) from error
+        raise DataError("TP704", name=found.name, error=error, home=home.name) from error
     return _problems(records, _described(home), found, bad_rows)
 
 
@@ -184,10 +175,7 @@ def _check_recorded(name: str, problems: ProblemSet, file: Path) -> None:
     before = _recorded(file).get(name)
     now = checksum(problems.problems)
     if before is not None and before != now:
-        raise DataError(
-            f"{name} is not the set that was read before: its checksum is {now[:12]}, recorded in "
-            f"{str(file)!r} is {before[:12]}. Remove that line if the new one is meant."
-        )
+        raise DataError("TP705", name=name, now=now[:12], file=file, before=before[:12])
 
 
 def _recorded(file: Path) -> dict[str, str]:
@@ -197,12 +185,10 @@ def _recorded(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"The record of checksums {str(file)!r} cannot be read: {error}. Mend or remove it."
-        ) from error
+        raise DataError("TP706", file=file, error=error) from error
     if isinstance(known, dict) and all(isinstance(one, str) for one in known.values()):
         return known
-    raise DataError(f"{str(file)!r} is no record of checksums: mend or remove it.")
+    raise DataError("TP707", file=file)
 
 
 def _cache() -> Path:

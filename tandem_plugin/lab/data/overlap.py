@@ -56,7 +56,7 @@ def find_overlaps(
     """
     for name, value in (("similarity", similarity), ("containment", containment)):
         if not 0.0 < value <= 1.0:
-            raise ConfigError(f"{name}={value} is no share above 0 and up to 1.")
+            raise ConfigError("TP708", name=name, value=value)
     grams = [_grams(words_of(problem)) for problem in evaluation]
     having: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for place, found in enumerate(grams):

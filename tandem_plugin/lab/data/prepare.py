@@ -90,11 +90,7 @@ def _check_left(out: Path, parts: Mapping[str, object]) -> None:
     for ending in (".parquet", ".jsonl"):
         left = out / f"heldout{ending}"
         if "heldout" not in parts and os.path.exists(left):
-            raise OutputError(
-                f"{str(left)!r} holds problems that were held out before, and nothing is held out "
-                "now: they would be trained on. Give --heldout as before or another --out, or "
-                "delete the file."
-            )
+            raise OutputError("TP709", left=left)
 
 
 def split(
@@ -113,10 +109,7 @@ def split(
     if heldout == 0:
         return {"train": list(problems)}, duplicates
     if not 0 < heldout < len(groups):
-        raise DataError(
-            f"{heldout} problems cannot be held out of {len(groups)} different ones: at least one "
-            "must be left to train on. Give fewer."
-        )
+        raise DataError("TP710", heldout=heldout, problems=len(groups))
     drawn = sorted(groups, key=lambda words: _digest(f"{seed}\n{' '.join(words)}"))
     kept_out = set(drawn[:heldout])
     parts: dict[str, list[Problem]] = {"train": [], "heldout": []}
@@ -143,9 +136,7 @@ def _write_verl(
         import pyarrow as arrow
         from pyarrow.parquet import write_table
     except ModuleNotFoundError:
-        raise DataError(
-            "verl reads Parquet, which needs pyarrow. Install it: pip install 'pyarrow>=16'."
-        ) from None
+        raise DataError("TP711") from None
     several = any(len(problem.golds) > 1 for problem in problems)
     rows = [
         {
@@ -164,9 +155,7 @@ def _write_verl(
     try:
         table = arrow.Table.from_pylist(rows)
     except (arrow.ArrowException, UnicodeEncodeError) as error:
-        raise DataError(
-            f"{name} cannot be written as Parquet: {error}. Mend the row that it names."
-        ) from error
+        raise DataError("TP712", name=name, error=error) from error
     with replacing(path) as whole:
         write_table(table, whole)
     return path

@@ -33,9 +33,7 @@ class PromptTemplate:
 
     def __post_init__(self) -> None:
         if "{problem}" not in self.template:
-            raise DataError(
-                f"The template {self.template!r} has no {{problem}}: put it where the problem goes."
-            )
+            raise DataError("TP713", template=self.template)
 
     def messages(self, problem: Problem) -> list[Message]:
         """The chat that asks the problem.
@@ -58,10 +56,7 @@ class PromptTemplate:
         one without.
         """
         if not getattr(tokenizer, "chat_template", None):
-            raise DataError(
-                "The tokenizer has no chat template to render messages with. Give another, or "
-                "leave the rendering to the trainer."
-            )
+            raise DataError("TP714")
         rendered = tokenizer.apply_chat_template(
             self.messages(problem), tokenize=False, add_generation_prompt=True
         )

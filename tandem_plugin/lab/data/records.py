@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.files import is_hub_name, look_again, open_file, read_file, told
+from tandem_plugin.files import (
+    is_hub_name,
+    look_again,
+    open_file,
+    read_file,
+    system_advice,
+    system_reason,
+)
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["HubSource", "is_hub_source", "read_hub", "read_records", "record_files"]
@@ -56,11 +63,13 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     if os.path.isdir(path):
         return _numbered(_saved(path))
     if not os.path.isfile(path):
-        raise DataError(f"There is no file {str(path)!r}. {look_again(path)}")
+        raise DataError("TP715", path=path, hint=look_again(path))
     try:
         open_file(path).close()
     except OSError as error:
-        raise DataError(f"{str(path)!r} cannot be read: {told(error)}") from error
+        raise DataError(
+            "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
+        ) from error
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return _json_lines(path)
@@ -69,10 +78,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         case ".parquet":
             return _numbered(_parquet(path))
         case suffix:
-            raise DataError(
-                f"{str(path)!r} ends in {suffix!r}. Give a problem set as .jsonl, .json, .parquet, "
-                "or as the folder of a saved Hugging Face data set."
-            )
+            raise DataError("TP716", path=path, suffix=suffix)
 
 
 def record_files(source: str) -> list[Path]:
@@ -104,10 +110,7 @@ def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
         # The whole message: its later lines name the configurations or splits that there are.
         said = " ".join(str(error).split())[:300]
         raise DataError(
-            f"{str(source)!r} could not be fetched from the Hugging Face Hub "
-            f"({type(error).__name__}: {said}). Check the network and the name, which is "
-            "owner/name:config#split where the set has several configurations; or give its "
-            ".jsonl, .json or .parquet file."
+            "TP717", source=source, error_type=type(error).__name__, said=said
         ) from error
     return _numbered(_only_split(found, str(source)))
 
@@ -117,18 +120,13 @@ def _only_split(found: Any, name: str) -> Any:
         return found
     splits = list(found.keys())
     if len(splits) != 1:
-        raise DataError(
-            f"{name!r} has the splits {', '.join(splits)}: name one, as in {name}#{splits[0]}."
-        )
+        raise DataError("TP718", name=name, splits=", ".join(splits), split=splits[0])
     return found[splits[0]]
 
 
 def _datasets() -> Any:
     if importlib.util.find_spec("datasets") is None:
-        raise DataError(
-            "Reading Hugging Face data sets needs the library datasets. Install it: pip install "
-            "'datasets>=3'."
-        )
+        raise DataError("TP719")
     import datasets
 
     return datasets
@@ -153,34 +151,26 @@ def _json(path: Path) -> list[Any]:
     try:
         records = parse_json(read_file(path))
     except ValueError as error:
-        raise DataError(
-            f"{str(path)!r} is not JSON: {error}. Give a list of objects, or one object a line "
-            "as .jsonl."
-        ) from error
+        raise DataError("TP720", path=path, error=error) from error
     if isinstance(records, dict):
         lists = [records[name] for name in _LISTS if isinstance(records.get(name), list)]
         if len(lists) == 1:
             return list(lists[0])
     if not isinstance(records, list):
-        raise DataError(
-            f"{str(path)!r} holds no list of problems, but a {type(records).__name__}. Give a list "
-            "of objects, or one object a line as .jsonl."
-        )
+        raise DataError("TP721", path=path, kind=type(records).__name__)
     return records
 
 
 def _parquet(path: Path) -> Iterator[Any]:
     if importlib.util.find_spec("pyarrow") is None:
-        raise DataError("Parquet needs pyarrow. Install it: pip install 'pyarrow>=16'.")
+        raise DataError("TP722")
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
         file = ParquetFile(path)
     except (ArrowException, OSError) as error:
-        raise DataError(
-            f"{str(path)!r} is not Parquet: {error}. Write it again, or give it as .jsonl."
-        ) from error
+        raise DataError("TP723", path=path, error=error) from error
     return (row for batch in file.iter_batches() for row in batch.to_pylist())
 
 
@@ -188,7 +178,4 @@ def _saved(path: Path) -> Any:
     try:
         return _only_split(_datasets().load_from_disk(str(path)), str(path))
     except (FileNotFoundError, ValueError) as error:
-        raise DataError(
-            f"The folder {str(path)!r} is no saved data set: {error}. Give one that "
-            "Dataset.save_to_disk wrote, or a .jsonl, .json or .parquet file."
-        ) from error
+        raise DataError("TP724", path=path, error=error) from error

@@ -36,8 +36,6 @@ GOLD_FIELDS = (
 SOLUTION_FIELDS = ("solution", "solutions", "response")
 _MARKED = "####"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
-_MEND = "Mend the row, or leave such rows out: --bad-rows skip, bad_rows='skip'."
-
 Golds: TypeAlias = Literal["required", "optional"]
 """Whether a record without any answer is no problem, or a problem without golds."""
 
@@ -78,15 +76,12 @@ def problems_of(
         if isinstance(found, Problem):
             problems.append(found)
         elif bad_rows == "stop":
-            raise DataError(f"{name}, row {row}: {found} {_MEND}")
+            raise DataError("TP725", name=name, row=row, found=found)
         else:
             bad.append(BadRow(row, found))
     if not problems:
         first = f" Row {bad[0].row}: {bad[0].reason}" if bad else ""
-        raise DataError(
-            f"{name} holds no problems. Give one row a problem, with the fields problem and "
-            f"answer.{first}"
-        )
+        raise DataError("TP726", name=name, first=first)
     return ProblemSet(name, tuple(problems), tuple(bad))
 
 

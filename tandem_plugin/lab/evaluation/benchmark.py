@@ -55,10 +55,7 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
     known = source in NAMED_SETS and not os.path.exists(source)
     if known and (test := NAMED_SETS[source].evaluate_on):
         home = NAMED_SETS[source].homes[0]
-        raise EvaluationError(
-            f"{source} is a training split: evaluate on {test}, or give NAME={home} if the "
-            "training problems are meant."
-        )
+        raise EvaluationError("TP821", source=source, test=test, home=home)
     problems = load_named(source) if known else read_problems(source)
     chosen = checked_name(name or problems.name, "benchmark")
     return Benchmark(chosen, problems.problems, template or PromptTemplate())
@@ -73,8 +70,5 @@ def source_of(given: str) -> str:
 def checked_name(name: str, of: str) -> str:
     """A name that can be a folder and a heading; raises :class:`EvaluationError` for another."""
     if not _NAME.fullmatch(name):
-        raise EvaluationError(
-            f"{name!r} cannot be the name of a {of}: give NAME=... with a name of letters, digits, "
-            "and _ . + - within it."
-        )
+        raise EvaluationError("TP822", name=name, of=of)
     return name

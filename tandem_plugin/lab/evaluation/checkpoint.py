@@ -69,10 +69,7 @@ def fingerprint_folder(folder: Path) -> str:
     """
     names = [file.name for file in folder.iterdir()]
     if "config.json" not in names or not any(n.endswith((".safetensors", ".bin")) for n in names):
-        raise EvaluationError(
-            f"{str(folder)!r} is no checkpoint: it has no config.json or no weights "
-            "(.safetensors or .bin). Give the folder of a Hugging Face model."
-        )
+        raise EvaluationError("TP826", folder=folder)
     return fingerprint_checkpoint(folder)
 
 
@@ -86,10 +83,7 @@ def pieces_of(path: str) -> tuple[str, ...]:
 def check_same_vocabulary(senior: Checkpoint, junior: Checkpoint) -> None:
     """Raise :class:`EvaluationError` where the one cannot read the other's token ids."""
     if pieces_of(senior.path) != pieces_of(junior.path):
-        raise EvaluationError(
-            f"{senior.name!r} and {junior.name!r} have different vocabularies: the one cannot read "
-            "the other's token ids. Choose a junior with the senior's tokenizer."
-        )
+        raise EvaluationError("TP827", senior=senior.name, junior=junior.name)
 
 
 def step_of(path: str) -> int | None:

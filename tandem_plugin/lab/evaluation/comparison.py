@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError, OutputError
-from tandem_plugin.files import read_file, told
+from tandem_plugin.files import read_file, system_advice, system_reason
 from tandem_plugin.lab.evaluation.measures import Measure, Measured, Over, measured
 from tandem_plugin.lab.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 from tandem_plugin.lab.evaluation.significance import RESAMPLES
@@ -75,15 +75,13 @@ def compare(
         names = sorted({one.senior for one in found})
         if len(names) != 1:
             raise EvaluationError(
-                f"{str(folder)!r} holds results of {len(names)} seniors"
-                f"{': ' + ', '.join(names) if names else ''}. Give the folder of one, as "
-                "`tandem eval` writes it under its --out."
+                "TP828",
+                folder=folder,
+                count=len(names),
+                listed=": " + ", ".join(names) if names else "",
             )
         if names[0] in by_senior:
-            raise EvaluationError(
-                f"Both {names[0]!r} were evaluated under one name: evaluate one of them under "
-                "another."
-            )
+            raise EvaluationError("TP829", name=names[0])
         by_senior[names[0]] = {one.label: one for one in found}
     return compare_runs(by_senior, despite, resamples, pools, over)
 
@@ -100,11 +98,7 @@ def compare_runs(
     if pools:
         by_senior = _pooled(by_senior, pools, despite, missing)
     if len(by_senior) < 2:
-        raise EvaluationError(
-            "Comparing takes two seniors at least, and the results are of "
-            f"{', '.join(by_senior) or 'none'}: run `tandem eval` for another one with the same "
-            "--out, or give its folder as well."
-        )
+        raise EvaluationError("TP830", seniors=", ".join(by_senior) or "none")
     return replace(_joined(by_senior, despite, missing), resamples=resamples, over=over)
 
 
@@ -119,20 +113,13 @@ def _pooled(
     for method, members in pools.items():
         for name in members:
             if name not in by_senior:
-                raise EvaluationError(
-                    f"The pool {method} names {name!r}, which is none of the results. Give some "
-                    f"of: {', '.join(by_senior)}."
-                )
+                raise EvaluationError("TP831", method=method, name=name, known=", ".join(by_senior))
             if name in method_of:
-                raise EvaluationError(
-                    f"{name!r} is pooled twice: leave it in {method_of[name]} or in {method}."
-                )
+                raise EvaluationError("TP832", name=name, first=method_of[name], method=method)
             method_of[name] = method
     for method in pools:
         if method in by_senior and method not in method_of:
-            raise EvaluationError(
-                f"The pool {method} has the name of another result: give it one of its own."
-            )
+            raise EvaluationError("TP833", method=method)
     joined: dict[str, dict[str, Summary]] = {}
     for name, found in by_senior.items():
         if name not in method_of:
@@ -186,9 +173,7 @@ def _joined(
         runs[label] = side_by_side
         missing += _differing_versions(label, side_by_side)
     if not runs:
-        raise EvaluationError(
-            f"The seniors {_and(list(by_senior))} have no result in common: " + " ".join(missing)
-        )
+        raise EvaluationError("TP834", seniors=_and(list(by_senior)), missing=" ".join(missing))
     return Comparison(tuple(by_senior), runs, tuple(dict.fromkeys(missing)))
 
 
@@ -201,11 +186,7 @@ def check_problems(label: str, summaries: Sequence[Summary]) -> None:
             for name, rows in first.problems.items()
         )
         if not same:
-            raise EvaluationError(
-                f"{str(first.folder)!r} and {str(other.folder)!r} are not about the same problems: "
-                f"{label} cannot be compared problem by problem. Evaluate both on one benchmark "
-                "file."
-            )
+            raise EvaluationError("TP835", folder=first.folder, other=other.folder, label=label)
 
 
 def _differing_versions(label: str, found: Mapping[str, Summary]) -> Iterator[str]:
@@ -241,7 +222,9 @@ def note_seniors(out: Path, names: Sequence[str]) -> None:
         with file.open("ab", buffering=0) as lines:
             lines.write("".join(new).encode())
     except OSError as error:
-        raise OutputError(f"{str(file)!r} cannot be written: {told(error)}") from error
+        raise OutputError(
+            "TP900", file=file, reason=system_reason(error), advice=system_advice(error)
+        ) from error
 
 
 def noted_seniors(out: Path) -> list[str]:
@@ -252,9 +235,7 @@ def noted_seniors(out: Path) -> list[str]:
     try:
         return list(dict.fromkeys(read_file(file).decode("utf-8").splitlines()))
     except (OSError, ValueError) as error:
-        raise EvaluationError(
-            f"The order of seniors {str(file)!r} cannot be read: {error}. Mend or remove it."
-        ) from error
+        raise EvaluationError("TP901", file=file, error=error) from error
 
 
 def ordered_seniors(

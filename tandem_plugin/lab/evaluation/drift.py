@@ -51,8 +51,9 @@ def token_counts(responses: Iterable[Sequence[int]], vocabulary: int) -> NDArray
         ids = np.asarray(response, dtype=np.int64)
         if ids.min() < 0 or ids.max() >= vocabulary:
             raise EvaluationError(
-                f"A response holds the token id {int(ids.max() if ids.min() >= 0 else ids.min())}, "
-                f"which a vocabulary of {vocabulary} lacks."
+                "TP844",
+                token_id=int(ids.max() if ids.min() >= 0 else ids.min()),
+                vocabulary=vocabulary,
             )
         counts += np.bincount(ids, minlength=vocabulary)
     return counts
@@ -67,11 +68,9 @@ def marginal(counts: ArrayLike, smoothing: float = SMOOTHING) -> NDArray[np.floa
     """
     found = np.asarray(counts, dtype=np.float64)
     if found.ndim != 1 or not found.size or found.min() < 0:
-        raise EvaluationError("Token counts are one number a token of the vocabulary, from 0 on.")
+        raise EvaluationError("TP845")
     if smoothing < 0 or (smoothing == 0 and found.min() == 0):
-        raise EvaluationError(
-            f"smoothing={smoothing}: tokens that were never written need smoothing above 0."
-        )
+        raise EvaluationError("TP846", smoothing=smoothing)
     smoothed = found + smoothing
     return np.asarray(smoothed / smoothed.sum())
 
@@ -107,7 +106,7 @@ def survival(ratios: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
     """
     sizes = np.sort(np.abs(np.asarray(ratios, dtype=np.float64)))
     if not sizes.size:
-        raise EvaluationError("No token is frequent enough: lower the threshold of frequency.")
+        raise EvaluationError("TP847")
     below = np.searchsorted(sizes, np.asarray(thresholds, dtype=np.float64), side="right")
     return np.asarray(1 - below / sizes.size)
 
@@ -121,7 +120,7 @@ def most_displaced(ratios: ArrayLike, count: int = TOP) -> NDArray[np.int64]:
     """
     values = np.asarray(ratios, dtype=np.float64)
     if count < 1:
-        raise EvaluationError(f"count={count}: at least one token must be looked at.")
+        raise EvaluationError("TP848", count=count)
     order = np.argsort(-np.abs(values), kind="stable")
     return np.asarray(order[:count], dtype=np.int64)
 
@@ -147,9 +146,7 @@ def recovery(displacement: ArrayLike, shift: ArrayLike) -> Recovery:
 
     x, y = np.asarray(displacement, np.float64), np.asarray(shift, np.float64)
     if x.shape != y.shape or x.ndim != 1:
-        raise EvaluationError(
-            f"Recovery takes two numbers a token; got {list(x.shape)} and {list(y.shape)}."
-        )
+        raise EvaluationError("TP907", x_shape=list(x.shape), y_shape=list(y.shape))
     if len(x) < 3:
         return Recovery(float("nan"), float("nan"))
     moved = float(np.mean(x * y < 0))
@@ -213,8 +210,5 @@ def most_over_emitted(
 def _pair(senior: ArrayLike, junior: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     ours, theirs = np.asarray(senior), np.asarray(junior)
     if ours.shape != theirs.shape or ours.ndim != 1:
-        raise EvaluationError(
-            f"Counts of one vocabulary were expected, got {list(ours.shape)} and "
-            f"{list(theirs.shape)}: the models must have the same tokenizer."
-        )
+        raise EvaluationError("TP850", ours_shape=list(ours.shape), theirs_shape=list(theirs.shape))
     return ours, theirs

@@ -74,10 +74,7 @@ def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Pat
     check_comparable([senior_run, junior_run])
     pieces = pieces_of(senior_run.content["senior"].get("path", ""))
     if pieces_of(junior_run.content["senior"].get("path", "")) != pieces:
-        raise EvaluationError(
-            f"{senior!r} and {junior!r} have different vocabularies: the use of tokens cannot be "
-            "compared. Choose a junior with the senior's tokenizer."
-        )
+        raise EvaluationError("TP852", senior=senior, junior=junior)
     with waiting(f"count the tokens of {senior} and {junior}"):
         senior_counts = drift.token_counts(_responses(senior_run), len(pieces))
         junior_counts = drift.token_counts(_responses(junior_run), len(pieces))
@@ -109,9 +106,7 @@ def drift_metrics(
     ratios = drift.log_ratio(senior, junior, chosen.smoothing)
     frequent = ratios[junior >= chosen.frequent]
     if not frequent.size:
-        raise EvaluationError(
-            f"The junior wrote no token {chosen.frequent} times: give a smaller --frequent."
-        )
+        raise EvaluationError("TP853", frequent=chosen.frequent)
     thresholds = np.linspace(0, float(np.abs(frequent).max()) or 1.0, _THRESHOLDS)
     over = drift.most_over_emitted(senior, junior, _LISTED, chosen.frequent, chosen.smoothing)
     return {
@@ -159,9 +154,7 @@ def read_counts(summary: Summary) -> tuple[NDArray[Any], NDArray[Any]]:
             raise ValueError(f"{short(folds)} folds")
         return _counts(content["senior"], size, folds), _counts(content["junior"], size, folds)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise EvaluationError(
-            f"The counts {str(path)!r} cannot be read: {error}. Remove them, and make them again."
-        ) from error
+        raise EvaluationError("TP851", path=path, error=error) from error
 
 
 def mean_recovery(baseline: Summary, other: Summary, top: int) -> drift.DriftRecovery:
@@ -180,8 +173,11 @@ def _recovery(baseline: Summary, other: Summary, top: int) -> drift.DriftRecover
     counts, _ = read_counts(other)
     if base.shape != counts.shape:
         raise EvaluationError(
-            f"{str(baseline.folder)!r} counts {len(base)} tokens and {str(other.folder)!r} "
-            f"{len(counts)}: the models must have the same tokenizer."
+            "TP908",
+            folder=baseline.folder,
+            base=len(base),
+            other_folder=other.folder,
+            counts=len(counts),
         )
     frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
     return drift.drift_recovery(junior, base, counts, top, frequent, smoothing)

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem_plugin.errors import EvaluationError, TandemError
+from tandem_plugin.errors import EngineError, EvaluationError, TandemError
 from tandem_plugin.lab.data.prompt import prompt_ids
 from tandem_plugin.lab.evaluation.generation import MARKER, Sampling
 from tandem_plugin.lab.evaluation.team_schedule import engine_settings, request
@@ -51,10 +51,10 @@ def main() -> int:
     except TandemError as error:
         if error.__cause__ is not None:
             traceback.print_exc()
-        return _failed(str(error))
+        return _failed(error)
     except Exception as error:
         traceback.print_exc()
-        return _failed(f"The engine failed: {type(error).__name__}: {error}")
+        return _failed(EngineError("TP854", error_type=type(error).__name__, error=error))
     return 0
 
 
@@ -147,9 +147,12 @@ class _Prompts:
         ids = prompt_ids(question["messages"], self._tokenizer)
         if len(ids) + self._sampling.max_tokens > self._longest:
             raise EvaluationError(
-                f"Problem {place.problem} of {file['benchmark']} has {len(ids)} tokens, and with "
-                f"max_tokens={self._sampling.max_tokens} more it does not fit into the model's "
-                f"{self._longest}: give a smaller --max-tokens or a larger --engine max_model_len."
+                "TP855",
+                problem=place.problem,
+                benchmark=file["benchmark"],
+                tokens=len(ids),
+                max_tokens=self._sampling.max_tokens,
+                longest=self._longest,
             )
         return ids
 
@@ -189,8 +192,9 @@ def _names(job: Mapping[str, Any]) -> str:
     return " and ".join(Path(one).name for one in (job["senior"], job["junior"]) if one)
 
 
-def _failed(message: str) -> int:
-    print(MARKER + json.dumps({"error": message}), flush=True)
+def _failed(error: TandemError) -> int:
+    said = {"text": str(error), "code": error.code, "fields": error.fields}
+    print(MARKER + json.dumps({"error": said}), flush=True)
     return _FAILED
 
 

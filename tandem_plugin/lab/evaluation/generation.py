@@ -66,9 +66,7 @@ class Sampling:
         ):
             value = getattr(self, name)
             if not low <= value <= high:
-                raise EvaluationError(
-                    f"{name}={value} is out of range: give a number from {low:g} to {high:g}."
-                )
+                raise EvaluationError("TP899", name=name, value=value, low=low, high=high)
 
     def settings(self) -> dict[str, Any]:
         """All settings, for a result."""
@@ -186,15 +184,10 @@ def read_rows_of(
             seen.add((problem, sample))
             yield problem, sample, row
     except (OSError, ValueError) as error:
-        raise EvaluationError(
-            f"The responses {str(path)!r} cannot be read ({error}): generate them first."
-        ) from error
+        raise EvaluationError("TP856", path=path, error=error) from error
     expected = problems * samples
     if len(seen) != expected:
-        raise EvaluationError(
-            f"{str(path)!r} holds {len(seen):,} of {expected:,} responses: run the command that "
-            "generates them to its end first."
-        )
+        raise EvaluationError("TP909", path=path, responses=len(seen), expected=expected)
 
 
 def check_response(row: Mapping[str, Any]) -> None:
@@ -234,13 +227,9 @@ def _run(job: Mapping[str, Any]) -> None:
     if process.returncode in (_INTERRUPTED, -2):
         raise KeyboardInterrupt
     found = [line for line in output.splitlines() if line.startswith(MARKER)]
-    reason = (
-        json.loads(found[-1].removeprefix(MARKER))["error"]
-        if found
-        else f"The process of the engine ended with code {process.returncode}; its last words are "
-        "above. The same command goes on from what is written."
-    )
-    raise EvaluationError(reason)
+    if found:
+        raise EvaluationError.restored(**json.loads(found[-1].removeprefix(MARKER))["error"])
+    raise EvaluationError("TP858", returncode=process.returncode)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

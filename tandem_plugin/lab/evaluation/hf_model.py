@@ -40,9 +40,7 @@ class HFModel:
         try:
             self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         except RuntimeError as error:
-            raise EvaluationError(
-                f"--device {reprlib.repr(device)} is no device of torch: give cpu, cuda or cuda:1."
-            ) from error
+            raise EvaluationError("TP872", device=reprlib.repr(device)) from error
         try:
             with waiting(f"load {checkpoint.name}"):
                 model: Any = AutoModelForCausalLM.from_pretrained(
@@ -50,8 +48,11 @@ class HFModel:
                 )
         except Exception as error:
             raise EvaluationError(
-                f"The model {checkpoint.name!r} ({checkpoint.path}) cannot be loaded for reading: "
-                f"{type(error).__name__}: {error}"
+                "TP873",
+                checkpoint=checkpoint.name,
+                path=checkpoint.path,
+                error_type=type(error).__name__,
+                error=error,
             ) from error
         self._model = model.to(self.device).eval()
         self._body: Any = self._model.base_model
@@ -69,18 +70,19 @@ class HFModel:
         for token ids that the model lacks and for more positions than it has.
         """
         if not prompt:
-            raise EvaluationError("A response without a prompt has no first position to read from.")
+            raise EvaluationError("TP874")
         ids = [*prompt, *response[:-1]]
         highest = max([*prompt, *response])
         if highest >= self.vocabulary:
             raise EvaluationError(
-                f"A response has the token id {highest}, which {self.checkpoint.name!r} lacks: it "
-                f"reads {self.vocabulary}."
+                "TP910",
+                highest=highest,
+                checkpoint=self.checkpoint.name,
+                vocabulary=self.vocabulary,
             )
         if len(ids) > self.longest:
             raise EvaluationError(
-                f"A prompt and its response have {len(ids)} tokens, and {self.checkpoint.name!r} "
-                f"reads {self.longest} at most."
+                "TP911", ids=len(ids), checkpoint=self.checkpoint.name, longest=self.longest
             )
         first = len(prompt) - 1
         return self._hidden(ids)[first : first + len(response)]
@@ -112,9 +114,7 @@ class HFModel:
         tolerance = 1e-4 if self._head.weight.dtype == torch.float32 else 2e-2
         if whole.shape != parts.shape or float((whole - parts).abs().max()) > tolerance * spread:
             raise EvaluationError(
-                f"The model {self.checkpoint.name!r} ({type(self._model).__name__}) changes its "
-                "logits after its head, which legibility does not know how to follow position by "
-                "position."
+                "TP912", checkpoint=self.checkpoint.name, model_type=type(self._model).__name__
             )
 
 

@@ -62,8 +62,10 @@ def chunk_scores(
     """
     if senior.shape[0] != junior.shape[0] or targets.shape != junior.shape[:1]:
         raise EvaluationError(
-            f"Logits of shape {list(senior.shape)} and {list(junior.shape)} do not go with "
-            f"{list(targets.shape)} tokens."
+            "TP863",
+            senior_shape=list(senior.shape),
+            junior_shape=list(junior.shape),
+            targets_shape=list(targets.shape),
         )
     read = torch.log_softmax(junior.double(), dim=-1)
     cross_entropy = -read.gather(-1, targets[:, None]).squeeze(-1)
@@ -102,10 +104,7 @@ def score_response(
         cross_entropy += float(surprise.sum())
         overlap += float(shared.sum())
     if not (torch.isfinite(torch.tensor([cross_entropy, overlap])).all()):
-        raise EvaluationError(
-            "The logits of a model are not finite, so that nothing can be said of its responses: "
-            "check the checkpoint, or read it with another dtype."
-        )
+        raise EvaluationError("TP837")
     return ResponseScore(len(ids), cross_entropy, overlap)
 
 
@@ -133,10 +132,7 @@ def run_legibility(
     sampled = int(solo.settings["sampling"]["samples"])
     used = sampled if samples is None else samples
     if not 1 <= used <= sampled:
-        raise EvaluationError(
-            f"samples={used}: the solo run of {senior.name!r} has {sampled} a problem. Give a "
-            f"number from 1 to {sampled}."
-        )
+        raise EvaluationError("TP913", used=used, senior=senior.name, sampled=sampled)
     writer: HFModel | None = None
     written: list[Path] = []
     for junior in juniors:
@@ -238,9 +234,7 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
     for problem, found in scores.items():
         tokens = sum(row["tokens"] for row in found)
         if not tokens:
-            raise EvaluationError(
-                f"Problem {problem} of {name} has empty responses only: there is nothing to read."
-            )
+            raise EvaluationError("TP864", problem=problem, name=name)
         summed.append(
             {
                 "problem": problem,

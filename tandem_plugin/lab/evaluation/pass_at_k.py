@@ -23,11 +23,9 @@ def pass_at_k(samples: int, correct: int, k: int) -> Fraction:
     paper.
     """
     if not 0 <= correct <= samples:
-        raise EvaluationError(f"{correct} of {samples} samples cannot be right.")
+        raise EvaluationError("TP870", correct=correct, samples=samples)
     if not 1 <= k <= samples:
-        raise EvaluationError(
-            f"pass@{k} cannot be estimated from {samples} samples: k goes from 1 to {samples}."
-        )
+        raise EvaluationError("TP871", k=k, samples=samples)
     return 1 - Fraction(math.comb(samples - correct, k), math.comb(samples, k))
 
 

@@ -43,7 +43,6 @@ __all__ = [
 
 SUMMARY = "summary.json"
 COUNTS = "counts.json"
-_AGAIN = "Move its folder away, and make it again with `tandem eval`."
 KINDS = ("solo", "handoff", "legibility", "drift")
 """In the order of tables."""
 
@@ -114,14 +113,12 @@ def read_summary(path: Path) -> Summary:
         # An escaped half of a surrogate pair is legal JSON, and text that no table can hold.
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (OSError, ValueError) as error:
-        raise EvaluationError(
-            f"The result {str(path)!r} cannot be read: {error}. {_AGAIN}"
-        ) from error
+        raise EvaluationError("TP887", path=path, error=error) from error
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in KINDS:
-        raise EvaluationError(f"{str(path)!r} is no summary of an evaluation. {_AGAIN}")
+        raise EvaluationError("TP888", path=path)
     if wrong := schema_error(kind, content):
-        raise EvaluationError(f"{str(path)!r} is no summary that can be used: {wrong}. {_AGAIN}")
+        raise EvaluationError("TP891", path=path, wrong=wrong)
     junior = content.get("junior")
     return Summary(
         path.parent,
@@ -137,10 +134,7 @@ def read_summary(path: Path) -> Summary:
 def find_summaries(folder: Path) -> Iterator[Summary]:
     """The summaries of a folder and those within it, in the order of their paths."""
     if not os.path.isdir(folder):
-        raise EvaluationError(
-            f"There is no folder {str(folder)!r} of results. Give the --out of `tandem eval`. "
-            f"{look_again(folder)}"
-        )
+        raise EvaluationError("TP892", folder=folder, hint=look_again(folder))
     for path in sorted(folder.rglob(SUMMARY)):
         yield read_summary(path)
 
@@ -170,10 +164,12 @@ def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) 
             allowed = any(name == one or name.startswith(f"{one}.") for one in despite)
             if known.get(name) != found.get(name) and not allowed:
                 raise EvaluationError(
-                    f"{str(first.folder)!r} and {str(other.folder)!r} cannot be compared: {name} "
-                    f"is {short(known.get(name))} in the one and {short(found.get(name))} in "
-                    f"the other. Evaluate both with the same settings, or give --despite {name} "
-                    "if the difference is meant."
+                    "TP914",
+                    folder=first.folder,
+                    other=other.folder,
+                    name=name,
+                    short_name=short(known.get(name)),
+                    found_name=short(found.get(name)),
                 )
 
 
@@ -200,15 +196,9 @@ def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summar
     """
     path = run_folder(out, "solo", name) / SUMMARY
     if not os.path.exists(path):
-        raise EvaluationError(
-            f"There is no finished solo run of {name!r} in {str(out)!r}: run `tandem eval solo` "
-            f"with --senior {name}=... first."
-        )
+        raise EvaluationError("TP897", name=name, out=out)
     found = read_summary(path)
     noted = found.content["senior"].get("fingerprint")
     if fingerprint not in (None, noted):
-        raise EvaluationError(
-            f"The solo run of {name!r} is by a model with the fingerprint {noted}, and the one "
-            f"given has {fingerprint}: evaluate it under another name."
-        )
+        raise EvaluationError("TP898", name=name, noted=noted, fingerprint=fingerprint)
     return found

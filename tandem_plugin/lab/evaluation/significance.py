@@ -61,9 +61,9 @@ def bootstrap_errors(
     sections 4.1 and 4.5 of the paper; Efron (1979).
     """
     if not values:
-        raise EvaluationError("There are no benchmarks to resample.")
+        raise EvaluationError("TP823")
     if resamples < 2:
-        raise EvaluationError(f"resamples={resamples}: a standard error takes two at least.")
+        raise EvaluationError("TP824", resamples=resamples)
     each: dict[str, NDArray[np.float64]] = {}
     total: NDArray[np.float64] | None = None
     for name, statistics in values.items():
@@ -85,9 +85,7 @@ def resampled_means(values: NDArray[np.float64], resamples: int, seed: int) -> N
     each is drawn is multinomial.
     """
     if values.ndim != 2 or not len(values):
-        raise EvaluationError(
-            f"Values to resample have the shape [problems, statistics], not {list(values.shape)}."
-        )
+        raise EvaluationError("TP825", values_shape=list(values.shape))
     problems = len(values)
     generator = np.random.Generator(np.random.Philox(key=seed))
     means = np.empty((resamples, values.shape[1]), dtype=np.float64)
@@ -150,13 +148,10 @@ def paired_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> T
 
     ours, theirs = np.asarray(claimed, np.float64), np.asarray(other, np.float64)
     if ours.shape != theirs.shape or ours.ndim != 1 or len(ours) < 2:
-        raise EvaluationError(
-            f"A paired test takes one number a problem from each side, of two problems at least; "
-            f"got {list(ours.shape)} and {list(theirs.shape)}."
-        )
+        raise EvaluationError("TP902", ours_shape=list(ours.shape), theirs_shape=list(theirs.shape))
     differences = ours - theirs
     if not np.isfinite(differences).all():
-        raise EvaluationError("A paired test takes finite numbers only.")
+        raise EvaluationError("TP903")
     if np.ptp(differences) == 0:
         return _without_spread(float(differences[0]), len(ours) - 1, direction)
     found = stats.ttest_1samp(differences, 0.0, alternative=direction)
@@ -175,12 +170,9 @@ def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTe
 
     ours, theirs = np.asarray(claimed, np.float64), np.asarray(other, np.float64)
     if ours.ndim != 1 or theirs.ndim != 1 or min(len(ours), len(theirs)) < 2:
-        raise EvaluationError(
-            f"A test over seeds takes one number a seed, of two seeds at least; got "
-            f"{list(ours.shape)} and {list(theirs.shape)}."
-        )
+        raise EvaluationError("TP904", ours_shape=list(ours.shape), theirs_shape=list(theirs.shape))
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
-        raise EvaluationError("A test over seeds takes finite numbers only.")
+        raise EvaluationError("TP905")
     if np.ptp(ours) == 0 and np.ptp(theirs) == 0:
         return _without_spread(float(ours[0] - theirs[0]), float("nan"), direction)
     difference = float(ours.mean() - theirs.mean())

@@ -276,8 +276,11 @@ def tally(file: GenerationFile, sampling: Sampling) -> list[GradedProblem]:
     for problem, sample, row in file.responses(sampling.samples):
         if (problem, sample) not in outcomes:
             raise EvaluationError(
-                f"Response {sample} to problem {problem} of {file.benchmark.name} has no grade in "
-                f"{str(grades_file(file))!r}: run the command to its end first."
+                "TP859",
+                sample=sample,
+                problem=problem,
+                benchmark=file.benchmark.name,
+                file=grades_file(file),
             )
         found = problems[problem]
         found.outcomes[outcomes[problem, sample]] += 1
@@ -285,11 +288,7 @@ def tally(file: GenerationFile, sampling: Sampling) -> list[GradedProblem]:
         found.truncated += row.get("finish_reason") == "length"
         if file.schedule is not None:
             if "authorship" not in row:
-                raise EvaluationError(
-                    f"Response {sample} to problem {problem} in {str(file.path)!r} says nothing of "
-                    "who wrote it: it is no response of a team. Move the folder away, and make it "
-                    "again."
-                )
+                raise EvaluationError("TP860", sample=sample, problem=problem, path=file.path)
             authors = row["authorship"]
             shares[problem][sample] = sum(authors) / len(authors) if authors else float("nan")
             found.spans += bool(authors) + sum(a != b for a, b in pairwise(authors))
@@ -306,9 +305,7 @@ def _outcomes(path: Path) -> dict[tuple[int, int], str]:
                 raise ValueError(f"it has the outcome {short(row.get('outcome'))}")
             outcomes[problem, sample] = row["outcome"]
     except (OSError, ValueError) as error:
-        raise EvaluationError(
-            f"The grades {str(path)!r} cannot be read: {error}. Remove them: they are made again."
-        ) from error
+        raise EvaluationError("TP861", path=path, error=error) from error
     return outcomes
 
 

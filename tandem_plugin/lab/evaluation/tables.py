@@ -302,8 +302,7 @@ def _matched_tables(
         for senior in seniors.values():
             if senior not in comparison.seniors:
                 raise EvaluationError(
-                    f"The run {run} names the checkpoint {senior!r}, which is none of those "
-                    f"compared. Give some of: {', '.join(comparison.seniors)}."
+                    "TP865", run=run, senior=senior, seniors=", ".join(comparison.seniors)
                 )
     accuracies = _solo_accuracies(comparison)
     by_step = _matched_by_step(checkpoints)

@@ -47,10 +47,7 @@ def engine_settings(teams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         team.get(BOUNDARIES) or make_schedule(team["schedule"], {}).boundaries for team in teams
     }
     if len(used) > 1:
-        raise EvaluationError(
-            f"The schedules look at different boundaries ({', '.join(sorted(used))}), one of them "
-            "not its own: run a command for each."
-        )
+        raise EvaluationError("TP906", boundaries=", ".join(sorted(used)))
     return {**teams[0], BOUNDARIES: resolvers.pop()}
 
 

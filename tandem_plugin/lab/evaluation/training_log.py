@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import open_file, told
+from tandem_plugin.files import open_file, system_advice, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = ["QUANTITIES", "TrainingLog", "read_training_log"]
@@ -61,7 +61,9 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
                         steps.setdefault(found[0], {}).update(found[1])
                         break
     except OSError as error:
-        raise EvaluationError(f"The log {str(path)!r} cannot be read: {told(error)}") from error
+        raise EvaluationError(
+            "TP885", path=path, reason=system_reason(error), advice=system_advice(error)
+        ) from error
     curves = {
         quantity: tuple(
             (step, value)
@@ -71,10 +73,7 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
         for quantity in QUANTITIES
     }
     if not any(curves.values()):
-        raise EvaluationError(
-            f"The log {str(path)!r} holds no reward or accuracy of a training step: give the "
-            "metrics file or the printed log of verl, or the printed log of OpenRLHF."
-        )
+        raise EvaluationError("TP915", path=path)
     shown = {quantity: points for quantity, points in curves.items() if points}
     return TrainingLog(name, shown, path)
 

@@ -19,11 +19,6 @@ __all__ = ["PlannedModel", "read_checkpoint"]
 
 _LONGEST_HEADER = 2**27
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-_FETCH_AGAIN = "Fetch or write it again: it is broken, or was cut off."
-_UNKNOWN = (
-    "its parameters cannot be counted from config.json alone. Give a folder with its .safetensors "
-    "files, or with model.safetensors.index.json beside config.json"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +58,9 @@ def read_checkpoint(given: str) -> PlannedModel:
         config = parse_json(read_file(file))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(
-            f"{given!r} is no checkpoint: {str(file)!r} cannot be read ({reason}). Give the folder "
-            "of a Hugging Face checkpoint, or its name on the Hub."
-        ) from error
+        raise ConfigError("TP931", given=given, file=file, reason=reason) from error
     if not isinstance(config, dict):
-        raise ConfigError(
-            f"{str(file)!r} is no configuration: it holds no JSON object. Give the config.json of "
-            "a Hugging Face checkpoint, or its folder."
-        )
+        raise ConfigError("TP932", file=file)
     geometry = Geometry.of(config, given)
     stored = _in_folder(file.parent, config, geometry) if local else None
     counted = count_parameters(config, geometry)
@@ -82,7 +71,7 @@ def read_checkpoint(given: str) -> PlannedModel:
         return PlannedModel(given, geometry, stored.parameters, None, "safetensors")
     if counted is None or (quantised and stored is None):
         what = "It is quantised" if quantised else f"Models of type {geometry.model_type!r}"
-        raise ConfigError(f"{given!r}: {what}, and {_UNKNOWN}.")
+        raise ConfigError("TP933", given=given, what=what)
     size = stored.size if stored is not None else None
     return PlannedModel(given, geometry, counted, size, "config.json")
 
@@ -95,9 +84,7 @@ def _fetched(name: str) -> Path:
     except Exception as error:
         first = (str(error).splitlines() or [""])[0][:200]
         raise ConfigError(
-            f"There is no folder {name!r}, and no config.json of that name could be fetched "
-            f"({type(error).__name__}: {first}). Give a checkpoint's folder, its config.json, or "
-            "its name on the Hub (owner/name)."
+            "TP934", name=name, error_type=type(error).__name__, first=first
         ) from error
 
 
@@ -139,13 +126,11 @@ def _headers(files: list[Path], geometry: Geometry) -> _Stored:
         with open_file(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > _LONGEST_HEADER:
-                raise ConfigError(f"{str(file)!r} is no file of safetensors. {_FETCH_AGAIN}")
+                raise ConfigError("TP935", file=file)
             try:
                 tensors |= json.loads(stream.read(length))
             except ValueError as error:
-                raise ConfigError(
-                    f"{str(file)!r} is no file of safetensors. {_FETCH_AGAIN}"
-                ) from error
+                raise ConfigError("TP935", file=file) from error
     tensors.pop("__metadata__", None)
     if geometry.tied:  # some checkpoints hold the one tensor under both names
         tensors.pop("lm_head.weight", None)

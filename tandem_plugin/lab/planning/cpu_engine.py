@@ -69,10 +69,11 @@ def _planned(
     least = min(wanted, tokens + 1)
     if cache.longest(cache.blocks(room), 1) < least:
         raise EngineError(
-            f"This machine has {available / _GIB:.1f} GiB of memory left. The models take "
-            f"{weights / _GIB:.1f}, the program {_PROCESS / _GIB:.0f}, and what remains holds no "
-            f"response of {tokens:,} tokens. End other programs, take smaller models, or give a "
-            "smaller --max-tokens; --engine kv_cache_memory_bytes=BYTES tries it all the same."
+            "TP936",
+            available=available / _GIB,
+            weights=weights / _GIB,
+            process=_PROCESS / _GIB,
+            tokens=tokens,
         )
     requests = int(arguments.get("max_num_seqs") or _REQUESTS)
     # Whole requests, one block that vLLM keeps, and never less than one of the longest.
@@ -84,9 +85,7 @@ def _planned(
     if fits < wanted:
         if given is not None:
             raise EngineError(
-                f"max_model_len={given} does not fit: of {available / _GIB:.1f} GiB that are left "
-                f"here, {memory / _GIB:.1f} are for the KV cache, which holds {fits:,} tokens. "
-                "Give a smaller one."
+                "TP937", given=given, available=available / _GIB, memory=memory / _GIB, fits=fits
             )
         chosen["max_model_len"] = fits
     return chosen, _sentence(memory, available, chosen.get("max_model_len"))

@@ -13,8 +13,6 @@ __all__ = ["Geometry", "KvCache", "count_parameters"]
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 """Families whose keys and values vLLM keeps as one latent vector (MLA)."""
 
-_NEITHER = "tandem takes text models whose layers are all attention. Choose one"
-
 _BIASED = ("llama", "mistral", "qwen3", "qwen3_moe")
 """Families in which ``attention_bias`` gives all four projections a bias."""
 _NORMED = ("qwen3", "qwen3_moe")
@@ -54,18 +52,16 @@ class Geometry:
         kind = str(config.get("model_type", ""))
         types = config.get("layer_types") or []
         if "text_config" in config or "vision_config" in config:
-            raise ConfigError(f"{name!r} ({kind}) is multimodal: {_NEITHER}.")
+            raise ConfigError("TP938", name=name, kind=kind)
         if others := {*types} - {"full_attention", "sliding_attention"}:
-            raise ConfigError(f"{name!r} ({kind}) has layers of {sorted(others)}: {_NEITHER}.")
+            raise ConfigError("TP939", name=name, kind=kind, layers=sorted(others))
 
         def number(key: str, default: int | None = None) -> int:
             value = config.get(key)
             value = default if value is None else value
             if type(value) is not int or value < 1:
                 raise ConfigError(
-                    f"The config.json of {name!r} ({kind or 'no model_type'}) gives {key}="
-                    f"{value!r}, and a plan needs a positive number there: only decoder-only "
-                    "models whose configuration names its sizes as Llama's does can be planned."
+                    "TP940", name=name, kind=kind or "no model_type", key=key, value=value
                 )
             return int(value)
 
@@ -73,10 +69,7 @@ class Geometry:
         latent = None
         if "kv_lora_rank" in config:
             if kind not in _LATENT:
-                raise ConfigError(
-                    f"{name!r} ({kind}) has latent attention, of which only {', '.join(_LATENT)} "
-                    "can be planned."
-                )
+                raise ConfigError("TP941", name=name, kind=kind, known=", ".join(_LATENT))
             latent = number("kv_lora_rank") + number("qk_rope_head_dim")
         windowed = sum(each == "sliding_attention" for each in types)
         layers = number("num_hidden_layers")

@@ -55,10 +55,7 @@ def start_engine(
         engine = _tandem_llm() if together else _llm()
         on_cpu = _is_cpu()
     except ImportError as error:
-        raise EngineError(
-            f'vLLM cannot be imported: {error}. Install it, for example with "pip install '
-            "'vllm>=0.24,<0.33'\"."
-        ) from error
+        raise EngineError("TP764", error=error) from error
     _check_names(arguments, engine)
     if on_cpu:
         arguments = {**_WHOLE_PROMPTS, **_memory(model, arguments, tandem, tokens), **arguments}
@@ -69,7 +66,7 @@ def start_engine(
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}".strip()
-        raise EngineError(f"The engine did not start: {why}") from error
+        raise EngineError("TP765", why=why) from error
 
 
 def _check_names(arguments: Mapping[str, Any], engine: Any) -> None:
@@ -81,10 +78,7 @@ def _check_names(arguments: Mapping[str, Any], engine: Any) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"Did you mean {near[0]}?" if near else ""
-            raise EngineError(
-                f"vLLM's engine has no argument {name!r}. Give one of those that `vllm serve "
-                f"--help=all` lists, with _ for -. {meant}".rstrip()
-            )
+            raise EngineError("TP766", name=name, meant=meant)
 
 
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}

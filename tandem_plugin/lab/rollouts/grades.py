@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.files import ForeignLineError, read_appended, told
+from tandem_plugin.files import ForeignLineError, read_appended, system_advice, system_reason
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import Rollout, RolloutError
@@ -63,12 +63,11 @@ class Grades:
         try:
             read_appended(path, b'{"', self._take)
         except ForeignLineError as error:
-            raise RolloutError(
-                f"{str(path)!r}, line {error.line} is no grade ({error}): give what `tandem grade "
-                "--out` or `tandem eval` wrote."
-            ) from error
+            raise RolloutError("TP769", path=path, line=error.line, error=error) from error
         except OSError as error:
-            raise RolloutError(f"{str(path)!r} cannot be read: {told(error)}") from error
+            raise RolloutError(
+                "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
+            ) from error
 
     def of(self, row: Rollout) -> Mapping[str, Any] | None:
         """The grade of a response, or None.
@@ -84,10 +83,7 @@ class Grades:
         texts = (row.fields[name] for name in RESPONSE_FIELDS if name in row.fields)
         text = next(texts, None)
         if not isinstance(text, str) or response_digest(text) != record["response_sha256"]:
-            raise RolloutError(
-                f"{str(self._path)!r} has the grade of another response than that of line "
-                f"{row.line}: grade this file, or leave out --grades."
-            )
+            raise RolloutError("TP770", path=self._path, line=row.line)
         return record
 
     def _take(self, line: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
-from tandem_plugin.files import open_file, told
+from tandem_plugin.files import open_file, system_advice, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = [
@@ -25,10 +25,6 @@ __all__ = [
 
 SCORES = ("senior_logprobs", "junior_logprobs", "overlaps")
 """The columns of what both models make of each token, whoever wrote it."""
-
-_EXPECTED = (
-    "Give a file of `tandem rollout`, of `tandem eval`, or what a trainer dumped in a tandem run."
-)
 
 MAX_LINE_BYTES = 2**26
 MAX_TOKEN_ID = 2**31 - 1
@@ -102,15 +98,16 @@ def read_rollouts(
                 number += 1
                 if len(line) > MAX_LINE_BYTES:
                     raise RolloutError(
-                        f"{str(path)!r}, line {number} is longer than {MAX_LINE_BYTES // 2**20} "
-                        "MiB: this is no file of rollouts. Give one JSON object a line."
+                        "TP771", path=path, number=number, mebibytes=MAX_LINE_BYTES // 2**20
                     )
                 if line.strip():
                     yield _row(line, number, offset)
                 offset += len(line)
                 on_read(len(line))
     except OSError as error:
-        raise RolloutError(f"{str(path)!r} cannot be read: {told(error)}") from error
+        raise RolloutError(
+            "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
+        ) from error
 
 
 def read_rollout(file: BinaryIO, line: int, offset: int) -> Rollout | MalformedRow:
@@ -130,19 +127,16 @@ def _parsed(line: bytes) -> dict[str, Any]:
     try:
         row = parse_json(line)
     except ValueError as error:
-        raise RolloutError(f"This is not JSON: {error}. {_EXPECTED}") from error
+        raise RolloutError("TP772", error=error) from error
     if not isinstance(row, dict):
-        raise RolloutError(f"This is not a JSON object. {_EXPECTED}")
+        raise RolloutError("TP773")
     return row
 
 
 def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
     for name in ("response_ids", "tandem_seed"):
         if name not in row:
-            raise RolloutError(
-                f"There is no field {name!r}. {_EXPECTED} (A response that the senior wrote alone "
-                'says "tandem_seed": null.)'
-            )
+            raise RolloutError("TP774", name=name)
     seed = None if row["tandem_seed"] is None else check_seed(row["tandem_seed"])
     response_ids = _integers("response_ids", row["response_ids"], MAX_TOKEN_ID)
     segments = [] if seed is None else _segments(row, seed, len(response_ids))
@@ -166,9 +160,7 @@ def _authorship(row: dict[str, Any], seed: int | None) -> list[int] | None:
     if bits is None:
         if seed is None:
             return None
-        raise RolloutError(
-            f"There is no field 'authorship', though the row has a tandem seed. {_EXPECTED}"
-        )
+        raise RolloutError("TP775")
     if isinstance(bits, list) and bool in set(map(type, bits)):
         bits = [int(bit) if isinstance(bit, bool) else bit for bit in bits]
     return _integers("authorship", bits, 1)
@@ -180,7 +172,7 @@ def _segments(row: dict[str, Any], seed: int, length: int) -> list[Segment]:
     if listed is None or listed == []:
         return [Segment(seed, 0, length)]
     if not isinstance(listed, list):
-        raise RolloutError(f"tandem_segments={short(listed)} is not a list of segments.")
+        raise RolloutError("TP776", value=short(listed))
     segments: list[Segment] = []
     asked = _asked(row.get("tandem_segment_schedules"), len(listed))
     for i, item in enumerate(listed):
@@ -188,14 +180,11 @@ def _segments(row: dict[str, Any], seed: int, length: int) -> list[Segment]:
         earliest = segments[-1].stop if segments else 0
         if not earliest <= segment.start <= segment.stop <= length:
             raise RolloutError(
-                f"tandem_segments[{i}]={short(item)} does not lie between position {earliest} "
-                f"and the end of the response, {length}."
+                "TP777", index=i, value=short(item), earliest=earliest, length=length
             )
         segments.append(segment)
     if segments[0].seed != seed:
-        raise RolloutError(
-            f"tandem_segments[0] has the seed {segments[0].seed}, but tandem_seed={seed}."
-        )
+        raise RolloutError("TP778", segment_seed=segments[0].seed, seed=seed)
     return segments
 
 
@@ -205,20 +194,17 @@ def _unknown(row: dict[str, Any], segments: list[Segment]) -> list[tuple[int, in
     if listed is None:
         return []
     if not isinstance(listed, list):
-        raise RolloutError(f"tandem_unknown={short(listed)} is not a list of ranges.")
+        raise RolloutError("TP779", value=short(listed))
     done = 0
     for i, item in enumerate(listed):
         if not isinstance(item, list) or list(map(type, item)) != [int, int]:
-            raise RolloutError(f"tandem_unknown[{i}]={short(item)} is not two integers.")
+            raise RolloutError("TP780", index=i, value=short(item))
         start, stop = item
         written = sum(
             max(0, min(stop, segment.stop) - max(start, segment.start)) for segment in segments
         )
         if not done <= start < stop or written != stop - start:
-            raise RolloutError(
-                f"tandem_unknown[{i}]={short(item)} does not lie within the row's segments, behind "
-                f"position {done}."
-            )
+            raise RolloutError("TP781", index=i, value=short(item), done=done)
         done = stop
     return [(start, stop) for start, stop in listed]
 
@@ -232,16 +218,13 @@ def _asked(listed: object, segments: int) -> list[Mapping[str, Any] | None]:
         or len(listed) != segments
         or not all(one is None or isinstance(one, dict) for one in listed)
     ):
-        raise RolloutError(
-            f"tandem_segment_schedules={short(listed)} is not a list of one schedule, or null, for "
-            f"each of the {segments} segments."
-        )
+        raise RolloutError("TP782", value=short(listed), segments=segments)
     return listed
 
 
 def _segment(name: str, item: object, asked: Mapping[str, Any] | None) -> Segment:
     if not isinstance(item, list) or len(item) != 3 or any(type(part) is not int for part in item):
-        raise RolloutError(f"{name}={short(item)} is not three integers: seed, start, stop.")
+        raise RolloutError("TP783", name=name, value=short(item))
     return Segment(check_seed(item[0]), item[1], item[2], asked)
 
 
@@ -251,7 +234,7 @@ def _scores(row: dict[str, Any], length: int) -> tuple[list[float], ...] | None:
         return None
     for name, column in zip(SCORES, columns, strict=True):
         if not isinstance(column, list) or len(column) != length or not all(map(is_number, column)):
-            raise RolloutError(f"{name}={short(column)} is not {length} numbers, one a token.")
+            raise RolloutError("TP784", name=name, value=short(column), length=length)
     return tuple(columns)  # type: ignore[arg-type]  # lists of numbers, as was just seen
 
 
@@ -260,9 +243,7 @@ def _fingerprint(row: dict[str, Any], seed: int | None) -> str | None:
     if fingerprint is None and seed is None:
         return None
     if not isinstance(fingerprint, str):
-        raise RolloutError(
-            f"tandem_fingerprint={short(fingerprint)} is not a string of hexadecimal digits."
-        )
+        raise RolloutError("TP785", fingerprint=short(fingerprint))
     return fingerprint
 
 
@@ -271,16 +252,13 @@ def _settings(row: dict[str, Any]) -> dict[str, Any]:
     if settings is None:
         return {}
     if not isinstance(settings, dict):
-        raise RolloutError(
-            f"tandem_schedule={short(settings)} is not a mapping: give, for example, "
-            '{"schedule": "word", "p": 0.5, "cap": 32}.'
-        )
+        raise RolloutError("TP786", settings=short(settings))
     return settings
 
 
 def _integers(field: str, value: object, largest: int) -> list[int]:
     if not isinstance(value, list):
-        raise RolloutError(f"{field}={short(value)} is not a list of integers.")
+        raise RolloutError("TP787", field=field, value=short(value))
     # Thousands of tokens are looked at in a few passes; one by one only to say what is wrong.
     if set(map(type, value)) <= {int} and 0 <= min(value, default=0) <= max(value, default=0) <= (
         largest
@@ -289,7 +267,7 @@ def _integers(field: str, value: object, largest: int) -> list[int]:
     for position, item in enumerate(value):
         if type(item) is not int or not 0 <= item <= largest:
             raise RolloutError(
-                f"{field}[{position}]={short(item)} is not an integer from 0 to {largest}."
+                "TP788", field=field, position=position, value=short(item), largest=largest
             )
     return value
 

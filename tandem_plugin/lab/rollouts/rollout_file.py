@@ -19,7 +19,7 @@ __all__ = ["RolloutFile", "file_step", "placed_rows", "rollout_files", "run_file
 def run_file(path: Path) -> Path:
     """Where the settings are noted that the rollouts at ``path`` were made with."""
     if not path.name:
-        raise RolloutError(f"{str(path)!r} is no name of a file of rollouts: give one with --out.")
+        raise RolloutError("TP789", path=path)
     return note_of(path)
 
 
@@ -79,16 +79,11 @@ def rollout_files(path: Path) -> list[Path]:
     if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
-        raise RolloutError(
-            f"There is no file {str(path)!r}, and no folder of that name. {look_again(path)}"
-        )
+        raise RolloutError("TP767", path=path, hint=look_again(path))
     found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
     files = sorted((file for file in found if not is_grades_file(file)), key=_in_order)
     if not files:
-        raise RolloutError(
-            f"The folder {str(path)!r} holds no rollouts: no file ends in .jsonl. Give the folder "
-            "that `tandem rollout`, `tandem eval` or a trainer wrote them to."
-        )
+        raise RolloutError("TP768", path=path)
     return files
 
 

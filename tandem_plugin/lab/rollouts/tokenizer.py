@@ -38,9 +38,7 @@ def find_tokenizer(rollouts: Path) -> str:
         if any(os.path.isfile(folder / file) for file in _FILES):
             return str(folder)
     looked = " or ".join(f"{name}/" for name in _FOLDERS)
-    raise TokenizerError(
-        f"No tokenizer lies beside {str(rollouts)!r} (in {looked}): give one with --tokenizer."
-    )
+    raise TokenizerError("TP790", rollouts=rollouts, looked=looked)
 
 
 def _check_first_row(rollouts: Path) -> None:
@@ -48,9 +46,9 @@ def _check_first_row(rollouts: Path) -> None:
     file = rollout_files(rollouts)[0]
     first = next(read_rollouts(file), None)
     if first is None:
-        raise RolloutError(f"{str(file)!r} is empty. Give a file with rollouts.")
+        raise RolloutError("TP791", file=file)
     if isinstance(first, MalformedRow):
-        raise RolloutError(f"{str(file)!r} holds no rollouts. Line {first.line}: {first.message}")
+        raise RolloutError("TP792", file=file, line=first.line, message=first.message)
 
 
 def _noted_senior(rollouts: Path) -> str | None:

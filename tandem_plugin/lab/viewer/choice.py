@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.viewer.listing import Listed
 
 __all__ = ["Choice", "Numbers", "spread"]
@@ -29,10 +29,7 @@ class Numbers:
         for part in text.split(","):
             match = re.fullmatch(r"\s*([0-9]{1,15})(?:-([0-9]{1,15}))?\s*", part)
             if match is None or int(match[2] or match[1]) < int(match[1]):
-                raise ConfigError(
-                    f"{option} {shown(text)} is no list of numbers: give some, such as "
-                    "1,50,100-200."
-                )
+                raise ConfigError("TP793", option=option, text=text)
             found.append((int(match[1]), int(match[2] or match[1])))
         return cls(tuple(found))
 

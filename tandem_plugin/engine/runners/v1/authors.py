@@ -116,9 +116,7 @@ class BatchAuthors:
             del self._groups[request.rule]
         missing = len(request.output) - int(self._position[slot])
         if missing > 1:
-            raise EngineError(
-                f"A request in tandem ended with {missing} tokens whose author was never decided."
-            )
+            raise EngineError("TP343", missing=missing)
         request.authors = self._written[slot, : len(request.output)].tolist()
         return request
 
@@ -151,9 +149,7 @@ class BatchAuthors:
             try:
                 authors[group.rows] = group.author
             except IndexError as error:
-                raise EngineError(
-                    f"Row {int(group.rows.max())} is in tandem, but the batch has {rows} rows."
-                ) from error
+                raise EngineError("TP344", row=int(group.rows.max()), rows=rows) from error
         return authors
 
     def written(self) -> list[Written]:
@@ -223,10 +219,7 @@ class BatchAuthors:
         try:
             is_boundary = rule.boundaries.contains(tokens)
         except AuthorshipError as error:  # vLLM's place-holder for a token to come is negative
-            raise EngineError(
-                "The engine has not yet said which token it sampled last, so the next author "
-                "cannot be chosen. Asynchronous scheduling does not go with tandem here."
-            ) from error
+            raise EngineError("TP345") from error
         if group.room < 1:
             self._check_room(group, which)
         place = group.place[which] + 1
@@ -241,7 +234,7 @@ class BatchAuthors:
     def _check_room(self, group: _Group, which: slice | NDArray[np.int64]) -> None:
         room = self._limit[group.slots] - 1 - group.position
         if int(room[which].min()) < 1:
-            raise EngineError("A request in tandem grew longer than its own limit of tokens.")
+            raise EngineError("TP346")
         group.room = int(room.min())
 
     def _enter(self) -> None:
@@ -258,7 +251,7 @@ class BatchAuthors:
         resumed = [self._resumed(slot) for slot in slots]
         for slot, request in zip(slots, resumed, strict=True):
             if len(request.output) >= self._limit[slot]:
-                raise EngineError("A request in tandem grew longer than its own limit of tokens.")
+                raise EngineError("TP346")
         for slot, request, walk in zip(slots, resumed, walk_all(resumed), strict=True):
             length = len(request.output)
             self._author[slot], self._run[slot] = walk.author, walk.run

@@ -114,9 +114,7 @@ class DeviceAuthors:
         """
         limit = min(positions, self._positions - 1) + 1
         if len(output) >= limit:
-            raise EngineError(
-                f"A request in tandem has {len(output)} tokens, but no room for another one."
-            )
+            raise EngineError("TP347", tokens=len(output))
         group = self._groups.get(rule)
         if group is None:
             group = self._groups[rule] = _Group(self._boundary_table(rule))

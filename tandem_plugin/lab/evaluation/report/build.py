@@ -124,20 +124,15 @@ def _runs(results: Path, order: Sequence[str]) -> tuple[Runs, list[str]]:
         by_senior = found.setdefault(one.label, {})
         if one.senior in by_senior:
             raise EvaluationError(
-                f"{str(by_senior[one.senior].folder)!r} and {str(one.folder)!r} are the same run "
-                f"of {one.senior!r}: report them apart."
+                "TP880", folder=by_senior[one.senior].folder, other=one.folder, senior=one.senior
             )
         by_senior[one.senior] = one
     if not found:
-        raise EvaluationError(
-            f"There is no finished result in {str(results)!r}: run `tandem eval` first."
-        )
+        raise EvaluationError("TP881", results=results)
     known = ordered_seniors(_each(found), noted_seniors(results), order)
     for name in order:
         if name not in known:
-            raise EvaluationError(
-                f"There is no result of {name!r}: give one of {', '.join(sorted(known))}."
-            )
+            raise EvaluationError("TP882", name=name, known=", ".join(sorted(known)))
     ordered = {
         label: {name: by_senior[name] for name in known if name in by_senior}
         for label, by_senior in found.items()
@@ -212,7 +207,7 @@ def _token_bytes(senior: str, path: str, notes: list[str]) -> TokenBytes | None:
     """The tokenizer that lies there; None, with a note, where it cannot be read."""
     try:
         if not Path(path).is_dir():
-            raise TokenizerError(f"there is no folder {path!r}")
+            raise TokenizerError("TP879", path=path)
         return TokenBytes(Vocabulary.from_path(path))
     except TokenizerError as error:
         notes.append(
@@ -237,9 +232,7 @@ def _first_rows(
                 if len(found) == count:
                     break
     except (OSError, ValueError) as error:
-        raise EvaluationError(
-            f"{str(path)!r} cannot be read: {error}. Move its folder away, and make it again."
-        ) from error
+        raise EvaluationError("TP884", path=path, error=error) from error
     return found
 
 

@@ -164,10 +164,7 @@ def drift_figure(runs: Runs, drawn: Mapping[str, Style]) -> Picture | None:
 def _survival(run: Summary) -> tuple[Sequence[float], Sequence[float]]:
     curve = run.content["metrics"].get("survival")
     if curve is None:
-        raise EvaluationError(
-            f"The drift of {run.senior!r} in {str(run.folder)!r} has no survival curve: run "
-            "`tandem eval drift` again."
-        )
+        raise EvaluationError("TP883", senior=run.senior, folder=run.folder)
     return curve["thresholds"], curve["shares"]
 
 
