@@ -151,7 +151,10 @@ def test_broken_plugins_break_nobody_and_are_named_when_their_schedule_is_select
         assert done.stderr.count("A tandem plugin is skipped: 'raising-plugin' of") == 1
     done = run(python, "-c", MAKE.format(name="raising"), check=False)
     assert done.returncode == 1
-    assert "ConfigError: schedule='raising' does not exist. Schedules: word," in done.stderr
+    assert (
+        "ConfigError: schedule='raising' does not exist. Use one of the schedules: word,"
+        in done.stderr
+    )
     assert "'raising-plugin' of raising-plugin 0.7: RuntimeError: this plugin was" in done.stderr
     assert "'misspelled-plugin' of misspelled-plugin 0.7: PluginValidationError" in done.stderr
 

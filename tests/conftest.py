@@ -12,6 +12,8 @@ from hypothesis import settings
 
 from tandem_plugin import Vocabulary
 
+pytest.register_assert_rewrite("refused")
+
 settings.register_profile("tandem", deadline=None)
 settings.load_profile("tandem")
 

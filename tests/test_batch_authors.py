@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 from algorithm_1 import boundary_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refused import refused
 
-from tandem_plugin import EngineError, make_schedule
+from tandem_plugin import make_schedule
 from tandem_plugin.engine.record import AuthoredRequest
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.rules import Rule
@@ -146,7 +146,7 @@ def test_placeholder_of_a_token_that_is_not_known_yet_is_refused() -> None:
     batch.add(0, request, 49)
     batch.next_authors(1)
     request.output.append(-1)
-    with pytest.raises(EngineError, match="has not yet said which token it sampled"):
+    with refused("TP345"):
         batch.next_authors(1)
 
 
@@ -158,14 +158,14 @@ def test_tokens_past_the_requests_limit_are_refused() -> None:
         request.output.append(0)
     batch.next_authors(1)
     request.output.append(0)
-    with pytest.raises(EngineError, match="longer than its own limit"):
+    with refused("TP346"):
         batch.next_authors(1)
 
 
 def test_row_outside_the_batch_is_refused() -> None:
     batch = BatchAuthors(4, 50)
     batch.add(3, AuthoredRequest(RULES[0], 3, []), 49)
-    with pytest.raises(EngineError, match="Row 3 is in tandem, but the batch has 2 rows"):
+    with refused("TP344", row=3, rows=2):
         batch.next_authors(2)
 
 
@@ -174,5 +174,5 @@ def test_request_that_ends_with_undecided_tokens_is_refused() -> None:
     batch.add(0, request, 49)
     batch.next_authors(1)
     request.output.extend([0, 1])
-    with pytest.raises(EngineError, match="2 tokens whose author was never decided"):
+    with refused("TP343", missing=2):
         batch.remove(0)

@@ -106,7 +106,7 @@ def test_mistyped_path_is_not_looked_up_on_the_network(
 def test_unknown_resolver_is_an_error(tokenizer_file: Path):
     code, _, err = run(tokenizer_file, "--resolver", "sentense")
     assert code == 1
-    assert "boundaries='sentense' does not exist. Boundary resolvers: word" in err
+    assert "boundaries='sentense' does not exist. Use one of the boundary resolvers: word" in err
 
 
 def test_tokenizer_that_a_resolver_refuses_is_an_error(tmp_path: Path):

@@ -455,9 +455,9 @@ def test_memory_of_a_replay_does_not_grow_with_the_file(
     [
         (["--set", "p"], "--set p is not of the form NAME=VALUE"),
         (["--set", "=1"], "--set =1 is not of the form NAME=VALUE"),
-        (["--set", "p=2"], "p=2 is not a probability: give a number from 0 to 1"),
+        (["--set", "p=2"], "p=2 is not a probability. Give a number from 0 to 1"),
         (["--set", "q=2"], "tandem.q=2 is neither a tandem setting nor a parameter"),
-        (["--set", f"cap={'9' * 5_000}"], "is not a count: give an integer from 1 to"),
+        (["--set", f"cap={'9' * 5_000}"], "is not a count. Give an integer from 1 to"),
         (["--set", f"seed={'9' * 5_000}"], "tandem.seed='99999"),
         (
             ["--set", f"p={'[' * 50_000}{']' * 50_000}"],

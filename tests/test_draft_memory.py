@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
 from tandem_plugin.engine.speculative import memory
 from tandem_plugin.engine.speculative.memory import (
@@ -17,7 +18,6 @@ from tandem_plugin.engine.speculative.memory import (
     row_chunks,
     set_aside,
 )
-from tandem_plugin.errors import EngineError
 
 GIB = 2**30
 QWEN = 151_936
@@ -79,21 +79,21 @@ def test_an_engine_whose_drafts_cannot_fit_is_refused(monkeypatch: pytest.Monkey
     needed = draft_memory(config())
     total = needed.kept + needed.a_round
     on_device_of(int(total / 0.9) - GIB, monkeypatch)
-    with pytest.raises(EngineError, match="Lower max_num_seqs or drafts") as refused:
+    with refused("TP353") as caught:
         check_memory(config())
     for part in (
         "max_num_seqs=1024", "drafts=4", "151,936 token ids",
         f"needs {needed.kept / GIB:.2f} GiB for drafts", f"{needed.a_round / GIB:.2f} GiB for a",
         "gpu_memory_utilization=0.9",
     ):  # fmt: skip
-        assert part in str(refused.value)
+        assert part in str(caught.value)
     on_device_of(int(total / 0.9) + GIB, monkeypatch)
     check_memory(config())
     check_memory(config(requests=256))
-    with pytest.raises(EngineError, match=r"gpu_memory_utilization=0\.3"):
+    with refused("TP353", setting="gpu_memory_utilization", value=0.3):
         check_memory(config(share=0.3))
     check_memory(config(share=0.3, kv=GIB))
-    with pytest.raises(EngineError, match=f"kv_cache_memory_bytes={3 * GIB} leaves"):
+    with refused("TP353", setting="kv_cache_memory_bytes", value=3 * GIB):
         check_memory(config(kv=3 * GIB))
 
 
@@ -127,7 +127,7 @@ def test_a_device_without_room_for_a_round_is_refused_with_what_it_takes(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "empty", full)
-    with pytest.raises(EngineError, match="with the weights there is not as much left"):
+    with refused("TP354"):
         set_aside(draft_memory(config()), torch.device("cpu"))
 
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from refused import refused
 
-from tandem_plugin import EngineError, TandemConfig
+from tandem_plugin import TandemConfig
 from tandem_plugin.engine.measures.measures import (
     MeasuredSteps,
     Measures,
@@ -160,7 +161,7 @@ def test_many_steps_of_scores_are_copied_and_none_is_lost() -> None:
 
 def test_states_of_different_numbers_of_rows_are_refused() -> None:
     measures = Measures(TandemConfig(), VOCABULARY)
-    with pytest.raises(EngineError, match="measure_every=0"):
+    with refused("TP323"):
         measures.keep(torch.zeros(3, 4), torch.zeros(2, 4))
 
 
@@ -175,7 +176,7 @@ def test_a_response_with_an_unmeasured_token_is_refused() -> None:
     found = scores.fetch({names[0]: 2, names[1]: 0})
     assert found[names[0]].shape == (2, 3)
     assert found[names[1]].shape == (0, 3)
-    with pytest.raises(EngineError, match="4 tokens, and the engine measured 3"):
+    with refused("TP324", length=4, measured=3):
         scores.fetch({names[2]: 4})
 
 

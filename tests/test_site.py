@@ -1,8 +1,7 @@
-"""The site: every page has its place, every link leads somewhere, refusals are the code's own."""
+"""The site: every page has its place, every link leads somewhere, refusals are the table's own."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import re
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import tandem_plugin
+from tandem_plugin.refusals import REFUSALS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -128,36 +128,14 @@ def test_troubleshooting_page_is_what_the_code_refuses(troubleshooting: Any) -> 
     )
 
 
-def test_nearly_every_refusal_says_what_to_do(troubleshooting: Any) -> None:
-    rows = [row for row in troubleshooting.page().splitlines() if row.startswith("| ")]
-    assert len(rows) > 400
-    assert sum(row.endswith("| see above |") for row in rows) <= 30
-
-
-def test_every_file_that_refuses_something_belongs_to_an_area(troubleshooting: Any) -> None:
-    covered = {
-        file
-        for area in troubleshooting.AREAS
-        for place in area.places
-        for file in troubleshooting.files(ROOT / place)
-    }
-    sources = [*(ROOT / "tandem_plugin").rglob("*.py"), *(ROOT / "adapters").rglob("*.py")]
-    refusing = {
-        file for file in sources if any(troubleshooting.raised(ast.parse(file.read_text("utf-8"))))
-    }
-    assert len(refusing) > 50
-    assert refusing <= covered
-
-
-def test_a_sentence_is_divided_into_what_happened_and_what_to_do(troubleshooting: Any) -> None:
-    said = "It holds 3 rows, expected 4. Give one row more."
-    assert troubleshooting.divided(said) == ("It holds 3 rows, expected 4.", "Give one row more.")
-    assert troubleshooting.divided("No file: give one.") == ("No file", "Give one.")
-    assert troubleshooting.divided("It is not so.") == ("It is not so.", "")
+def test_troubleshooting_page_is_searched_by_code(troubleshooting: Any) -> None:
+    rows = [row for row in troubleshooting.page().splitlines() if row.startswith("| TP")]
+    assert [row[2:7] for row in rows] == list(REFUSALS)
 
 
 def test_values_of_a_run_are_marked_in_its_sentences(troubleshooting: Any) -> None:
-    code = '_OUT = "Leave it out."\n'
-    code += 'raise ConfigError(f"p={shown(value)} is {2} of {self._most!r}. {_OUT}")'
-    said = "p=‹value› is 2 of ‹most›. Leave it out."
-    assert list(troubleshooting.raised(ast.parse(code))) == [said]
+    said = '{kind}={name!q} is {{"a": 1}} of {test_count:.2f}.\nLeave it out. {hint}'
+    assert troubleshooting.cell(said) == (
+        '‹kind›=‹name› is {"a": 1} of ‹test count›. Leave it out. Check the path.'
+    )
+    assert troubleshooting.cell("a_b <c> | d") == r"a\_b &lt;c&gt; \| d"

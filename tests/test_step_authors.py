@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from refused import refused
 
 from tandem_plugin.engine.step_authors import StepAuthors, step_authors_of
-from tandem_plugin.errors import EngineError
 
 AUTHORS = np.array([True, False, True])
 
@@ -35,29 +35,29 @@ def test_a_step_of_the_senior_alone_settles_without_being_asked(step_authors: St
 
 
 def test_taking_authors_without_a_bound_runner_stops() -> None:
-    with pytest.raises(EngineError, match="No model runner is bound"):
+    with refused("TP366"):
         StepAuthors().take(1)
 
 
 def test_other_rows_than_were_posted_stop(step_authors: StepAuthors) -> None:
     step_authors.post(AUTHORS)
-    with pytest.raises(EngineError, match="2 rows, but the authors of 3"):
+    with refused("TP367", rows=2, known=3):
         step_authors.take(2)
 
 
 def test_a_step_that_did_not_ask_for_its_authors_stops(step_authors: StepAuthors) -> None:
     step_authors.post(AUTHORS)
-    with pytest.raises(EngineError, match="without asking who writes"):
+    with refused("TP365"):
         step_authors.settle()
 
 
 def test_a_step_whose_authors_were_never_posted_stops(step_authors: StepAuthors) -> None:
-    with pytest.raises(EngineError, match="before its authors were known"):
+    with refused("TP364"):
         step_authors.settle()
     step_authors.post(AUTHORS)
     step_authors.take(3)
     step_authors.settle()
-    with pytest.raises(EngineError, match="before its authors were known"):
+    with refused("TP364"):
         step_authors.settle()
 
 

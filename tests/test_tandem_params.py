@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from refused import refused
 
-from tandem_plugin import RequestError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.tandem_params import SeedSource, resolve_requests
 from tandem_plugin.seeds import derive_seed
 
@@ -61,14 +62,14 @@ def test_prompts_of_one_request_share_the_length_of_the_prompt(rules: TandemRule
 
 
 @pytest.mark.parametrize(
-    ("tandem_params", "said"),
+    ("tandem_params", "code"),
     [
-        ([1], "1 tandem requests came with 2 prompts"),
-        (-1, "out of range"),
-        ({"p": 3}, "p=3 is not a probability"),
-        ("maybe", "is not an integer"),
+        ([1], "TP026"),
+        (-1, "TP016"),
+        ({"p": 3}, "TP145"),
+        ("maybe", "TP015"),
     ],
 )
-def test_wrong_parameters_are_refused(rules: TandemRules, tandem_params: Any, said: str):
-    with pytest.raises(RequestError, match=said):
+def test_wrong_parameters_are_refused(rules: TandemRules, tandem_params: Any, code: str):
+    with refused(code):
         resolve_requests(rules, tandem_params, 2, SeedSource(None))

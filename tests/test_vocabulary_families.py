@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from refused import refused
 
 from tandem_plugin import TokenizerError, Vocabulary, resolve_boundaries, resolvers
 
@@ -120,7 +121,7 @@ def test_vocabulary_that_cannot_write_newlines_has_no_such_boundaries(
     real_tokenizer: RealTokenizer, resolver: str
 ) -> None:
     vocabulary = Vocabulary.from_path(real_tokenizer("t5/tokenizer.json"))
-    with pytest.raises(TokenizerError, match=r"no token that contains a (blank line|newline)"):
+    with refused("TP202", "TP206"):
         resolve_boundaries(resolver, vocabulary)
 
 
@@ -222,7 +223,7 @@ def test_boundaries_are_those_of_the_tokenizers_own_decoder(
         if expected:
             assert found(resolver, vocabulary) == expected
             continue
-        with pytest.raises(TokenizerError, match=r"has no token|writes blank lines as several"):
+        with refused("TP206", "TP207"):
             resolve_boundaries(resolver, vocabulary)
 
 
@@ -268,13 +269,13 @@ def test_vocabulary_without_leading_spaces_has_no_words_and_says_so(
         Vocabulary.from_path(tmp_path / "tokenizer.json"),
     ):
         assert vocabulary.family == family
-        with pytest.raises(TokenizerError) as refused:
+        with pytest.raises(TokenizerError) as caught:
             resolve_boundaries("word", vocabulary)
         assert "has no token with a leading-space marker ('Ġ' (byte-level BPE) or '▁' (" in str(
-            refused.value
+            caught.value
         )
-        assert f"its tokens are {family})" in str(refused.value)
-        with pytest.raises(TokenizerError, match="no token that contains a newline"):
+        assert f"its tokens are {family})" in str(caught.value)
+        with refused("TP202"):
             resolve_boundaries("newline", vocabulary)
 
 
@@ -307,7 +308,7 @@ def test_file_of_tiktoken_is_read(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("line", ["YQ= 7", "not base64 at all", "YQ==", "YQ== x"])
 def test_broken_file_of_tiktoken_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.tiktoken").write_text(f"YQ== 0\n{line}\n")
-    with pytest.raises(TokenizerError, match=r"a\.tiktoken', line 2"):
+    with refused("TP217", "TP219", number=2):
         Vocabulary.from_path(tmp_path / "a.tiktoken")
 
 
@@ -388,7 +389,7 @@ def test_slow_sentencepiece_tokenizer_reads_as_its_model_file(sentencepiece_mode
 def test_file_that_is_no_sentencepiece_model_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece")
     (tmp_path / "tokenizer.model").write_bytes(b"\x00\x01 nothing of the kind")
-    with pytest.raises(TokenizerError, match="neither a SentencePiece model nor a file of tikto"):
+    with refused("TP204"):
         Vocabulary.from_path(tmp_path / "tokenizer.model")
 
 
@@ -397,9 +398,7 @@ def test_sentencepiece_model_without_the_library_is_refused(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
     (tmp_path / "tokenizer.model").write_bytes(b"\x00\x01")
-    with pytest.raises(
-        TokenizerError, match=r"needs sentencepiece. Install it \(pip install sentencepiece\)"
-    ):
+    with refused("TP221"):
         Vocabulary.from_path(tmp_path / "tokenizer.model")
 
 
@@ -440,7 +439,7 @@ def test_sentence_terminals_are_unicodes() -> None:
 
 
 def test_vocabulary_without_sentence_ends_is_refused() -> None:
-    with pytest.raises(TokenizerError, match="no token that ends a sentence or a line"):
+    with refused("TP205"):
         resolve_boundaries("sentence", Vocabulary(("a", "Ġb"), "made up"))
 
 
@@ -450,7 +449,7 @@ def test_slow_tokenizer_of_transformers_is_read() -> None:
     vocabulary = Vocabulary.from_tokenizer(transformers.ByT5Tokenizer())
     assert found("newline", vocabulary) == [ord("\n") + 3]
     assert {ord(c) + 3 for c in ".!?\n\r"} <= set(found("sentence", vocabulary))
-    with pytest.raises(TokenizerError, match="no token with a leading-space marker"):
+    with refused("TP222"):
         resolve_boundaries("word", vocabulary)
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from refused import refused
 
-from tandem_plugin.errors import OutputError
 from tandem_plugin.grading.rewards.openrlhf_reward import _golds
 from tandem_plugin.lab.data import (
     INSTRUCTION,
@@ -90,7 +90,7 @@ def test_repeated_problems_stay_on_one_side_and_are_counted():
 
 @pytest.mark.parametrize("heldout", [20, 21])
 def test_something_is_left_to_train_on(heldout: int):
-    with pytest.raises(DataError, match="at least one"):
+    with refused("TP710"):
         split(a_set().problems, heldout, 0)
 
 
@@ -118,7 +118,7 @@ def test_a_named_set_is_read_from_the_users_file(tmp_path: Path):
 
 
 def test_a_named_set_of_another_size_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match="should have 30 problems, but the given file has 29"):
+    with refused("TP703", count=30, where="the given file", rows=29):
         load_named("aime24", (named_file(tmp_path, 29),), cache=tmp_path)
 
 
@@ -127,12 +127,12 @@ def test_a_named_set_must_stay_what_it_was(tmp_path: Path):
     load_named("aime25", (file,), cache=tmp_path / "cache")
     load_named("aime25", (file,), cache=tmp_path / "cache")
     file.write_text(file.read_text().replace("Add 7", "Add 8"), encoding="utf-8")
-    with pytest.raises(DataError, match="not the set that was read before"):
+    with refused("TP705"):
         load_named("aime25", (file,), cache=tmp_path / "cache")
 
 
 def test_a_set_without_public_home_says_what_to_bring(tmp_path: Path):
-    with pytest.raises(DataError, match=r"has no public home.*--file, with 121 problems"):
+    with refused("TP702", count=121):
         load_named("amc23-25", cache=tmp_path)
 
 
@@ -143,7 +143,7 @@ def test_offline_the_message_says_which_file_to_bring(
         raise DataError("no network")
 
     monkeypatch.setattr("tandem_plugin.lab.data.named.read_hub", unreachable)
-    with pytest.raises(DataError, match=r"huggingface\.co/datasets/math-ai/minervamath.*--file"):
+    with refused("TP704", home="math-ai/minervamath"):
         load_named("minerva", cache=tmp_path)
 
 
@@ -157,7 +157,7 @@ def test_problems_that_were_held_out_do_not_stay_beside_a_training_set_that_has_
 ):
     held_out = prepare(a_set(), "openrlhf", tmp_path, heldout=3)
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(OutputError, match="held out before"):
+    with refused("TP709"):
         prepare(a_set(), "openrlhf", tmp_path)
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
     held_out.files["heldout"].unlink()

@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from refused import refused
 
-from tandem_plugin.lab.data import INSTRUCTION, DataError, Problem, PromptTemplate
+from tandem_plugin.lab.data import INSTRUCTION, Problem, PromptTemplate
 from tandem_plugin.lab.data.prompt import bare_text
 
 
@@ -48,7 +49,7 @@ def test_template_instruction_and_system_can_be_replaced():
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Q: Add. (box it)"},
     ]
-    with pytest.raises(DataError, match=r"has no \{problem\}"):
+    with refused("TP713"):
         PromptTemplate("no place")
 
 
@@ -73,7 +74,7 @@ def test_the_tokenizer_renders_the_chat():
 def test_a_tokenizer_without_template_is_refused():
     tokenizer = Tokenizer()
     tokenizer.chat_template = None
-    with pytest.raises(DataError, match="no chat template"):
+    with refused("TP714"):
         PromptTemplate().render(problem(("user", "Add.")), tokenizer)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refused import refused
 
-from tandem_plugin.lab.data import DataError, read_problems
+from tandem_plugin.lab.data import read_problems
 from tandem_plugin.lab.data.records import is_hub_source
 
 
@@ -85,7 +86,7 @@ BAD = {
 def test_a_bad_row_stops_with_its_number_or_is_kept_on_record(tmp_path: Path, kind: str):
     row, reason = BAD[kind]
     file = write(tmp_path / "set.jsonl", {"problem": "Add.", "answer": "3"}, row)
-    with pytest.raises(DataError, match="set, row 2: ") as error:
+    with refused("TP725", name="set", row=2) as error:
         read_problems(file)
     assert reason in str(error.value)
     problems = read_problems(file, bad_rows="skip")
@@ -113,8 +114,9 @@ def test_answers_may_be_missing_where_that_is_said(
 def test_a_bad_row_is_one_also_where_answers_may_be_missing(tmp_path: Path, kind: str):
     row, reason = BAD[kind]
     file = write(tmp_path / "set.jsonl", row)
-    with pytest.raises(DataError, match=f"set, row 1: .*{reason}"):
+    with refused("TP725", name="set", row=1) as caught:
         read_problems(file, golds="optional")
+    assert reason in str(caught.value.fields["found"])
 
 
 def test_a_text_is_kept_as_it_stands_beside_the_chat(tmp_path: Path):
@@ -130,11 +132,11 @@ def test_a_text_is_kept_as_it_stands_beside_the_chat(tmp_path: Path):
 def test_a_file_that_may_not_be_opened_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = write(tmp_path / "a.jsonl", {"problem": "Add.", "answer": 3})
 
-    def refused(*_: Any) -> Any:
+    def caught(*_: Any) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+    monkeypatch.setattr(Path, "open", caught)
+    with refused("TP754", reason="Permission denied"):
         read_problems(file)
 
 
@@ -147,25 +149,23 @@ def test_a_torn_line_is_a_bad_row(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "code"),
     [
-        ("nothing.jsonl", None, "There is no file"),
-        ("set.csv", "a,b", "ends in '.csv'"),
-        ("set.json", "{", "is not JSON"),
-        ("set.json", '{"a": 1}', "holds no list of problems, but a dict"),
-        ("set.jsonl", "", "holds no problems"),
-        ("set.parquet", "no", "is not Parquet"),
+        ("nothing.jsonl", None, "TP715"),
+        ("set.csv", "a,b", "TP716"),
+        ("set.json", "{", "TP720"),
+        ("set.json", '{"a": 1}', "TP721"),
+        ("set.jsonl", "", "TP726"),
+        ("set.parquet", "no", "TP723"),
     ],
 )
-def test_files_that_are_no_problem_set(
-    tmp_path: Path, name: str, content: str | None, message: str
-):
+def test_files_that_are_no_problem_set(tmp_path: Path, name: str, content: str | None, code: str):
     file = tmp_path / name
     if content is not None:
         file.write_text(content, encoding="utf-8")
     if name.endswith(".parquet"):
         pytest.importorskip("pyarrow")
-    with pytest.raises(DataError, match=message):
+    with refused(code):
         read_problems(file)
 
 
@@ -181,7 +181,7 @@ def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match="Install it: pip install 'datasets>=3'"):
+    with refused("TP719"):
         read_problems("hf://owner/name")
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from refused import refused
 
-from tandem_plugin.lab.evaluation import EvaluationError
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint, fingerprint_folder
 from tandem_plugin.lab.evaluation.generation import Sampling
@@ -33,7 +33,7 @@ def test_every_response_has_seeds_of_its_own_that_follow_from_its_place():
     [{"samples": 0}, {"temperature": -1}, {"top_p": 0}, {"top_p": 1.1}, {"max_tokens": 0}],
 )
 def test_what_cannot_be_sampled_is_refused(wrong: dict[str, float]):
-    with pytest.raises(EvaluationError, match=next(iter(wrong))):
+    with refused("TP899", name=next(iter(wrong))):
         Sampling(**{"samples": 1, **wrong})  # type: ignore[arg-type]
 
 
@@ -59,7 +59,7 @@ def test_benchmark_has_its_own_name_and_asks_for_a_box(tmp_path: Path):
 @pytest.mark.parametrize("name", ["a/b", "..", ".x", "a b", "x" * 200])
 def test_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, name: str):
     file = write_problems(tmp_path / "sums.jsonl", [1])
-    with pytest.raises(EvaluationError, match="name of a benchmark"):
+    with refused("TP822", of="benchmark"):
         read_benchmark(f"{name}={file}")
 
 
@@ -84,7 +84,7 @@ def test_fingerprint_is_of_what_a_model_is_and_not_of_where_it_lies(tmp_path: Pa
 
 def test_folder_without_a_model_is_refused(tmp_path: Path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(EvaluationError, match="no checkpoint"):
+    with refused("TP826"):
         find_checkpoint(f"x={tmp_path}")
 
 
@@ -114,7 +114,7 @@ def test_summary_is_read_as_written(tmp_path: Path):
 def test_summary_with_half_a_surrogate_pair_is_refused(tmp_path: Path):
     path = tmp_path / "summary.json"
     path.write_text('{"kind": "solo", "senior": {"name": "\\ud800"}}')
-    with pytest.raises(EvaluationError, match="surrogates not allowed"):
+    with refused("TP887"):
         read_summary(path)
 
 
@@ -127,5 +127,5 @@ def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str
         "benchmarks": {name: [{"problem": 0, "samples": 2, "correct": 1}]},
     }
     path = write_summary(tmp_path, "solo", content)
-    with pytest.raises(EvaluationError, match="part of a path"):
+    with refused("TP894"):
         read_summary(path)

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refused import refused
 
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import TandemEngine, narrowed
 from tandem_plugin import (
-    AuthorshipError,
-    FingerprintError,
     TandemConfig,
     TandemRules,
     Vocabulary,
@@ -146,7 +145,7 @@ def test_prompt_without_any_token_of_the_seniors_is_counted_beside_others(estima
 
 def test_batch_without_any_token_of_the_seniors_stops_the_run() -> None:
     made = trainer(schedule="junior")
-    with pytest.raises(AuthorshipError, match="None of the 8 responses of the batch has a token"):
+    with refused("TP418", responses=8):
         made.admit(batch(made))
 
 
@@ -171,20 +170,20 @@ def _prompt(made: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    ("spoil", "code"),
     [
-        (_forget, "has no authorship"),
-        (_shorten, "30 response tokens but 29 entries of response_mask"),
-        (_drop, "is not what the senior wrote: it differs at 1 tokens"),
-        (_prompt, "it trains 1 tokens before the response, the first at position 1"),
-        (_reveal, "rollout log-probabilities of tokens that are not trained on"),
+        (_forget, "TP406"),
+        (_shorten, "TP415"),
+        (_drop, "TP416"),
+        (_prompt, "TP612"),
+        (_reveal, "TP433"),
     ],
 )
-def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, sentence: str) -> None:
+def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str) -> None:
     made = trainer()
     samples = batch(made)
     spoil(samples[3])
-    with pytest.raises(AuthorshipError, match=sentence):
+    with refused(code):
         made.admit(samples)
     assert made.metrics == {}
 
@@ -194,12 +193,12 @@ def test_mask_with_a_juniors_token_stops_before_the_update() -> None:
     samples = batch(made)
     holes = torch.where(samples[0].action_mask[0][2:] == 0)[0]
     samples[0].action_mask[0, 2 + int(holes[0])] = 1
-    with pytest.raises(AuthorshipError, match=r"response_mask of .* is not what the senior wrote"):
+    with refused("TP416", name="response_mask", author="senior"):
         made.admit(samples)
 
 
 def test_responses_generated_under_other_rules_stop_before_the_update() -> None:
-    with pytest.raises(FingerprintError, match="generated under the rules"):
+    with refused("TP408"):
         trainer(schedule="word", cap=5).admit(batch(trainer()))
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refused import refused
 
 from tandem_openrlhf.patches.training import MaskedTrainer
 from tandem_openrlhf.trajectory import TandemExecutor
-from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import FACTS
@@ -100,7 +101,7 @@ def test_every_sample_of_a_prompt_is_a_trajectory_of_its_own() -> None:
 
 
 def test_prompt_without_a_number_is_refused() -> None:
-    with pytest.raises(EngineError, match="not in the trainer's process"):
+    with refused("TP434"):
         asyncio.run(asked(executor(), Engine(), "the answer", None))
 
 
@@ -109,7 +110,7 @@ def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
     config = TandemConfig.from_mapping({"schedule": "word"})
     plain = SimpleNamespace(model_config=SimpleNamespace(architectures=["Qwen3ForCausalLM"]))
     engine = SimpleNamespace(llm=SimpleNamespace(vllm_config=plain))
-    with pytest.raises(EngineError, match="the vLLM engine does not run in tandem"):
+    with refused("TP363"):
         asyncio.run(asked(TandemExecutor(UsersExecutor(), config), engine, "", None))
 
 

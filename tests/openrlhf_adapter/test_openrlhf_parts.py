@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from refused import refused
 
 from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
 from tandem_openrlhf.patches.training import (
@@ -15,7 +16,6 @@ from tandem_openrlhf.patches.training import (
     SynchronousTrainer,
     Trainer,
 )
-from tandem_plugin import EngineError
 from tandem_plugin.patching.subclasses import check_part, in_place_of
 from tandem_plugin.training.numbered_prompts import Numbering
 
@@ -70,15 +70,11 @@ def in_tandem(ours: type, theirs: type) -> Any:
     return module.Kind
 
 
-def refused() -> Any:
-    return pytest.raises(EngineError, match=r"Their\w+ is in the place of tandem's")
-
-
 @pytest.mark.parametrize("ours", [Trainer, SynchronousTrainer])
 def test_trainer_lets_the_check_of_batches_know_the_engines(ours: type) -> None:
     trainer = in_tandem(ours, TheirTrainer)(part(Maker), None)
     assert trainer.experience_maker.tandem.engines == ["an engine"]
-    with refused():
+    with refused("TP375"):
         in_tandem(ours, TheirTrainer)(ForeignBase(), None)
 
 
@@ -90,7 +86,7 @@ def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() 
     assert trainer.train_step("samples", 3) == ({"status": "samples"}, 4)
     assert (numbering.next_prompt, numbering.step) == (12, 5)
     assert trainer.experience_maker.tandem.dumped == [("samples", 4)]
-    with refused():
+    with refused("TP375"):
         in_tandem(SynchronousTrainer, TheirTrainer)(
             part(Maker), ForeignBase()
         ).init_checkpoint_states()
@@ -111,7 +107,7 @@ def test_prompts_are_not_sent_before_their_numbers_are_known() -> None:
         def _process_response_into_experience(self) -> None: ...
 
     generator = in_tandem(Generator, TheirGenerator)()
-    with pytest.raises(EngineError, match="did not say with which prompt it goes on"):
+    with refused("TP435"):
         generator._dispatch_prompts_to_vllm(["p"], ["a"])
     assert generator.sent == []
     generator.numbering.next_prompt = 7
@@ -125,7 +121,7 @@ def test_generator_of_an_asynchronous_run_numbers_prompts_from_its_checkpoint() 
     assert actor.samples_generator.numbering.next_prompt == 12
     assert actor.begun == (1, 12)
     foreign = in_tandem(ResumedGenerator, TheirGeneratingActor)(ForeignBase())
-    with refused():
+    with refused("TP375"):
         foreign.fit(1, 12)
     assert not hasattr(foreign, "begun")
 
@@ -133,7 +129,7 @@ def test_generator_of_an_asynchronous_run_numbers_prompts_from_its_checkpoint() 
 def test_worker_that_trains_stops_where_its_trainer_is_not_tandems() -> None:
     actor = in_tandem(Policy, TheirActor)()
     actor.init_model_from_pretrained("the strategy", part(MaskedTrainer))
-    with refused():
+    with refused("TP375"):
         actor.init_model_from_pretrained("the strategy", ForeignBase())
 
 
@@ -142,10 +138,10 @@ def test_what_a_user_derives_from_a_class_that_is_in_place_is_a_part_as_well() -
         pass
 
     check_part(Derived(part(Maker), None), Trainer)
-    with refused():
+    with refused("TP375"):
         check_part(TheirTrainer(None, None), Trainer)
 
 
 def test_class_that_lost_a_method_which_tandem_extends_is_not_put_in_place() -> None:
-    with pytest.raises(EngineError, match="TheirActor has no method fit, which tandem has to"):
+    with refused("TP374", name="TheirActor", problem="has no method fit"):
         in_tandem(ResumedGenerator, TheirActor)

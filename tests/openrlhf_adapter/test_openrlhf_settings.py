@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from refused import refused
 
 from tandem_openrlhf import train_ppo_ray
-from tandem_plugin import ConfigError, EngineError, TandemConfig
+from tandem_plugin import TandemConfig
 from tandem_plugin.patching.versions import installed_version
 from tandem_plugin.training.command import VARIABLE
 from tandem_plugin.training.ray_workers import FAILURE, amended, check_worker, worker_hook
@@ -62,7 +63,7 @@ def test_command_refuses_before_anything_starts(arguments: list[str], sentence: 
 
 def test_command_says_that_openrlhf_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", lambda name: None)
-    with pytest.raises(ConfigError, match="OpenRLHF is not installed"):
+    with refused("TP603"):
         train_ppo_ray.prepare(["--tandem.schedule", "word"])
 
 
@@ -98,11 +99,11 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     driver = TandemConfig.from_mapping({"schedule": "chunk"}).settings()
-    with pytest.raises(EngineError, match="worker process of Engine was not made ready for it"):
+    with refused("TP439", actor="Engine", why="was not made ready for it"):
         check_worker("OpenRLHF", "Engine", driver)
     make_ready()
     check_worker("OpenRLHF", "Engine", driver)
-    with pytest.raises(EngineError, match="worker process of Engine has other settings"):
+    with refused("TP439", actor="Engine", why="has other settings"):
         check_worker("OpenRLHF", "Engine", {**driver, "schedule": "word"})
 
 
@@ -115,7 +116,7 @@ def test_worker_that_cannot_be_made_ready_starts_and_says_why(
     ray_init()
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", [("openrlhf.renamed", print)])
     installed["runtime_env"]["worker_process_setup_hook"]()
-    with pytest.raises(EngineError, match=r"of Engine could not .* no module openrlhf\.renamed"):
+    with refused("TP438", actor="Engine"):
         check_worker("OpenRLHF", "Engine", {})
 
 
@@ -157,7 +158,7 @@ def test_workers_that_uv_runs_are_made_ready_as_well(
 
 def test_job_with_another_hook_for_its_workers_is_refused(installed: dict[str, Any]) -> None:
     train_ppo_ray.prepare(["--tandem.schedule", "word"])
-    with pytest.raises(ConfigError, match=r"worker_process_setup_hook of its own \(another\.hook"):
+    with refused("TP437", other="another.hook"):
         ray_init(runtime_env={"worker_process_setup_hook": "another.hook"})
     assert installed == {}
 
@@ -167,7 +168,7 @@ def test_command_that_does_not_load_what_tandem_changes_does_not_start_ray(
 ) -> None:
     monkeypatch.setattr("tandem_openrlhf.train_ppo_ray._DRIVERS", ("openrlhf.moved",))
     train_ppo_ray.prepare(["--tandem.schedule", "word"])
-    with pytest.raises(EngineError, match=r"about to start Ray without openrlhf\.moved"):
+    with refused("TP436", module="openrlhf.moved"):
         ray_init()
     assert installed == {}
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
 from tandem_openrlhf.trainer import row_of_sample
 from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
-from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
 from tandem_plugin.training.checks import check_rows
@@ -289,20 +290,18 @@ def generated(response: list[int]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "code"),
     [
-        ({"action_ranges": [(3, 20)]}, r"action range \(3, 20\) of a response with 9 tokens"),
-        ({"action_ranges": [(5, 4)]}, "do not run backwards"),
-        ({"action_ranges": [(0, 9)]}, "none of the 1 generate calls of its trajectory wrote it"),
-        ({"observation_tokens": [1, 2, 3, 0, 0, 0, 0, 0, 0]}, "changed the tokens"),
-        ({"rollout_log_probs": [0.0] * 6}, "6 rollout log-probabilities for 9 tokens"),
+        ({"action_ranges": [(3, 20)]}, "TP401"),
+        ({"action_ranges": [(5, 4)]}, "TP401"),
+        ({"action_ranges": [(0, 9)]}, "TP449"),
+        ({"observation_tokens": [1, 2, 3, 0, 0, 0, 0, 0, 0]}, "TP449"),
+        ({"rollout_log_probs": [0.0] * 6}, "TP431"),
     ],
 )
-def test_response_that_calls_do_not_explain_is_refused(
-    changes: dict[str, Any], sentence: str
-) -> None:
+def test_response_that_calls_do_not_explain_is_refused(changes: dict[str, Any], code: str) -> None:
     response = [4, 5, 6, 7, 8, 9]
-    with pytest.raises(AuthorshipError, match=sentence):
+    with refused(code):
         narrowed({**single(PROMPT, response), **changes}, generated(response))
 
 

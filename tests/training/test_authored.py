@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from refused import refused
 
-from tandem_plugin import AuthorshipError, Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training.response_authorship import Call, author_response
 
 PROMPT = [1, 2, 3]
@@ -72,10 +73,10 @@ def test_token_that_the_loop_rewrote_is_refused(rule: Rule) -> None:
     generated = tokens(10, 1)
     response = [*generated[:6], (generated[6] + 1) % 24, *generated[7:]]
     calls = [Call(rule, 5, tuple(PROMPT), tuple(generated))]
-    with pytest.raises(AuthorshipError, match="Response token 6"):
+    with refused("TP449", position=6):
         author_response(calls, PROMPT, response, [1] * 10)
 
 
 def test_mask_of_another_length_is_refused(rule: Rule) -> None:
-    with pytest.raises(AuthorshipError, match="mask of 9"):
+    with refused("TP447", entries=9):
         author_response([], PROMPT, tokens(10), [0] * 9)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from refused import refused
 
-from tandem_plugin import AuthorshipError
 from tandem_plugin.training.log_probs import check_log_probs, masked_log_probs
 
 SENIOR = np.array([False, True, False, True])
@@ -19,12 +18,12 @@ def test_what_is_not_the_seniors_becomes_zero_and_then_passes() -> None:
 
 
 def test_another_number_of_them_is_refused() -> None:
-    with pytest.raises(AuthorshipError, match="3 rollout log-probabilities for 4 tokens"):
+    with refused("TP431", log_probs=3, tokens=4):
         masked_log_probs([0.0] * 3, SENIOR)
-    with pytest.raises(AuthorshipError, match=r"Row 0 has 3 rollout .* for a mask of 4"):
+    with refused("TP432", row="Row 0", log_probs=3, tokens=4):
         check_log_probs("Row 0", np.zeros(3), SENIOR)
 
 
 def test_one_outside_the_mask_is_refused() -> None:
-    with pytest.raises(AuthorshipError, match=r"Row 0 has rollout .* zero outside the senior's"):
+    with refused("TP433", row="Row 0"):
         check_log_probs("Row 0", np.array([0.0, -1.0, -1e-9, 0.0]), SENIOR)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+from refused import refused
 
-from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.numbered_prompts import KeyedLabel, Numbering
 
@@ -46,10 +46,10 @@ def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> No
 
 
 def test_label_without_a_number_is_refused() -> None:
-    with pytest.raises(EngineError, match="says nothing about tandem"):
+    with refused("TP434"):
         KeyedLabel.checked("the answer")
 
 
 def test_nothing_is_numbered_before_the_trainer_said_where_it_goes_on() -> None:
-    with pytest.raises(EngineError, match="did not say with which prompt it goes on"):
+    with refused("TP435"):
         Numbering().keyed(["a"])

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from refused import refused
 
 from tandem_plugin import ConfigError, TandemConfig
 from tandem_plugin.training.refusals import Unproven
 
 NAMES = {"megatron": "the engine of that name", "custom_loss": "policy losses of one's own"}
 SENTENCE = "strategy=megatron was not tested with tandem. Use fsdp."
+REFUSAL = ConfigError(SENTENCE)
+REFUSAL = ConfigError(SENTENCE)
+REFUSAL = ConfigError(SENTENCE)
+REFUSAL = ConfigError(SENTENCE)
+REFUSAL = ConfigError(SENTENCE)
+REFUSAL = ConfigError(SENTENCE)
 
 
 def allowing(*names: str) -> Unproven:
@@ -17,8 +24,10 @@ def allowing(*names: str) -> Unproven:
 
 def test_unproven_setting_is_refused_with_the_name_that_would_allow_it() -> None:
     for run in (allowing(), allowing("custom_loss")):
-        with pytest.raises(ConfigError, match=r"Use fsdp\. .* add megatron to tandem\.unproven"):
-            run.check("megatron", SENTENCE)
+        with pytest.raises(ConfigError) as caught:
+            run.check("megatron", REFUSAL)
+        assert caught.value.message.startswith(SENTENCE)
+        assert "add megatron to tandem.unproven" in caught.value.message
         assert run.warnings == []
 
 
@@ -26,7 +35,7 @@ def test_allowed_setting_goes_on_and_says_so_loudly(capsys: pytest.CaptureFixtur
     run = allowing("custom_loss", "megatron")
     run.say()
     assert capsys.readouterr().err == ""  # nothing of it is made use of yet
-    run.check("megatron", SENTENCE)
+    run.check("megatron", REFUSAL)
     run.say()
     said = capsys.readouterr().err
     assert said.startswith(f"WARNING: {SENTENCE} tandem.unproven allows megatron")
@@ -35,13 +44,10 @@ def test_allowed_setting_goes_on_and_says_so_loudly(capsys: pytest.CaptureFixtur
 
 
 def test_unknown_name_is_refused_with_the_list() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"'megatrn', which is nothing .*: megatron \(the engine of that name\), custom_loss",
-    ):
+    with refused("TP440", name="megatrn"):
         allowing("megatron", "megatrn")
 
 
 def test_name_that_could_never_be_allowed_is_a_mistake_of_the_adapters() -> None:
     with pytest.raises(ValueError, match="none of the names"):
-        allowing().check("gae", "It loses the reward.")
+        allowing().check("gae", REFUSAL)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refused import refused
 
 from tandem_plugin import (
-    AuthorshipError,
     Rule,
     TandemConfig,
     TandemRequest,
@@ -193,7 +193,7 @@ def test_several_samples_in_one_call_are_refused(n: int | None) -> None:
     client = TandemClient(engine, make_trajectory(rules(settings), *v1(3, 1)))
     asked = client.generate("id", prompt_ids=[1], sampling_params={"n": n})
     if n == 2:
-        with pytest.raises(AuthorshipError, match="n=2 samples in one generate call"):
+        with refused("TP501", samples=2):
             asyncio.run(asked)
     else:
         asyncio.run(asked)
@@ -234,7 +234,7 @@ def test_log_probs_are_zero_where_the_junior_wrote_and_none_where_verl_has_none(
             narrow(output, ran.trajectory)
             assert output.response_logprobs is None
         else:
-            with pytest.raises(AuthorshipError, match="9 rollout log-probabilities for 10 tokens"):
+            with refused("TP431", log_probs=9, tokens=10):
                 narrow(output, ran.trajectory)
 
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from refused import refused
 from verl_stand_ins import IN_TANDEM, PLAIN, OmegaConf, configuration
 
-from tandem_plugin import ConfigError
 from tandem_verl import plugin
 from tandem_verl.configuration import prepare
 from tandem_verl.manager import MANAGER, users_manager
@@ -52,7 +52,7 @@ def test_refused_setting_stops_the_driver_before_verl_goes_on() -> None:
         plugin.prepare_runs(driver)  # type: ignore[arg-type]
     assert driver.validate_config(config=copy(PLAIN), use_critic=False) == "validated"
     assert driver.validate_config(config=copy(IN_TANDEM), use_critic=False) == "validated"
-    with pytest.raises(ConfigError, match="schedule='words' does not exist"):
+    with refused("TP117", kind="schedule", name="words"):
         driver.validate_config(config=copy(configuration({"schedule": "words"})))
 
 

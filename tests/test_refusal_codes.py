@@ -1,0 +1,176 @@
+"""The table of refusals: every code has one place, its fields, and advice."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import pickle
+import re
+import string
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TandemError
+from tandem_plugin.refusals import ADVICE, GROUPS, REFUSALS
+
+ROOT = Path(__file__).parents[1]
+SOURCES = [
+    file
+    for folder in ("tandem_plugin", "adapters")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+    if file != ROOT / "tandem_plugin" / "refusals.py"
+]
+ROWS = {"Refusal", "each"}
+"""Makers of rows of trainers' tables, which give these fields themselves."""
+
+ROW_FIELDS = {"key", "value", "setting"}
+CODE = re.compile(r"TP\d{3}")
+
+
+def calls() -> Iterator[tuple[str, str, set[str]]]:
+    """Where each code stands in the source, what is called with it, and the fields that it gets."""
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            for argument in node.args:
+                match argument:
+                    case ast.Constant(str() as code) if CODE.fullmatch(code):
+                        where = f"{file.relative_to(ROOT)}:{node.lineno} {node.func.id}"
+                        yield where, code, set(given(node))
+
+
+def given(node: ast.Call) -> Iterator[str]:
+    for keyword in node.keywords:
+        if not isinstance(node.func, ast.Name) or node.func.id not in ROWS:
+            yield keyword.arg or "**"
+        elif isinstance(keyword.value, ast.Dict):
+            yield from (key.value for key in keyword.value.keys if isinstance(key, ast.Constant))
+
+
+def named(template: str) -> set[str]:
+    """The fields that a template names."""
+    names = (name for _, name, _, _ in string.Formatter().parse(template) if name)
+    return {re.split(r"[.\[]", name)[0] for name in names}
+
+
+def test_every_code_stands_in_one_group_and_in_order() -> None:
+    codes = [code for group in GROUPS for code in group.refusals]
+    assert codes == sorted(set(codes))
+    assert all(map(CODE.fullmatch, codes))
+    assert len(REFUSALS) == len(codes) > 400
+
+
+def test_every_code_is_raised_somewhere_and_every_raised_one_is_declared() -> None:
+    assert {code for _, code, _ in calls()} == REFUSALS.keys()
+
+
+def test_fields_of_every_place_are_those_of_its_sentences() -> None:
+    wrong = []
+    for where, code, fields in calls():
+        wanted = named(" ".join(REFUSALS[code]))
+        if where.rpartition(" ")[2] in ROWS:
+            wanted -= ROW_FIELDS
+        if fields != wanted:
+            wrong.append(f"{where}: {code} takes {sorted(wanted)}, not {sorted(fields)}")
+    assert wrong == []
+
+
+def test_every_refusal_says_what_happened_and_what_to_do() -> None:
+    for code, (said, remedy) in REFUSALS.items():
+        assert named(said) or len(said) > 15, code
+        advice = re.sub(r"\{([a-z_]+)[^{}]*\}", lambda found: ADVICE.get(found[1], "it"), remedy)
+        assert re.match(r"[A-Z]\w+\W", advice), (code, advice)
+        assert re.search(r"[.?})]$", remedy), (code, remedy)
+        assert "above" not in remedy.replace("above 0", ""), (code, remedy)
+
+
+def test_sentences_of_two_codes_differ() -> None:
+    assert len(set(REFUSALS.values())) == len(REFUSALS)
+
+
+def test_no_sentence_of_the_package_is_raised_without_a_code() -> None:
+    plain = []
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Raise(ast.Call(ast.Name(name), [argument])) if name.endswith("Error"):
+                    kind = getattr(sys.modules["tandem_plugin.errors"], name, None)
+                    said = isinstance(argument, ast.JoinedStr | ast.Constant | ast.BinOp)
+                    text = getattr(argument, "value", "")
+                    if kind and said and not CODE.fullmatch(str(text)):
+                        plain.append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert plain == []
+
+
+def test_error_says_sentence_remedy_and_code() -> None:
+    error = ConfigError("TP102", settings=[1, 2])
+    said = 'tandem=[1, 2] is not a mapping of settings. Give, for example, {"schedule": "word"}.'
+    assert str(error) == f"{said} [TP102]"
+    assert error.message == said
+    assert isinstance(error, ValueError)
+
+
+def test_fields_are_plain_data_whatever_was_given(tmp_path: Path) -> None:
+    inner = ConfigError("TP102", settings=1)
+    fields = {"said": tmp_path, "error": inner}
+    assert TandemError("TP204", **fields).fields == {"said": str(tmp_path), "error": inner.message}
+    error = ConfigError("TP116", what=np.int64(3))
+    assert type(error.fields["what"]) is int
+    assert ConfigError("TP116", what=np.float32(0.5)).fields == {"what": 0.5}
+    assert ConfigError("TP102", settings=10**5000).fields == {"settings": "a int"}
+    assert ConfigError("TP116", what=None).fields == {"what": None}
+    assert ConfigError("TP116", what=range(3)).fields == {"what": "range(0, 3)"}
+
+
+def test_value_from_outside_is_cut_to_what_fits() -> None:
+    assert "a" * 56 + "..." in str(ConfigError("TP102", settings="a" * 1000))
+    assert "a int" in str(ConfigError("TP102", settings=10**5000))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("TP102", settings={"a": 1}),
+        FingerprintError("TP041", fingerprint="a", expected="b", schedule="word", resolver="word"),
+        RequestError("A plugin's own sentence."),
+        ConfigError("TP102", settings=5).advised("Or do nothing."),
+    ],
+)
+def test_error_travels_whole(error: TandemError) -> None:
+    error.__notes__ = ["on the way"]
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is type(error)
+        assert str(other) == str(error)
+        assert (other.code, other.fields) == (error.code, error.fields)
+        assert other.__notes__ == ["on the way"]
+
+
+def test_sentence_of_a_plugin_has_no_code() -> None:
+    error = ConfigError("The moon is full. Wait.")
+    assert (error.code, error.fields, str(error)) == (None, {}, "The moon is full. Wait.")
+    assert error.message == str(error)
+    assert str(TandemError()) == ""
+
+
+def test_refusal_is_the_same_as_another_error_and_with_more_advice() -> None:
+    error = ConfigError("TP102", settings=5)
+    other = error.recast(RequestError)
+    assert type(other) is RequestError
+    assert (str(other), other.code, other.fields) == (str(error), "TP102", {"settings": 5})
+    assert str(error.advised("Or wait.")) == f"{error.message} Or wait. [TP102]"
+    assert ConfigError("No.").advised("Wait.").message == "No. Wait."
+
+
+def test_table_is_read_only_when_something_is_refused() -> None:
+    code = (
+        "import sys, tandem_plugin.errors as e; assert 'tandem_plugin.refusals' not in sys.modules"
+    )
+    subprocess.run(
+        [sys.executable, "-c", f"{code}; e.ConfigError('TP102', settings=1)"], check=True
+    )
