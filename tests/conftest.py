@@ -12,6 +12,9 @@ from hypothesis import settings
 
 from tandem_plugin import Vocabulary
 
+# Lanes of tests run side by side: more threads than cores make both many times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 pytest.register_assert_rewrite("refused")
 
 settings.register_profile("tandem", deadline=None)

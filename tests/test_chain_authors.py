@@ -35,7 +35,7 @@ def rules() -> list[Rule]:
         make_schedule("junior", {}),
         make_schedule("chunk", {"n": 3}),
     ]
-    return [made.default, *(made.rule(schedule) for schedule in other)]
+    return [made.default, *(made.for_schedule(schedule) for schedule in other)]
 
 
 def chain_authors(*, record: bool = True) -> ChainAuthors:

@@ -32,7 +32,7 @@ def rules() -> list[Rule]:
         make_schedule("step", {}),
         make_schedule("solo", {}),
     ]
-    return [made.default, *(made.rule(schedule) for schedule in other)]
+    return [made.default, *(made.for_schedule(schedule) for schedule in other)]
 
 
 def device_authors(*, record: bool = True) -> DeviceAuthors:

@@ -143,7 +143,7 @@ def test_other_settings_are_refused_before_anything_starts(tmp_path: Path, bench
 def test_missing_responses_are_not_passed_over(tmp_path: Path, benchmark: Benchmark):
     file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
     write(file, SAMPLING, {(0, 0): "1", (0, 1): "1"})
-    with refused("TP857", responses=2, wanted=6):
+    with refused("TP909", responses=2, expected=6):
         list(read_generations(file.path, 3, 2))
     assert len(list(read_generations(file.path, 1, 2))) == 2
     with refused("TP856"):

@@ -40,7 +40,7 @@ def test_reading_other_weights_than_those_that_wrote_is_refused(solo: Path):
 
 @pytest.mark.parametrize("samples", [0, 5])
 def test_reading_more_samples_than_there_are_is_refused(solo: Path, samples: int):
-    with refused("TP839", used=samples):
+    with refused("TP913", used=samples):
         run_legibility(solo, SENIOR, [JUNIOR], samples=samples)
 
 
@@ -66,7 +66,7 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
     out = make_results("base", [0, 1], kinds=("solo",))
     path = out / "base/solo/summary.json"
     path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
-    with refused("TP893", name="sampling.top_p"):
+    with refused("TP914", name="sampling.top_p"):
         run_drift(out, "s", "base", DriftSettings())
 
 

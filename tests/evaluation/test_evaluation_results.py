@@ -127,5 +127,5 @@ def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str
         "benchmarks": {name: [{"problem": 0, "samples": 2, "correct": 1}]},
     }
     path = write_summary(tmp_path, "solo", content)
-    with refused("TP894"):
+    with refused("TP891"):
         read_summary(path)

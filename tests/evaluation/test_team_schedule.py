@@ -77,7 +77,7 @@ def test_runs_of_other_parameters_are_called_otherwise(tmp_path: Path):
     summary = read_summary(write_summary(tmp_path, "handoff", content))
     assert summary.label == "handoff leap,far=3 base"
     settings["schedule"]["label"] = "../../leap"
-    with refused("TP894"):
+    with refused("TP891"):
         read_summary(write_summary(tmp_path, "handoff", content))
 
 
