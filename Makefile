@@ -8,14 +8,14 @@ PROBLEMS ?=
 STEPS ?=
 STUDY ?= runs/study
 BENCHMARKS ?= runs/benchmarks
-TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py learning.py training.py)
+TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py training.py)
 # In an environment of their own: all of them by `make test-openrlhf`, the first line by `make test`.
 OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_openrlhf_training.py
 OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py first_commands.py grading_torture.py plugin_example.py rollout_command.py \
   speculative_verl.py study.py verl_lora.py \
-  verl_admission.py verl_agent_loops.py verl_interrupted.py verl_juniors.py verl_loss_terms.py verl_estimators.py \
+  verl_admission.py verl_agent_loops.py verl_interrupted.py verl_juniors.py verl_loss_terms.py verl_estimators.py verl_learning.py \
   verl_page.py verl_recipes.py gpu_checks.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the oldest and the newest. `make test` runs the first line whole on the

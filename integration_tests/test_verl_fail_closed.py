@@ -60,6 +60,7 @@ def test_mask_that_changes_between_the_check_and_the_update(bench: VerlBench) ->
     assert_stopped(run, sentence)
 
 
+@pytest.mark.long
 def test_requests_that_the_engine_refuses(bench: VerlBench) -> None:
     """Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer."""
     sentence = "A trajectory failed in tandem: FingerprintError: The request was made for the rules"

@@ -111,7 +111,9 @@ def rule(checkpoints: dict[str, Path]) -> Rule:
     return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
 
 
-@pytest.fixture(scope="module", params=["trained", "imitating"])
+@pytest.fixture(
+    scope="module", params=["trained", pytest.param("imitating", marks=pytest.mark.long)]
+)
 def either(request: pytest.FixtureRequest) -> Any:
     run, captured = request.getfixturevalue(request.param)
     return run, captured, request.param
