@@ -28,8 +28,10 @@ class Model:
         return None if self.silent else hidden @ self.weight
 
 
-def make(senior_ids: int, junior_ids: int) -> tuple[Heads, Model, Model]:
-    senior, junior = Model(SENIOR_WIDTH, senior_ids, 0), Model(JUNIOR_WIDTH, junior_ids, 1)
+def make(
+    senior_ids: int, junior_ids: int, junior_width: int = JUNIOR_WIDTH
+) -> tuple[Heads, Model, Model]:
+    senior, junior = Model(SENIOR_WIDTH, senior_ids, 0), Model(junior_width, junior_ids, 1)
     config = SimpleNamespace(
         model_config=SimpleNamespace(
             get_hidden_size=lambda: SENIOR_WIDTH, get_vocab_size=lambda: senior_ids
@@ -42,13 +44,17 @@ def forms(authors: list[bool]) -> list[Any]:
     return [np.array(authors), torch.tensor(authors)]
 
 
+@pytest.mark.parametrize("width", [JUNIOR_WIDTH, SENIOR_WIDTH])
 @pytest.mark.parametrize("sizes", [(9, 9), (9, 7), (7, 9)])
 @pytest.mark.parametrize(
     "authors", [[True] * 5, [False] * 5, [True, False, False, True, False], [False]]
 )
-def test_each_row_gets_its_authors_logits(sizes: tuple[int, int], authors: list[bool]) -> None:
-    heads, senior, junior = make(*sizes)
-    hidden = torch.randn(len(authors), SENIOR_WIDTH + JUNIOR_WIDTH)
+def test_each_row_gets_its_authors_logits(
+    sizes: tuple[int, int], authors: list[bool], width: int
+) -> None:
+    """A self-pair has equal widths, which are gathered in another way."""
+    heads, senior, junior = make(*sizes, width)
+    hidden = torch.randn(len(authors), SENIOR_WIDTH + width)
     shared = min(sizes)
     expected = torch.full((len(authors), sizes[0]), -torch.inf)
     for row, author in enumerate(authors):

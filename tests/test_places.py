@@ -9,7 +9,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.files import check_model, look_again, told
+from tandem_plugin.files import check_model, look_again, system_advice, system_reason
 
 
 @pytest.fixture(autouse=True)
@@ -82,4 +82,4 @@ def test_a_folder_around_one_checkpoint_says_which(here: Path) -> None:
 )
 def test_what_the_system_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:
     error = OSError(number, "No")
-    assert told(error) == f"No. {remedy}"
+    assert (system_reason(error), system_advice(error)) == ("No", remedy)

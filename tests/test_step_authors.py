@@ -39,10 +39,11 @@ def test_taking_authors_without_a_bound_runner_stops() -> None:
         StepAuthors().take(1)
 
 
-def test_other_rows_than_were_posted_stop(step_authors: StepAuthors) -> None:
+@pytest.mark.parametrize("rows", [2, 4])
+def test_other_rows_than_were_posted_stop(step_authors: StepAuthors, rows: int) -> None:
     step_authors.post(AUTHORS)
-    with refused("TP367", rows=2, known=3):
-        step_authors.take(2)
+    with refused("TP367", rows=rows, known=3):
+        step_authors.take(rows)
 
 
 def test_a_step_that_did_not_ask_for_its_authors_stops(step_authors: StepAuthors) -> None:

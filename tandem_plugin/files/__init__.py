@@ -16,7 +16,6 @@ from tandem_plugin.files.user_files import (
     replacing,
     system_advice,
     system_reason,
-    told,
     write_file,
 )
 
@@ -36,6 +35,5 @@ __all__ = [
     "replacing",
     "system_advice",
     "system_reason",
-    "told",
     "write_file",
 ]

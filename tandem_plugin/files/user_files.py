@@ -20,7 +20,6 @@ __all__ = [
     "replacing",
     "system_advice",
     "system_reason",
-    "told",
     "write_file",
 ]
 
@@ -140,11 +139,6 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "Give a shorter name.",
     errno.EINVAL: "Give another.",
 }
-
-
-def told(error: OSError) -> str:
-    """Why a file could not be read or written, and what to do: sentences, each with its stop."""
-    return f"{system_reason(error)}. {system_advice(error)}"
 
 
 def system_reason(error: OSError) -> str:

@@ -10,8 +10,8 @@ __all__ = ["Delegate"]
 class Delegate:
     """Everything that a subclass does not do itself is the foreign object's own."""
 
-    def __init__(self, theirs: Any) -> None:
-        self._target = theirs
+    def __init__(self, target: Any) -> None:
+        self._target = target
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)

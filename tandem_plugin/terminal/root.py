@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tandem_plugin.errors import TandemError, printable
-from tandem_plugin.files import told
+from tandem_plugin.files import system_advice, system_reason
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
 
 __all__ = ["CommandGroup", "TandemGroup"]
@@ -109,7 +109,8 @@ def _no_room(error: OSError) -> bool:
 def _end_of_output(error: OSError) -> None:
     """Say on stderr that stdout takes no more, and let what is left of it go nowhere."""
     with suppress(OSError):
-        print_error(f"The output cannot be written: {told(error)}", as_json=False)
+        reason = f"{system_reason(error)}. {system_advice(error)}"
+        print_error(f"The output cannot be written: {reason}", as_json=False)
     with suppress(OSError, ValueError):
         # Else Python tries it once more at its end, and says so in its own words.
         nowhere = os.open(os.devnull, os.O_WRONLY)
