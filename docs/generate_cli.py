@@ -53,9 +53,9 @@ def _parameters(command: Any, name: str) -> Iterator[str]:
     yield f"```\n{usage}\n```\n"
     yield "| | |\n|---|---|"
     for argument in arguments:
-        yield f"| `{argument.name.upper()}` | {argument.help} |"
+        yield f"| `{argument.name.upper()}` | {_cell(argument.help)} |"
     for option in options:
-        yield f"| {_names(option)} | {option.help}{_default(option)} |"
+        yield f"| {_names(option)} | {_cell(option.help)}{_default(option)} |"
     yield ""
 
 
@@ -73,6 +73,11 @@ def _default(option: Any) -> str:
     if option.is_flag or option.default is None:
         return ""
     return f" Default: `{getattr(option.default, 'value', option.default)}`."
+
+
+def _cell(text: str) -> str:
+    """Help as text of a table's cell, in which brackets would begin a link."""
+    return text.replace("[", r"\[").replace("]", r"\]")
 
 
 def _flowed(text: str) -> str:

@@ -46,7 +46,7 @@ def read_problems(
     name: str | None = None,
     golds: Golds = "required",
 ) -> ProblemSet:
-    """The problems of a file, a saved data set, or owner/name[:config][#split] on the Hub.
+    """The problems of a file, a saved data set, or ``owner/name[:config][#split]`` on the Hub.
 
     A record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
     one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
