@@ -16,12 +16,12 @@ stats = pytest.importorskip("scipy.stats", reason="the tests of claims are SciPy
 
 from light.claims import CLAIMS, MOVED_BACK, Claim  # noqa: E402
 from light.judging import detectable, judge, judge_all, power  # noqa: E402
+from light.notes import write_json  # noqa: E402
 from light.page import write_page  # noqa: E402
 from light.power import power_lines  # noqa: E402
 from light.runs import Training, taught, trainings  # noqa: E402
 from light.size import GRPO, SELF, TRL, WHOLE, LightSize, kl_reg  # noqa: E402
 from light.table import CHOICES, START, Found, read_found  # noqa: E402
-from stages import write_json  # noqa: E402
 
 MORE = Claim("more", "step", "GRPO", 1, "", 0.02)
 LESS = Claim("less", "kl", "GRPO", -1, "", 0.02)

@@ -19,8 +19,8 @@ from light import grpo  # noqa: E402
 from light.evaluate import Evaluation  # noqa: E402
 from light.generate import Responses, generate  # noqa: E402
 from light.model import LanguageModel, Shape, load_model, save_model  # noqa: E402
+from light.problem import draw_problems  # noqa: E402
 from light.task import LONGEST, Task  # noqa: E402
-from two_notations.problem import draw_problems  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,10 +13,9 @@ sys.path.append(str(Path(__file__).parents[1] / "examples" / "study"))
 
 pytest.importorskip("transformers", reason="the tokenizer is Hugging Face's")
 
+from light.problem import BOTH, JARGON, OPERATIONS, Problem, draw_problem, draw_problems
 from light.task import LONGEST, Task
-from two_notations.notation import BOTH, JARGON, OPERATIONS
-from two_notations.problem import Problem, draw_problem, draw_problems
-from two_notations.taught_text import Facts, Teaching
+from light.taught_text import Facts, Teaching
 
 from tandem_plugin.lab.data.problem import Problem as AskedProblem
 from tandem_plugin.lab.data.prompt import PromptTemplate

@@ -201,15 +201,14 @@ def verl_command(
     return [sys.executable, "-m", "verl.trainer.main_ppo", *arguments, *overrides]
 
 
-def verl_environment(paths: Paths, modules: Sequence[Path] = ()) -> dict[str, str]:
+def verl_environment(paths: Paths) -> dict[str, str]:
     """The environment of a run: this process's, a CPU platform for verl, nothing online."""
     threads = str(os.cpu_count() or 1)
-    own = [str(Path(__file__).parent / "on_cpu"), *map(str, modules)]
-    paths_of_modules = [*own, os.environ.get("PYTHONPATH", "")]
+    folders = [str(Path(__file__).parent / "on_cpu"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
-        "PYTHONPATH": os.pathsep.join(path for path in paths_of_modules if path),
+        "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
         "VERL_PLATFORM": "cpu",
         "VERL_FILE_LOGGER_PATH": str(paths.metrics),
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -230,13 +229,10 @@ def train(
     training: Training,
     overrides: Sequence[str] = (),
     on_step: Callable[[int, Metrics], None] | None = None,
-    environment: Mapping[str, str] | None = None,
-    modules: Sequence[Path] = (),
 ) -> Path:
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
-    ``on_step`` is called with (step, metrics) as they appear. ``environment`` is set besides, and
-    ``modules`` are folders that verl's processes import from. What an earlier run in the same
+    ``on_step`` is called with (step, metrics) as they appear. What an earlier run in the same
     folder left running, because it was killed, is ended first.
 
     Raises:
@@ -249,11 +245,10 @@ def train(
     command = verl_command(
         model, train_file, evaluation_file, paths, training, ray_folder, overrides
     )
-    variables = {**verl_environment(paths, modules), **(environment or {})}
     try:
         code = run_marked(
             command,
-            variables,
+            verl_environment(paths),
             paths.verl,
             paths,
             lambda process: _follow(process, paths.metrics, on_step),

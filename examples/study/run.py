@@ -1,103 +1,80 @@
 """The study: what tandem training does to a senior that has something to drift into.
 
-Two parts, on two CPU cores without a GPU and without a network. The light one trains many seeds of
-every method in small processes; the real one trains one seed of each with verl's own trainer, and
-evaluates it by `tandem eval`, `compare` and `report`::
+Many seeds of every method, each in a small process of its own, without a GPU or a network::
 
     python examples/study/run.py [--out runs/study] [--quick]
 
-The same command goes on after a kill.
+Stop it as you like: the same command resumes, and repeats no training.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import light.size
-import real.size
-from light.run import run_light, train_light
-from light.runs import default_workers
-from real.demo import TrainingError
-from real.run import run_real
+from light.notes import StudyError, check_settings
+from light.page import write_page
+from light.power import power_lines
+from light.runs import default_workers, run_trainings
+from light.size import QUICK, WHOLE, LightSize
 from rich.console import Console
-from rich.markup import escape
-from stages import Stages, StudyError, check_settings
-from summary import write_summary
+from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+from tandem_plugin.progress import ShownProgress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the study; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    """Runs it; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, default=Path("runs/study"), help="a folder")
+    parser.add_argument("--workers", type=int, default=default_workers(), help="processes")
+    parser.add_argument("--quick", action="store_true", help="the smallest: nothing is learnt")
+    options = parser.parse_args(arguments)
     console = Console()
-    sizes = (
-        (light.size.QUICK, real.size.QUICK)
-        if options.quick
-        else (light.size.WHOLE, real.size.WHOLE)
-    )
     try:
-        run(options.out.resolve(), *sizes, options.workers, console)
-    except (StudyError, TrainingError) as error:
-        console.print(f"[red]The study stopped.[/red] {escape(str(error))}", highlight=False)
+        page = run(
+            options.out.resolve(), QUICK if options.quick else WHOLE, options.workers, console
+        )
+    except StudyError as error:
+        console.print(str(error), style="red", markup=False)
         return 1
     except KeyboardInterrupt:
-        console.print("The study was interrupted; the same command goes on with it.")
+        console.print("Interrupted; the same command resumes it.")
         return 130
+    console.print(f"The tables are in {page}.", highlight=False)
     return 0
 
 
-def run(
-    out: Path,
-    light_size: light.size.LightSize,
-    real_size: real.size.RealSize,
-    workers: int,
-    console: Console,
-) -> None:
-    """The whole study, its files under ``out``."""
-    began = time.monotonic()
+def run(out: Path, size: LightSize, workers: int, console: Console) -> Path:
+    """Train, measure and write the page, whose path is returned; says first what it can tell."""
+    said = "\n".join(power_lines(size))
+    if console.is_terminal:
+        console.print(Markdown(said))
+    else:  # a log file has room for whole lines
+        console.out(said, highlight=False)
+    _train(out, size, workers, console)
+    return write_page(out, size)
+
+
+def _train(out: Path, size: LightSize, workers: int, console: Console) -> None:
+    """Train and measure, with a note of every training and progress to be seen."""
     out.mkdir(parents=True, exist_ok=True)
-    settings = {"light": light_size.settings(), "real": real_size.settings()}
-    check_settings(out / "study.json", settings)
-    stages = Stages(out, console)
-    light_out, same = out / "light", out / "light-at-real-budget"
-    stages.run("light", lambda: _light(light_out, light_size, workers, console))
-    budget = replace(
-        light_size,
-        exposures=(real_size.exposure,),
-        swept="",
-        pairs=1,
-        seeds=(real_size.training.seed,),
-        training=real_size.light(),
-        evaluate_every=real_size.training.steps,
-    )
-    stages.run("light at the real budget", lambda: train_light(same, budget, workers, console))
-    run_real(out / "real", real_size, light_size, light_out, stages)
-    written = write_summary(out, light_size, budget, real_size, stages.seconds)
-    console.print(
-        f"Done in {(time.monotonic() - began) / 60:.1f} minutes. The tables are in {written}, the "
-        f"real part's figures in {out / 'real' / 'report' / 'index.html'}.",
-        highlight=False,
-    )
+    check_settings(out / "study.json", size.settings())
+    with ShownProgress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=console, transient=False,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("The study", total=None)
 
+        def on_done(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name)
+            if not console.is_terminal:
+                console.print(f"{done} of {total}: {name}.", highlight=False, markup=False)
 
-def _light(out: Path, size: light.size.LightSize, workers: int, console: Console) -> None:
-    run_light(out, size, workers, console)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=Path("runs/study"), help="folder for all files")
-    parser.add_argument("--workers", type=int, default=default_workers(), help="processes")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="the smallest: it runs through, and learns nothing",
-    )
-    return parser
+        run_trainings(out, size, workers, on_done)
 
 
 if __name__ == "__main__":

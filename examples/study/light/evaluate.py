@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from two_notations.problem import Problem
 
 from light.generate import Responses, generate
 from light.model import LanguageModel
+from light.problem import Problem
 from light.task import LONGEST, Task
 from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
 from tandem_plugin.lab.evaluation.legibility import chunk_scores

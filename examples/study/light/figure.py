@@ -1,4 +1,4 @@
-"""The curves of the light part: how accuracy and legibility move while seniors are trained."""
+"""The curves of the study: how accuracy and legibility move while seniors are trained."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from two_notations.problem import Problem
 
 from light.generate import Responses, generate
 from light.model import LanguageModel
+from light.problem import Problem
 from light.task import LONGEST, Task
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import derive_seed

@@ -1,4 +1,4 @@
-"""The light part's page: rows, claims and curves, as Markdown and figures."""
+"""The study's page: rows, claims and curves, as Markdown and figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEADS = {
 
 
 def write_page(out: Path, size: LightSize) -> Path:
-    """Write ``light.md`` and its figures from the notes of all trainings; returns its path."""
+    """Write ``study.md`` and its figures from the notes of all trainings; returns its path."""
     found = read_found(out, size)
     judged = {
         (exposure, choice): judge_all(found, exposure, choice)
@@ -44,7 +44,7 @@ def write_page(out: Path, size: LightSize) -> Path:
         for choice, said in CHOICES.items():
             sections += [f"## At {said}", "", *_table(_rows(found, exposure, choice)), ""]
             sections += [*_claims(judged[exposure, choice]), ""]
-    path = out / "light.md"
+    path = out / "study.md"
     path.write_text("\n".join(sections) + "\n", encoding="utf-8")
     return path
 

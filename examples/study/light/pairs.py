@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from two_notations.problem import Problem, draw_problems
-from two_notations.taught_text import Facts, Teaching
-
 from light.model import LanguageModel, load_model, save_model
+from light.problem import Problem, draw_problems
 from light.size import SELF, LightSize
 from light.task import Task
+from light.taught_text import Facts, Teaching
 from light.teach import teach
 
 __all__ = ["Problems", "junior_of", "model_folder", "models_of", "problems_of", "teach_model"]
@@ -41,8 +40,8 @@ def models_of(size: LightSize) -> list[tuple[int, str]]:
 
 
 def model_folder(out: Path, pair: int, name: str) -> Path:
-    """Where a taught model lies: beside the part's folder, for all parts of a study."""
-    return out.parent / "models" / f"pair-{pair}" / name.replace("%", "-percent")
+    """Where a taught model lies."""
+    return out / "models" / f"pair-{pair}" / name.replace("%", "-percent")
 
 
 def teach_model(out: Path, size: LightSize, pair: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What the light part can tell, said before it is run."""
+"""What the study can tell, said before it is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every training of the light part, each in a process of its own, and its note when it is done."""
+"""Every training of the study, each in a process of its own, and its note when it is done."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from stages import write_json
 
 from light.evaluate import Evaluation
 from light.grpo import Method, train
 from light.model import LanguageModel, load_model
+from light.notes import write_json
 from light.pairs import (
     SENIOR,
     junior_of,

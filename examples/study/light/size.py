@@ -1,4 +1,4 @@
-"""How large the light part is, and what is trained beside what: all of it said before it is run."""
+"""How large the study is, and what is trained beside what: all of it said before it is run."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Found:
 
 
 def read_found(out: Path, size: LightSize) -> Found:
-    """Read every note of a finished light part."""
+    """Read every note of a finished study."""
     start = tuple(read_note(taught(out, pair)) for pair in range(1, size.pairs + 1))
     curves = {one: read_note(one.note(out))["curve"] for one in trainings(size)}
     return Found(size, start, curves)

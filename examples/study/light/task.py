@@ -1,4 +1,4 @@
-"""Problems and responses as token ids, and what the product's grading says of a response."""
+"""The tokenizer, problems and responses as token ids, and what grading says of a response."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from two_notations.notation import JARGON, PLAIN
-from two_notations.problem import Problem
-from two_notations.tokenizer import make_tokenizer
 
+from light.problem import BOTH, JARGON, OPERATIONS, PLAIN, Problem
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.grading import grade
@@ -21,13 +19,16 @@ __all__ = ["LONGEST", "Task"]
 
 LONGEST = 29
 """Tokens of a response at most; a whole solution has 25."""
+_UNKNOWN, _PAD, _END = "<|unknown|>", "<|endoftext|>", "<|im_end|>"
+_PIECES = r" ?\\boxed\{\}|\\boxed\{|\}| ?\p{L}+|\p{N}|\n\n|\n|\s+|."
+_CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
 class Task:
     """The tokenizer and what follows from it."""
 
     def __init__(self) -> None:
-        self.tokenizer: Any = make_tokenizer()
+        self.tokenizer: Any = _make_tokenizer()
         self.size = len(self.tokenizer)
         self.end = int(self.tokenizer.eos_token_id)
         self._texts = [self.tokenizer.decode([token]) for token in range(self.size)]
@@ -82,3 +83,42 @@ class Task:
 @functools.lru_cache(maxsize=200_000)
 def _reward(text: str, answer: str) -> float:
     return grade(text, answer).reward
+
+
+def _make_tokenizer() -> Any:
+    """A Hugging Face fast tokenizer of sixty words, shaped like Qwen's: a word keeps its space.
+
+    Text of other words is unknown to it.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["Compute", r" \boxed{}", "\n", "\n\n", r"\boxed{", "}", " is"]
+    words += [f" {name}" for name in OPERATIONS]
+    for notation in BOTH:
+        words += [*notation.openings, *(f" {number}" for number in notation.numbers)]
+    words += [str(digit) for digit in range(10)]
+    pieces = [_UNKNOWN, _PAD, _END, *(_piece(word) for word in words)]
+    core = Tokenizer(
+        models.WordLevel({piece: place for place, piece in enumerate(pieces)}, unk_token=_UNKNOWN)
+    )
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token=_END,
+        pad_token=_PAD,
+        unk_token=_UNKNOWN,
+        chat_template=_CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _piece(word: str) -> str:
+    """A word as byte-level vocabularies write it."""
+    return word.replace(" ", "Ġ").replace("\n", "Ċ")

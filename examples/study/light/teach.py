@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection
 
 import torch
 from torch.nn.functional import cross_entropy
-from two_notations.problem import Problem, draw_problem
-from two_notations.taught_text import Teaching
 
 from light.model import LanguageModel, Shape
+from light.problem import Problem, draw_problem
 from light.task import Task
+from light.taught_text import Teaching
 
 __all__ = ["teach"]
 

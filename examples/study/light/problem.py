@@ -1,4 +1,7 @@
-"""Problems: a number from 0 to 9 and three operations on it, modulo 10."""
+"""Problems, a number from 0 to 9 and three operations modulo 10, and two ways to write a step.
+
+The notations share the signs, and have other words for numbers and other first words.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,43 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from two_notations.notation import OPERATIONS, PLAIN
-
-__all__ = ["STEPS", "Problem", "apply", "draw_problem", "draw_problems"]
+__all__ = [
+    "BOTH",
+    "JARGON",
+    "OPERATIONS",
+    "PLAIN",
+    "STEPS",
+    "Notation",
+    "Problem",
+    "apply",
+    "draw_problem",
+    "draw_problems",
+]
 
 STEPS = 3
+OPERATIONS = ("plus", "minus", "times")
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """numbers: the words for 0 to 9. openings: equally good first words of a step."""
+
+    name: str
+    numbers: tuple[str, ...]
+    openings: tuple[str, ...]
+
+
+PLAIN = Notation(
+    "plain",
+    ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    ("So", "Then", "Now"),
+)
+JARGON = Notation(
+    "jargon",
+    ("nulo", "unu", "du", "tri", "kvar", "kvin", "ses", "sep", "ok", "naux"),
+    ("Do", "Poste", "Nun"),
+)
+BOTH = (PLAIN, JARGON)
 
 
 @dataclass(frozen=True, slots=True)

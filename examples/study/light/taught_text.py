@@ -12,8 +12,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from two_notations.notation import BOTH, OPERATIONS, Notation
-from two_notations.problem import Problem, apply
+from light.problem import BOTH, OPERATIONS, Notation, Problem, apply
 
 __all__ = ["Facts", "Teaching"]
 

@@ -1,1 +1,0 @@
-"""The study's part on the real stack: verl's own trainer, `tandem eval`, `compare` and `report`."""

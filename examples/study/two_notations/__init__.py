@@ -1,1 +1,0 @@
-"""The study's task: chains of arithmetic, worked out in steps, in one of two notations."""

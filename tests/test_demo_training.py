@@ -1,0 +1,40 @@
+"""What a demo that was killed leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "demo"))
+
+
+def test_processes_of_a_killed_training_are_ended_before_the_next(tmp_path: Path):
+    psutil = pytest.importorskip("psutil")
+    import train
+
+    paths = train.Paths(tmp_path)
+    sleeper = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+    left, other = (
+        subprocess.Popen(
+            sleeper, env=os.environ | {train._RUN_MARK: mark}, stdout=subprocess.PIPE, text=True
+        )
+        for mark in ("of-the-killed-run", "of-another")
+    )
+    try:
+        for one in (left, other):
+            assert one.stdout is not None
+            assert one.stdout.readline() == "up\n"
+        paths.mark.write_text("of-the-killed-run")
+        train.end_left(paths)
+        assert not psutil.pid_exists(left.pid)
+        assert other.poll() is None
+        assert not paths.mark.exists()
+        train.end_left(paths)  # nothing is left, which is no mistake
+    finally:
+        for one in (left, other):
+            with one:
+                one.kill()
