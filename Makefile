@@ -35,7 +35,7 @@ STACK = verl-vllm-0.29.0
 VLLM ?= $(NEWEST_VLLM)
 VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
-.PHONY: demo study bench bench-speculative test-gpu bench-gpu soak \
+.PHONY: constraints demo study bench bench-speculative test-gpu bench-gpu soak \
   soak-speculative test test-vllm test-lane \
   test-oldest-vllm test-newest-vllm test-vllm-sources test-openrlhf test-speculative-verl \
   test-speculative-openrlhf test-openrlhf-core test-fast test-trainers test-engines \
@@ -45,6 +45,19 @@ VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 define install
 $(PYTHON) constraints/install.py $(1) $(2) $(3)
 endef
+
+# The constraint file of STACK anew, for Python 3.10 to 3.12: the newest versions that go together today.
+# Needs uv. OpenRLHF itself requires flash-attn, which cannot be resolved; vLLM 0.32.0 needs Python 3.11.
+TRAINER = $(firstword $(subst -, ,$(STACK)))
+OVERRIDES = $(wildcard constraints/overrides-$(STACK:$(TRAINER)-%=%).txt)
+constraints:
+	echo '# Made by `make constraints`; see docs/compatibility.md.' > constraints/$(STACK).txt
+	$(if $(filter openrlhf,$(TRAINER)),echo openrlhf==0.11.2 >> constraints/$(STACK).txt)
+	uv pip compile pyproject.toml --quiet --no-header --no-annotate --universal \
+	  --python-version $(if $(filter %-0.32.0,$(STACK)),3.11,3.10) \
+	  --override $(or $(OVERRIDES),constraints/overrides-torch.txt) --extra $(TRAINER) \
+	  --extra $(if $(filter openrlhf,$(TRAINER)),openrlhf-cpu,cpu) --extra math --extra data \
+	  --extra eval --extra dev >> constraints/$(STACK).txt
 
 $(VENV)/.demo-ready: pyproject.toml constraints/$(STACK).txt
 	$(call install,$(VENV),$(STACK),--editable ".[cpu]")

@@ -160,7 +160,7 @@ def pins(stack: str) -> dict[str, set[str]]:
     """The versions of each package that a constraint file allows, for any Python."""
     found: dict[str, set[str]] = {}
     for line in (CONSTRAINTS / f"{stack}.txt").read_text().splitlines():
-        match = re.fullmatch(r'([a-z0-9-]+)==([\w.+!]+)( ; python_version == "3\.1[012]")?', line)
+        match = re.fullmatch(r"([a-z0-9-]+)==([\w.+!]+)( ; .+)?", line)
         assert match or line.startswith("#"), line
         if match:
             found.setdefault(match[1], set()).add(match[2])
