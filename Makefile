@@ -92,9 +92,9 @@ study: $(VENV)/.demo-ready
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)
 
-# That of the speculative mode.
+# Of the speculative mode, from vLLM 0.29.
 bench-speculative: $(VENV)/.demo-ready
-	$(BIN)/python benchmarks/run.py --speculative --out $(BENCHMARKS)
+	$(BIN)/python benchmarks/speculative.py --out $(BENCHMARKS)
 
 # On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM and
 # this package. All parts, or some: make test-gpu PART="v2 sleep", make bench-gpu PART=4b

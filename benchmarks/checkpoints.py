@@ -57,11 +57,6 @@ class Shape:
         """How many of them a forward pass reads: of an embedding alone, not other tokens' rows."""
         return self.parameters - (0 if self.tied else self.vocabulary * self.hidden)
 
-    @property
-    def kv_bytes_a_token(self) -> int:
-        """Keys and values of one token in every layer."""
-        return self.layers * self.kv_heads * self.head_dim * 2 * self.bytes_a_value
-
 
 SENIOR = Shape(hidden=1024, intermediate=3072, layers=14, heads=16, kv_heads=8, head_dim=64)
 SMALL_JUNIOR = Shape(hidden=512, intermediate=1536, layers=6, heads=8, kv_heads=4, head_dim=64)

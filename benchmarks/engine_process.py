@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine_work import PROMPT, EngineError, StartError, serve
+from engine_work import OFF, PROMPT, EngineError, StartError, serve
 from machine import spread_over_cores
 
 SUPPORT = Path(__file__).resolve().parents[1] / "integration_tests"
@@ -26,6 +25,7 @@ if str(SUPPORT) not in sys.path:
 
 __all__ = [
     "ENGINE_ARGUMENTS",
+    "OFF",
     "PROMPT",
     "EngineError",
     "EngineProcess",
@@ -117,25 +117,16 @@ class EngineProcess:
             self.close()
             raise StartError(refused)
 
-    def decode_speed(self, mode: str, batch: int, steps: int) -> float:
-        """Decoded tokens a second of a batch, by the median of ``steps`` steps.
-
-        The step before, in which the prompts are read, does not count.
-        """
-        time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
-        times: list[float] = self._ask("decode", mode, batch, steps)
-        return batch / statistics.median(times)
-
     def stretch(
         self, batch: int, tokens: int, drafts: int | None = None, schedule: str | None = None
     ) -> Stretch:
         """Decode responses of ``tokens`` tokens, with ``drafts`` drafts a round where there are.
 
-        schedule: in place of the engine's.
+        schedule: in place of the engine's; :data:`OFF` for the senior alone.
         The step in which the prompts are read does not count, nor the one in which the first
         response ends.
         """
-        time.sleep(0.3)  # as above
+        time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
         return Stretch(**self._ask("stretch", batch, tokens, drafts, schedule))
 
     def memory(self) -> dict[str, int]:

@@ -13,16 +13,11 @@ from typing import Any
 
 import numpy as np
 from engine_weights import memory, sleep, sync
-from kernel_clock import KernelClock
 
-__all__ = ["PROMPT", "EngineError", "StartError", "serve"]
+__all__ = ["OFF", "PROMPT", "EngineError", "StartError", "serve"]
 
-MODES: dict[str, dict[str, Any] | None] = {
-    "off": None,
-    "lockstep": {},
-    "junior only": {"schedule": "junior"},
-}
-"""What a request says about tandem besides its seed; a single model gets "off"."""
+OFF = "off"
+"""In place of a schedule: the senior alone."""
 
 PROMPT = 2
 """Tokens of a prompt: decoding is measured, at short contexts."""
@@ -53,7 +48,6 @@ def serve(
         return
     connection.send(None)
     answers: dict[str, Callable[..., Any]] = {
-        "decode": _decode,
         "stretch": _stretch,
         "memory": memory,
         "runner": _runner,
@@ -79,32 +73,40 @@ def _start(
         return LLM(str(model), additional_config=additional, **arguments)
 
 
+class KernelClock:
+    """Seconds in which no kernel was interpreted, in this process, since it was made.
+
+    On a CPU, Model Runner V2's Triton kernels run in Triton's interpreter: milliseconds for each
+    row of what takes a GPU microseconds in all, and nearly the whole step of a small model. Where
+    kernels are compiled, this clock is the wall's.
+    """
+
+    def __init__(self) -> None:
+        self.interpreted = 0.0
+        """Seconds in the interpreter so far."""
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            self._watch()
+
+    def perf_counter(self) -> float:
+        """As ``time.perf_counter``, in whose place it can stand."""
+        return time.perf_counter() - self.interpreted
+
+    def _watch(self) -> None:
+        from triton.runtime.interpreter import GridExecutor
+
+        launch = GridExecutor.__call__
+
+        def timed(executor: Any, *arguments: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return launch(executor, *arguments, **options)
+            finally:
+                self.interpreted += time.perf_counter() - start
+
+        GridExecutor.__call__ = timed
+
+
 _clock = KernelClock()
-
-
-def _decode(llm: Any, mode: str, batch: int, steps: int) -> list[float]:
-    """Seconds of each step after the first, in which every prompt is read."""
-    from vllm import SamplingParams
-
-    engine, tandem = llm.llm_engine, MODES[mode]
-    prompts = np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
-    for row, prompt in enumerate(prompts):
-        params = SamplingParams(
-            temperature=1.0,
-            max_tokens=steps + 1,
-            ignore_eos=True,
-            detokenize=False,
-            extra_args=None if tandem is None else {"tandem": {"seed": row, **tandem}},
-        )
-        engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
-    times = []
-    while engine.has_unfinished_requests():
-        start = time.perf_counter()
-        engine.step()
-        times.append(time.perf_counter() - start)
-    if len(times) != steps + 1:
-        raise EngineError(f"{steps + 1} tokens each took {len(times)} steps: not one batch.")
-    return times[1:]
 
 
 _seeds = itertools.count()
@@ -125,10 +127,11 @@ def _stretch(
     # Model Runner V1 samples rows that have a seed one by one.
     seeded = _runner(llm) == "V2"
     own = {} if schedule is None else {"schedule": schedule}
+    in_tandem = bool(tandem) and schedule != OFF
     for row, (prompt, seed) in enumerate(zip(prompts, _seeds, strict=False)):
         params = SamplingParams(
             temperature=1.0, seed=seed if seeded else None, max_tokens=tokens, ignore_eos=True,
-            detokenize=False, extra_args={"tandem": {"seed": seed, **own}} if tandem else None,
+            detokenize=False, extra_args={"tandem": {"seed": seed, **own}} if in_tandem else None,
         )  # fmt: skip
         engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
     before = _drafted(llm) if drafting else {}

@@ -1,6 +1,6 @@
 """Decoding in lockstep against vLLM with the senior alone: tokens a second, and the ratio.
 
-``python benchmarks/lockstep.py``: random models in float32, the senior of 0.24 billion parameters;
+Random models in float32, the senior of 0.24 billion parameters;
 one junior of the same size and one that reads about a sixth of the weights a step. The engines have
 the same arguments and the same prompts, ignore the end of text, and are alive together: in every
 round each takes a few decoding steps in turn. A ratio is taken within a round.
@@ -14,15 +14,12 @@ from functools import partial
 from typing import Any
 
 from checkpoints import SENIOR, SMALL_JUNIOR, TINY_JUNIOR, TINY_SENIOR, make
-from command import progress_bar, run_benchmark
-from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, environment
+from engine_process import ENGINE_ARGUMENTS, OFF, PROMPT, EngineProcess, environment
 from results import Results
 from rounds import ratio, run_rounds
 from table import Table, spread
 
-__all__ = ["NAME", "measure", "table"]
-
-NAME = "lockstep"
+__all__ = ["measure", "table"]
 
 STEPS, ROUNDS = {1: 8, 16: 8, 64: 4}, 11
 """Decoding steps an engine takes in a round, by batch size: few in many rounds, so that what else
@@ -31,33 +28,35 @@ ALL_MODES_AT = 16
 """The batch size at which requests without tandem, and of the junior alone, are measured too."""
 
 
-def measure(results: Results, quick: bool) -> None:
+def measure(results: Results, toy: bool) -> None:
     """One case a batch size and engine."""
-    senior_shape, small_shape = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
-    steps_at, rounds = ({1: 3, 16: 3}, 1) if quick else (STEPS, ROUNDS)
+    senior_shape, small_shape = (TINY_SENIOR, TINY_JUNIOR) if toy else (SENIOR, SMALL_JUNIOR)
+    steps_at, rounds = ({1: 3, 16: 3}, 1) if toy else (STEPS, ROUNDS)
     missing = [batch for batch in steps_at if f"single model/{batch}" not in results]
     if not missing:
         return
     folder = results.path.parent / "checkpoints"
     senior, small = make(folder, senior_shape), make(folder, small_shape)
-    with ExitStack() as stack, progress_bar() as progress:
-        task = progress.add_task("engines start", total=3)
-        engines = {}
-        for name, junior in (("single model", None), ("equal", senior), ("small junior", small)):
-            engines[name] = stack.enter_context(EngineProcess(senior, junior))
-            progress.advance(task)
+    juniors = {"single model": None, "equal": senior, "small junior": small}
+    with ExitStack() as stack:
+        engines = {
+            name: stack.enter_context(EngineProcess(senior, junior))
+            for name, junior in juniors.items()
+        }
         for batch in missing:
             steps = steps_at[batch]
-            kinds = [("single model", "off"), ("equal", "lockstep"), ("small junior", "lockstep")]
+            kinds: list[tuple[str, str | None]] = [
+                ("single model", None),
+                ("equal", None),
+                ("small junior", None),
+            ]
             if batch == ALL_MODES_AT:
-                kinds += [("equal", "off"), ("equal", "junior only")]
+                kinds += [("equal", OFF), ("equal", "junior")]
             cases = {
-                _case(name, mode): partial(engines[name].decode_speed, mode, batch, steps)
-                for name, mode in kinds
+                _case(name, schedule): partial(_speed, engines[name], batch, steps, schedule)
+                for name, schedule in kinds
             }
-            total = len(cases) * (rounds + 1)
-            task = progress.add_task(f"batch {batch}", total=total)
-            samples = run_rounds(cases, rounds, partial(progress.advance, task))
+            samples = run_rounds(cases, rounds)
             # The single model last: with it the batch size is complete.
             for name, sample in reversed(samples.items()):
                 figures = {"engine": name, "batch": batch, "steps_a_round": steps}
@@ -68,8 +67,17 @@ def measure(results: Results, quick: bool) -> None:
                 results.add(f"{name}/{batch}", figures | _settings())
 
 
-def _case(name: str, mode: str) -> str:
-    return name if name == "single model" else f"{name}, {mode}"
+def _speed(engine: EngineProcess, batch: int, steps: int, schedule: str | None) -> float:
+    """Decoded tokens per second, without the first step, which reads the prompts, and the last."""
+    stretch = engine.stretch(batch, steps + 2, schedule=schedule)
+    return stretch.tokens / stretch.seconds
+
+
+def _case(name: str, schedule: str | None) -> str:
+    if name == "single model":
+        return name
+    modes = {None: "lockstep", OFF: "off", "junior": "junior only"}
+    return f"{name}, {modes[schedule]}"
 
 
 def _settings() -> dict[str, Any]:
@@ -127,7 +135,3 @@ def _order(case: Mapping[str, Any]) -> tuple[bool, bool, str]:
     """The single model first, then lockstep, then the other modes."""
     engine = case["engine"]
     return engine != "single model", not engine.endswith("lockstep"), engine
-
-
-if __name__ == "__main__":
-    run_benchmark(NAME, "Lockstep decoding against the senior alone.", measure)

@@ -1,6 +1,6 @@
 """How fast replay is: tokens a second on one core.
 
-``python benchmarks/replay_throughput.py``: the word schedule over responses of 3,000 random tokens
+The word schedule over responses of 3,000 random tokens
 of a vocabulary of Qwen's size, of which a third are word boundaries; all of them from token ids to
 authorship, seeds included. 1,024 responses in one call, and 16 of them one by one.
 """
@@ -12,27 +12,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from command import progress_bar, run_benchmark
 from machine import keep_to_one_core
 from results import Results
 from rounds import run_rounds
 from table import Table, spread
 
-__all__ = ["NAME", "measure", "table"]
-
-NAME = "replay_throughput"
+__all__ = ["measure", "table"]
 
 RESPONSES, LENGTH, VOCABULARY = 1024, 3000, 151_936
 ONE_BY_ONE = 16
 
 
-def measure(results: Results, quick: bool) -> None:
+def measure(results: Results, toy: bool) -> None:
     """Token ids as NumPy arrays and as Python lists, in turn in every round."""
     from tandem_plugin import BoundarySet, make_schedule
     from tandem_plugin.replay import replay, replay_batch
 
     keep_to_one_core()
-    responses, length, rounds = (8, 100, 2) if quick else (RESPONSES, LENGTH, 15)
+    responses, length, rounds = (8, 100, 2) if toy else (RESPONSES, LENGTH, 15)
     random = np.random.default_rng(0)
     boundaries = BoundarySet("word", random.random(VOCABULARY) < 0.35)
     schedule = make_schedule("word", {})
@@ -61,9 +58,7 @@ def measure(results: Results, quick: bool) -> None:
             sizes[f"{kind}, {manner}"] = (kind, manner, count)
     if all(name in results for name in cases):
         return
-    with progress_bar() as progress:
-        task = progress.add_task("replays", total=len(cases) * (rounds + 1))
-        samples = run_rounds(cases, rounds, lambda: progress.advance(task))
+    samples = run_rounds(cases, rounds)
     for name, sample in samples.items():
         kind, manner, count = sizes[name]
         figures = {"token_ids": kind, "manner": manner, "responses": count, "length": length}
@@ -83,7 +78,3 @@ def table(content: Mapping[str, Any]) -> Table:
         rows=rows,
         unit="word schedule, on one core",
     )
-
-
-if __name__ == "__main__":
-    run_benchmark(NAME, "Replay throughput on one core.", measure)

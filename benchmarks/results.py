@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Results"]
+__all__ = ["Results", "cases_of"]
 
 
 class Results:
@@ -38,3 +38,12 @@ class Results:
         content = {**self.header, "cases": self.cases}
         draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         draft.replace(self.path)
+
+
+def cases_of(out: Path, name: str) -> dict[str, dict[str, Any]]:
+    """The cases that the file of a benchmark has so far."""
+    file = out / f"{name}.json"
+    if not file.exists():
+        return {}
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["cases"]
+    return found

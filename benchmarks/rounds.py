@@ -40,22 +40,19 @@ class Sample:
 def run_rounds(
     cases: Mapping[str, Callable[[], float]],
     rounds: int,
-    after_each: Callable[[], None] = lambda: None,
 ) -> dict[str, Sample]:
     """Each case once to warm up, then all cases in turn, ``rounds`` times.
 
     A case returns its own measurement. Every other round goes backwards, so that no case always
-    follows the same one. ``after_each`` is called after every measurement, for progress.
+    follows the same one.
     """
     for measure in cases.values():
         measure()
-        after_each()
     values: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(rounds):
         order = list(cases) if number % 2 == 0 else list(cases)[::-1]
         for name in order:
             values[name].append(cases[name]())
-            after_each()
     return {name: Sample(tuple(found)) for name, found in values.items()}
 
 

@@ -1,6 +1,6 @@
 """What tandem adds to each decoding step: taking tokens in, the schedule, and the rows' selection.
 
-``python benchmarks/selection.py``: on one core. Responses of random tokens grow by one token a
+On one core. Responses of random tokens grow by one token a
 step under the word schedule; a step then
 
 - says who writes next (authors): reads what the engine sampled, advances the schedule;
@@ -21,16 +21,13 @@ from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 import numpy as np
-from command import progress_bar, run_benchmark
 from machine import keep_to_one_core
 from numpy.typing import NDArray
 from results import Results
 from rounds import run_rounds
 from table import Table, spread
 
-__all__ = ["AUTHORS", "NAME", "Authors", "measure", "table"]
-
-NAME = "selection"
+__all__ = ["AUTHORS", "Authors", "measure", "table"]
 
 BATCHES = (1, 16, 64, 256, 1024)
 VOCABULARY, HIDDEN = 151_936, 1024
@@ -125,11 +122,11 @@ AUTHORS: Mapping[str, Callable[[int, int, int], Authors]] = {
 """By model runner: given rows, steps and how many different schedules are in the batch."""
 
 
-def measure(results: Results, quick: bool) -> None:
+def measure(results: Results, toy: bool) -> None:
     """One case a batch size, all sizes in turn in every round."""
     keep_to_one_core()
-    batches = (1, 16) if quick else BATCHES
-    steps, rounds = (20, 2) if quick else (200, 9)
+    batches = (1, 16) if toy else BATCHES
+    steps, rounds = (20, 2) if toy else (200, 9)
     cases: dict[str, Callable[[], float]] = {}
     for rows in batches:
         for runner in AUTHORS:
@@ -138,13 +135,11 @@ def measure(results: Results, quick: bool) -> None:
             cases[f"selection {runner}/{rows}"] = _selection(runner, rows, 1, steps)
             if rows <= LARGEST_LOGITS:
                 cases[f"logits {runner}/{rows}"] = _selection(
-                    runner, rows, VOCABULARY, 3 if quick else 5
+                    runner, rows, VOCABULARY, 3 if toy else 5
                 )
     if all(case in results for case in cases):
         return
-    with progress_bar() as progress:
-        task = progress.add_task("steps", total=len(cases) * (rounds + 1))
-        samples = run_rounds(cases, rounds, lambda: progress.advance(task))
+    samples = run_rounds(cases, rounds)
     for case, sample in samples.items():
         part, _, rows_text = case.partition("/")
         results.add(
@@ -255,7 +250,3 @@ def table(content: Mapping[str, Any]) -> Table:
             "best rounds are those that other work on the machine disturbed least.",
         ),
     )
-
-
-if __name__ == "__main__":
-    run_benchmark(NAME, "The cost of schedule and author selection a step.", measure)

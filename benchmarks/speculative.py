@@ -9,22 +9,23 @@ computed from passes, and named so.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from checkpoints import LARGE_JUNIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
-from command import progress_bar, run_benchmark
 from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, Stretch, environment
+from parts import Part, main
 from results import Results
 from rounds import Sample, ratio, run_rounds
+from run import PAGE
 from table import Table, spread
 
-__all__ = ["NAME", "measure", "table"]
-
-NAME = "speculative"
+__all__ = ["PARTS", "measure", "table"]
 
 LOGITS = 0.07
 """The standard deviation of the logits, at which two such models share 0.96 of a distribution."""
@@ -61,7 +62,7 @@ SIZES = {
     64: Size(16, 3, (4,), small_junior=False),
     256: Size(12, 2, (), small_junior=False, solo=False),
 }
-QUICK = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
+TOY = {batch: Size(12, 1, DRAFTS, small_junior=True) for batch in (1, 4)}
 ARGUMENTS = {
     "kv_cache_memory_bytes": 5 * 2**29,
     "max_num_seqs": max(SIZES),
@@ -69,7 +70,7 @@ ARGUMENTS = {
 }
 """With room in a step for the longest drafts of the largest batch: vLLM counts two tokens more for
 each request."""
-QUICK_ARGUMENTS = {"max_num_seqs": 64, "max_num_batched_tokens": 1024}
+TOY_ARGUMENTS = {"max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLES = {"single model, V1": "v1", "single model, V2": "v2"}
 
 
@@ -82,13 +83,13 @@ def ratio_to_single(tokens_per_round: float, drafts: int, junior: float) -> floa
     return tokens_per_round / (1 + drafts * junior)
 
 
-def measure(results: Results, quick: bool) -> None:
+def measure(results: Results, toy: bool) -> None:
     """One case a junior and batch size: single models, lockstep and all numbers of drafts."""
-    shapes = (TINY_SENIOR, TINY_JUNIOR) if quick else (SENIOR, SMALL_JUNIOR)
-    sizes, arguments = (QUICK, QUICK_ARGUMENTS) if quick else (SIZES, ARGUMENTS)
+    shapes = (TINY_SENIOR, TINY_JUNIOR) if toy else (SENIOR, SMALL_JUNIOR)
+    sizes, arguments = (TOY, TOY_ARGUMENTS) if toy else (SIZES, ARGUMENTS)
     folder = results.path.parent / "checkpoints"
     senior = make(folder, shapes[0], 0, LOGITS)
-    with ExitStack() as stack, progress_bar() as progress:
+    with ExitStack() as stack:
         singles: dict[str, EngineProcess] = {}
         for name, shape in {"equal": shapes[0], "small junior": shapes[1]}.items():
             missing = {
@@ -116,7 +117,7 @@ def measure(results: Results, quick: bool) -> None:
                 }
                 for batch, size in missing.items():
                     case = Case(name, batch, size, cost, arguments)
-                    _measure(results, singles, engines, case, progress)
+                    _measure(results, singles, engines, case)
 
 
 def _settings(mode: str) -> dict[str, Any]:
@@ -144,7 +145,6 @@ def _measure(
     singles: Mapping[str, EngineProcess],
     engines: Mapping[str, EngineProcess],
     case: Case,
-    progress: Any,
 ) -> None:
     """Every engine at one batch size; the counters of drafts are summed over rounds."""
     batch, tokens, places = case.batch, case.size.tokens, case.size.places
@@ -170,8 +170,7 @@ def _measure(
     cases |= {"lockstep": partial(plain, "lockstep", engines["lockstep"])}
     cases |= {str(place): partial(drafting, place) for place in places}
     rounds = case.size.rounds
-    task = progress.add_task(f"{case.junior}, {batch}", total=len(cases) * (rounds + 1))
-    samples = run_rounds(cases, rounds, partial(progress.advance, task))
+    samples = run_rounds(cases, rounds)
     wall = {name: Sample(tuple(found[1:])).as_json() for name, found in walls.items()}
     rows = [_compared("lockstep", samples) | {"mode": "lockstep", "drafts": None}]
     rows[0]["computed_ratio"] = 1 / (1 + case.cost)
@@ -303,5 +302,8 @@ def table(content: Mapping[str, Any]) -> Table:
     )
 
 
+PARTS = [Part("speculative", "speculative decoding, beside lockstep", measure, table)]
+
 if __name__ == "__main__":
-    run_benchmark(NAME, "Speculative decoding against the senior alone and lockstep.", measure)
+    script = Path(__file__).resolve()
+    sys.exit(main(script, str(__doc__).splitlines()[0], PARTS, PAGE, place="speculative"))

@@ -24,7 +24,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmarks")
-    command = [sys.executable, str(SCRIPT), "--quick", "--out", str(folder)]
+    command = [sys.executable, str(SCRIPT), "--toy", "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -48,11 +48,11 @@ def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
 def test_tables_have_machine_and_command_beside_every_figure(out: Path) -> None:
     text = (out / "tables.md").read_text()
     for name in CASES:
-        assert f"`python benchmarks/{name}.py --quick`" in text
+        assert f"`python benchmarks/run.py --part {name} --toy`" in text
         assert results(out, name)["machine"]["processor"] in text
 
 
-def test_quick_results_are_kept_out_of_the_documentation(out: Path) -> None:
+def test_toy_results_are_kept_out_of_the_documentation(out: Path) -> None:
     page = SCRIPT.parents[1] / "docs" / "performance.md"
     before = page.read_text()
     command = [sys.executable, str(SCRIPT), "--docs", "--out", str(out)]

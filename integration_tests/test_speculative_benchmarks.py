@@ -13,13 +13,13 @@ from support.speculation import needs_drafting
 
 pytestmark = [needs_drafting, pytest.mark.long, pytest.mark.timeout(900)]
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "speculative.py"
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmarks")
-    command = [sys.executable, str(SCRIPT), "--speculative", "--quick", "--out", str(folder)]
+    command = [sys.executable, str(SCRIPT), "--toy", "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -59,4 +59,4 @@ def test_every_round_had_the_drafts_that_were_asked_for(out: Path) -> None:
 
 def test_tables_have_the_command_beside_every_figure(out: Path) -> None:
     text = (out / "tables.md").read_text()
-    assert "`python benchmarks/speculative.py --quick`" in text
+    assert "`python benchmarks/speculative.py --part speculative --toy`" in text

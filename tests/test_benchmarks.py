@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +55,7 @@ def test_results_are_whole_after_every_case_and_go_on_where_they_stopped(
 
 
 def test_page_changes_between_its_markers_alone(module: Any, tmp_path: Path) -> None:
-    page = module("page")
+    page = module("table")
     file = tmp_path / "performance.md"
     begin, end = page.markers("here")
     there = "{}\nstays\n{}".format(*page.markers("there"))
@@ -68,7 +67,7 @@ def test_page_changes_between_its_markers_alone(module: Any, tmp_path: Path) -> 
 
 
 def test_page_without_markers_is_refused(module: Any, tmp_path: Path) -> None:
-    page = module("page")
+    page = module("table")
     file = tmp_path / "performance.md"
     file.write_text("no place here\n")
     with pytest.raises(page.PageError, match="has no place for the tables"):
@@ -80,11 +79,11 @@ def test_page_without_markers_is_refused(module: Any, tmp_path: Path) -> None:
 def test_results_that_are_missing_or_quick_are_refused_for_the_page(
     module: Any, tmp_path: Path, quick: bool | None
 ) -> None:
-    page, benchmark = module("page"), SimpleNamespace(NAME="x")
+    table = module("table")
     if quick:
         (tmp_path / "x.json").write_text(json.dumps({"quick": True}))
-    with pytest.raises(page.PageError, match="no whole results of: x"):
-        page.read_results(tmp_path, [benchmark], whole=True)
+    with pytest.raises(table.PageError, match="no whole results of: x"):
+        table.read_results(tmp_path, ["x"], whole=True)
 
 
 def test_table_shows_command_spread_and_load(module: Any) -> None:
@@ -100,8 +99,7 @@ def test_table_shows_command_spread_and_load(module: Any) -> None:
 
 
 def test_performance_page_has_a_place_for_the_tables(module: Any) -> None:
-    page = module("page")
+    page = module("table")
     text = (FOLDER.parent / "docs" / "performance.md").read_text(encoding="utf-8")
     for place in ("benchmarks", "speculative", "gpu"):
         assert [text.count(marker) for marker in page.markers(place)] == [1, 1]
-    assert "`python benchmarks/run.py --out runs/benchmarks`" in text
