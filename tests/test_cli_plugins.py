@@ -116,30 +116,8 @@ def test_broken_plugin_is_listed_with_its_reason_and_fails_only_when_strict(
     ]
 
 
-def test_clash_is_listed_and_fails(install: Callable[..., None]) -> None:
+def test_clash_fails(install: Callable[..., None]) -> None:
     install(GOOD, Plugin("ramp", Provider("other-ramps", "3"), Ramps))
     result = run("--json")
     assert result.exit_code == 1
-    (clash,) = json.loads(result.stdout)["clashes"]
-    assert "by ramps 1.2 and by other-ramps 3" in clash
-    assert run().exit_code == 1
-
-
-def test_strict_finds_a_schedule_whose_resolver_nobody_registers(
-    install: Callable[..., None],
-) -> None:
-    @dataclass(frozen=True)
-    class Lost(Ramp):
-        boundaries: ClassVar[str] = "nowhere"
-
-    class Losts:
-        @hookimpl
-        def register_schedules(self, register: Callable[[Any], None]) -> None:
-            register(Lost)
-
-    install(Plugin("lost", Provider("losts", "1"), Losts))
-    assert run().exit_code == 0
-    result = run("--strict", "--json")
-    assert result.exit_code == 1
-    (broken,) = json.loads(result.stdout)["broken"]
-    assert "the boundary resolver 'nowhere', which nobody registers" in broken["reason"]
+    assert "[TP118]" in json.loads(result.stdout)["error"]

@@ -21,7 +21,6 @@ from tandem_plugin import (
     ConfigError,
     TandemConfig,
     TandemRules,
-    TokenizerError,
     Vocabulary,
     __version__,
     fingerprint,
@@ -106,13 +105,19 @@ def reason(loaded: object) -> str:
     return broken.reason
 
 
+def code(loaded: object) -> str:
+    """Of the refusal for which a plugin is skipped."""
+    (found,) = re.findall(r"\[(TP\d{3})\]$", reason(loaded))
+    return str(found)
+
+
 def test_built_in_schedules_and_resolvers_come_through_the_hooks() -> None:
     built = build_catalogue([])
     assert {entry.provider for entry in built.registrations} == {BUILT_IN}
     assert next(iter(built.of_kind("schedule"))) == "word"
     assert next(iter(built.of_kind("boundaries"))) == "word"
     assert set(built.of_kind("schedule")) <= set(schedules())
-    assert built.broken == built.clashes == ()
+    assert built.broken == ()
 
 
 def test_plugin_is_used_by_name_like_a_built_in_one() -> None:
@@ -289,7 +294,7 @@ def test_plugin_with_several_mistakes_does_not_reach_the_others() -> None:
 
     built = build_catalogue([plugin(Mistaken()), plugin(CoinPlugin())])
     assert len(built.broken) == 1
-    assert built.clashes == ()
+    built.check_names()
     assert {"coin", "odd-ids"} <= {entry.name for entry in built.registrations}
 
 
@@ -316,23 +321,16 @@ def test_name_that_two_distributions_register_raises_and_names_both(
     both = [plugin(CoinPlugin(), "coins", "1.0"), plugin(CoinPlugin(), "other-coins", "2.0")]
     monkeypatch.setattr(loading, "_installed", lambda: both)
     monkeypatch.setattr(loading, "_catalogue", None)
-    for _ in range(2):
-        for ask in (schedules, resolvers, lambda: make_schedule("word", {})):
-            with pytest.raises(ConfigError) as caught:
-                ask()
-            assert (
-                "schedule='coin' is registered more than once: by coins 1.0 and by other-coins 2.0."
-                in str(caught.value)
-            )
-            assert "boundaries='odd-ids' is registered more than once" in str(caught.value)
-    assert len(loading.look_up_plugins().clashes) == 2
+    for ask in (schedules, resolvers, lambda: make_schedule("word", {})):
+        with refused("TP118", name="coin", providers="coins 1.0 and by other-coins 2.0"):
+            ask()
 
 
 def test_name_of_a_built_in_schedule_cannot_be_taken() -> None:
     word = dataclasses.make_dataclass("Word", [], bases=(Coin,), frozen=True)
     word.name = "word"  # type: ignore[attr-defined]
-    (clash,) = build_catalogue([plugin(registering(word))]).clashes
-    assert f"by tandem-plugin {__version__} and by coins 1.0" in str(clash)
+    with refused("TP118", name="word"):
+        build_catalogue([plugin(registering(word))]).check_names()
 
 
 def test_catalogue_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,126 +440,125 @@ class Remembering:
 
 GONE = dataclasses.MISSING
 NO_SCHEDULES = [
-    (Coin(), r"Coin\(p=0.5\) is not a class. Register the class of the schedule"),
-    (type("Plain", (), {}), "The schedule Plain is not a frozen dataclass"),
-    (type("Child", (Coin,), {}), "The schedule Child is not a frozen dataclass"),
-    (dataclass(type("Thawed", (), {"name": "a"})), "Thawed is not a frozen dataclass"),
+    (Coin(), "TP122"),
+    (type("Plain", (), {}), "TP124"),
+    (type("Child", (Coin,), {}), "TP124"),
+    (dataclass(type("Thawed", (), {"name": "a"})), "TP124"),
     (
         dataclass(frozen=True, eq=True)(type("Hashless", (), {"__hash__": None, "name": "a"})),
-        "The schedule Hashless has no hash. Leave eq=True",
+        "TP125",
     ),
-    (schedule_with(name=GONE), "None is no name for a schedule. Give lower-case"),
-    (schedule_with(name="Two Words"), "'Two Words' is no name for a schedule. Give lower-case"),
-    (schedule_with(name="off"), "A schedule cannot be called 'off'"),
-    (schedule_with(boundaries=GONE), "None is no name for a boundary resolver"),
-    (schedule_with(start=GONE), "Changed has no method start"),
-    (schedule_with(advance=7), "Changed has no method advance"),
-    (schedule_with(p=GONE), "The parameter 'p' of Changed needs a default"),
-    (schedule_with(__annotations__={"p": list}), "is of type <class 'list'>. Use bool"),
+    (schedule_with(name=GONE), "TP115"),
+    (schedule_with(name="Two Words"), "TP115"),
+    (schedule_with(name="off"), "TP116"),
+    (schedule_with(boundaries=GONE), "TP115"),
+    (schedule_with(start=GONE), "TP126"),
+    (schedule_with(advance=7), "TP126"),
+    (schedule_with(p=GONE), "TP144"),
+    (schedule_with(__annotations__={"p": list}), "TP143"),
     (
         schedule_with(__annotations__={"p": Literal[1, 2]}),
-        "Use bool, int, float, str",
+        "TP143",
     ),
-    (schedule_with(__annotations__={"p": "Nowhere"}), "types of Changed's parameters cannot be"),
-    (schedule_with(__annotations__={"seed": int}, seed=1), "has a parameter 'seed': that name is"),
-    (schedule_with(__annotations__={"mode": int}, mode=1), "has a parameter 'mode': that name is"),
-    (schedule_with(__annotations__={"_q": int}, _q=1), "has a parameter '_q': that name is taken"),
+    (schedule_with(__annotations__={"p": "Nowhere"}), "TP142"),
+    (schedule_with(__annotations__={"seed": int}, seed=1), "TP128"),
+    (schedule_with(__annotations__={"mode": int}, mode=1), "TP128"),
+    (schedule_with(__annotations__={"_q": int}, _q=1), "TP128"),
     (
         schedule_with(__annotations__={"prompt_length": int}, prompt_length=1),
-        "has a parameter 'prompt_length': that name is taken",
+        "TP128",
     ),
     (
         schedule_with(__annotations__={"training_step": float}, training_step=1.0),
-        "has a parameter 'training_step' that is not an int: trainers fill it",
+        "TP129",
     ),
     (
         schedule_with(__post_init__=lambda self: 1 / 0),
-        "cannot be made from the defaults of its parameters: ZeroDivisionError",
+        "TP130",
     ),
-    (schedule_with(__eq__=lambda a, b: False, __hash__=lambda a: 1), "is not equal to itself"),
-    (schedule_with(start=lambda self: 1), "failed in start on a small batch: TypeError"),
-    (schedule_with(start=lambda self, u: True), "returned a bool from start. Return bools"),
-    (schedule_with(start=lambda self, u: u), r"returned float64 of shape \(8,\) from start"),
-    (schedule_with(start=lambda self, u: (u < 1)[:2]), r"returned bool of shape \(2,\) from start"),
+    (schedule_with(__eq__=lambda a, b: False, __hash__=lambda a: 1), "TP131"),
+    (schedule_with(start=lambda self: 1), "TP137"),
+    (schedule_with(start=lambda self, u: True), "TP132"),
+    (schedule_with(start=lambda self, u: u), "TP132"),
+    (schedule_with(start=lambda self, u: (u < 1)[:2]), "TP132"),
     (
         schedule_with(advance=lambda self, a, r, b, u: a),
-        r"returned bool of shape \(8,\) from advance. Return \(bools, int64\)",
+        "TP132",
     ),
     (
         schedule_with(advance=lambda self, a, r, b, u: (a, r * 1.0)),
-        r"returned \(bool of shape \(8,\), float64 of shape \(8,\)\) from advance",
+        "TP132",
     ),
     (
         schedule_with(advance=lambda self, a, r, b, u: (a, r.astype(np.int32))),
-        r"int32 of shape \(8,\)\) from advance. Return",
+        "TP132",
     ),
-    (schedule_with(advance=changing), "changes its arguments in advance. Return new arrays"),
+    (schedule_with(advance=changing), "TP138"),
     (
         schedule_with(advance=lambda self, a, r, b, u: (a & b.any(), r)),
-        "gives a row of a batch something else from advance than the same row alone",
+        "TP134",
     ),
-    (schedule_with(advance=Remembering()), "something else from advance than the same row alone"),
+    (schedule_with(advance=Remembering()), "TP134"),
 ]
 
 
-@pytest.mark.parametrize(("schedule", "said"), NO_SCHEDULES)
+@pytest.mark.parametrize(("schedule", "refusal"), NO_SCHEDULES)
 def test_class_that_is_no_schedule_is_refused_when_it_is_registered(
-    schedule: Any, said: str
+    schedule: Any, refusal: str
 ) -> None:
-    found = reason(registering(schedule))
-    assert re.search(said, found), found
+    assert code(registering(schedule)) == refusal
 
 
 def test_changed_class_of_these_tests_is_a_schedule_before_it_is_changed() -> None:
     assert build_catalogue([plugin(registering(schedule_with()))]).broken == ()
 
 
-def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded() -> None:
-    pytest.importorskip("torch")
+def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it is loaded later, by the rules of an engine."""
+    torch = pytest.importorskip("torch")
     numpy_only = schedule_with(start=lambda self, u: np.less(np.asarray(u), 0.5))
-    found = reason(registering(numpy_only))
-    assert "returned bool of shape (8,) from start. Return bools" in found
+    assert code(registering(numpy_only)) == "TP132"
+    monkeypatch.delitem(sys.modules, "torch")
+    with using_plugins(registering(numpy_only)):
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        with refused("TP132", name="start"):
+            TandemRules(TandemConfig(schedule="coin"), Vocabulary(("a", "b"), "a test"))
 
 
 @pytest.mark.parametrize(
-    ("name", "resolver", "said"),
+    ("name", "resolver", "refusal"),
     [
-        ("Odd", odd_ids, "'Odd' is no name for a boundary resolver"),
-        (3, odd_ids, "3 is no name for a boundary resolver"),
-        ("odd", 3, "The boundary resolver 'odd' is 3, which is no function"),
-        ("odd", lambda: 1, "'odd' does not take one argument, the vocabulary"),
-        ("odd", lambda a, b: 1, "'odd' does not take one argument, the vocabulary"),
+        ("Odd", odd_ids, "TP115"),
+        (3, odd_ids, "TP115"),
+        ("odd", 3, "TP119"),
+        ("odd", lambda: 1, "TP120"),
+        ("odd", lambda a, b: 1, "TP120"),
     ],
 )
 def test_what_is_no_resolver_is_refused_when_it_is_registered(
-    name: Any, resolver: Any, said: str
+    name: Any, resolver: Any, refusal: str
 ) -> None:
-    assert said in reason(registering(boundaries=((name, resolver),)))
+    assert code(registering(boundaries=((name, resolver),))) == refusal
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ([True, False], "returned a list. Return a NumPy array of bools, one for each of the 2"),
-        (np.ones(3, np.bool_), "returned an array of bool of shape (3,)"),
-        (np.ones((2, 1), np.bool_), "returned an array of bool of shape (2, 1)"),
-        (np.ones(2), "returned an array of float64 of shape (2,)"),
-        (None, "returned a NoneType"),
-    ],
+    "table",
+    [[True, False], np.ones(3, np.bool_), np.ones((2, 1), np.bool_), np.ones(2), None],
+    ids=str,
 )
-def test_table_of_a_wrong_kind_is_refused_when_the_resolver_is_used(table: Any, said: str) -> None:
+def test_table_of_a_wrong_kind_is_refused_when_the_resolver_is_used(table: Any) -> None:
     odd = registering(boundaries=(("odd", lambda vocabulary: table),))
-    with using_plugins(plugin(odd, "odds", "5")), pytest.raises(ConfigError) as caught:
+    with using_plugins(plugin(odd, "odds", "5")), refused("TP121", name="odd", size=2):
         resolve_boundaries("odd", Vocabulary(("a", "b"), "a test"))
-    assert f"The boundary resolver 'odd' of odds 5 {said}" in str(caught.value)
 
 
 def test_resolver_that_fails_on_a_tokenizer_is_named() -> None:
     failing = registering(boundaries=(("odd", lambda vocabulary: vocabulary.pieces[99]),))
     vocabulary = Vocabulary(("a", "b"), "a test")
-    with using_plugins(plugin(failing, "odds", "5")), pytest.raises(TokenizerError) as caught:
+    with using_plugins(plugin(failing)), refused("TP141", name="odd", source="a test"):
         resolve_boundaries("odd", vocabulary)
-    assert "'odd' of odds 5 failed on the tokenizer 'a test': IndexError" in str(caught.value)
 
 
 def test_table_cannot_be_changed_behind_the_fingerprint() -> None:
@@ -586,32 +583,24 @@ class Typed(Coin):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("name", "values", "refusal"),
     [
-        ({"p": "x"}, "p='x' is not a finite number"),
-        ({"p": True}, "p=True is not a finite number"),
-        ({"p": float("nan")}, "p=nan is not a finite number"),
-        ({"p": float("inf")}, "p=inf is not a finite number"),
-        ({"p": 10**400}, "is not a finite number"),
-        ({"p": 10**5000}, "p=a int is not a finite number"),
-        ({"n": 1.0}, "n=1.0 is not an integer of at most 64 bits"),
-        ({"n": True}, "n=True is not an integer of at most 64 bits"),
-        ({"n": 2**63}, f"n={2**63} is not an integer of at most 64 bits"),
-        ({"on": 1}, "on=1 is not true or false"),
-        ({"who": "teacher"}, "who='teacher' is unknown. Give one of senior, junior"),
-        ({"who": []}, "who=[] is unknown. Give one of senior, junior"),
-        ({"note": None}, "note=None is not a string"),
-        ({"q": 10**5000}, "q=a int is not a parameter of the schedule 'typed', which takes: p, n,"),
+        ("p", ["x", True, float("nan"), float("inf"), 10**400, 10**5000], "TP149"),
+        ("n", [1.0, True, 2**63], "TP149"),
+        ("on", [1], "TP149"),
+        ("who", ["teacher", []], "TP148"),
+        ("note", [None], "TP149"),
+        ("q", [10**5000], "TP139"),
     ],
 )
 def test_parameters_of_a_plugins_schedule_are_checked_by_their_types(
-    parameters: dict[str, Any], said: str
+    name: str, values: list[Any], refusal: str
 ) -> None:
     with using_plugins(registering(Typed)):
         assert make_schedule("typed", {"p": 1, "n": 2}) == Typed(p=1.0, n=2)
-        with pytest.raises(ConfigError) as caught:
-            make_schedule("typed", parameters)
-    assert said in str(caught.value)
+        for value in values:
+            with refused(refusal):
+                make_schedule("typed", {name: value})
 
 
 def test_whole_number_and_float_of_a_plugins_parameter_have_one_fingerprint() -> None:

@@ -26,7 +26,7 @@ from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 from tandem_plugin.plugins import using_plugins
-from tandem_plugin.plugins.schedule_contract import check_schedule_class, check_walk
+from tandem_plugin.plugins.contracts import check_schedule, check_schedule_class
 from tandem_plugin.replay import replay_batch
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule, WordSchedule
@@ -347,7 +347,7 @@ class Plugin:
 
 
 def test_a_walk_is_held_to_its_steps_for_the_parameters_that_are_used() -> None:
-    check_walk(Astray())
+    check_schedule(Astray())
     vocabulary = Vocabulary(("a", "Ġb"), "a test")
     with using_plugins(Plugin()):
         rules = TandemRules(TandemConfig.from_mapping({"schedule": "astray"}), vocabulary)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from tandem_plugin.boundaries.probe_texts import encoder_of, foreign_code
 from tandem_plugin.boundaries.vocabulary_families import Family, declared_family
 from tandem_plugin.errors import TokenizerError
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = [
     "MAX_TOKEN_ID",
@@ -56,8 +56,8 @@ def read_file(file: Path) -> VocabularyListing:
     if file.suffix == ".model":
         return _read_sentencepiece(file)
     try:
-        content = json.loads(raw.decode("utf-8"), object_pairs_hook=_once_each)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(raw)
+    except ValueError as error:
         raise TokenizerError("TP215", file=file, error=error) from error
     if isinstance(content, dict) and isinstance(content.get("model"), dict):
         from tokenizers import Tokenizer
@@ -142,15 +142,6 @@ def _read_sentencepiece(file: Path) -> VocabularyListing:
             frozenset(i for i in ids if processor.IsControl(i) or processor.IsUnknown(i)),
             processor.EncodeAsIds,
         )
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the key {name!r} comes twice in one object")
-        found[name] = value
-    return found
 
 
 def _special_ids(tokenizer: Any) -> frozenset[int]:

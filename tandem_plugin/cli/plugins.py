@@ -23,36 +23,33 @@ def plugins(
     """List every schedule and boundary resolver that can be selected by name.
 
     Prints name, kind, parameters with types and defaults, distribution and version; then the
-    plugins that could not be used, with the reason, a boundary resolver that is missing among them.
-    Schedules are tried on NumPy arrays, as replay has them, and where torch is installed on an
-    engine's tensors. Such a plugin harms nobody who does not select what it brings, so the exit
-    code is 0, or 1 with --strict. A name that two distributions register stops every run, and exits
-    with code 1.
+    plugins that could not be used, with the reason. Schedules are tried on NumPy arrays, as replay
+    has them, and where torch is installed on an engine's tensors. Such a plugin harms nobody who
+    does not select what it brings, so the exit code is 0, or 1 with --strict. A name that two
+    distributions register stops every run, and exits with code 1.
     """
     import importlib.util
     import logging
     from importlib.metadata import entry_points
 
-    from tandem_plugin.plugins import look_up_plugins
     from tandem_plugin.plugins.hookspecs import PROJECT
+    from tandem_plugin.plugins.loading import catalogue
 
     # What the warning says is in the listing.
     logging.getLogger("tandem_plugin.plugins.loading").disabled = True
     if importlib.util.find_spec("torch") is not None and entry_points(group=PROJECT):
         importlib.import_module("torch")
-    found = look_up_plugins()
-    result = _result(found)
+    result = _result(catalogue())
     if json:
         print_json(result)
     else:
         _print(result)
-    raise typer.Exit(1 if found.clashes or (strict and result["broken"]) else 0)
+    raise typer.Exit(1 if strict and result["broken"] else 0)
 
 
 def _result(found: Catalogue) -> dict[str, Any]:
-    broken = (*found.broken, *found.unresolved)
     return {
-        "ok": not broken and not found.clashes,
+        "ok": not found.broken,
         "registered": [_entry(entry) for entry in found.registrations],
         "broken": [
             {
@@ -61,10 +58,8 @@ def _result(found: Catalogue) -> dict[str, Any]:
                 "version": one.provider.version,
                 "reason": one.reason,
             }
-            for one in broken
+            for one in found.broken
         ],
-        "clashes": [str(clash) for clash in found.clashes],
-        "tried_on": ["numpy", "torch"] if found.tried_on_torch else ["numpy"],
     }
 
 
@@ -102,13 +97,4 @@ def _print(result: dict[str, Any]) -> None:
             f"{broken['reason']}",
             style="yellow",
             markup=False,
-        )
-    for clash in result["clashes"]:
-        console.print(clash, style="red", markup=False)
-    others = any(entry["distribution"] != "tandem-plugin" for entry in result["registered"])
-    if others and "torch" not in result["tried_on"]:
-        console.print(
-            "torch is not installed: schedules were tried on NumPy arrays alone, not on the "
-            "tensors of an engine.",
-            style="yellow",
         )

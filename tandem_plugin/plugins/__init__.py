@@ -4,7 +4,6 @@ from tandem_plugin.plugins.loading import (
     BUILT_IN,
     Plugin,
     build_catalogue,
-    look_up_plugins,
     using_plugins,
 )
 from tandem_plugin.plugins.registry import BrokenPlugin, Catalogue, Provider, Registration
@@ -17,6 +16,5 @@ __all__ = [
     "Provider",
     "Registration",
     "build_catalogue",
-    "look_up_plugins",
     "using_plugins",
 ]

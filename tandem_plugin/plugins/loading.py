@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -21,14 +21,9 @@ from tandem_plugin.boundaries.step import step_boundaries
 from tandem_plugin.boundaries.word import word_boundaries
 from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.plugins import hookspecs, loading
+from tandem_plugin.plugins.contracts import check_resolver_function, check_schedule_class
 from tandem_plugin.plugins.hookspecs import hookimpl
 from tandem_plugin.plugins.registry import BrokenPlugin, Catalogue, Kind, Provider, Registration
-from tandem_plugin.plugins.resolver_contract import check_resolver_function
-from tandem_plugin.plugins.schedule_contract import (
-    check_schedule_class,
-    check_steps_on_torch,
-    torch_is_loaded,
-)
 from tandem_plugin.schedules.chunk import ChunkSchedule
 from tandem_plugin.schedules.handover import HandoverSchedule
 from tandem_plugin.schedules.junior import JuniorSchedule
@@ -44,7 +39,6 @@ __all__ = [
     "Plugin",
     "build_catalogue",
     "catalogue",
-    "look_up_plugins",
     "register_boundaries",
     "register_schedules",
     "using_plugins",
@@ -107,29 +101,13 @@ def catalogue() -> Catalogue:
     A plugin that cannot be used is skipped with a warning; whoever selects what it would have
     registered is told why. Raises :class:`ConfigError` when two distributions register one name.
     """
-    found = look_up_plugins()
-    found.check_names()
-    return found
-
-
-def look_up_plugins() -> Catalogue:
-    """The same catalogue, also when names in it clash: for listing what is there."""
     global _catalogue
     found = _catalogue  # one read: another thread may be putting it there
-    if found is not None and found.tried_on_torch >= torch_is_loaded():
-        return found
-    with _lock:
-        known = 0
-        if _catalogue is None:
-            _catalogue = _first_catalogue()
-        elif _catalogue.tried_on_torch < torch_is_loaded():
-            known = len(_catalogue.broken)
-            _catalogue = _tried_on_torch(_catalogue)
-        else:
-            known = len(_catalogue.broken)
-        for broken in _catalogue.broken[known:]:
-            logger.warning("A tandem plugin is skipped: %s", broken)
-        return _catalogue
+    if found is None:
+        with _lock:
+            found = _catalogue = _catalogue or _first_catalogue()
+    found.check_names()
+    return found
 
 
 def _first_catalogue() -> Catalogue:
@@ -138,24 +116,12 @@ def _first_catalogue() -> Catalogue:
         raise ConfigError("TP112")
     _loading = True
     try:
-        return build_catalogue(_installed())
+        built = build_catalogue(_installed())
     finally:
         _loading = False
-
-
-def _tried_on_torch(found: Catalogue) -> Catalogue:
-    """A catalogue that was built before torch was loaded, its schedules now tried on tensors."""
-    unfit: dict[tuple[str, Provider], BrokenPlugin] = {}
-    for entry in found.registrations:
-        if entry.kind == "schedule" and entry.provider != BUILT_IN.provider:
-            try:
-                with _stdout_kept():
-                    check_steps_on_torch(entry.value)
-            except ConfigError as error:
-                broken = BrokenPlugin(entry.plugin, entry.provider, _reason(error))
-                unfit.setdefault((entry.plugin, entry.provider), broken)
-    kept = [one for one in found.registrations if (one.plugin, one.provider) not in unfit]
-    return Catalogue(tuple(kept), (*found.broken, *unfit.values()), tried_on_torch=True)
+    for broken in built.broken:
+        logger.warning("A tandem plugin is skipped: %s", broken)
+    return built
 
 
 def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
@@ -164,21 +130,15 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
     A plugin that raises, implements an unknown hook, registers nothing, or registers something that
     breaks its contract, is left out whole and listed in :attr:`Catalogue.broken`.
     """
-    tried_on_torch = torch_is_loaded()
     registrations = _registrations(BUILT_IN)
     broken = []
     for plugin in plugins:
         try:
-            with _stdout_kept():
+            with redirect_stdout(sys.stderr):  # stdout is a command's result
                 registrations += _registrations(plugin)
         except (Exception, SystemExit) as error:
             broken.append(BrokenPlugin(plugin.name, plugin.provider, _reason(error)))
-    return Catalogue(tuple(registrations), tuple(broken), tried_on_torch)
-
-
-def _stdout_kept() -> AbstractContextManager[object]:
-    """What a plugin prints while it is loaded goes to stderr: stdout is a command's result."""
-    return redirect_stdout(sys.stderr)
+    return Catalogue(tuple(registrations), tuple(broken))
 
 
 @contextmanager
@@ -232,7 +192,7 @@ def _registrations(plugin: Plugin) -> list[Registration]:
     found: list[Registration] = []
 
     def register(kind: Kind, name: str, value: Any) -> None:
-        found.append(Registration(kind, name, value, plugin.provider, plugin.name))
+        found.append(Registration(kind, name, value, plugin.provider))
 
     def register_schedule(schedule: type[Any]) -> None:
         check_schedule_class(schedule)

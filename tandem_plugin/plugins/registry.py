@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import ConfigError
@@ -75,8 +75,6 @@ class Registration:
     name: str
     value: Any
     provider: Provider
-    plugin: str = ""
-    """The entry point's name of the plugin that registered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,45 +92,24 @@ class BrokenPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What plugins registered. A name may be registered once: see :attr:`clashes`."""
+    """What plugins registered."""
 
     registrations: tuple[Registration, ...]
     broken: tuple[BrokenPlugin, ...] = ()
-    tried_on_torch: bool = False
-    """Whether schedules were tried on torch tensors, and not on NumPy arrays alone."""
-    clashes: tuple[ConfigError, ...] = field(init=False)
-    """An error for each name that was registered more than once."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "clashes", tuple(_clashes(self.registrations)))
 
     def check_names(self) -> None:
         """Raise :class:`ConfigError` when a name was registered more than once."""
-        if self.clashes:
-            first, *others = self.clashes
-            raise first.advised(" ".join(other.message for other in others))
+        providers: dict[tuple[Kind, str], list[Provider]] = defaultdict(list)
+        for entry in self.registrations:
+            providers[entry.kind, entry.name].append(entry.provider)
+        for (kind, name), several in providers.items():
+            if len(several) > 1:
+                both = " and by ".join(map(str, several))
+                raise ConfigError("TP118", kind=kind, name=name, providers=both)
 
     def of_kind(self, kind: Kind) -> dict[str, Any]:
         """The values of one kind, by name, in the order of their registration."""
         return {entry.name: entry.value for entry in self.registrations if entry.kind == kind}
-
-    @property
-    def unresolved(self) -> tuple[BrokenPlugin, ...]:
-        """Plugins with a schedule whose own boundary resolver nobody registers.
-
-        Such a schedule can be selected together with another resolver, and not by itself.
-        """
-        resolvers = self.of_kind("boundaries")
-        return tuple(
-            BrokenPlugin(
-                entry.plugin,
-                entry.provider,
-                f"Its schedule {entry.name!r} uses the boundary resolver "
-                f"{entry.value.boundaries!r}, which nobody registers: {', '.join(resolvers)}.",
-            )
-            for entry in self.registrations
-            if entry.kind == "schedule" and entry.value.boundaries not in resolvers
-        )
 
     def find(self, kind: Kind, name: str) -> Registration:
         """What is selected by a name.
@@ -166,14 +143,3 @@ class Catalogue:
             if entry.value is value:
                 return entry.provider
         return None
-
-
-def _clashes(registrations: tuple[Registration, ...]) -> list[ConfigError]:
-    providers: dict[tuple[Kind, str], list[Provider]] = defaultdict(list)
-    for entry in registrations:
-        providers[entry.kind, entry.name].append(entry.provider)
-    return [
-        ConfigError("TP118", kind=kind, name=name, providers=" and by ".join(map(str, several)))
-        for (kind, name), several in providers.items()
-        if len(several) > 1
-    ]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.errors import ConfigError, TandemError, TokenizerError
+from tandem_plugin.plugins.contracts import check_table
 from tandem_plugin.plugins.loading import catalogue
-from tandem_plugin.plugins.resolver_contract import check_table
 from tandem_plugin.schedules import Schedule
 from tandem_plugin.schedules.parameters import typed
 

@@ -1,12 +1,15 @@
-"""What a schedule's class must be: checked when it is registered, before anything uses it."""
+"""What a schedule's class and a boundary resolver must be: checked when they are registered."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.plugins.registry import TAKEN, check_name
@@ -14,13 +17,24 @@ from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
 from tandem_plugin.schedules.schedule import Schedule
 from tandem_plugin.schedules.walk import has_walk, step_through
 
-__all__ = ["check_schedule_class", "check_steps_on_torch", "check_walk", "torch_is_loaded"]
+__all__ = [
+    "check_resolver_function",
+    "check_schedule",
+    "check_schedule_class",
+    "check_table",
+]
 
 _DRAWS = np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 0.3, 0.6])
 _AUTHORS = np.array([True, True, True, True, False, False, False, False])
 _RUNS = np.array([0, 1, 31, 1000, 0, 2, 32, 1000], dtype=np.int64)
 _BOUNDARIES = np.array([True, False] * 4)
 _BATCH = len(_DRAWS)
+_STEPS: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...]], ...] = (
+    ("start", (_DRAWS,), (np.bool_,)),
+    ("advance", (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS), (np.bool_, np.int64)),
+)
+"""Each step, what it is tried on, and the types of what it returns."""
+_RIGHT = {"start": "bools", "advance": "(bools, int64), each"}
 _WALKED = 4, 96
 """Responses and tokens that a schedule's walk is tried on."""
 
@@ -41,17 +55,22 @@ def check_schedule_class(schedule: object) -> None:
     _check_parameters(schedule)
     made = _made(schedule)
     _check_steps(schedule, made, np.array, _is_numpy)
-    check_walk(made)
-    if torch_is_loaded():
-        check_steps_on_torch(schedule)
+    check_schedule(made)
 
 
-def torch_is_loaded() -> bool:
-    """Whether this process has imported torch, whole."""
-    return hasattr(sys.modules.get("torch"), "from_numpy")
+def check_schedule(schedule: Schedule) -> None:
+    """Raise :class:`ConfigError` unless a schedule is fit for what this process has loaded.
+
+    Where torch is loaded, both steps do the same on its tensors: a class may have been registered
+    before that. Where the schedule has a ``walk``, it equals the steps.
+    """
+    _check_walk(schedule)
+    if hasattr(sys.modules.get("torch"), "from_numpy"):  # imported, and whole
+        _check_steps_on_torch(type(schedule))
 
 
-def check_steps_on_torch(schedule: type[Any]) -> None:
+@functools.cache
+def _check_steps_on_torch(schedule: type[Any]) -> None:
     """Raise :class:`ConfigError` unless both steps do the same on torch tensors.
 
     On a CPU with the same values, and on torch's ``meta`` device, whose tensors have shapes and
@@ -77,7 +96,7 @@ def check_steps_on_torch(schedule: type[Any]) -> None:
     )
 
 
-def check_walk(schedule: Schedule) -> None:
+def _check_walk(schedule: Schedule) -> None:
     """Raise :class:`ConfigError` unless a schedule's ``walk``, where it has one, equals its steps.
 
     On responses without boundaries, of nothing but boundaries, and in between.
@@ -128,11 +147,9 @@ def _check_name(schedule: type[Any]) -> None:
         f"boundary resolver (the class variable boundaries of the schedule {schedule.name!r})",
         getattr(schedule, "boundaries", None),
     )
-    for step in ("start", "advance"):
-        if not callable(getattr(schedule, step, None)):
+    for step, optional in (("start", None), ("advance", None), ("walk", len)):
+        if not callable(getattr(schedule, step, optional)):
             raise ConfigError("TP126", schedule=schedule.__qualname__, step=step)
-    if not callable(getattr(schedule, "walk", len)):
-        raise ConfigError("TP127", schedule=schedule.__qualname__)
 
 
 def _check_parameters(schedule: type[Any]) -> None:
@@ -162,27 +179,20 @@ def _check_steps(
     new: Callable[[Any], Any],
     is_right: Callable[[Any, Any], bool],
 ) -> None:
-    arguments = (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS)
-    start = _tried(schedule, made, "start", new, (_DRAWS,))
-    if not is_right(start, np.bool_):
-        raise ConfigError(
-            "TP132", schedule=schedule.__qualname__, found=_described(start), size=_BATCH
-        )
-    advanced = _tried(schedule, made, "advance", new, arguments)
-    if (
-        not isinstance(advanced, tuple)
-        or len(advanced) != 2
-        or not is_right(advanced[0], np.bool_)
-        or not is_right(advanced[1], np.int64)
-    ):
-        raise ConfigError(
-            "TP133", schedule=schedule.__qualname__, found=_described(advanced), size=_BATCH
-        )
-    for name, given, whole in (("start", (_DRAWS,), (start,)), ("advance", arguments, advanced)):
+    for name, given, kinds in _STEPS:
+        whole = _as_tuple(_tried(schedule, made, name, new, given))
+        if len(whole) != len(kinds) or not all(map(is_right, whole, kinds)):
+            raise ConfigError(
+                "TP132",
+                schedule=schedule.__qualname__,
+                found=_described(whole if len(whole) > 1 else whole[0]),
+                name=name,
+                right=_RIGHT[name],
+                size=_BATCH,
+            )
         for row in range(_BATCH):
             one = tuple(array[row : row + 1] for array in given)
-            alone = _tried(schedule, made, name, new, one)
-            alone = alone if isinstance(alone, tuple) else (alone,)
+            alone = _as_tuple(_tried(schedule, made, name, new, one))
             if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
                 raise ConfigError("TP134", schedule=schedule.__qualname__, name=name)
 
@@ -193,10 +203,7 @@ def _check_shapes(
     new: Callable[[Any], Any],
     is_right: Callable[[Any, Any], bool],
 ) -> None:
-    for name, arguments, kinds in (
-        ("start", (_DRAWS,), (np.bool_,)),
-        ("advance", (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS), (np.bool_, np.int64)),
-    ):
+    for name, arguments, kinds in _STEPS:
         try:
             result = getattr(made, name)(*map(new, arguments))
         except Exception as error:
@@ -207,8 +214,7 @@ def _check_shapes(
                 error_type=type(error).__name__,
                 error=error,
             ) from error
-        found = result if isinstance(result, tuple) else (result,)
-        if not all(map(is_right, found, kinds)):
+        if not all(map(is_right, _as_tuple(result), kinds)):
             raise ConfigError(
                 "TP136", schedule=schedule.__qualname__, found=_described(result), name=name
             )
@@ -237,6 +243,10 @@ def _tried(
     return result
 
 
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
 def _is_numpy(value: Any, dtype: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == (_BATCH,)
 
@@ -247,3 +257,31 @@ def _described(value: Any) -> str:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype} of shape {tuple(value.shape)}"
     return f"a {type(value).__name__}"
+
+
+def check_resolver_function(name: object, resolver: object) -> None:
+    """Raise :class:`ConfigError` unless this may be registered as a boundary resolver."""
+    check_name("boundary resolver", name)
+    if not callable(resolver):
+        raise ConfigError("TP119", name=name, resolver=resolver)
+    try:
+        signature = inspect.signature(resolver)
+    except (TypeError, ValueError):
+        return  # written in C: nothing to read
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise ConfigError("TP120", name=name, error=error) from error
+
+
+def check_table(name: str, provider: object, table: object, size: int) -> NDArray[np.bool_]:
+    """The table that a resolver returned, read-only: bool ``[size]``.
+
+    Raises :class:`ConfigError` for anything else, naming who provides the resolver.
+    """
+    if not isinstance(table, np.ndarray) or table.dtype != np.bool_ or table.shape != (size,):
+        found = _described(table)
+        raise ConfigError("TP121", name=name, provider=provider, found=found, size=size)
+    kept = table.copy()
+    kept.setflags(write=False)
+    return kept
