@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,14 +44,6 @@ def test_resolver_is_chosen_by_name(tokenizer_file: Path, resolver: str, count: 
     assert json.loads(out)["boundaries"] == count
 
 
-@pytest.mark.parametrize(("number", "shown"), [(0, 0), (1, 1), (100, 3)])
-def test_number_of_examples_is_chosen(tokenizer_file: Path, number: int, shown: int):
-    assert run(tokenizer_file, "--examples", number)[0] == 0
-    code, out, _ = run(tokenizer_file, "--examples", number, "--json")
-    assert code == 0
-    assert len(json.loads(out)["examples"]) == shown
-
-
 def test_pieces_that_look_like_markup_or_terminal_codes_are_printed_as_text(tmp_path: Path):
     file = tmp_path / "vocab.json"
     file.write_text(json.dumps({"Ġ[/red]": 0, "Ġ\x1b[2J": 1}))
@@ -60,12 +51,6 @@ def test_pieces_that_look_like_markup_or_terminal_codes_are_printed_as_text(tmp_
     assert code == 0
     assert "[/red]" in out
     assert "\x1b[2J" not in out
-
-
-def test_real_vocabulary_has_qwens_word_count(real_tokenizer: Callable[[str], Path]):
-    code, out, _ = run(real_tokenizer("qwen/vocab.json"))
-    assert code == 0
-    assert "53,021 of 151,643 token ids (35.0%)" in out
 
 
 @pytest.mark.parametrize(
@@ -101,21 +86,3 @@ def test_mistyped_path_is_not_looked_up_on_the_network(
     monkeypatch.chdir(tmp_path)
     assert run("runs/tokenizr")[0] == 1
     assert run("tokenizr")[0] == 1
-
-
-def test_unknown_resolver_is_an_error(tokenizer_file: Path):
-    code, _, err = run(tokenizer_file, "--resolver", "sentense")
-    assert code == 1
-    assert "boundaries='sentense' does not exist. Use one of the boundary resolvers: word" in err
-
-
-def test_tokenizer_that_a_resolver_refuses_is_an_error(tmp_path: Path):
-    tokenizers = pytest.importorskip("tokenizers")
-    vocabulary = {"a": 0, "Ċ": 1, "Ġa": 2, "ĊĊ": 3}
-    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [("Ċ", "Ċ")]))
-    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.save(str(tmp_path / "tokenizer.json"))
-    code, out, err = run(tmp_path / "tokenizer.json", "--resolver", "step")
-    assert (code, out) == (1, "")
-    assert err.startswith("Error: The tokenizer '")
-    assert "writes blank lines as several tokens" in err

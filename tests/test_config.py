@@ -106,88 +106,50 @@ def test_settings_survive_a_round_trip_through_json(settings: dict[str, object])
     assert settings.items() <= config.settings().items()
 
 
+SPECULATIVE: dict[str, object] = {"mode": "speculative"}
+
+
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("code", "several"),
     [
-        (
-            {"schedule": "words"},
-            "schedule='words' does not exist. Use one of the schedules: word, token",
-        ),
-        ({"junoir": "x"}, "require. Did you mean junior?"),
-        ({"schedule": "wrod"}, "junior. Did you mean 'word'?"),
-        ({"schedule": 5}, "tandem.schedule=5 cannot be used. Give text, or leave schedule out for"),
-        ({"schedule": None}, "tandem.schedule=None cannot be used. Give text"),
-        ({"p": 1.01}, "p=1.01 is not a probability. Give a number from 0 to 1"),
-        ({"p": -1}, "p=-1 is not a probability. Give a number from 0 to 1"),
-        ({"p": "half"}, "p='half' is not a probability. Give a number from 0 to 1"),
-        ({"cap": 0}, "cap=0 is not a count. Give an integer from 1 to"),
-        ({"cap": "32"}, "cap='32' is not a count. Give an integer from 1 to"),
-        (
-            {"boundaries": "words"},
-            "boundaries='words' does not exist. Use one of the boundary resolvers: word,",
-        ),
-        ({"boundaries": 1}, "tandem.boundaries=1 cannot be used. Give text"),
-        ({"junior": 7}, "tandem.junior=7 cannot be used. Give text"),
-        ({"junior": ["a", 7]}, "tandem.junior.1=7 cannot be used. Give text"),
-        ({"junior": {"a": 1}}, "tandem.junior={'a': 1} cannot be used. Give text"),
-        ({"seed": None}, "tandem.seed=None cannot be used. Give an integer, or leave seed out for"),
-        ({"junior": []}, "tandem.junior=[] is no pool of juniors. Name at least one"),
-        ({"junior": ["a", "b", "a"]}, "['a', 'b', 'a'] is no pool of juniors. Name at least one"),
-        ({"mode": "fast"}, "tandem.mode='fast' cannot be used. Give 'lockstep' or"),
-        ({"drafts": 4}, "tandem.drafts=4 needs mode='speculative'"),
-        ({"drafts": {1: 4}}, "tandem.drafts={1: 4} needs mode='speculative'"),
-        *(
-            ({"mode": "speculative", "drafts": drafts}, said)
-            for drafts, said in [
-                (0, "tandem.drafts=0 cannot be used. Give"),
-                (33, "tandem.drafts=33 cannot be used. Give"),
-                ("4", "tandem.drafts='4' cannot be used. Give"),
-                (True, "tandem.drafts=True cannot be used. Give"),
-                ({1: 33}, "tandem.drafts.1=33 cannot be used. Give"),
-                ({1: 4, 8: -1}, "tandem.drafts.8=-1 cannot be used. Give"),
-                ({1: 4, 8: True}, "tandem.drafts.8=True cannot be used. Give"),
-                ({1: 4, 0: 2}, "tandem.drafts.0=0 cannot be used. Give"),
-                ({1: 4, "8": 2, 8: 3}, "tandem.drafts='8' cannot be used. Give"),
-                ({1: 4, "many": 2}, "tandem.drafts='many' cannot be used. Give"),
-                (
-                    {2: 4},
-                    "drafts={2: 4} does not say how many tokens to draft for one request. Begin",
-                ),
-                ({}, "drafts={} does not say how many tokens to draft for one request"),
-                ({1: 0, 8: 0}, "drafts nothing at any batch size. Use mode='lockstep'"),
-            ]
-        ),
-        ({"num_draft_tokens": 4}, "Did you mean drafts?"),
-        ({"adaptive_drafts": True}, "Did you mean drafts?"),
-        ({"validation": "junior"}, "validation='junior' cannot be used. Give 'senior', 'team'"),
-        ({"lambda_jun": -0.1}, "tandem.lambda_jun=-0.1 cannot be used. Give at least 0"),
-        ({"lambda_jun": float("nan")}, "tandem.lambda_jun=nan cannot be used. Give a finite"),
-        ({"unproven": "megatron"}, "tandem.unproven='megatron' cannot be used. Give a list"),
-        ({"unproven": [1]}, "tandem.unproven.0=1 cannot be used. Give text"),
-        ({"lambda_jun": "0.2"}, "tandem.lambda_jun='0.2' cannot be used. Give a number"),
-        ({"seed": -1}, "tandem.seed=-1 cannot be used. Give at least 0"),
-        (
-            {"seed": MAX_SEED + 1},
-            f"tandem.seed={MAX_SEED + 1} cannot be used. Give at most {MAX_SEED}",
-        ),
-        ({"seed": 1.5}, "tandem.seed=1.5 cannot be used. Give an integer, or leave seed out"),
-        ({"require": "yes"}, "tandem.require='yes' cannot be used. Give true or false"),
-        ({"capp": 3}, "tandem.capp=3 is neither a tandem setting nor a parameter of the schedule"),
-        ({"capp": 3}, "'word'. Use one of those allowed: p, cap, schedule, boundaries, junior"),
-        ({"schedule": "solo", "p": 0.5}, "tandem.p=0.5 is neither a tandem setting nor a param"),
-        ({1: 2}, "has a name that is no text"),
+        ("TP117", [{"schedule": "words"}, {"boundaries": "words"}]),
+        ("TP104", [{"junoir": "x"}, {"num_draft_tokens": 4}, {"capp": 3}]),
+        ("TP104", [{"schedule": "solo", "p": 0.5}]),
+        ("TP101", [{"schedule": 5}, {"schedule": None}, {"boundaries": 1}]),
+        ("TP101", [{"junior": 7}, {"junior": ["a", 7]}, {"junior": {"a": 1}}]),
+        ("TP101", [{"seed": seed} for seed in (None, -1, MAX_SEED + 1, 1.5)]),
+        ("TP101", [{"lambda_jun": weight} for weight in (-0.1, float("nan"), "0.2")]),
+        ("TP101", [{"mode": "fast"}, {"validation": "junior"}, {"require": "yes"}]),
+        ("TP101", [{"unproven": "megatron"}, {"unproven": [1]}]),
+        ("TP101", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True)]),
+        ("TP101", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
+        ("TP101", [SPECULATIVE | {"drafts": {1: 4, 8: drafts}} for drafts in (33, -1, True)]),
+        ("TP101", [SPECULATIVE | {"drafts": {1: 4, "8": 2, 8: 3}}]),
+        ("TP108", [{"drafts": 4}, {"drafts": {1: 4}}]),
+        ("TP109", [SPECULATIVE | {"drafts": {2: 4}}, SPECULATIVE | {"drafts": {}}]),
+        ("TP110", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),
+        ("TP145", [{"p": 1.01}, {"p": -1}, {"p": "half"}]),
+        ("TP146", [{"cap": 0}, {"cap": "32"}]),
+        ("TP105", [{"junior": []}, {"junior": ["a", "b", "a"]}]),
     ],
 )
-def test_wrong_setting_is_refused_with_field_value_and_what_is_allowed(
-    settings: dict[str, object], said: str
+def test_wrong_setting_is_refused_by_whatever_way_it_comes(
+    code: str, several: list[dict[str, object]]
 ):
-    with pytest.raises(ConfigError) as caught:
-        TandemConfig.from_mapping(settings)
-    assert said in str(caught.value)
-    if 1 not in settings:  # the same by name: no way in leads around the checks
-        with pytest.raises(ConfigError) as by_name:
+    for settings in several:
+        with refused(code):
+            TandemConfig.from_mapping(settings)
+        with refused(code):
             TandemConfig(**settings)
-        assert str(by_name.value) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "meant"),
+    [({"junoir": "x"}, "junior"), ({"schedule": "wrod"}, "'word'"), ({"num_drafts": 4}, "drafts")],
+)
+def test_mistyped_name_is_told_the_nearest_one(settings: dict[str, object], meant: str):
+    with pytest.raises(ConfigError, match=f"Did you mean {meant}"):
+        TandemConfig.from_mapping(settings)
 
 
 @pytest.mark.parametrize("junior", [None, ["a", "b"]])
@@ -240,17 +202,12 @@ def nested(depth: int) -> object:
 @pytest.mark.parametrize(
     "value", [10**5_000, -(10**5_000), nested(100_000), "x" * 100_000], ids=LARGE
 )
-@pytest.mark.parametrize(
-    "key",
-    ["schedule", "boundaries", "mode", "drafts", "lambda_jun", "seed", "require", "p",
-     "cap", "capp"],
-)  # fmt: skip
+@pytest.mark.parametrize("key", ["schedule", "drafts", "lambda_jun", "p", "cap", "capp"])
 def test_value_that_fits_in_no_sentence_is_refused_with_one(key: str, value: object):
-    for settings in ({key: value}, {"mode": "speculative", key: value}):
-        with pytest.raises(ConfigError) as caught:
-            TandemConfig.from_mapping(settings)
-        assert key in str(caught.value)
-        assert len(str(caught.value)) < 500
+    with pytest.raises(ConfigError) as caught:
+        TandemConfig.from_mapping({"mode": "speculative", key: value})
+    assert key in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("value", [10**5_000, nested(100_000), ["x" * 100_000]], ids=LARGE[1:])

@@ -15,7 +15,8 @@ LAYERS = (
     # its own row or a higher one. The plugin itself and its adapters stand below the lab.
     ("_version", "refusals"),
     ("errors",),
-    ("progress", "files", "patching", "schedules", "boundaries", "draws", "authorship"),
+    ("files",),
+    ("progress", "patching", "schedules", "boundaries", "draws", "authorship"),
     ("seeds", "request", "replay", "plugins", "spans"),
     ("fingerprint", "config"),
     ("rules",),

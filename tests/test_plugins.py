@@ -134,16 +134,6 @@ def test_plugin_is_used_by_name_like_a_built_in_one() -> None:
     assert "coin" not in schedules()
 
 
-def test_module_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a_coin_module.py").write_text(COIN_MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    import a_coin_module  # type: ignore[import-not-found]
-
-    with using_plugins(a_coin_module) as built:
-        assert built.registrations[-1].provider == Provider("a-test", "0")
-        assert make_schedule("coin-flip", {"p": 0.25}).p == 0.25  # type: ignore[attr-defined]
-
-
 def test_using_plugins_refuses_one_that_cannot_be_used() -> None:
     class Empty:
         pass
@@ -267,35 +257,6 @@ def test_misspelled_hook_is_an_error_of_its_plugin_alone() -> None:
     assert broken.name == "typo"
     assert "unknown hook 'register_schedule'" in broken.reason
     assert "(the hooks are register_schedules and register_boundaries)" in broken.reason
-
-
-def test_hook_with_another_argument_is_an_error_of_its_plugin() -> None:
-    class Misnamed:
-        @hookimpl
-        def register_schedules(self, registry: Callable[[Any], None]) -> None:
-            registry(Coin)
-
-    assert "Argument(s) {'registry'} are declared in the hookimpl" in reason(Misnamed())
-
-
-def test_plugin_with_several_mistakes_does_not_reach_the_others() -> None:
-    class Mistaken:
-        @hookimpl
-        def register_boundary(self, register: Callable[..., None]) -> None:
-            raise AssertionError("an unknown hook is never called")
-
-        @hookimpl
-        def register_boundaries(self, register: Callable[..., None]) -> None:
-            register("odd-ids", odd_ids)
-
-        @hookimpl
-        def register_schedules(self, registry: Callable[..., None]) -> None:
-            raise AssertionError("a hook with another argument is never called")
-
-    built = build_catalogue([plugin(Mistaken()), plugin(CoinPlugin())])
-    assert len(built.broken) == 1
-    built.check_names()
-    assert {"coin", "odd-ids"} <= {entry.name for entry in built.registrations}
 
 
 def test_plugin_without_the_marker_registers_nothing_and_is_told_so() -> None:

@@ -6,10 +6,14 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refused import refused
 
 from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.request import MAX_WIRE_LENGTH
+
+HUGE = 10**5000
+"""An integer that Python does not print."""
 
 
 @pytest.mark.parametrize(
@@ -44,44 +48,23 @@ def test_parsing_leaves_the_callers_mapping_alone():
 
 
 @pytest.mark.parametrize(
-    ("wire", "said"),
+    ("code", "several"),
     [
-        ({}, "asks for tandem without a seed. Give tandem={'seed': ...}"),
-        ({"schedule": "word"}, "asks for tandem without a seed"),
-        ({"seed": None}, "seed=None is not an integer. Give one from 0 to"),
-        ({"seed": -1}, "seed=-1 is out of range. Give an integer from 0 to"),
-        ({"seed": 2**63}, f"seed={2**63} is out of range. Give an integer from 0 to"),
-        ({"seed": 1.0}, "seed=1.0 is not an integer"),
-        ({"seed": True}, "seed=True is not an integer"),
-        ({"seed": 1, "schedule": 3}, "schedule=3 is not the name of a schedule"),
-        ({"seed": 1, "schedule": ""}, "schedule='' is not the name of a schedule"),
-        ({"seed": 1, "schedule": " "}, "schedule=' ' is not the name of a schedule"),
-        ({"seed": 1, "fingerprint": 3}, "fingerprint=3 is not a string of hexadecimal digits"),
-        ({"seed": 1, "prompt_length": -1}, "prompt_length=-1 is not a number of tokens. Give an"),
-        ({"seed": 1, "prompt_length": 2**31}, "an integer from 0 to 2147483647, how many of"),
-        ({"seed": 1, "prompt_length": 10**5000}, "is not a number of tokens"),
-        ({"seed": 10**5000}, "seed=a int is out of range. Give an integer"),
-        ({"seed": -(10**5000)}, "is out of range"),
-        ({"seed": [10**5000]}, "seed=a list is not an integer"),
-        ({"seed": 1, "schedule": 10**5000}, "schedule=a int is not the name of a schedule"),
-        ({"seed": 1, "fingerprint": 10**5000}, "fingerprint=a int is not a string"),
-        pytest.param(10**5000, "tandem=a int is not a request", id="huge"),
-        ([10**5000], "tandem=a list is not a request"),
-        ({"seed": 1, "junior": 7}, "junior=7 is not the name of a junior"),
-        ({"seed": 1, "prompt_length": 2.0}, "prompt_length=2.0 is not a number of tokens"),
-        ({"seed": 1, "prompt_length": True}, "prompt_length=True is not a number of tokens"),
-        ({"seed": 1, "prompt_length": "2"}, "prompt_length='2' is not a number of tokens"),
-        ({"seed": 1, "prompt_length": [2]}, "prompt_length=[2] is not a number of tokens"),
-        ("on", "tandem='on' is not a request: as JSON it cannot"),
-        (7, "tandem=7 is not a request"),
-        ([("seed", 7)], "is not a request"),
-        (False, "tandem=False is not a request"),
+        ("TP031", [{}, {"schedule": "word"}]),
+        ("TP015", [{"seed": seed} for seed in (None, 1.0, True, [HUGE])]),
+        ("TP016", [{"seed": seed} for seed in (-1, 2**63, HUGE, -HUGE)]),
+        ("TP029", [{"seed": 1, "schedule": name} for name in (3, "", " ", HUGE)]),
+        ("TP030", [{"seed": 1, "fingerprint": 3}, {"seed": 1, "fingerprint": HUGE}]),
+        ("TP033", [{"seed": 1, "prompt_length": n} for n in (-1, 2**31, HUGE, 2.0, True, "2")]),
+        ("TP034", [HUGE, [HUGE], 7, [("seed", 7)], False]),
+        ("TP032", [{"seed": 1, "junior": 7}]),
+        ("TP036", ["on"]),
     ],
 )
-def test_wrong_request_is_refused_with_field_value_and_what_is_allowed(wire: object, said: str):
-    with pytest.raises(RequestError) as refused:
-        TandemRequest.parse(wire)
-    assert said in str(refused.value)
+def test_wrong_request_is_refused(code: str, several: list[object]):
+    for wire in several:
+        with refused(code):
+            TandemRequest.parse(wire)
 
 
 def test_json_in_a_string_is_the_same_request():
@@ -95,32 +78,22 @@ def test_json_in_a_string_is_the_same_request():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("code", "texts"),
     [
-        ("", "as JSON it cannot be read"),
-        ("7", "tandem=7 is not a request"),
-        ("null", "tandem=None is not a request"),
-        ('"off"', "tandem='off' is not a request"),
-        ("[1]", "is not a request"),
-        ('{"seed": 1} x', "as JSON it cannot be read (Extra data"),
-        ('{"seed": NaN}', "NaN is not a number of JSON"),
-        ('{"seed": 1, "p": Infinity}', "Infinity is not a number of JSON"),
-        ('{"seed": 1, "seed": 2}', "it says a field twice"),
-        ('{"seed": 1.0}', "seed=1.0 is not an integer"),
-        ('{"seed": "7"}', "seed='7' is not an integer"),
-        ('{"seed": ' + "9" * 4000 + "}", "is out of range"),
-        ("[" * 4000, "as JSON it cannot be read"),
-        ('{"a":' * 800, "as JSON it cannot be read"),
-        ("x" * (MAX_WIRE_LENGTH + 1), "a text of 4097 characters; a request has at most 4096"),
-        ("\ud800\u0000", "as JSON it cannot be read"),
-        ('{"schedule": ["off"], "seed": 1}', "is not the name of a schedule"),
+        ("TP036", ["", '{"seed": 1} x', "[" * 4000, '{"a":' * 800, "\ud800\u0000"]),
+        ("TP036", ['{"seed": NaN}', '{"seed": 1, "p": Infinity}', '{"seed": 1, "seed": 2}']),
+        ("TP034", ["7", "null", '"off"', "[1]"]),
+        ("TP015", ['{"seed": 1.0}', '{"seed": "7"}']),
+        ("TP016", ['{"seed": ' + "9" * 4000 + "}"]),
+        ("TP035", ["x" * (MAX_WIRE_LENGTH + 1)]),
+        ("TP029", ['{"schedule": ["off"], "seed": 1}']),
     ],
 )
-def test_hostile_text_is_refused_with_a_bounded_sentence(text: str, said: str):
-    with pytest.raises(RequestError) as refused:
-        TandemRequest.parse(text)
-    assert said in str(refused.value)
-    assert len(str(refused.value)) < 2 * MAX_WIRE_LENGTH
+def test_hostile_text_is_refused_with_a_bounded_sentence(code: str, texts: list[str]):
+    for text in texts:
+        with refused(code) as caught:
+            TandemRequest.parse(text)
+        assert len(str(caught.value)) < 2 * MAX_WIRE_LENGTH
 
 
 @given(st.text(max_size=60) | st.text(alphabet='{}[]":, 0123456789seedof.-', max_size=40))

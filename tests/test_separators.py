@@ -285,7 +285,7 @@ def test_tokens_that_share_an_id_are_refused(tmp_path: Path) -> None:
         with refused("TP213", token_id=1):
             Vocabulary.from_path(path)
     file.write_text('{"a": 0, "Ġb": 1, "a": 2}', encoding="utf-8")
-    with refused("TP215", error="the key 'a' comes twice in one object"):
+    with refused("TP215"):
         Vocabulary.from_path(file)
     ranks.write_text("YQ== 0\nIGI= 1\nYQ== 2\n")
     with refused("TP220", number=3, token="b'a'"):

@@ -451,25 +451,3 @@ def test_slow_tokenizer_of_transformers_is_read() -> None:
     assert {ord(c) + 3 for c in ".!?\n\r"} <= set(found("sentence", vocabulary))
     with refused("TP222"):
         resolve_boundaries("word", vocabulary)
-
-
-def test_slow_qwen_style_tokenizer_of_transformers_is_read() -> None:
-    transformers = pytest.importorskip("transformers")
-
-    class QwenStyle(transformers.PreTrainedTokenizer):  # type: ignore[misc]
-        """Lists bytes, and keeps special tokens to itself, as Qwen's first tokenizer did."""
-
-        @property
-        def vocab_size(self) -> int:
-            return len(RANKS) + 1
-
-        def get_vocab(self) -> dict[Any, int]:
-            return dict(RANKS)
-
-        def _convert_token_to_id(self, token: Any) -> Any:
-            return RANKS.get(token, len(RANKS))
-
-        def _convert_id_to_token(self, index: int) -> Any:
-            return {i: token for token, i in RANKS.items()}.get(index, "<|end|>")
-
-    check_ranks(Vocabulary.from_tokenizer(QwenStyle()))
