@@ -21,18 +21,23 @@ HEAD = """\
 Written by `docs/generate_cli.py` from the command's own help.
 
 An error is a sentence on stderr and exit code 1, or 2 for a wrong command line. With `--json` it
-is `{"error": "..."}` on stdout, and a result is one JSON object there.
+is `{"error": "..."}` on stdout, and a result is one JSON object there, and nothing else; commands
+that print results take it. Arguments, in upper case, come in the order of the tables.
 """
+
+
+_SHARED = ("help", "json")
+"""Options of all commands, or of all that print a result: the head has them."""
 
 
 def page() -> str:
     """The whole page."""
     root: Any = get_command(app)
-    parts = [HEAD, *_parameters(root, "tandem")]
+    parts = [HEAD, *_parameters(root)]
     for name, command in _commands(root, "tandem"):
         parts.append(f"## {name}\n")
         parts.append(f"{_flowed(command.help)}\n")
-        parts.extend(_parameters(command, name))
+        parts.extend(_parameters(command))
     return "\n".join(parts)
 
 
@@ -46,12 +51,11 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix} {name}", command
 
 
-def _parameters(command: Any, name: str) -> Iterator[str]:
+def _parameters(command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    usage = " ".join([name, "[OPTIONS]", *(a.name.upper() for a in arguments)])
-    yield f"```\n{usage}\n```\n"
-    yield "| | |\n|---|---|"
+    options = [p for p in command.params if p.param_type_name == "option" and p.name not in _SHARED]
+    if arguments or options:
+        yield "| | |\n|---|---|"
     for argument in arguments:
         yield f"| `{argument.name.upper()}` | {_cell(argument.help)} |"
     for option in options:

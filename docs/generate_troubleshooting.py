@@ -7,9 +7,10 @@ then. What a sentence says of a run's own values stands between ‹ and ›.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from tandem_plugin.refusals import ADVICE, GROUPS
+from tandem_plugin.refusals import ADVICE, GROUPS, Group
 
 PAGE = Path(__file__).with_name("troubleshooting.md")
 
@@ -23,7 +24,7 @@ this page for it. What stands between ‹ and › is of your own run.
 First, in the environment of the run, `tandem doctor`: it prints versions, the model runner, whether
 the plugin and the adapters are active, and how to fix what is not. A trainer's log says
 `tandem is on: schedule=...` once where tandem is on. For what is no refusal, such as a run that is
-slow or does not learn, see [questions](faq.md) and [a first run](first-run.md).
+slow or does not learn, see [a first run](first-run.md).
 
 Where a trainer refuses something only because nobody has shown that it works, its message ends with
 the name that allows it by `tandem.unproven=[NAME]`. What is known to be wrong has no name.
@@ -37,10 +38,18 @@ def page() -> str:
         parts.append(
             f"## {group.title}\n\n{group.guide}\n\n| Code | It says | What to do |\n|---|---|---|"
         )
-        for code, (said, remedy) in group.refusals.items():
-            parts.append(f"| {code} | {cell(said)} | {cell(remedy)} |")
-        parts.append("")
+        parts += [*_rows(group), ""]
     return "\n".join(parts)
+
+
+def _rows(group: Group) -> Iterator[str]:
+    """A row for each remedy, with all refusals that it is for."""
+    by_remedy: dict[str, list[str]] = {}
+    for code, (_, remedy) in group.refusals.items():
+        by_remedy.setdefault(remedy, []).append(code)
+    for remedy, codes in by_remedy.items():
+        said = "<br>".join(cell(group.refusals[code][0]) for code in codes)
+        yield f"| {'<br>'.join(codes)} | {said} | {cell(remedy)} |"
 
 
 def cell(template: str) -> str:

@@ -11,7 +11,7 @@ from made_results import edit, found_tables, run, texts, write_drift, write_hand
 
 from tandem_plugin.lab.evaluation.results import write_summary
 
-PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
+PAGE = Path(__file__).with_name("example_by_hand.md")
 ERROR = re.compile(r" ± ([\d.]+)")
 
 
@@ -20,7 +20,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The results of the page's example, made by the page's own code."""
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(code, "docs/evaluation.md", "exec"), {})
+    exec(compile(code, PAGE, "exec"), {})
     return tmp_path / "results"
 
 
