@@ -5,7 +5,7 @@ Run ``python docs/generate_cli.py`` after a change of the commands; a test fails
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,13 @@ _SHARED = ("help", "json")
 def page() -> str:
     """The whole page."""
     root: Any = get_command(app)
-    parts = [HEAD, *_parameters(root)]
+    parts = [HEAD, *_table(_rows(root))]
+    described: dict[str, set[str]] = {}
     for name, command in _commands(root, "tandem"):
-        parts.append(f"## {name}\n")
-        parts.append(f"{_flowed(command.help)}\n")
-        parts.extend(_parameters(command))
+        rows = _rows(command)
+        known = described.setdefault(name.rpartition(" ")[0], set())
+        parts += [f"## {name}\n", f"{_flowed(command.help)}\n", *_table(rows, known)]
+        known.update(f"{what}{said}" for what, said in rows.items() if name.count(" ") > 1)
     return "\n".join(parts)
 
 
@@ -51,15 +53,25 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix} {name}", command
 
 
-def _parameters(command: Any) -> Iterator[str]:
+def _rows(command: Any) -> dict[str, str]:
+    """What each argument and option is, in their order."""
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.name not in _SHARED]
-    if arguments or options:
+    return {f"`{one.name.upper()}`": _cell(one.help) for one in arguments} | {
+        _names(one): f"{_cell(one.help)}{_default(one)}" for one in options
+    }
+
+
+def _table(rows: Mapping[str, str], known: Collection[str] = ()) -> Iterator[str]:
+    """known: rows of other commands of the same group, which are named in one."""
+    above = [what for what, said in rows.items() if f"{what}{said}" in known]
+    if rows:
         yield "| | |\n|---|---|"
-    for argument in arguments:
-        yield f"| `{argument.name.upper()}` | {_cell(argument.help)} |"
-    for option in options:
-        yield f"| {_names(option)} | {_cell(option.help)}{_default(option)} |"
+    for what, said in rows.items():
+        if what not in above:
+            yield f"| {what} | {said} |"
+    if above:
+        yield f"| {', '.join(above)} | As above. |"
     yield ""
 
 
