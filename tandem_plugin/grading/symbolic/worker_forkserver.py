@@ -43,7 +43,7 @@ def main(descriptor: int, caller: int, memory_mb: int, seconds: float) -> None:
         _serve(control, caller, (memory_mb, seconds))
 
 
-class _Worker(NamedTuple):
+class _ForkedWorker(NamedTuple):
     """A child that is waited for here alone, so that its id cannot be another's."""
 
     pid: int
@@ -55,7 +55,7 @@ class _Worker(NamedTuple):
 def _serve(control: socket.socket, caller: int, limits: tuple[int, float]) -> None:
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    workers: dict[int, _Worker] = {}
+    workers: dict[int, _ForkedWorker] = {}
     while os.getppid() == caller:
         for descriptor, _ in poll.poll(_PATROL_MS)[:1]:  # after it a number may be another's
             if descriptor == control.fileno():
@@ -74,13 +74,13 @@ def _serve(control: socket.socket, caller: int, limits: tuple[int, float]) -> No
                 _buried(gone)
 
 
-def _forked(end: socket.socket, limits: tuple[int, float]) -> _Worker:
+def _forked(end: socket.socket, limits: tuple[int, float]) -> _ForkedWorker:
     nursery = os.getpid()
     life, its_life = os.pipe()
     pid = os.fork()
     if pid:
         os.close(its_life)
-        return _Worker(pid, end, life)
+        return _ForkedWorker(pid, end, life)
     status = 1
     try:
         from tandem_plugin.grading.symbolic.worker import work
@@ -93,7 +93,7 @@ def _forked(end: socket.socket, limits: tuple[int, float]) -> _Worker:
         os._exit(status)
 
 
-def _buried(worker: _Worker) -> None:
+def _buried(worker: _ForkedWorker) -> None:
     """End a worker that is left or dead, and say what it died of to whoever still listens."""
     os.kill(worker.pid, signal.SIGKILL)
     _, status = os.waitpid(worker.pid, 0)
