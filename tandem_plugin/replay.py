@@ -18,7 +18,7 @@ from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.schedules import Schedule, WalkingSchedule
 from tandem_plugin.schedules.walk import has_walk, step_through
 
-__all__ = ["Cursor", "TokenIds", "Walk", "replay", "replay_batch", "replay_cursor", "walk_batch"]
+__all__ = ["TokenIds", "Walk", "replay", "replay_batch", "walk_batch"]
 
 TokenIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 """Token ids of one response, ``[length]``."""
@@ -27,18 +27,6 @@ _WALKED = 2**16
 """How many positions a schedule's own ``walk`` takes at once: a cache's worth."""
 _STEPPED = 2**23
 """How many are stepped through at once: a step costs the same for few responses and for many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """Where a schedule stands in a response: who writes the next token, and the run so far."""
-
-    position: int
-    """The response position of the next token."""
-    author: bool
-    """True when the senior writes the next token."""
-    run: int
-    """Tokens since the last redraw that were no boundary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +64,6 @@ def replay_batch(
     """The authorship of many responses of one schedule, as :func:`replay` gives it for each."""
     walks = walk_batch(responses, seeds, schedule, boundaries)
     return [Authorship(walk.authors[:-1]) for walk in walks]
-
-
-def replay_cursor(
-    token_ids: Sequence[int], seed: int, schedule: Schedule, boundaries: BoundarySet
-) -> Cursor:
-    """Where the schedule stands after ``token_ids``: what an engine needs to go on from there."""
-    (walk,) = walk_batch([token_ids], [seed], schedule, boundaries)
-    return Cursor(len(token_ids), walk.author, walk.run)
 
 
 def walk_batch(

@@ -21,12 +21,10 @@ from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.plugins.contracts import check_schedule
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
 from tandem_plugin.replay import (
-    Cursor,
     TokenIds,
     Walk,
     replay,
     replay_batch,
-    replay_cursor,
     walk_batch,
 )
 from tandem_plugin.request import OFF, TandemRequest
@@ -61,10 +59,6 @@ class Rule:
     def replay_batch(self, responses: Sequence[TokenIds], seeds: Sequence[int]) -> list[Authorship]:
         """The authorship of many responses."""
         return replay_batch(responses, seeds, self.schedule, self.boundaries)
-
-    def cursor(self, token_ids: Sequence[int], seed: int) -> Cursor:
-        """Where the schedule stands after ``token_ids``."""
-        return replay_cursor(token_ids, seed, self.schedule, self.boundaries)
 
     def walk_batch(self, responses: Sequence[TokenIds], seeds: Sequence[int]) -> list[Walk]:
         """The schedule's way through many responses: authors, and where it stands behind them."""

@@ -76,7 +76,9 @@ class Engine:
                 assert authors[row]
                 continue
             request = self.rows[row]
-            expected = request.rule.cursor([*request.prefix, *request.output], request.seed)
+            expected = request.rule.walk_batch(
+                [[*request.prefix, *request.output]], [request.seed]
+            )[0]
             assert authors[row] == expected.author
             self.checked += 1
         came = []
@@ -135,10 +137,10 @@ def test_tokens_that_came_several_at_once_are_replayed() -> None:
     batch.next_authors(1)
     request.output.extend([0, 1, 2, 3, 0, 0])
     (author,) = batch.next_authors(1)
-    assert author == RULES[0].cursor(request.output, 3).author
+    assert author == RULES[0].walk_batch([request.output], [3])[0].author
     del request.output[2:]
     (author,) = batch.next_authors(1)
-    assert author == RULES[0].cursor([0, 1], 3).author
+    assert author == RULES[0].walk_batch([[0, 1]], [3])[0].author
 
 
 def test_placeholder_of_a_token_that_is_not_known_yet_is_refused() -> None:

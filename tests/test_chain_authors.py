@@ -174,7 +174,7 @@ def test_a_chain_that_forgot_its_state_is_noticed(lost: str) -> None:
             authors.along(torch.tensor([(tokens[start:stop] * 2)[:DRAFTS]] * SLOTS))
             last = torch.full((SLOTS,), tokens[stop - 1])
             authors.advance(torch.tensor([0]), torch.tensor([stop - start]), last)
-        expected = made.default.cursor(tokens, seed).author
+        expected = made.default.walk_batch([tokens], [seed])[0].author
         differing += authors.of(torch.tensor([0])).tolist() != [expected]
     assert differing > 3
 

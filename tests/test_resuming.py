@@ -245,7 +245,9 @@ def test_tokens_that_came_several_at_once_are_replayed_together(counted: Counted
     counted.steps = 0
     authors = batch.next_authors(size)
     assert counted.steps == 3
-    assert authors.tolist() == [rule.cursor([0, 1, 0], row).author for row in range(size)]
+    assert authors.tolist() == [
+        rule.walk_batch([[0, 1, 0]], [row])[0].author for row in range(size)
+    ]
 
 
 def test_a_request_that_leaves_before_its_first_step_has_its_record() -> None:

@@ -19,7 +19,7 @@ from tandem_plugin import (
     schedules,
 )
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.replay import replay_cursor
+from tandem_plugin.replay import walk_batch
 from tandem_plugin.schedules import schedule_parameters, takes_training_step
 
 SEEDS = st.integers(0, MAX_SEED)
@@ -214,26 +214,25 @@ def test_batch_replays_as_row_by_row(
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60), SEEDS, SETS, SCHEDULES)
-def test_cursor_at_every_cut_continues_the_replay(
+def test_walk_at_every_cut_continues_the_replay(
     tokens: list[int], seed: int, ids: set[int], schedule: Schedule
 ):
     boundaries = boundary_set(ids)
     whole = replay(tokens, seed, schedule, boundaries)
     for cut in range(len(tokens)):
-        cursor = replay_cursor(tokens[:cut], seed, schedule, boundaries)
-        assert cursor.position == cut
-        assert cursor.author == bool(whole.senior[cut])
+        (walk,) = walk_batch([tokens[:cut]], [seed], schedule, boundaries)
+        assert walk.author == bool(whole.senior[cut])
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=60), st.data(), SEEDS, SETS, SCHEDULES)
-def test_stepping_on_from_a_cursor_equals_the_replay(
+def test_stepping_on_from_a_walk_equals_the_replay(
     tokens: list[int], data: st.DataObject, seed: int, ids: set[int], schedule: Schedule
 ):
-    """An engine that resumes a preempted response goes on with ``advance`` from the cursor."""
+    """An engine that resumes a preempted response goes on with ``advance`` from its walk."""
     boundaries = boundary_set(ids)
     cut = data.draw(st.integers(0, len(tokens) - 1))
-    cursor = replay_cursor(tokens[:cut], seed, schedule, boundaries)
-    author, run = np.array([cursor.author]), np.array([cursor.run])
+    (walk,) = walk_batch([tokens[:cut]], [seed], schedule, boundaries)
+    author, run = np.array([walk.author]), np.array([walk.run])
     u, authors = draws(seed, len(tokens) + 1), []
     for t in range(cut, len(tokens)):
         authors.append(bool(author[0]))

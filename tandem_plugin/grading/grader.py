@@ -85,10 +85,6 @@ class Grader:
             return Grade("no_answer", None, found.finding, _since(began))
         return self._grade(found.answer, gold, began, prompt)
 
-    def grade_answer(self, answer: str, gold: object) -> Grade:
-        """Grade an answer that was already taken out of its response."""
-        return self._grade(answer, gold, time.perf_counter())
-
     async def grade_async(self, response: str, gold: object, prompt: str | None = None) -> Grade:
         """As :meth:`grade`, without holding up the event loop."""
         return await asyncio.wrap_future(self.submit(response, gold, prompt))
