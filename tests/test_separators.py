@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from refused import refused
+from sentencepiece_models import sentencepiece_model
 
 from tandem_plugin import (
     TandemConfig,
@@ -224,21 +224,6 @@ def test_two_tokens_that_together_make_a_blank_line_hand_nothing_over() -> None:
     step = make_schedule("step", {})
     assert replay([0, 2, 2, 0], 0, step, steps).tolist() == [1, 1, 1, 1]
     assert replay([0, 1, 0, 0], 0, step, steps).tolist() == [1, 1, 0, 0]
-
-
-def sentencepiece_model(**options: Any) -> bytes:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["The senior writes one word.", "The junior writes the next!"] * 5),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=300,
-        byte_fallback=True,
-        minloglevel=2,
-        **options,
-    )
-    return model.getvalue()
 
 
 def test_space_written_behind_a_word_is_refused_for_words(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -95,32 +93,6 @@ def test_sentence_piece_pieces_stand_for_text_and_fallback_bytes():
     vocabulary = Vocabulary(("▁a", "b", "<0xE2>", "</s>", "▁"), "made up")
     as_bytes = TokenBytes(vocabulary)
     assert [as_bytes([i]) for i in range(5)] == [b" a", b"b", b"\xe2", b"</s>", b" "]
-
-
-TEXTS = ["Hello  world\n\n\tx = 1", "naïve café 数学 😀🏽 ﷽", "‮\u2028 \u00a0 e\u0301", "\\boxed{1}"]
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_real_byte_level_tokens_give_back_the_text(
-    real_tokenizer: Callable[[str], Path], text: str
-):
-    transformers = pytest.importorskip("transformers")
-    folder = real_tokenizer("qwen")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
-    ids = tokenizer(text).input_ids
-    as_bytes = TokenBytes(Vocabulary.from_path(folder))
-    found = authored_text(ids, [i % 2 for i in range(len(ids))], as_bytes)
-    assert found.text == tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-
-
-def test_real_sentence_piece_tokens_give_back_the_text(real_tokenizer: Callable[[str], Path]):
-    tokenizers = pytest.importorskip("tokenizers")
-    file = real_tokenizer("t5/tokenizer.json")
-    tokenizer = tokenizers.Tokenizer.from_file(str(file))
-    ids = tokenizer.encode("The house is wonderful, 12 times.", add_special_tokens=False).ids
-    as_bytes = TokenBytes(Vocabulary.from_path(file))
-    found = authored_text(ids, [SENIOR] * len(ids), as_bytes)
-    assert found.text == " The house is wonderful, 12 times."
 
 
 class Marks(HTMLParser):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import random
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refused import refused
+from sentencepiece_models import sentencepiece_model
 
 from tandem_plugin import TokenizerError, Vocabulary
 
@@ -36,16 +36,6 @@ def test_file_that_may_not_be_read_is_refused(
 
     monkeypatch.setattr(Path, "read_bytes", denied)
     assert "tokenizer.json' cannot be read: Permission denied. Check the path" in refusal(file)
-
-
-def test_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    assert "cannot be read: File name too long" in refusal(tmp_path / ("n" * 300))
-
-
-def test_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    (tmp_path / "tokenizer.json").mkdir()
-    assert "No tokenizer could be read at" in refusal(tmp_path / "tokenizer.json")
 
 
 @pytest.mark.parametrize("depth", [1_000, 100_000])
@@ -122,17 +112,7 @@ def test_panic_of_the_tokenizers_library_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> bytes:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    trained = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["The senior writes one word.", "The junior writes the next!"] * 5),
-        model_writer=trained,
-        model_type="bpe",
-        vocab_size=300,
-        byte_fallback=True,
-        minloglevel=2,
-    )
-    return trained.getvalue()
+    return sentencepiece_model()
 
 
 def test_sentencepiece_model_with_pieces_that_are_no_text_is_refused(
@@ -162,3 +142,30 @@ def test_corrupt_sentencepiece_model_is_read_or_refused(
         assert len(Vocabulary.from_path(file)) > 0
     except TokenizerError as error:
         assert str(file) in str(error)  # noqa: PT017  # either is right
+
+
+@pytest.mark.parametrize(
+    ("code", "contents"),
+    [
+        ("TP215", [b"not json", b"[" * 100_000, b"\xff\xfe\x00"]),
+        ("TP216", [b"[1, 2]", b'{"a": "b"}', b'{"a": true}', b'{"a": 1.0}']),
+        ("TP211", [b"{}"]),
+        ("TP204", [b'{"model": {"type": "none"}}']),
+        ("TP212", [b'{"a": -1}', b'{"a": 1000000000000}']),
+    ],
+)
+def test_file_that_is_no_tokenizer_is_refused(
+    tmp_path: Path, code: str, contents: list[bytes]
+) -> None:
+    file = tmp_path / "vocab.json"
+    for content in contents:
+        file.write_bytes(content)
+        with refused(code):
+            Vocabulary.from_path(file)
+
+
+def test_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text("{}")
+    with refused("TP204"):
+        Vocabulary.from_path(tmp_path)

@@ -451,3 +451,36 @@ def test_slow_tokenizer_of_transformers_is_read() -> None:
     assert {ord(c) + 3 for c in ".!?\n\r"} <= set(found("sentence", vocabulary))
     with refused("TP222"):
         resolve_boundaries("word", vocabulary)
+
+
+def test_special_tokens_leave_the_digest_of_qwens_words_alone(real_tokenizer: RealTokenizer):
+    """The folder has added tokens past the vocabulary that vocab.json alone lacks."""
+    pytest.importorskip("transformers")
+    folder = Vocabulary.from_path(real_tokenizer("qwen"))
+    file = Vocabulary.from_path(real_tokenizer("qwen/vocab.json"))
+    assert len(folder) > len(file)
+    assert resolve_boundaries("word", folder).digest == resolve_boundaries("word", file).digest
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        (("a", "Ġa", "bĠ", "Ġ", "ĠĠ", ""), [1, 3, 4]),
+        (("a", "▁a", "b▁", "▁", "<s>"), [1, 3]),
+        (("▁", "Ġa", "Ġb", "c"), [1, 2]),
+    ],
+)
+def test_words_begin_with_the_vocabularys_leading_space_marker(
+    pieces: tuple[str, ...], words: list[int]
+):
+    table = resolve_boundaries("word", Vocabulary(pieces, "made up")).table
+    assert table.nonzero()[0].tolist() == words
+
+
+def test_tokenizer_object_and_its_file_give_one_vocabulary(tmp_path: Path):
+    ids = {"a": 0, "Ġa": 1, "b": 3}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="a"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    pieces = ("a", "Ġa", "", "b")
+    assert Vocabulary.from_tokenizer(tokenizer).pieces == pieces
+    assert Vocabulary.from_path(tmp_path / "tokenizer.json").pieces == pieces

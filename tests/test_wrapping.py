@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import types
 from typing import Any
 
 import pytest
@@ -88,13 +87,6 @@ def test_function_that_became_another_kind_is_refused_and_kept(
     with pytest.raises(TypeError, match=said):
         wrap_once(foreign, name, wrapper)
     assert getattr(foreign, name) is before
-
-
-def test_function_of_a_module_is_wrapped_as_well() -> None:
-    module = types.ModuleType("foreign_module")
-    module.add = lambda a: a + 1  # type: ignore[attr-defined]
-    wrap_once(module, "add", doubled)
-    assert module.add(1) == 4
 
 
 def test_name_that_moved_is_an_error(foreign: Any) -> None:

@@ -27,10 +27,6 @@ def test_every_case_has_its_outcome_by_its_rule(topic: str, outcomes: list[tuple
     assert wrong == []
 
 
-def test_there_are_three_hundred_cases():
-    assert len({(case["gold"], case["response"]) for case in CASES}) >= 300
-
-
 def test_every_right_answer_is_right_against_itself(grader: Grader):
     golds = sorted({case["gold"] for case in CASES} - {r"\frac{0}{0}", r"\frac{1}{0}"})
     grades = grader.grade_batch((f"\\boxed{{{gold}}}", gold) for gold in golds)

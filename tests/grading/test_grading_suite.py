@@ -42,7 +42,3 @@ def test_no_gold_of_the_suite_but_words_is_unread(grader: Grader):
     unread = [row["gold"] for row, g in zip(ROWS, grades, strict=True) if g.rule == "unread_gold"]
     unread = [gold for gold in unread if "\\text" not in gold]
     assert unread == []
-
-
-def test_there_are_nine_hundred_pairs():
-    assert len(set(PAIRS)) >= 890
