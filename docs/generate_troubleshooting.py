@@ -14,11 +14,21 @@ from tandem_plugin.refusals import ADVICE, GROUPS, Group
 
 PAGE = Path(__file__).with_name("troubleshooting.md")
 
+AT_THE_TERMINAL = {
+    "Problem sets",
+    "Rollouts and files",
+    "Grading",
+    "Evaluation",
+    "Planning",
+    "Commands",
+}
+"""Groups of what a command refuses: no log of a trainer or an engine lies between it and a user."""
+
 HEAD = """\
 # Troubleshooting
 
-Written by `docs/generate_troubleshooting.py` from `tandem_plugin/refusals.json`: everything that
-tandem-plugin refuses, and what to do. Each message ends with its code, such as `[TP102]`: search
+Written by `docs/generate_troubleshooting.py` from `tandem_plugin/refusals.json`: what tandem-plugin
+refuses in engines and trainers, and what to do. Each message ends with its code, such as `[TP102]`: search
 this page for it. What stands between ‹ and › is of your own run.
 
 First, in the environment of the run, `tandem doctor`: it prints versions, the model runner, whether
@@ -35,10 +45,14 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD]
     for group in GROUPS:
-        parts.append(
-            f"## {group.title}\n\n{group.guide}\n\n| Code | It says | What to do |\n|---|---|---|"
-        )
-        parts += [*_rows(group), ""]
+        parts.append(f"## {group.title}\n\n{group.guide}\n")
+        if group.title in AT_THE_TERMINAL:
+            first, *_, last = group.refusals
+            parts.append(
+                f"{first} to {last} are said where the command was typed, remedy included.\n"
+            )
+        else:
+            parts += ["| Code | It says | What to do |\n|---|---|---|", *_rows(group), ""]
     return "\n".join(parts)
 
 
