@@ -27,9 +27,9 @@ AT_THE_TERMINAL = {
 HEAD = """\
 # Troubleshooting
 
-Written by `docs/generate_troubleshooting.py` from `tandem_plugin/refusals.json`: what tandem-plugin
-refuses in engines and trainers, and what to do. Each message ends with its code, such as `[TP102]`: search
-this page for it. What stands between ‹ and › is of your own run.
+Written by `docs/generate_troubleshooting.py` from `tandem_plugin/refusals.json`: what is refused in
+engines and trainers, and what to do. Each message ends with its code, such as `[TP102]`: search this
+page for it. What stands between ‹ and › is of your own run.
 
 First, in the environment of the run, `tandem doctor`: it prints versions, the model runner, whether
 the plugin and the adapters are active, and how to fix what is not. A trainer's log says
