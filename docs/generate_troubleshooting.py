@@ -28,7 +28,7 @@ HEAD = """\
 # Troubleshooting
 
 Written by `docs/generate_troubleshooting.py` from `tandem_plugin/refusals.json`: what is refused in
-engines and trainers, and what to do. Each message ends with its code, such as `[TP102]`: search this
+engines and trainers, and what to do. Each message ends with its code, such as `[TP102]`: search the
 page for it. What stands between ‹ and › is of your own run.
 
 First, in the environment of the run, `tandem doctor`: it prints versions, the model runner, whether

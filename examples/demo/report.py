@@ -7,13 +7,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib
 from evaluate import SENIOR_ALONE, TEAM
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from tandem_plugin import Vocabulary
+from tandem_plugin.spans import TokenBytes, authored_text
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -37,12 +40,6 @@ Rollout = dict[str, Any]
 
 class ReportError(RuntimeError):
     """A tandem run without the fields that show it was one."""
-
-
-class Decoder(Protocol):
-    """The part of a tokenizer the report needs."""
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = ...) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,26 +165,23 @@ def draw_curves(
 
 
 def coloured_response(
-    token_ids: Sequence[int], authorship: Sequence[bool], tokenizer: Decoder
+    token_ids: Sequence[int], authorship: Sequence[bool], vocabulary: Vocabulary
 ) -> Text:
     """The response with the senior's and the junior's spans in two styles.
 
-    ``authorship`` has one entry for each token id, true (or 1) = senior. Spans are decoded whole,
-    so that a character made of several tokens stays one; one that two authors share goes to the
-    author who completed it.
+    ``authorship`` has one entry for each token id, true (or 1) = senior. A character that two
+    authors share goes to the author who began it.
     """
-    if len(token_ids) != len(authorship):
-        raise ReportError(
-            f"A response has {len(token_ids)} tokens and the authorship of {len(authorship)}."
-        )
-    text, shown = Text(), ""
-    for end in range(1, len(token_ids) + 1):
-        if end < len(token_ids) and authorship[end] == authorship[end - 1]:
-            continue
-        decoded = tokenizer.decode(list(token_ids[:end]), skip_special_tokens=True)
-        complete = decoded.rstrip("\ufffd") if end < len(token_ids) else decoded
-        text.append(complete[len(shown) :], SENIOR_STYLE if authorship[end - 1] else JUNIOR_STYLE)
-        shown = complete
+    kept = [
+        (token, author)
+        for token, author in zip(token_ids, authorship, strict=True)
+        if token not in vocabulary.special
+    ]
+    tokens, authors = [token for token, _ in kept], [author for _, author in kept]
+    authored = authored_text(tokens, authors, TokenBytes(vocabulary))
+    text = Text()
+    for (author, _), said in zip(authored.spans, authored.span_texts, strict=True):
+        text.append(said, SENIOR_STYLE if author else JUNIOR_STYLE)
     return text
 
 
@@ -218,7 +212,7 @@ def how_it_reads(records: Sequence[tuple[int, Metrics]]) -> list[str]:
     return lines
 
 
-def show_response(rollouts: Sequence[Rollout], tokenizer: Decoder, console: Console) -> None:
+def show_response(rollouts: Sequence[Rollout], vocabulary: Vocabulary, console: Console) -> None:
     """Prints one right response of the last step: coloured when its authorship is known."""
     last = max((int(rollout["step"]) for rollout in rollouts), default=None)
     final = [rollout for rollout in rollouts if rollout["step"] == last]
@@ -229,7 +223,7 @@ def show_response(rollouts: Sequence[Rollout], tokenizer: Decoder, console: Cons
     if AUTHORSHIP not in chosen:
         console.print(Text(chosen["output"]))
         return
-    console.print(coloured_response(chosen[TOKEN_IDS], chosen[AUTHORSHIP], tokenizer))
+    console.print(coloured_response(chosen[TOKEN_IDS], chosen[AUTHORSHIP], vocabulary))
     console.print(Text.assemble(("senior", SENIOR_STYLE), "  ", ("junior", JUNIOR_STYLE)))
 
 

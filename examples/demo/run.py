@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from data import ProblemFileError, Row, make_row, read_problems, split_rows, write_parquet
+from data import Row, make_row, read_rows, split_rows, write_parquet
 from evaluate import EvaluationError, Sampling, evaluate
 from model import Lesson, encode_messages, teach
 from next_steps import next_commands, write_page
@@ -39,6 +39,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from train import MEASURES, TANDEM, Paths, Training, TrainingError, read_metrics, train
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from tandem_plugin import Vocabulary
+from tandem_plugin.errors import DataError
 from tandem_plugin.progress import ShownProgress, waiting
 
 EVALUATION_PROBLEMS = 256
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=options.seed,
             steps=options.steps,
         )
-    except (ProblemFileError, EvaluationError, TrainingError, ReportError) as error:
+    except (DataError, EvaluationError, TrainingError, ReportError) as error:
         console.print(f"[red]The demo stopped.[/red] {escape(str(error))}", highlight=False)
         return 1
     except KeyboardInterrupt:
@@ -75,7 +77,7 @@ def run(
     started = time.monotonic()
     paths = Paths(out)
     out.mkdir(parents=True, exist_ok=True)
-    given = None if problems is None else read_problems(problems)
+    given = None if problems is None else read_rows(problems)
 
     held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
     model = out / "model"
@@ -153,7 +155,7 @@ def _report(
         check_tandem(records, rollouts)
     draw_curves(records, evaluations, paths.out / "curves.png", solo=solo)
     console.print(steps_table(records, evaluations))
-    show_response(rollouts, AutoTokenizer.from_pretrained(paths.checkpoint), console)
+    show_response(rollouts, Vocabulary.from_path(paths.checkpoint), console)
     gap = curve(records, PROBABILITY_GAP, "gap").points
     if gap:
         console.print(
