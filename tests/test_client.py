@@ -181,10 +181,7 @@ def test_objects_of_the_openai_client_are_read(reader: AuthorshipReader, rules: 
     ("response", "code"),
     [
         ({"choices": [{"index": 0, "text": "x"}]}, "TP014"),
-        (
-            {"choices": [{"index": 0, "delta": {"content": "x"}}]},
-            "TP014",
-        ),
+        ({"choices": [{"index": 0, "delta": {"content": "x"}}]}, "TP014"),
         (completion(IDS, usage=False) | {"usage": {"completion_tokens": 11}},
          "TP006"),
         ({"choices": []}, "TP005"),
