@@ -18,7 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from machine import keep_to_one_core
@@ -27,25 +27,13 @@ from results import Results
 from rounds import run_rounds
 from table import Table, spread
 
-__all__ = ["AUTHORS", "Authors", "measure", "table"]
+__all__ = ["AUTHORS", "measure", "table"]
 
 BATCHES = (1, 16, 64, 256, 1024)
 VOCABULARY, HIDDEN = 151_936, 1024
 LARGEST_LOGITS = 256
 """Rows up to which logits over the whole vocabulary are moved: memory."""
 RULES = {"one schedule": 1, "four schedules": 4}
-
-
-class Authors(Protocol):
-    """A way of keeping the authors of a batch, as a model runner's binding has it."""
-
-    def sample(self) -> None:
-        """Every row gets one more token, as from the sampler; not measured."""
-        ...
-
-    def step(self) -> Any:
-        """Take the tokens in and say who writes next; measured."""
-        ...
 
 
 class HostAuthors:
@@ -115,11 +103,12 @@ def _tokens(steps: int, rows: int) -> NDArray[np.int64]:
     return np.random.default_rng(1).integers(0, VOCABULARY, (steps, rows))
 
 
-AUTHORS: Mapping[str, Callable[[int, int, int], Authors]] = {
+AUTHORS: Mapping[str, Callable[[int, int, int], Any]] = {
     "V1": HostAuthors,
     "V2": DeviceTensors,
 }
-"""By model runner: given rows, steps and how many different schedules are in the batch."""
+"""By model runner: given rows, steps and how many different schedules are in the batch. ``sample``
+gives every row a token, unmeasured; ``step`` takes the tokens in and says who writes next."""
 
 
 def measure(results: Results, toy: bool) -> None:
