@@ -7,7 +7,12 @@ import pytest
 from refused import refused
 
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
-from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint, fingerprint_folder
+from tandem_plugin.lab.evaluation.checkpoint import (
+    find_checkpoint,
+    fingerprint_folder,
+    name_of,
+    step_of,
+)
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder, versions, write_summary
 
@@ -129,3 +134,18 @@ def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str
     path = write_summary(tmp_path, "solo", content)
     with refused("TP891"):
         read_summary(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "step"),
+    [
+        ("runs/trl/global_step_100/actor/huggingface", "trl-step-100", 100),
+        ("runs/grpo/checkpoints/global_step20_hf", "grpo-step-20", 20),
+        ("out/kl-reg/checkpoint-250", "kl-reg-step-250", 250),
+        (f"hub/models--Qwen--Qwen3-4B/snapshots/{'0a1b' * 10}", "Qwen3-4B", None),
+        ("Qwen/Qwen3-4B", "Qwen3-4B", None),
+        ("model", "model", None),
+    ],
+)
+def test_models_are_called_by_method_and_step(path: str, name: str, step: int | None) -> None:
+    assert (name_of(path), step_of(path)) == (name, step)

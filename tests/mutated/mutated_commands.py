@@ -291,8 +291,8 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "report",
-        _fixed("results", "--out", "report", "--log", "GRPO=log.jsonl", "--samples", "1"),
-        (*_RUNS, "log.jsonl", "results/seniors.txt", "model/tokenizer.json"),
+        _fixed("results", "--out", "report", "--log", "GRPO=log.jsonl"),
+        (*_RUNS, "log.jsonl", "results/seniors.txt"),
         1, ("report/*",),
     ),
 )  # fmt: skip

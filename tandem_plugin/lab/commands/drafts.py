@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.engine_arguments import EngineOption
+from tandem_plugin.lab.commands.options import EngineOption
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, print_json
 
@@ -49,7 +49,7 @@ def drafts(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import ConfigError
     from tandem_plugin.files import check_model
-    from tandem_plugin.lab.commands.engine_arguments import engine_arguments
+    from tandem_plugin.lab.commands.options import engine_arguments
 
     check_model(senior, "senior")
     check_model(junior or senior, "junior")

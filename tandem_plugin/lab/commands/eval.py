@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.compare import TopOption
-from tandem_plugin.lab.commands.engine_arguments import EngineOption, engine_arguments
+from tandem_plugin.lab.commands.options import EngineOption, TopOption, engine_arguments
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json, table_console
 from tandem_plugin.terminal.root import CommandGroup

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.engine_arguments import EngineOption
+from tandem_plugin.lab.commands.options import EngineOption
 from tandem_plugin.lab.rollouts.rollout import SCORES
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
@@ -100,7 +100,7 @@ def rollout(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
     from tandem_plugin.files import InputFiles, check_model
-    from tandem_plugin.lab.commands.engine_arguments import engine_arguments
+    from tandem_plugin.lab.commands.options import engine_arguments
     from tandem_plugin.lab.commands.problems import Asking, check_longer, read_prompts
     from tandem_plugin.lab.commands.problems import noted as noted_problems
     from tandem_plugin.lab.data.records import record_files

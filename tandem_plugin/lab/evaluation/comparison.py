@@ -47,11 +47,11 @@ class Comparison:
             self.known[id(run)] = measured(run, self.resamples, self.over)
         return self.known[id(run)]
 
-    def of_kind(self, kind: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
-        """(label, runs by senior) of one kind."""
-        for label, found in self.runs.items():
-            if next(iter(found.values())).kind == kind:
-                yield label, found
+    def of(self, *kinds: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
+        """(label, runs by senior) of these kinds, in the order of tables."""
+        for label, runs in self.runs.items():
+            if next(iter(runs.values())).kind in kinds:
+                yield label, runs
 
 
 def compare(
