@@ -106,19 +106,3 @@ def test_prepare_never_replaces_its_problems(problems: Path, tmp_path: Path):
     assert (code, source.read_bytes()) == (1, before)
     assert "would replace the problems" in text
     assert [path.name for path in out.iterdir()] == ["train.jsonl"]
-
-
-def test_a_look_at_the_wrong_file_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("TANDEM_DATA", str(tmp_path / "cache"))
-    for name, step in (("wrong", 1), ("right", 2)):
-        rows = [{"problem": f"Add {i} and {step}.", "answer": i + step} for i in range(30)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    look = ("data", "show", "aime24", "--file")
-    assert run(*look, tmp_path / "wrong.jsonl")[0] == 0
-    assert run(*look, tmp_path / "right.jsonl")[0] == 0
-    kept = ("--to", "openrlhf", "--out", tmp_path / "out")
-    prepare = ("data", "prepare", "aime24", "--file", tmp_path / "right.jsonl")
-    assert run(*prepare, *kept)[0] == 0
-    assert "not the set that was read before" in run(*look, tmp_path / "wrong.jsonl")[1]

@@ -19,7 +19,7 @@ from two_notations.problem import Problem, draw_problem, draw_problems
 from two_notations.taught_text import Facts, Teaching
 
 from tandem_plugin.lab.data.problem import Problem as AskedProblem
-from tandem_plugin.lab.data.prompt import PromptTemplate
+from tandem_plugin.lab.data.problem import PromptTemplate
 
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
 NOTHING_WRONG = Facts({})

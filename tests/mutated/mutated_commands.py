@@ -61,7 +61,6 @@ def make_inputs(folder: Path) -> None:
     for name, right in SENIORS.items():
         _results(folder / "results", folder / "model", name, right)
     (folder / "results/seniors.txt").write_text("base\nGRPO\nTRL\n")
-    _json(folder / "cache/checksums.json", {"aime25": "0" * 64})
 
 
 def _rollouts() -> list[dict[str, Any]]:
@@ -251,7 +250,7 @@ COMMANDS: tuple[Command, ...] = (
             ("problems.jsonl",), ("problems.json", "--json"),
             ("aime25", "--file", "problems.jsonl"),
         ),
-        ("problems.jsonl", "problems.json", "cache/checksums.json"),
+        ("problems.jsonl", "problems.json"),
         14,
     ),
     Command(

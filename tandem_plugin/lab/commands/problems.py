@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tandem_plugin.lab.data import INSTRUCTION, DataError, Problem, PromptTemplate, read_problems
-from tandem_plugin.lab.data.problem import Message
-from tandem_plugin.lab.data.prompt import prompt_ids
+from tandem_plugin.lab.data.problem import Message, prompt_ids
 
 __all__ = [
     "Asking",

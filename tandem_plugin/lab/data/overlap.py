@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.lab.data.problem import Problem
-from tandem_plugin.lab.data.prompt import bare_text
+from tandem_plugin.lab.data.problem import Problem, bare_text
 
 __all__ = ["Overlap", "find_overlaps", "words_of"]
 

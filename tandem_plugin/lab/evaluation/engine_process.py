@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem_plugin.errors import EngineError, EvaluationError, TandemError
-from tandem_plugin.lab.data.prompt import prompt_ids
+from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.generation import MARKER, Sampling
 from tandem_plugin.lab.evaluation.team_schedule import engine_settings, request
 from tandem_plugin.lab.rollouts.engine import start_engine
