@@ -17,10 +17,9 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
-from tandem_plugin.lab.viewer.choice import Choice, Numbers, spread
-from tandem_plugin.lab.viewer.content import make_page
-from tandem_plugin.lab.viewer.listing import Listed
-from tandem_plugin.lab.viewer.shown import turns_of
+from tandem_plugin.lab.viewer.index import Choice, Listed, Numbers, spread
+from tandem_plugin.lab.viewer.page import make_page
+from tandem_plugin.lab.viewer.responses import turns_of
 
 Row = dict[str, Any]
 View = Callable[..., tuple[int, Any, Any]]
