@@ -4,12 +4,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from refused import refused
 
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.drift_run import DriftSettings, read_counts, run_drift
+from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
 from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -68,14 +67,3 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
     path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
     with refused("TP914", name="sampling.top_p"):
         run_drift(out, "s", "base", DriftSettings())
-
-
-def test_counts_are_read_as_written(make_results: MakeResults):
-    out = make_results("s", [1, 2], kinds=("drift",))
-    summary = read_summary(out / "s/drift/base/summary.json")
-    senior, junior = read_counts(summary)
-    assert senior.sum() == 40 + 3 * 3 + 3
-    np.testing.assert_array_equal(junior, np.full(8, 10))
-    (out / "s/drift/base/counts.json").write_text("{}")
-    with refused("TP851"):
-        read_counts(summary)

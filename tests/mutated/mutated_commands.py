@@ -13,7 +13,7 @@ from typing import Any
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.commands.grade import _deciding
 from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.lab.evaluation.drift_run import DriftSettings, drift_metrics, write_counts
+from tandem_plugin.lab.evaluation.drift import DriftSettings, drift_metrics, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.options import EngineOption
+from tandem_plugin.lab.commands.options import (
+    EngineOption,
+    MaxTokensOption,
+    SamplesOption,
+    SeedOption,
+    TemperatureOption,
+    TopPOption,
+    engine_arguments,
+)
 from tandem_plugin.lab.rollouts.rollout import SCORES
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
@@ -45,13 +53,11 @@ def rollout(
         str | None, typer.Option(help="The boundary resolver; without it, the schedule's own.")
     ] = None,
     settings: SettingsOption = None,
-    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 1,
-    seed: Annotated[
-        int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
-    ] = 0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="The longest response.")] = 2048,
-    temperature: Annotated[float, typer.Option(min=0, help="The sampling temperature.")] = 1.0,
-    top_p: Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")] = 1.0,
+    samples: SamplesOption = 1,
+    seed: SeedOption = 0,
+    max_tokens: MaxTokensOption = 2048,
+    temperature: TemperatureOption = 1.0,
+    top_p: TopPOption = 1.0,
     raw: Annotated[
         bool,
         typer.Option(
@@ -100,7 +106,6 @@ def rollout(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
     from tandem_plugin.files import InputFiles, check_model
-    from tandem_plugin.lab.commands.options import engine_arguments
     from tandem_plugin.lab.commands.problems import Asking, check_longer, read_prompts
     from tandem_plugin.lab.commands.problems import noted as noted_problems
     from tandem_plugin.lab.data.records import record_files
@@ -115,7 +120,7 @@ def rollout(
     if partner_logprobs:
         asked["partner_logprobs"] = True
     config = TandemConfig.from_mapping({**asked, "junior": junior})
-    arguments = engine_arguments(engine or [])
+    arguments = engine_arguments(engine)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
     asking = Asking.chosen(grade, instruction, raw)
     listed = read_prompts(problems, "required" if grade else "optional")

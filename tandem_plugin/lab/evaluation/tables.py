@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.lab.evaluation import drift
 from tandem_plugin.lab.evaluation.comparison import Comparison
-from tandem_plugin.lab.evaluation.drift_run import mean_recovery, read_counts
+from tandem_plugin.lab.evaluation.drift import TOP, mean_recovery, read_counts
 from tandem_plugin.lab.evaluation.measures import (
     Measure,
     mean_metric,
@@ -67,9 +66,7 @@ _Section: TypeAlias = list[_Column]
 """Rows of a table that belong together: columns of one length."""
 
 
-def paper_tables(
-    comparison: Comparison, k: int | None = None, top: int = drift.TOP
-) -> list[PaperTable]:
+def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -> list[PaperTable]:
     """All tables that the results allow, in the order of the paper's sections.
 
     k: of pass@k in the tables of one k; None takes 8, or the largest there is. top: how many of the
