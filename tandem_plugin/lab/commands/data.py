@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tandem_plugin.terminal.output import JsonOption, cell, echo, print_json, table_console
+from tandem_plugin.terminal.output import (
+    JsonOption,
+    cell,
+    echo,
+    print_fields,
+    print_json,
+    table_console,
+)
 from tandem_plugin.terminal.root import CommandGroup
 
 if TYPE_CHECKING:
@@ -123,7 +130,7 @@ def prepare(
     rows = {
         name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
     }
-    _print_table({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
+    print_fields({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
     _print_bad(problems)
 
 
@@ -208,7 +215,8 @@ def show(
     if json:
         print_json(result)
         return
-    _print_table({name: str(result[name]) for name in ("name", "problems", "several_golds")})
+    fields = ("name", "problems", "several_golds")
+    print_fields({name.replace("_", " "): result[name] for name in fields})
     for one in shown:
         _print_problem(one)
     _print_bad(problems)
@@ -288,16 +296,6 @@ def _short(problems: ProblemSet, row: int) -> str:
     text = next(problem.text for problem in problems.problems if problem.row == row)
     text = " ".join(text.split())
     return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _print_table(rows: dict[str, Any]) -> None:
-    """Print names and values side by side."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(name.replace("_", " "), cell(value))
-    table_console().print(table)
 
 
 def _print_problem(shown: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import typer
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import AppendedFile, open_file, system_advice, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
-from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
+from tandem_plugin.terminal.output import JsonOption, print_fields, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.grading import Grade, GradeCounts, Grader
@@ -87,16 +87,11 @@ def grade(
 
 
 def _one(record: Grade, json: bool) -> None:
-    from rich.table import Table
-
+    fields = record.to_dict()
     if json:
-        print_json(record.to_dict())
-        return
-    table = Table.grid(padding=(0, 2))
-    for name, value in record.to_dict().items():
-        if value is not None:
-            table.add_row(name, cell(value))
-    table_console().print(table)
+        print_json(fields)
+    else:
+        print_fields({name: value for name, value in fields.items() if value is not None})
 
 
 def _many(
@@ -185,8 +180,6 @@ def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int
 
 
 def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, json: bool) -> None:
-    from rich.table import Table
-
     from tandem_plugin.grading import Grade, GradeCounts
 
     counts: GradeCounts = GradeCounts.of(
@@ -205,17 +198,20 @@ def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, 
     if json:
         print_json(result)
         return
-    table = Table.grid(padding=(0, 2))
-    table.add_row("responses", f"{counts.total:,}")
-    table.add_row("reward", f"{counts.reward:.4f}" if counts.total else "none")
-    for name, count in counts.outcomes.items():
-        table.add_row(name, f"{count:,}")
-    table.add_row("rules", ", ".join(f"{name} {count:,}" for name, count in counts.rules.items()))
-    table.add_row("slowest", f"{slowest:,.0f} ms")
+    fields: dict[str, str] = {
+        "responses": f"{counts.total:,}",
+        "reward": f"{counts.reward:.4f}" if counts.total else "none",
+        **{name: f"{count:,}" for name, count in counts.outcomes.items()},
+        "rules": _counted(counts.rules),
+        "slowest": f"{slowest:,.0f} ms",
+    }
     if grader.deaths:
-        lost = ", ".join(f"{name} {count:,}" for name, count in grader.deaths.items())
-        table.add_row("workers lost", lost)
-    table_console(stderr=out is None).print(table)
+        fields["workers lost"] = _counted(grader.deaths)
+    print_fields(fields, stderr=out is None)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def read_rows(

@@ -330,7 +330,7 @@ def write_rollouts(
     grader: grades each response before its line is written, while the engine goes on. What is
     being graded when the run is stopped is made again by the next one.
     """
-    from tandem_plugin.lab.rollouts.progress import response_progress
+    from tandem_plugin.lab.rollouts.engine import response_progress
 
     most = 2 * run.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
     with (

@@ -24,8 +24,7 @@ from tandem_plugin.errors import EngineError, EvaluationError, TandemError
 from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.generation import MARKER, Sampling
 from tandem_plugin.lab.evaluation.team_schedule import engine_settings, request
-from tandem_plugin.lab.rollouts.engine import start_engine
-from tandem_plugin.lab.rollouts.progress import response_progress
+from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 __all__ = ["answer", "main"]
