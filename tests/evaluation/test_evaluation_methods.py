@@ -142,12 +142,6 @@ def test_several_juniors_have_a_table_with_any_number_of_seniors(tmp_path: Path)
     assert len(read) == 2 * 15
 
 
-def test_one_junior_has_no_such_table(tmp_path: Path):
-    for senior in "xy":
-        write_handoff(tmp_path, senior, "j", [1, 2])
-    assert not [name for name in found_tables(tmp_path / "x", tmp_path / "y") if "juniors" in name]
-
-
 def test_benchmarks_given_in_another_order_are_still_compared_problem_by_problem(tmp_path: Path):
     """A is easy and B is hard: paired by place instead of by name, nothing would be significant."""
     rights = {"A": [3, 4, 3], "B": [0, 1, 0]}
