@@ -82,13 +82,14 @@ def compare(
     Better values are bold, ± is one bootstrap standard error over problems, and stars are paired
     one-sided t-tests. Results that were made with other settings are refused.
     """
-    from tandem_plugin.lab.evaluation.comparison import compare as compared
+    from tandem_plugin.lab.evaluation import comparison as compared
     from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
     from tandem_plugin.lab.evaluation.tables import paper_tables
     from tandem_plugin.progress import waiting
 
     with waiting("compare"):
-        comparison = compared(results, despite or (), resamples, _pools(pool), over.value)
+        seniors = compared.read_seniors(results)
+        comparison = compared.compare(seniors, despite or (), resamples, _pools(pool), over.value)
         tables = paper_tables(comparison, k, top)
     files = {} if out is None else _write(out, results, comparison, tables)
     if json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -17,7 +17,7 @@ from tandem_plugin.terminal.output import JsonOption, print_fields, print_json
 if TYPE_CHECKING:
     from tandem_plugin.grading import Grade, GradeCounts, Grader
 
-__all__ = ["GradeRecords", "grade", "read_rows"]
+__all__ = ["GradeRecords", "grade"]
 
 PROMPT_FIELDS = ("prompt", "question", "problem")
 GOLD_FIELDS = ("gold", "answer", "ground_truth", "gts", "label")
@@ -155,12 +155,6 @@ def _texts(gold: object) -> list[str]:
     return [] if isinstance(found, str) else list(found)
 
 
-def _rows(file: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
-    from tandem_plugin.lab.rollouts.grades import RESPONSE_FIELDS
-
-    return read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS)
-
-
 def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int]]:
     """Lists of (line, response, gold, prompt), with the number of bytes they were read from.
 
@@ -214,12 +208,7 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
-def read_rows(
-    path: Path,
-    response_fields: Sequence[str],
-    gold_fields: Sequence[str],
-    prompt_fields: Sequence[str] = (),
-) -> Iterator[tuple[int, str, object, str | None, int]]:
+def _rows(path: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
     """(line, response, gold, prompt or None, bytes) of every row, blank lines left out.
 
     Raises :class:`DataError` for a file that cannot be read and for the first row without a
@@ -229,34 +218,31 @@ def read_rows(
         with open_file(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    response, gold, row = _row(
-                        line, f"{path}, line {number}", response_fields, gold_fields
-                    )
-                    prompts = (row.get(name) for name in prompt_fields)
-                    prompt = next((text for text in prompts if isinstance(text, str)), None)
-                    yield number, response, gold, prompt, len(line)
+                    yield number, *_row(line, f"{path}, line {number}"), len(line)
     except OSError as error:
         raise DataError(
             "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
         ) from error
 
 
-def _row(
-    line: bytes, where: str, response_fields: Sequence[str], gold_fields: Sequence[str]
-) -> tuple[str, object, dict[str, object]]:
+def _row(line: bytes, where: str) -> tuple[str, object, str | None]:
+    """A row's response, gold, and prompt or None."""
+    from tandem_plugin.lab.rollouts.grades import RESPONSE_FIELDS
+
     try:
         row = parse_json(line)
     except ValueError as error:
         raise DataError("TP968", where=where, error=error) from error
     if not isinstance(row, dict):
         raise DataError("TP969", where=where)
-    response = next((row[name] for name in response_fields if name in row), None)
-    gold = next((row[name] for name in gold_fields if row.get(name) is not None), None)
+    response = next((row[name] for name in RESPONSE_FIELDS if name in row), None)
+    gold = next((row[name] for name in GOLD_FIELDS if row.get(name) is not None), None)
+    prompts = (row.get(name) for name in PROMPT_FIELDS)
     if not isinstance(response, str):
-        raise DataError("TP970", where=where, response_fields=", ".join(response_fields))
+        raise DataError("TP970", where=where, response_fields=", ".join(RESPONSE_FIELDS))
     if gold is None:
-        raise DataError("TP971", where=where, gold_fields=", ".join(gold_fields))
-    return response, gold, row
+        raise DataError("TP971", where=where, gold_fields=", ".join(GOLD_FIELDS))
+    return response, gold, next((text for text in prompts if isinstance(text, str)), None)
 
 
 class GradeRecords(AppendedFile):

@@ -12,9 +12,11 @@ from tandem_plugin.terminal.assignments import assignments
 
 __all__ = [
     "EngineOption",
+    "JuniorOption",
     "MaxTokensOption",
     "SamplesOption",
     "SeedOption",
+    "SeniorOption",
     "TemperatureOption",
     "TopOption",
     "TopPOption",
@@ -23,6 +25,10 @@ __all__ = [
 
 _REFUSED = ("model", "additional_config", "tandem")
 
+SeniorOption = Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")]
+JuniorOption = Annotated[
+    str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
+]
 EngineOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin._version import __version__
 from tandem_plugin.lab.commands.options import (
     EngineOption,
+    JuniorOption,
     MaxTokensOption,
     SamplesOption,
     SeedOption,
+    SeniorOption,
     TemperatureOption,
     TopPOption,
     engine_arguments,
@@ -36,7 +39,7 @@ __all__ = ["RolloutRun", "mean_reward", "rollout", "write_rollouts"]
 
 
 def rollout(
-    senior: Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")],
+    senior: SeniorOption,
     problems: Annotated[
         str,
         typer.Option(
@@ -45,9 +48,7 @@ def rollout(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to resume.")],
-    junior: Annotated[
-        str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
-    ] = None,
+    junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
     boundaries: Annotated[
         str | None, typer.Option(help="The boundary resolver; without it, the schedule's own.")
@@ -111,6 +112,7 @@ def rollout(
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
+    from tandem_plugin.schedules import schedule_parameters
     from tandem_plugin.terminal.tokenizers import model_files
 
     check_seed(seed)
@@ -120,19 +122,20 @@ def rollout(
     if partner_logprobs:
         asked["partner_logprobs"] = True
     config = TandemConfig.from_mapping({**asked, "junior": junior})
+    chosen = config.make_schedule()
     arguments = engine_arguments(engine)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
     asking = Asking.chosen(grade, instruction, raw)
     listed = read_prompts(problems, "required" if grade else "optional")
     grader = _grader() if grade else None
     noted = {
-        "tandem_plugin": _version(),
+        "tandem_plugin": __version__,
         "senior": _named(senior),
         "junior": _named(junior or senior),
         **_fingerprints(senior, junior, arguments),
         "schedule": config.schedule,
-        "parameters": _parameters(config),
-        "boundaries": config.boundaries or config.make_schedule().boundaries,
+        "parameters": schedule_parameters(chosen),
+        "boundaries": config.boundaries or chosen.boundaries,
         "problems": noted_problems(listed),
         "seed": seed,
         **sampling,
@@ -185,12 +188,6 @@ def _grader() -> Grader:
     return Grader()
 
 
-def _parameters(config: Any) -> dict[str, Any]:
-    from tandem_plugin.schedules import schedule_parameters
-
-    return schedule_parameters(config.make_schedule())
-
-
 def _named(model: str) -> str:
     """A model as it is noted: a folder by its whole path, so that another start finds it."""
     return str(Path(model).resolve()) if os.path.exists(model) else model
@@ -219,12 +216,6 @@ def _fingerprint(model: str, *where: Any) -> str | None:
     if not os.path.isfile(place):
         place = str(checkpoint_folder(place, *where))
     return fingerprint_checkpoint(Path(place))
-
-
-def _version() -> str:
-    from tandem_plugin._version import __version__
-
-    return __version__
 
 
 def _report(result: dict[str, Any], json: bool) -> None:

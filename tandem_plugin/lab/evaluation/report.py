@@ -15,7 +15,7 @@ from tandem_plugin.files import InputFiles, write_file
 from tandem_plugin.lab.evaluation.comparison import (
     Comparison,
     check_problems,
-    compare_runs,
+    compare,
     noted_seniors,
     order_file,
     ordered_seniors,
@@ -152,7 +152,7 @@ def _comparison(
         name: {label: found[name] for label, found in runs.items() if name in found}
         for name in chosen
     }
-    return compare_runs(by_senior, pools=pools, over=over)
+    return compare(by_senior, pools=pools, over=over)
 
 
 def _page(
