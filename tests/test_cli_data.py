@@ -74,20 +74,6 @@ def test_show_prints_prompts_and_golds(problems: Path):
     assert result["shown"][0]["prompt"][0]["content"].endswith("\nBox it.")
 
 
-def test_show_is_readable_in_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A frame has the width of a page; its text is whole, and so are long golds."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-    file = tmp_path / "long.jsonl"
-    words, gold = [f"word{i}" for i in range(200)], "1" * 300
-    file.write_text(json.dumps({"problem": " ".join(words), "answer": gold}))
-    code, text = run("data", "show", file)
-    assert code == 0
-    framed = [line for line in text.splitlines() if line.startswith(("│", "╭", "╰"))]
-    assert max(map(len, framed)) <= 120
-    assert [word for line in framed for word in line.split() if word.startswith("word")] == words
-    assert f"gold: {gold}\n" in text
-
-
 def test_errors_are_sentences(tmp_path: Path):
     assert "There is no file" in run("data", "show", tmp_path / "none.jsonl")[1]
     mistyped = run("data", "show", "deepscalr")[1]

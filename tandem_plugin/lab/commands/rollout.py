@@ -200,10 +200,12 @@ def _fingerprints(
     from tandem_plugin.progress import waiting
 
     with waiting("read the checkpoints"):
-        ours = _fingerprint(senior, arguments.get("revision"), arguments.get("download_dir"))
+        senior_fingerprint = _fingerprint(
+            senior, arguments.get("revision"), arguments.get("download_dir")
+        )
         same = junior is None or _named(junior) == _named(senior)
-        theirs = ours if same else _fingerprint(str(junior))
-    return {"senior_fingerprint": ours, "junior_fingerprint": theirs}
+        junior_fingerprint = senior_fingerprint if same else _fingerprint(str(junior))
+    return {"senior_fingerprint": senior_fingerprint, "junior_fingerprint": junior_fingerprint}
 
 
 def _fingerprint(model: str, *where: Any) -> str | None:

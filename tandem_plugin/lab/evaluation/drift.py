@@ -120,8 +120,10 @@ def log_ratio(
     senior, junior: counts ``[vocabulary]``. Positive where the senior over-uses a token. Source:
     section 4.4 of the paper.
     """
-    ours, theirs = _pair(senior, junior)
-    return np.asarray(np.log(marginal(ours, smoothing)) - np.log(marginal(theirs, smoothing)))
+    senior_counts, junior_counts = _pair(senior, junior)
+    return np.asarray(
+        np.log(marginal(senior_counts, smoothing)) - np.log(marginal(junior_counts, smoothing))
+    )
 
 
 def kl_divergence(senior: ArrayLike, junior: ArrayLike, smoothing: float = SMOOTHING) -> float:
@@ -129,8 +131,8 @@ def kl_divergence(senior: ArrayLike, junior: ArrayLike, smoothing: float = SMOOT
 
     Source: section 4.4 of the paper; Kullback (1997).
     """
-    ours, theirs = _pair(senior, junior)
-    p, q = marginal(ours, smoothing), marginal(theirs, smoothing)
+    senior_counts, junior_counts = _pair(senior, junior)
+    p, q = marginal(senior_counts, smoothing), marginal(junior_counts, smoothing)
     return float(np.sum(p * (np.log(p) - np.log(q))))
 
 
@@ -237,18 +239,20 @@ def most_over_emitted(
     least: how often the senior must have written a token. Source: appendix B.1 of the paper
     ("Qualitative Analysis of Over-emitted Tokens").
     """
-    ours, theirs = _pair(senior, junior)
-    ratios = log_ratio(ours, theirs, smoothing)
-    eligible = np.flatnonzero((ours >= least) & (ratios > 0))
+    senior_counts, junior_counts = _pair(senior, junior)
+    ratios = log_ratio(senior_counts, junior_counts, smoothing)
+    eligible = np.flatnonzero((senior_counts >= least) & (ratios > 0))
     order = eligible[np.argsort(-ratios[eligible], kind="stable")][:count]
     return [(int(token), float(ratios[token])) for token in order]
 
 
 def _pair(senior: ArrayLike, junior: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    ours, theirs = np.asarray(senior), np.asarray(junior)
-    if ours.shape != theirs.shape or ours.ndim != 1:
-        raise EvaluationError("TP850", ours_shape=list(ours.shape), theirs_shape=list(theirs.shape))
-    return ours, theirs
+    senior_counts, junior_counts = np.asarray(senior), np.asarray(junior)
+    if senior_counts.shape != junior_counts.shape or senior_counts.ndim != 1:
+        raise EvaluationError(
+            "TP850", ours_shape=list(senior_counts.shape), theirs_shape=list(junior_counts.shape)
+        )
+    return senior_counts, junior_counts
 
 
 # Runs, and their files.

@@ -192,8 +192,8 @@ def _names(job: Mapping[str, Any]) -> str:
 
 
 def _failed(error: TandemError) -> int:
-    said = {"text": str(error), "code": error.code, "fields": error.fields}
-    print(MARKER + json.dumps({"error": said}), flush=True)
+    sent = {"text": str(error), "code": error.code, "fields": error.fields}
+    print(MARKER + json.dumps({"error": sent}), flush=True)
     return _FAILED
 
 

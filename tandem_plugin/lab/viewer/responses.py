@@ -127,13 +127,13 @@ def _authors(row: Rollout) -> Sequence[int]:
     return authors
 
 
-def _reward(said: Mapping[str, Any]) -> float | None:
+def _reward(graded: Mapping[str, Any]) -> float | None:
     """By a row, or by a grade, of which some say the outcome alone."""
     for name in _REWARDS:
-        value = said.get(name)
+        value = graded.get(name)
         if is_number(value) or isinstance(value, bool):
             return float(value)
-    return float(said["outcome"] == "correct") if "outcome" in said else None
+    return float(graded["outcome"] == "correct") if "outcome" in graded else None
 
 
 def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
