@@ -382,30 +382,6 @@ def test_many_different_rewards_are_filtered_by_range(page: Any, browser: Any):
     assert summary(browser)["responses"] == "10 of 101"
 
 
-def test_theme_follows_the_system_until_it_is_chosen(page: Any, browser: Any):
-    def background() -> str:
-        return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-
-    def system(theme: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": theme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-    page([row("x")])
-    system("light")
-    light = background()
-    system("dark")
-    dark = background()
-    assert light != dark
-    button = elements(browser, "#theme")[0]
-    button.click()
-    assert (button.text, background()) == ("Theme: light", light)
-    button.click()
-    system("light")
-    assert (button.text, background()) == ("Theme: dark", dark)
-    button.click()
-    assert (button.text, background()) == ("Theme: system", light)
-
-
 def test_page_of_a_phone_does_not_scroll_sideways(page: Any, browser: Any):
     size = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -1,4 +1,4 @@
-"""Reads a page of ``tandem view`` as a browser would: its scripts, and the data they unpack."""
+"""Makes a page of ``tandem view``, and reads it as a browser would: the data its scripts unpack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Scripts", "content_of"]
+from typer.testing import CliRunner
+
+from tandem_plugin.cli import app
+
+__all__ = ["Scripts", "content_of", "view"]
+
+
+def view(rollouts: Path, tokenizer: Path, *options: str) -> tuple[int, Any, Any]:
+    """Run ``tandem view --json``; exit code, result, and the data of the page, if there is one."""
+    page = tokenizer.with_name("page.html")
+    page.unlink(missing_ok=True)
+    arguments = ["view", str(rollouts), "--tokenizer", str(tokenizer), "--json"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(page), *options])
+    return done.exit_code, json.loads(done.stdout), content_of(page) if page.exists() else None
 
 
 class Scripts(HTMLParser):

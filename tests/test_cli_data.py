@@ -74,20 +74,6 @@ def test_show_prints_prompts_and_golds(problems: Path):
     assert result["shown"][0]["prompt"][0]["content"].endswith("\nBox it.")
 
 
-def test_show_is_readable_in_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A frame has the width of a page; its text is whole, and so are long golds."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-    file = tmp_path / "long.jsonl"
-    words, gold = [f"word{i}" for i in range(200)], "1" * 300
-    file.write_text(json.dumps({"problem": " ".join(words), "answer": gold}))
-    code, text = run("data", "show", file)
-    assert code == 0
-    framed = [line for line in text.splitlines() if line.startswith(("│", "╭", "╰"))]
-    assert max(map(len, framed)) <= 120
-    assert [word for line in framed for word in line.split() if word.startswith("word")] == words
-    assert f"gold: {gold}\n" in text
-
-
 def test_errors_are_sentences(tmp_path: Path):
     assert "There is no file" in run("data", "show", tmp_path / "none.jsonl")[1]
     mistyped = run("data", "show", "deepscalr")[1]
@@ -106,19 +92,3 @@ def test_prepare_never_replaces_its_problems(problems: Path, tmp_path: Path):
     assert (code, source.read_bytes()) == (1, before)
     assert "would replace the problems" in text
     assert [path.name for path in out.iterdir()] == ["train.jsonl"]
-
-
-def test_a_look_at_the_wrong_file_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("TANDEM_DATA", str(tmp_path / "cache"))
-    for name, step in (("wrong", 1), ("right", 2)):
-        rows = [{"problem": f"Add {i} and {step}.", "answer": i + step} for i in range(30)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    look = ("data", "show", "aime24", "--file")
-    assert run(*look, tmp_path / "wrong.jsonl")[0] == 0
-    assert run(*look, tmp_path / "right.jsonl")[0] == 0
-    kept = ("--to", "openrlhf", "--out", tmp_path / "out")
-    prepare = ("data", "prepare", "aime24", "--file", tmp_path / "right.jsonl")
-    assert run(*prepare, *kept)[0] == 0
-    assert "not the set that was read before" in run(*look, tmp_path / "wrong.jsonl")[1]

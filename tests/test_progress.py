@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tandem_plugin import progress
-from tandem_plugin.lab.rollouts.progress import response_progress
+from tandem_plugin.lab.rollouts.engine import response_progress
 from tandem_plugin.progress import ShownProgress, waiting
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -116,24 +115,6 @@ def test_grades_by_other_options_are_not_resumed(graded: Graded, options: list[s
     assert options[0].strip("-") in json.loads(said)["error"]
     assert graded.out.read_bytes() == before
     assert graded.again("--workers", 1)[0] == 0  # how many, and not what
-
-
-def test_grades_without_a_note_of_their_options_are_left_alone(graded: Graded):
-    graded.out.with_name(graded.out.name + ".run.json").unlink()
-    before = graded.out.read_bytes()
-    code, said, _ = graded.again()
-    assert (code, graded.out.read_bytes()) == (1, before)
-    assert "another --out" in json.loads(said)["error"]
-
-
-def test_two_commands_do_not_grade_into_one_file(graded: Graded):
-    with graded.out.open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        before = graded.out.read_bytes()
-        code, said, _ = graded.again()
-    assert (code, graded.out.read_bytes()) == (1, before)
-    assert "Another process" in json.loads(said)["error"]
-    assert graded.again()[0] == 0
 
 
 @settings(

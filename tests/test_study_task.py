@@ -18,7 +18,7 @@ from light.task import LONGEST, Task
 from light.taught_text import Facts, Teaching
 
 from tandem_plugin.lab.data.problem import Problem as AskedProblem
-from tandem_plugin.lab.data.prompt import PromptTemplate
+from tandem_plugin.lab.data.problem import PromptTemplate
 
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
 NOTHING_WRONG = Facts({})

@@ -8,19 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import content_of
 from refused import refused
-from typer.testing import CliRunner
 
-from tandem_plugin.cli import app
 from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
-from tandem_plugin.lab.viewer.choice import Choice, Numbers, spread
-from tandem_plugin.lab.viewer.content import make_page
-from tandem_plugin.lab.viewer.listing import Listed
-from tandem_plugin.lab.viewer.shown import turns_of
+from tandem_plugin.lab.viewer.index import Choice, Listed, Numbers, spread
+from tandem_plugin.lab.viewer.page import make_page
+from tandem_plugin.lab.viewer.responses import turns_of
 
 Row = dict[str, Any]
 View = Callable[..., tuple[int, Any, Any]]
@@ -49,18 +46,8 @@ def write(file: Path, rows: list[Row]) -> None:
 
 
 @pytest.fixture
-def view(tmp_path: Path, tokenizer_file: Path) -> View:
-    """Run ``tandem view --json``; exit code, result, and the data of the page."""
-
-    def run(rollouts: Path, *options: str) -> tuple[int, Any, Any]:
-        page = tmp_path / "page.html"
-        page.unlink(missing_ok=True)
-        arguments = ["view", str(rollouts), "--tokenizer", str(tokenizer_file), "--json"]
-        done = CliRunner().invoke(app, [*arguments, "--out", str(page), *options])
-        found = json.loads(done.stdout)
-        return done.exit_code, found, content_of(page) if page.exists() else None
-
-    return run
+def view(tokenizer_file: Path) -> View:
+    return lambda rollouts, *options: pages.view(rollouts, tokenizer_file, *options)
 
 
 @pytest.fixture
@@ -128,10 +115,6 @@ def test_spread_has_every_place_once_and_the_ends_first(count: int):
     assert order[:2] == [0, count - 1][: len(order)]
 
 
-def test_the_first_steps_of_a_spread_are_far_apart():
-    assert spread(9) == [0, 8, 4, 2, 6, 1, 3, 5, 7]
-
-
 def run_of(steps: int, problems: int, samples: int) -> list[Listed]:
     """A run with as many problems of their own at each step."""
     return [
@@ -162,13 +145,6 @@ def test_any_beginning_of_the_order_spreads_over_steps_problems_and_samples(
         assert len({one.problem for one in part}) >= min(steps, 6) * min(problems, 4)
 
 
-def test_problems_of_most_steps_come_first():
-    again = [Listed(0, step, 0, step, 7, 0) for step in range(5)]
-    once = [Listed(0, 100 + i, 0, i % 5, 8 + i, 0) for i in range(200)]
-    order = Choice().of([*once, *again], range(300))
-    assert set(order[:5]) == set(again)
-
-
 def test_page_holds_what_it_has_room_for_and_says_what_it_left_out(view: View, tmp_path: Path):
     letters = random.Random(0)
     rows = []
@@ -192,26 +168,11 @@ def test_page_holds_what_it_has_room_for_and_says_what_it_left_out(view: View, t
     assert 1.6 * result["responses"] < more["responses"] < 240
 
 
-def test_people_are_told_how_to_see_more(dumps: Path, tokenizer_file: Path, tmp_path: Path):
-    arguments = ["view", str(dumps), "--tokenizer", str(tokenizer_file), "--steps", "1-3"]
-    done = CliRunner().invoke(app, arguments)
-    assert "dumps.html: 18 responses" in done.stdout
-    assert "There are 72 responses: shown are 3 of 12 steps, 7 of 25 problems." in done.stdout
-    assert "--megabytes more" in done.stdout
-    assert (tmp_path / "dumps.html").exists()
-
-
 def test_line_that_cannot_be_read_is_named_with_its_file(view: View, dumps: Path):
     with (dumps / "4.jsonl").open("a") as file:
         file.write("torn")
     code, result, data = view(dumps)
     assert (code, result["unread_lines"], data["unread"][0][:2]) == (0, 1, ["4.jsonl", 7])
-
-
-def test_folder_without_rollouts_is_refused(view: View, tmp_path: Path):
-    (tmp_path / "empty").mkdir()
-    code, result, _ = view(tmp_path / "empty")
-    assert (code, "no file ends in .jsonl" in result["error"]) == (1, True)
 
 
 TURNS = [
@@ -224,6 +185,7 @@ TURNS = [
     ("<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ\n\nR<|im_end|>\n<|im_start|>assistant\n",
      [("system", "S"), ("user", "Q\n\nR")]),
     ("user\nQ", [("", "user\nQ")]),
+    ([{"a": 1}, "x"], [("", '{\n "a": 1\n}'), ("", '"x"')]),
 ]  # fmt: skip
 
 
@@ -238,10 +200,6 @@ def test_turns_lose_no_text(system: str, user: str):
     assert turns_of(bare) == [("system", system), ("user", user)]
     marked = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns_of(bare))
     assert turns_of(f"{marked}<|im_start|>assistant\n") == turns_of(bare)
-
-
-def test_turn_that_is_no_message_is_shown_as_it_is():
-    assert turns_of([{"a": 1}, "x"]) == [("", '{\n "a": 1\n}'), ("", '"x"')]
 
 
 def test_tokenizer_of_a_folder_is_the_noted_one_or_lies_in_it_or_beside_it(

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
-from pages import content_of
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
@@ -33,39 +33,12 @@ def rollouts(tmp_path: Path) -> Path:
 
 
 def view(rollouts: Path, *options: str) -> tuple[int, Any, Any]:
-    page = rollouts.with_suffix(".html")
-    vocabulary = rollouts.with_name("vocab.json")
-    arguments = ["view", str(rollouts), "--tokenizer", str(vocabulary), "--json", *options]
-    done = CliRunner().invoke(app, arguments)
-    found = json.loads(done.stdout)
-    return done.exit_code, found, content_of(page) if done.exit_code == 0 else None
+    return pages.view(rollouts, rollouts.with_name("vocab.json"), *options)
 
 
 def grade(file: Path, out: Path) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["grade", str(file), "--out", str(out), "--json"])
     return done.exit_code, done.stdout
-
-
-def boxed(rollouts: Path, texts: list[str]) -> Path:
-    """The same responses with other texts, and golds, as grading sees them."""
-    rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
-    for row, text in zip(rows, texts, strict=True):
-        row |= {"response": text, "answer": [5, "five"]}
-    rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return rollouts
-
-
-def test_records_keep_golds_and_know_their_response(rollouts: Path, tmp_path: Path):
-    out = tmp_path / "grades.jsonl"
-    boxed(rollouts, [r"\boxed{5}", "none", r"\boxed{6}"])
-    assert grade(rollouts, out)[0] == 0
-    records = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [record["golds"] for record in records] == [["5", "five"]] * 3
-    assert len({record["response_sha256"] for record in records}) == 3
-    boxed(rollouts, [r"\boxed{5}", "other", r"\boxed{6}"])
-    code, said = grade(rollouts, out)
-    assert code == 1
-    assert "Line 2 is not what" in json.loads(said)["error"]
 
 
 def graded_beside(rollouts: Path) -> Path:

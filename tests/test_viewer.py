@@ -7,15 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
-from pages import Scripts, content_of
+from pages import Scripts
 from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.lab.rollouts.rollout import Rollout
-from tandem_plugin.lab.viewer.content import make_page
 from tandem_plugin.lab.viewer.decoding import Decoding
+from tandem_plugin.lab.viewer.page import make_page
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
 
 HOSTILE = [
@@ -57,17 +58,12 @@ def test_page_asks_nothing_of_any_network():
 
 @pytest.fixture
 def view(tmp_path: Path, tokenizer_file: Path) -> Callable[..., tuple[int, Any, Any]]:
-    """Run ``tandem view --json`` on rows; exit code, result, and the data of the page."""
+    """Run ``tandem view`` on rows: see :func:`pages.view`."""
 
     def run(*rows: Any) -> tuple[int, Any, Any]:
         file = tmp_path / "rollouts.jsonl"
         file.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
-        arguments = ["view", str(file), "--tokenizer", str(tokenizer_file), "--json"]
-        done = CliRunner().invoke(app, arguments)
-        page = tmp_path / "rollouts.html"
-        if not page.exists():
-            return done.exit_code, json.loads(done.stdout), None
-        return done.exit_code, json.loads(done.stdout), content_of(page)
+        return pages.view(file, tokenizer_file)
 
     return run
 
@@ -122,6 +118,9 @@ def test_tokens_of_unknown_author_are_neither_models(view: Any):
     _, _, data = view(row)
     (response,) = data["responses"]
     assert response["spans"] == [SENIOR, 1, 1, UNKNOWN, 2, 3, JUNIOR, 1, 1]
+    _, _, alone = view({"response_ids": [0, 1], "tandem_seed": None})
+    assert alone["responses"][0]["spans"] == [SENIOR, 2, 2]
+    assert alone["responses"][0]["facts"] == ["senior alone"]
     assert (response["tokens"], response["team"], response["senior"]) == (4, 2, 1)
 
 
@@ -148,12 +147,6 @@ def test_scores_of_tokens_come_with_the_text_of_each(view: Any):
     assert "junior_logprobs=None is not 4 numbers, one a token." in data["unread"][2][2]
 
 
-def test_response_of_the_senior_alone_is_the_seniors(view: Any):
-    _, _, data = view({"response_ids": [0, 1], "tandem_seed": None})
-    assert data["responses"][0]["spans"] == [SENIOR, 2, 2]
-    assert data["responses"][0]["facts"] == ["senior alone"]
-
-
 def test_lines_that_cannot_be_read_are_counted_and_named(view: Any):
     short = tandem_row(authorship=[1])
     code, result, data = view("not json", tandem_row(), short, *["[]"] * 60)
@@ -174,15 +167,6 @@ def test_file_without_any_rollout_is_refused(view: Any):
 def test_reward_that_is_no_number_is_left_out(view: Any, reward: Any):
     _, _, data = view(tandem_row(reward=reward))
     assert data["responses"][0]["reward"] is None
-
-
-def test_page_never_replaces_the_rollouts(tmp_path: Path, tokenizer_file: Path):
-    file = tmp_path / "rollouts.html"
-    file.write_text(json.dumps(tandem_row()))
-    done = CliRunner().invoke(app, ["view", str(file), "--tokenizer", str(tokenizer_file)])
-    assert done.exit_code == 1
-    assert "would replace the rollouts" in done.stderr
-    assert json.loads(file.read_text()) == tandem_row()
 
 
 OTHER_TEXTS = {"text": {"response": "what was said"}, "verl": {"output": "what was said"}}

@@ -12,14 +12,13 @@ from tandem_plugin.cli.boundaries import boundaries
 from tandem_plugin.cli.doctor import doctor
 from tandem_plugin.cli.path import path
 from tandem_plugin.cli.plugins import plugins
-from tandem_plugin.lab.commands.compare import compare
+from tandem_plugin.lab.commands.compare import compare, report
 from tandem_plugin.lab.commands.data import data
 from tandem_plugin.lab.commands.drafts import drafts
 from tandem_plugin.lab.commands.eval import evaluate
 from tandem_plugin.lab.commands.grade import grade
 from tandem_plugin.lab.commands.plan import plan
 from tandem_plugin.lab.commands.replay import replay
-from tandem_plugin.lab.commands.report import report
 from tandem_plugin.lab.commands.rollout import rollout
 from tandem_plugin.lab.commands.view import view
 from tandem_plugin.terminal.output import JsonOption, print_json
@@ -76,7 +75,7 @@ _add(view, _TOGETHER, "Write an HTML page of rollouts, coloured by author.")
 _add(replay, _TOGETHER, "Derive every author again, and compare with the record.")
 _add_group(evaluate, "eval", _AFTER, "Evaluate seniors: alone, with juniors, drift, legibility.")
 _add(compare, _AFTER, "Print the paper's tables of two seniors or more.")
-_add(report, _AFTER, "Write an HTML page of figures, tables and responses.")
+_add(report, _AFTER, "Write an HTML page of figures and tables.")
 
 
 @app.callback()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -24,6 +25,7 @@ __all__ = [
     "cell",
     "echo",
     "print_error",
+    "print_fields",
     "print_json",
     "table_console",
 ]
@@ -62,6 +64,16 @@ def print_error(message: str, as_json: bool) -> None:
         print_json({"error": message})
     else:
         echo(f"Error: {message}", err=True)
+
+
+def print_fields(fields: Mapping[str, object], stderr: bool = False) -> None:
+    """Print names and values side by side."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in fields.items():
+        table.add_row(name, cell(value))
+    table_console(stderr).print(table)
 
 
 def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:

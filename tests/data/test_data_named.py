@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.data import _SOURCE
-from tandem_plugin.lab.data import NAMED_SETS, HubSource, load_named, read_problems
-from tandem_plugin.lab.data.records import is_hub_source, read_hub
+from tandem_plugin.lab.data import NAMED_SETS, DataError, HubSource, load_named, read_problems
+from tandem_plugin.lab.data.records import read_hub
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 
 DEEPSCALER = "agentica-org/DeepScaleR-Preview-Dataset"
@@ -57,7 +57,6 @@ def run(*arguments: object) -> tuple[int, str]:
 def test_deepscaler_is_prepared_without_its_unanswered_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fetched: bool
 ):
-    monkeypatch.setenv("TANDEM_DATA", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     command = ["data", "prepare", "deepscaler", "--to", "openrlhf", "--out", "data"]
     if fetched:
@@ -75,13 +74,13 @@ def test_deepscaler_is_prepared_without_its_unanswered_rows(
 
 @pytest.mark.parametrize("answered", [40_308, 40_310])
 def test_deepscaler_of_another_size_is_refused_with_the_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
+    monkeypatch: pytest.MonkeyPatch, answered: int
 ):
     rows = deepscaler()
     rows = rows[1:] if answered == 40_308 else [*rows, {"problem": "One more.", "answer": "1"}]
     hub(monkeypatch, DEEPSCALER, {None: {"train": rows}})
     with refused("TP703", count=40_309, rows=answered) as caught:
-        load_named("deepscaler", cache=tmp_path)
+        load_named("deepscaler")
     assert "b6ae8c6" in str(caught.value)
     assert "and 6 rows left out" in str(caught.value)
 
@@ -90,10 +89,10 @@ def test_only_rows_without_an_answer_are_left_out(tmp_path: Path):
     """A row with an answer and without a problem stops the reading, in this set as in others."""
     rows = [*deepscaler()[:200], {"problem": "", "answer": "3"}]
     with refused("TP725", row=201):
-        load_named("deepscaler", (lines(tmp_path / "given.jsonl", rows),), cache=tmp_path)
+        load_named("deepscaler", (lines(tmp_path / "given.jsonl", rows),))
     rows = [{"problem": f"Add {i}.", "answer": i} for i in range(30)] + [{"problem": "Add."}]
     with refused("TP725", row=31):
-        load_named("aime24", (lines(tmp_path / "given.jsonl", rows),), cache=tmp_path)
+        load_named("aime24", (lines(tmp_path / "given.jsonl", rows),))
 
 
 def gsm8k(count: int) -> Rows:
@@ -103,14 +102,12 @@ def gsm8k(count: int) -> Rows:
 
 
 @pytest.mark.parametrize(("name", "split"), [("gsm8k", "train"), ("gsm8k-test", "test")])
-def test_gsm8k_is_its_main_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, split: str
-):
+def test_gsm8k_is_its_main_configuration(monkeypatch: pytest.MonkeyPatch, name: str, split: str):
     splits = {"train": gsm8k(7_473), "test": gsm8k(1_319)}
     known = hub(
         monkeypatch, "openai/gsm8k", {"main": splits, "socratic": {"train": [], "test": []}}
     )
-    problems = load_named(name, cache=tmp_path).problems
+    problems = load_named(name).problems
     assert len(problems) == {"train": 7_473, "test": 1_319}[split]
     assert [one.golds for one in problems] == [(str(i * 999),) for i in range(len(problems))]
     assert known.calls == [("openai/gsm8k", "main", split, known.revisions["openai/gsm8k"])]
@@ -166,14 +163,6 @@ def test_a_hub_source_is_read_as_it_is_written(
     assert HubSource.parse(str(source)) == HubSource.parse(f"hf://{source}") == source
 
 
-def test_a_configuration_may_have_a_dot_in_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    assert is_hub_source("owner/name:v1.0#test")
-    assert not is_hub_source("folder/set.jsonl")
-
-
 def test_the_real_library_takes_what_the_fake_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -194,16 +183,38 @@ def test_the_real_library_takes_what_the_fake_one_does(
             card += [f"  - split: {split}", f"    path: {config}/{split}.jsonl"]
     (tmp_path / "openai" / "gsm8k" / "README.md").write_text("\n".join([*card, "---", ""]))
     for name, count in (("gsm8k", 7_473), ("gsm8k-test", 1_319)):
-        problems = load_named(name, cache=tmp_path / "sums").problems
+        problems = load_named(name).problems
         assert (len(problems), problems[-1].golds) == (count, (str((count - 1) * 999),))
     with refused("TP717"):
         read_hub(HubSource("openai/gsm8k"))
 
 
-def test_every_home_is_fetched_at_a_commit():
+def numbered(tmp_path: Path, count: int) -> Path:
+    rows = [{"problem": f"Add {i} and 2.", "answer": i + 2} for i in range(count)]
+    return lines(tmp_path / "given.jsonl", rows)
+
+
+def test_a_named_set_is_read_from_the_users_files(tmp_path: Path):
+    problems = load_named("aime24", (numbered(tmp_path, 30),))
+    assert (problems.name, len(problems)) == ("aime24", 30)
+    joined = load_named("aime24-26", (numbered(tmp_path, 30),) * 3)
+    assert [one.row for one in joined.problems] == list(range(1, 91))
+    with refused("TP703", count=30, where="the given file", rows=29):
+        load_named("aime24", (numbered(tmp_path, 29),))
+
+
+def test_what_cannot_be_fetched_says_what_to_bring(monkeypatch: pytest.MonkeyPatch):
+    def unreachable(source: HubSource) -> None:
+        raise DataError("no network")
+
+    monkeypatch.setattr("tandem_plugin.lab.data.named.read_hub", unreachable)
+    with refused("TP702", count=121):
+        load_named("amc23-25")
+    with refused("TP704", home="math-ai/minervamath"):
+        load_named("minerva")
+
+
+def test_every_set_is_in_the_help_and_fetched_at_a_commit():
     homes = [home for one in NAMED_SETS.values() for home in one.homes]
     assert all(len(home.revision or "") == 40 for home in homes)
-
-
-def test_help_names_every_set():
     assert [name for name in NAMED_SETS if f" {name}" not in _SOURCE] == []

@@ -9,13 +9,9 @@ from refused import refused
 from tandem_plugin.grading.rewards.openrlhf_reward import _golds
 from tandem_plugin.lab.data import (
     INSTRUCTION,
-    NAMED_SETS,
-    DataError,
-    HubSource,
     Problem,
     ProblemSet,
     find_overlaps,
-    load_named,
     prepare,
 )
 from tandem_plugin.lab.data.prepare import split
@@ -67,9 +63,11 @@ def test_the_same_settings_give_the_same_files(tmp_path: Path, trainer: str):
     first, second = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders)
     assert first == second
     assert len(first) == 3
+    with refused("TP710"):
+        split(a_set().problems, 20, 0)
 
 
-def test_held_out_problems_depend_on_the_seed_and_not_on_order():
+def test_held_out_problems_depend_on_the_seed_and_not_on_order_and_repeated_ones_stay_together():
     problems = list(a_set().problems)
     parts, _ = split(problems, 5, seed=1)
     turned, _ = split(problems[::-1], 5, seed=1)
@@ -77,21 +75,10 @@ def test_held_out_problems_depend_on_the_seed_and_not_on_order():
     names = lambda part: {one.text for one in part}  # noqa: E731
     assert names(parts["heldout"]) == names(turned["heldout"]) != names(other["heldout"])
     assert len(parts["train"]) == 15
-    assert find_overlaps(parts["train"], parts["heldout"]) == []
-
-
-def test_repeated_problems_stay_on_one_side_and_are_counted():
-    problems = [*a_set().problems, *a_set().problems]
-    parts, duplicates = split(problems, 5, seed=1)
-    assert duplicates == 20
-    assert len(parts["heldout"]) == 10
-    assert find_overlaps(parts["train"], parts["heldout"]) == []
-
-
-@pytest.mark.parametrize("heldout", [20, 21])
-def test_something_is_left_to_train_on(heldout: int):
-    with refused("TP710"):
-        split(a_set().problems, heldout, 0)
+    doubled, duplicates = split([*problems, *problems], 5, seed=1)
+    assert (duplicates, len(doubled["heldout"])) == (20, 10)
+    for one in (parts, doubled):
+        assert find_overlaps(one["train"], one["heldout"]) == []
 
 
 def test_the_manifest_says_what_was_written(tmp_path: Path):
@@ -101,55 +88,6 @@ def test_the_manifest_says_what_was_written(tmp_path: Path):
     assert manifest["seed"] == 9
     assert manifest["checksums"] == prepared.checksums
     assert manifest["instruction"] == INSTRUCTION
-
-
-def named_file(tmp_path: Path, count: int) -> Path:
-    file = tmp_path / "given.jsonl"
-    rows = [{"problem": f"Add {i} and 2.", "answer": i + 2} for i in range(count)]
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return file
-
-
-def test_a_named_set_is_read_from_the_users_file(tmp_path: Path):
-    problems = load_named("aime24", (named_file(tmp_path, 30),), cache=tmp_path / "cache")
-    assert (problems.name, len(problems)) == ("aime24", 30)
-    joined = load_named("aime24-26", (named_file(tmp_path, 30),) * 3, cache=tmp_path / "cache")
-    assert [one.row for one in joined.problems] == list(range(1, 91))
-
-
-def test_a_named_set_of_another_size_is_refused(tmp_path: Path):
-    with refused("TP703", count=30, where="the given file", rows=29):
-        load_named("aime24", (named_file(tmp_path, 29),), cache=tmp_path)
-
-
-def test_a_named_set_must_stay_what_it_was(tmp_path: Path):
-    file = named_file(tmp_path, 30)
-    load_named("aime25", (file,), cache=tmp_path / "cache")
-    load_named("aime25", (file,), cache=tmp_path / "cache")
-    file.write_text(file.read_text().replace("Add 7", "Add 8"), encoding="utf-8")
-    with refused("TP705"):
-        load_named("aime25", (file,), cache=tmp_path / "cache")
-
-
-def test_a_set_without_public_home_says_what_to_bring(tmp_path: Path):
-    with refused("TP702", count=121):
-        load_named("amc23-25", cache=tmp_path)
-
-
-def test_offline_the_message_says_which_file_to_bring(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def unreachable(source: HubSource) -> None:
-        raise DataError("no network")
-
-    monkeypatch.setattr("tandem_plugin.lab.data.named.read_hub", unreachable)
-    with refused("TP704", home="math-ai/minervamath"):
-        load_named("minerva", cache=tmp_path)
-
-
-def test_the_papers_counts():
-    counts = {name: NAMED_SETS[name].count for name in ("aime24-26", "amc23-25", "minerva")}
-    assert counts == {"aime24-26": 90, "amc23-25": 121, "minerva": 272}
 
 
 def test_problems_that_were_held_out_do_not_stay_beside_a_training_set_that_has_them(

@@ -6,16 +6,11 @@ import pytest
 from refused import refused
 
 from tandem_plugin.lab.data import INSTRUCTION, Problem, PromptTemplate
-from tandem_plugin.lab.data.prompt import bare_text
+from tandem_plugin.lab.data.problem import bare_text
 
 
 def problem(*turns: tuple[str, str]) -> Problem:
     return Problem(1, tuple({"role": role, "content": text} for role, text in turns), ("3",))
-
-
-def test_the_instruction_follows_the_problem():
-    (turn,) = PromptTemplate().messages(problem(("user", "Add 1 and 2.")))
-    assert turn == {"role": "user", "content": f"Add 1 and 2.\n{INSTRUCTION}"}
 
 
 @pytest.mark.parametrize(
@@ -30,8 +25,8 @@ def test_a_problem_that_asks_for_a_box_is_not_told_twice(text: str):
     assert PromptTemplate().messages(problem(("user", text))) == [{"role": "user", "content": text}]
 
 
-def test_a_problem_with_a_solved_part_is_told():
-    text = r"Part 0 came to \boxed{7}. What is part 1?"
+@pytest.mark.parametrize("text", ["Add 1.", r"Part 0 came to \boxed{7}. What is part 1?", "{x}"])
+def test_the_instruction_follows_the_problem_also_where_a_part_is_solved(text: str):
     (turn,) = PromptTemplate().messages(problem(("user", text)))
     assert turn["content"] == f"{text}\n{INSTRUCTION}"
 
@@ -66,12 +61,9 @@ class Tokenizer:
         return "".join(f"<{turn['role']}>{turn['content']}" for turn in messages) + "<assistant>"
 
 
-def test_the_tokenizer_renders_the_chat():
+def test_a_tokenizer_with_a_template_renders_the_chat():
     rendered = PromptTemplate(instruction="").render(problem(("user", "Add.")), Tokenizer())
     assert rendered == "<user>Add.<assistant>"
-
-
-def test_a_tokenizer_without_template_is_refused():
     tokenizer = Tokenizer()
     tokenizer.chat_template = None
     with refused("TP714"):

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.lab.evaluation.drift import log_ratio, token_counts
-from tandem_plugin.lab.evaluation.drift_run import DriftSettings, drift_metrics, write_counts
+from tandem_plugin.lab.evaluation.drift import (
+    DriftSettings,
+    drift_metrics,
+    log_ratio,
+    token_counts,
+    write_counts,
+)
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}

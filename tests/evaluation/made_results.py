@@ -10,8 +10,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
-from tandem_plugin.lab.evaluation.drift_run import write_counts
+from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from refused import refused
 from scipy import stats
 
-from tandem_plugin.lab.evaluation import (
+from tandem_plugin.lab.evaluation.drift import (
     kl_divergence,
     log_ratio,
     marginal,
@@ -46,12 +46,7 @@ def test_kl_agrees_with_scipy_and_is_not_negative(ours: np.ndarray, theirs: np.n
     found = kl_divergence(ours, theirs)
     assert found == pytest.approx(stats.entropy(ours + 0.5, theirs + 0.5), abs=1e-12)
     assert found >= -1e-12
-
-
-@given(counts)
-def test_identical_models_have_no_drift(same: np.ndarray):
-    assert kl_divergence(same, same) == 0
-    assert not log_ratio(same, same).any()
+    assert kl_divergence(ours, ours) == 0
 
 
 def test_smoothing_that_leaves_zeros_is_refused():
@@ -62,18 +57,13 @@ def test_smoothing_that_leaves_zeros_is_refused():
         log_ratio([1, 2], [1, 2, 3])
 
 
-def test_survival_counts_absolute_ratios_above_each_threshold():
-    curve = survival([-2.0, 1.0, 0.5, 0.0], [0, 0.5, 0.75, 1, 2, 3])
-    np.testing.assert_array_equal(curve, [0.75, 0.5, 0.5, 0.25, 0, 0])
-    with refused("TP847"):
-        survival([], [0.0])
-
-
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30))
 def test_survival_is_brute_force(ratios: list[float]):
     thresholds = [0.0, 0.5, 1.0, *map(abs, ratios)]
     expected = [np.mean([abs(r) > x for r in ratios]) for x in thresholds]
     np.testing.assert_allclose(survival(ratios, thresholds), expected, atol=1e-12)
+    with refused("TP847"):
+        survival([], [0.0])
 
 
 def test_most_displaced_are_those_of_the_largest_absolute_ratio():
@@ -89,6 +79,9 @@ def test_recovery_by_hand():
     assert found.spearman == pytest.approx(-0.8)
     # Three of four oppose their displacement; a shift of zero does not.
     assert recovery([1.0, 2, 3, 4], [-1.0, -2, -3, 0]).share_moved_back == 0.75
+    still = recovery([1.0, 2, 3], [0.0, 0, 0])
+    assert still.share_moved_back == 0
+    assert math.isnan(still.spearman)
 
 
 def test_recovery_agrees_with_scipy():
@@ -98,12 +91,6 @@ def test_recovery_agrees_with_scipy():
     found, expected = recovery(x, y), stats.spearmanr(x, y)
     assert found.spearman == pytest.approx(expected.statistic)
     assert found.share_moved_back == pytest.approx(np.mean(np.sign(x) != np.sign(y)))
-
-
-def test_model_that_did_not_move_recovers_nothing():
-    found = recovery([1.0, 2, 3], [0.0, 0, 0])
-    assert found.share_moved_back == 0
-    assert math.isnan(found.spearman)
 
 
 def test_most_over_emitted_tokens_are_written_often_enough():

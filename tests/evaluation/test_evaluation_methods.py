@@ -1,17 +1,14 @@
-"""Tables of methods: seeds as units, matched checkpoints, several juniors, all positions."""
+"""Tables of methods: seeds as units, several juniors, all positions."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made_results import (
     found_tables,
-    run,
     texts,
-    write_alone,
     write_counted,
     write_handoff,
     write_legibility,
@@ -143,116 +140,6 @@ def test_several_juniors_have_a_table_with_any_number_of_seniors(tmp_path: Path)
     read = texts(found["juniors-legibility"])
     assert read[0][:4] == ["Cross-entropy (nats, ↓)", "far", "x", "0.375"]
     assert len(read) == 2 * 15
-
-
-def test_one_junior_has_no_such_table(tmp_path: Path):
-    for senior in "xy":
-        write_handoff(tmp_path, senior, "j", [1, 2])
-    assert not [name for name in found_tables(tmp_path / "x", tmp_path / "y") if "juniors" in name]
-
-
-@pytest.fixture
-def checkpoints(tmp_path: Path) -> list[object]:
-    """GRPO is as good alone after 50 steps as TRL is after 100; TRL's teams are better."""
-    alone = {"G-50": [2, 2], "G-100": [4, 4], "T-50": [0, 1], "T-100": [2, 3], "T-150": [3, 3]}
-    teams = {"G-50": 1, "G-100": 1, "T-50": 2, "T-100": 3, "T-150": 4}
-    for senior, right in alone.items():
-        write_alone(tmp_path, senior, right)
-        write_handoff(tmp_path, senior, "j", [teams[senior]] * 2)
-    runs = ("--run", "GRPO=G-50@50,G-100@100", "--run", "TRL=T-50@50,T-100@100,T-150@150")
-    return [*(tmp_path / name for name in alone), *runs, "--k", 1]
-
-
-def test_checkpoints_stand_side_by_side_at_matched_steps(checkpoints: list[object]):
-    table = found_tables(*checkpoints)["matched-steps"]
-    assert table["columns"][:4] == ["Run", "Step", "Checkpoint", "solo: pass@1 (%, ↑)"]
-    assert [row[:4] for row in texts(table)] == [
-        ["GRPO", "50", "G-50", "50.0"],
-        ["TRL", "50", "T-50", "12.5"],
-        ["GRPO", "100", "G-100", "100.0"],
-        ["TRL", "100", "T-100", "62.5"],
-    ]
-    column = table["columns"].index("handoff step j: pass@1 (%, ↑)")
-    assert [row[column] for row in texts(table)] == ["25.0", "50.0", "25.0", "75.0"]
-    assert [row[column]["bold"] for row in table["rows"]] == [False, True, False, True]
-
-
-def test_accuracy_is_in_the_table_whatever_the_k(checkpoints: list[object]):
-    table = found_tables(*checkpoints[:-1], 4)["matched-solo"]
-    assert table["columns"][3:5] == ["solo: pass@1 (%)", "solo: pass@4 (%, ↑)"]
-    assert [row[3:5] for row in texts(table)[:2]] == [["50.0", "100.0"], ["12.5", "50.0"]]
-
-
-def test_checkpoints_stand_side_by_side_at_matched_accuracy_alone(checkpoints: list[object]):
-    table = found_tables(*checkpoints)["matched-solo"]
-    assert [row[:4] for row in texts(table)] == [
-        ["GRPO", "50", "G-50", "50.0"],
-        ["TRL", "50", "T-50", "12.5"],
-        ["GRPO", "50", "G-50", "50.0"],
-        ["TRL", "100", "T-100", "62.5"],
-        ["GRPO", "50", "G-50", "50.0"],  # 75 is as near to 50 as to 100: the earlier one
-        ["TRL", "150", "T-150", "75.0"],
-    ]
-
-
-def test_base_that_both_runs_began_with_is_compared_with_nothing(checkpoints: list[object]):
-    out = Path(str(checkpoints[0])).parent
-    write_alone(out, "base", [0, 0])
-    write_handoff(out, "base", "j", [0, 0])
-    changed = [str(one).replace("G-50@50", "base@0,G-50@50") for one in checkpoints]
-    changed = [one.replace("T-50@50", "base@0,T-50@50") for one in changed]
-    found = found_tables(out / "base", *changed)
-    assert [row[1] for row in texts(found["matched-steps"])] == ["50", "50", "100", "100"]
-    assert texts(found["matched-solo"])[0][2] == "base"  # nearest to TRL after 50 steps
-    assert texts(found["matched-solo"])[1][2] == "T-50"
-
-
-def test_pools_can_be_checkpoints(tmp_path: Path):
-    for senior in ("G-1", "G-2", "T-1", "T-2"):
-        write_alone(tmp_path, senior, [1, int(senior[-1])])
-    folders = [tmp_path / name for name in ("G-1", "G-2", "T-1", "T-2")]
-    pools = ("--pool", "G=G-1,G-2", "--pool", "T=T-1,T-2")
-    found = found_tables(*folders, *pools, "--run", "GRPO=G@5", "--run", "TRL=T@5")
-    assert [row[:4] for row in texts(found["matched-steps"])] == [
-        ["GRPO", "5", "G", "31.2"],
-        ["TRL", "5", "T", "31.2"],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("runs", "said"),
-    [
-        (["GRPO=G-50@50"], "given for GRPO alone"),
-        (["GRPO=G-50", "TRL=T-50@50"], "not of the form"),
-        (["GRPO=G-50@-1", "TRL=T-50@50"], "not of the form"),
-        (["=G-50@1", "TRL=T-50@50"], "not of the form"),
-        (["GRPO=G-50@50,G-100@50", "TRL=T-50@50"], "two checkpoints of step 50"),
-        (["GRPO=G-50@50", "GRPO=G-100@50"], "given twice"),
-        (["GRPO=none@50", "TRL=T-50@50"], "'none', which is none of those compared"),
-    ],
-)
-def test_runs_that_cannot_be_matched_are_refused(
-    checkpoints: list[object], runs: list[str], said: str
-):
-    folders = [one for one in checkpoints if isinstance(one, Path)]
-    done = run(*folders, *(part for one in runs for part in ("--run", one)))
-    assert done.exit_code == 1
-    assert said in done.stderr
-
-
-def test_report_has_the_same_tables(checkpoints: list[object]):
-    pytest.importorskip("matplotlib")
-    from typer.testing import CliRunner
-
-    from tandem_plugin.cli import app
-
-    results = Path(str(checkpoints[0])).parent
-    options = [str(one) for one in checkpoints if not isinstance(one, Path)]
-    done = CliRunner().invoke(app, ["report", str(results), *options, "--json"])
-    assert done.exit_code == 0, done.output
-    page = Path(json.loads(done.stdout)["page"]).read_text(encoding="utf-8")
-    assert "Checkpoints at matched steps" in page
-    assert "Checkpoints at matched accuracy alone" in page
 
 
 def test_benchmarks_given_in_another_order_are_still_compared_problem_by_problem(tmp_path: Path):

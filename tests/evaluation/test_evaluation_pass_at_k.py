@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
-from tandem_plugin.lab.evaluation import EvaluationError, pass_at_k, pass_at_k_table
-from tandem_plugin.lab.evaluation.pass_at_k import powers_of_two
+from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k, pass_at_k_table, powers_of_two
 
 
 @pytest.mark.parametrize("samples", range(1, 8))
@@ -45,12 +45,6 @@ def test_large_numbers_stay_exact(samples: int, data: st.DataObject):
     assert value == 1 - expected
 
 
-def test_at_one_it_is_the_share_of_right_samples_and_at_n_whether_there_is_one():
-    assert pass_at_k(10_000, 1, 1) == Fraction(1, 10_000)
-    assert pass_at_k(10_000, 1, 10_000) == 1
-    assert pass_at_k(10_000, 0, 10_000) == 0
-
-
 def test_table_has_a_row_a_problem():
     table = pass_at_k_table(4, [0, 1, 4, 1], [1, 2, 4])
     expected = [[0, 0, 0], [0.25, 0.5, 1], [1, 1, 1], [0.25, 0.5, 1]]
@@ -60,7 +54,7 @@ def test_table_has_a_row_a_problem():
 
 @pytest.mark.parametrize(("samples", "correct", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 0), (4, 1, 5)])
 def test_impossible_numbers_are_refused(samples: int, correct: int, k: int):
-    with pytest.raises(EvaluationError):
+    with refused("TP870", "TP871"):
         pass_at_k(samples, correct, k)
 
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from refused import refused
 
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.drift_run import DriftSettings, read_counts, run_drift
+from tandem_plugin.lab.evaluation.comparison import note_seniors, noted_seniors, order_file
+from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
 from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -70,12 +70,15 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
         run_drift(out, "s", "base", DriftSettings())
 
 
-def test_counts_are_read_as_written(make_results: MakeResults):
-    out = make_results("s", [1, 2], kinds=("drift",))
-    summary = read_summary(out / "s/drift/base/summary.json")
-    senior, junior = read_counts(summary)
-    assert senior.sum() == 40 + 3 * 3 + 3
-    np.testing.assert_array_equal(junior, np.full(8, 10))
-    (out / "s/drift/base/counts.json").write_text("{}")
-    with refused("TP851"):
-        read_counts(summary)
+def test_seniors_are_noted_once_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    assert noted_seniors(tmp_path) == []
+    note_seniors(tmp_path, ["base", "TRL"])
+    note_seniors(tmp_path, ["TRL", "GRPO"])
+    assert noted_seniors(tmp_path) == ["base", "TRL", "GRPO"]
+
+
+def test_an_order_that_is_a_link_to_nowhere_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    order_file(tmp_path).symlink_to("nowhere")
+    with refused("TP901"):
+        note_seniors(tmp_path, ["base"])
+    assert not (tmp_path / "nowhere").exists()

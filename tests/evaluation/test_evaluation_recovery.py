@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 from made_results import edit, found_tables, run, texts, write_counted, write_drift
 from refused import refused
 
-from tandem_plugin.lab.evaluation import drift_recovery
-from tandem_plugin.lab.evaluation.drift_run import read_counts, write_counts
+from tandem_plugin.lab.evaluation.drift import drift_recovery, read_counts, write_counts
 from tandem_plugin.lab.evaluation.results import Summary, read_summary
 
 JUNIOR = [0, 0, 1, 1, 2, 2, 3, 3]
@@ -79,28 +77,12 @@ def counted(tmp_path: Path) -> tuple[Path, np.ndarray]:
     return tmp_path, counts
 
 
-def in_folds(counts: np.ndarray, parts: int) -> list[list[int]]:
-    """Rows of a file of counts as versions that counted in parts of the responses wrote them."""
-    shares = [[int(n) // parts] * (parts - 1) for n in counts]
-    rests = [int(n) - sum(some) for n, some in zip(counts, shares, strict=True)]
-    return [[i, *some, rests[i]] for i, some in enumerate(shares)]
-
-
 def test_recovery_is_that_of_the_counts(counted: tuple[Path, np.ndarray]):
     out, counts = counted
     table = found_tables(out / "GRPO", out / "TRL", "--top", 20)["recovery-drift-base"]
     expected = drift_recovery(*counts, top=20, frequent=1)
     shown = [float(row[2]) for row in texts(table)]
     np.testing.assert_allclose(shown, np.array([100, 1, 1]) * expected, atol=0.051)
-
-
-def test_counts_in_folds_of_an_earlier_version_are_read(counted: tuple[Path, np.ndarray]):
-    out, counts = counted
-    before = texts(found_tables(out / "GRPO", out / "TRL")["recovery-drift-base"])
-    content = {"senior": in_folds(counts[2], 24), "junior": in_folds(counts[0], 24)}
-    path = out / "TRL/drift/base/counts.json"
-    path.write_text(json.dumps({"vocabulary": 60, "folds": 24, **content}))
-    assert texts(found_tables(out / "GRPO", out / "TRL")["recovery-drift-base"]) == before
 
 
 def test_tokens_never_written_need_smoothing(tmp_path: Path):
@@ -126,9 +108,6 @@ def test_counts_are_read_as_they_were_written(counted: tuple[Path, np.ndarray]):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda c: c.update(folds=2),
-        lambda c: c.update(folds=True),
-        lambda c: c.update(folds=10**9),
         lambda c: c.update(vocabulary=3),
         lambda c: c["senior"][0].pop(),
         lambda c: c["senior"][0].__setitem__(1, -1),

@@ -7,16 +7,14 @@ import pytest
 from refused import refused
 
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
-from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint, fingerprint_folder
+from tandem_plugin.lab.evaluation.checkpoint import (
+    find_checkpoint,
+    fingerprint_folder,
+    name_of,
+    step_of,
+)
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder, versions, write_summary
-
-
-def test_defaults_are_the_papers():
-    assert Sampling(32).settings() == {
-        "samples": 32, "temperature": 0.6, "top_p": 0.95, "max_tokens": 3000, "seed": 0,
-    }  # fmt: skip
-    assert "samples" not in Sampling(32).of_response()
 
 
 def test_every_response_has_seeds_of_its_own_that_follow_from_its_place():
@@ -88,13 +86,6 @@ def test_folder_without_a_model_is_refused(tmp_path: Path):
         find_checkpoint(f"x={tmp_path}")
 
 
-def test_versions_name_what_is_installed():
-    found = versions()
-    assert found["numpy"]
-    assert found["tandem-plugin"]
-    assert set(found) >= {"vllm", "torch", "transformers", "sympy"}
-
-
 def test_summary_is_read_as_written(tmp_path: Path):
     folder = run_folder(tmp_path, "handoff", "s", "j", "step")
     assert folder == tmp_path / "s/handoff/step/j"
@@ -129,3 +120,18 @@ def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str
     path = write_summary(tmp_path, "solo", content)
     with refused("TP891"):
         read_summary(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "step"),
+    [
+        ("runs/trl/global_step_100/actor/huggingface", "trl-step-100", 100),
+        ("runs/grpo/checkpoints/global_step20_hf", "grpo-step-20", 20),
+        ("out/kl-reg/checkpoint-250", "kl-reg-step-250", 250),
+        (f"hub/models--Qwen--Qwen3-4B/snapshots/{'0a1b' * 10}", "Qwen3-4B", None),
+        ("Qwen/Qwen3-4B", "Qwen3-4B", None),
+        ("model", "model", None),
+    ],
+)
+def test_models_are_called_by_method_and_step(path: str, name: str, step: int | None) -> None:
+    assert (name_of(path), step_of(path)) == (name, step)

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
 import math
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from refused import refused
 from scipy import stats
 
-from tandem_plugin.lab.evaluation import EvaluationError, paired_test
-from tandem_plugin.lab.evaluation.significance import seed_test, stars
+from tandem_plugin.lab.evaluation import significance
+from tandem_plugin.lab.evaluation.significance import (
+    bootstrap_errors,
+    paired_test,
+    resampled_means,
+    seed_test,
+    stars,
+)
 
 numbers = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=40).filter(
     lambda pairs: len({a - b for a, b in pairs}) > 1
@@ -26,28 +35,13 @@ def test_it_agrees_with_scipy(pairs: list[tuple[int, int]], direction: str):
     assert found.difference == pytest.approx(np.mean(ours - theirs), abs=1e-12)
 
 
-def test_by_hand():
-    """Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t = 2 sqrt(3) with 2 degrees."""
-    found = paired_test([2, 4, 6], [1, 2, 3], "greater")
-    assert (found.difference, found.degrees) == (2, 2)
-    assert found.t == pytest.approx(2 * math.sqrt(3))
-    # Student's t with 2 degrees of freedom: P(T > t) = 1/2 - t / (2 sqrt(2 + t^2)).
-    t = 2 * math.sqrt(3)
-    assert found.p == pytest.approx(0.5 - t / (2 * math.sqrt(2 + t * t)))
-    assert found.stars == "*"
-
-
-def test_where_nothing_differs_nothing_is_claimed():
-    found = paired_test([0.1, 0.2, 0.3], [0.1, 0.2, 0.3], "greater")
-    assert math.isnan(found.t)
-    assert math.isnan(found.p)
-    assert found.stars == ""
-
-
-def test_where_all_differ_by_the_same_the_direction_decides():
-    assert paired_test([2, 3], [1, 2], "greater").p == 0
-    assert paired_test([2, 3], [1, 2], "less").p == 1
-    assert paired_test([1, 2], [2, 3], "less").stars == "***"
+@pytest.mark.parametrize("test", [paired_test, seed_test])
+def test_where_nothing_varies_the_direction_decides(test: Any):
+    assert math.isnan(test([0.1, 0.1], [0.1, 0.1], "greater").p)
+    assert test([0.1, 0.1], [0.1, 0.1], "greater").stars == ""
+    assert test([0.2, 0.2], [0.1, 0.1], "greater").p == 0
+    assert test([0.2, 0.2], [0.1, 0.1], "less").p == 1
+    assert test([0.1, 0.1], [0.2, 0.2], "less").stars == "***"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +57,7 @@ def test_stars_follow_the_paper(p: float, marks: str):
     [([1], [2]), ([1, 2], [1, 2, 3]), ([1, math.nan], [1, 2]), ([[1, 2]], [[1, 2]])],
 )
 def test_what_cannot_be_paired_is_refused(ours: list, theirs: list):
-    with pytest.raises(EvaluationError):
+    with refused("TP902", "TP903"):
         paired_test(ours, theirs, "greater")
 
 
@@ -80,17 +74,6 @@ def test_test_over_seeds_agrees_with_scipy(ours: list[int], theirs: list[int], d
     assert found.degrees == pytest.approx(expected.df)
 
 
-def test_test_over_seeds_by_hand():
-    """1, 3 and 6, 8: both have the variance 2, so t = 5 / √(2/2 + 2/2) with 2 degrees of freedom,
-    for which P(T > t) = 1/2 - t / (2 √(2 + t²))."""
-    found = seed_test([6, 8], [1, 3], "greater")
-    t = 5 / math.sqrt(2)
-    assert (found.difference, found.degrees) == (5, pytest.approx(2))
-    assert found.t == pytest.approx(t)
-    assert found.p == pytest.approx(0.5 - t / (2 * math.sqrt(2 + t * t)))
-    assert found.stars == "*"
-
-
 def test_test_over_seeds_holds_its_level_where_problems_alone_do_not():
     """Two methods that are the same: each of five seeds is off by 0.1, each problem's number by
     0.2. Over seeds one test in twenty is significant; over problems, four in ten."""
@@ -104,13 +87,65 @@ def test_test_over_seeds_holds_its_level_where_problems_alone_do_not():
     assert over_problems / times > 0.3
 
 
-def test_seeds_without_spread_are_told_by_the_direction():
-    assert math.isnan(seed_test([0.1, 0.1], [0.1, 0.1, 0.1], "greater").p)
-    assert seed_test([0.2, 0.2], [0.1, 0.1], "greater").p == 0
-    assert seed_test([0.2, 0.2], [0.1, 0.1], "less").p == 1
-
-
 @pytest.mark.parametrize(("ours", "theirs"), [([1], [1, 2]), ([1, math.inf], [1, 2])])
 def test_what_has_no_spread_over_seeds_is_refused(ours: list, theirs: list):
-    with pytest.raises(EvaluationError):
+    with refused("TP904", "TP905"):
         seed_test(ours, theirs, "greater")
+
+
+# Bootstrap errors.
+
+
+def exact(values: np.ndarray) -> float:
+    """The bootstrap standard error of a mean by enumerating every resample."""
+    means = [np.mean(chosen) for chosen in product(values, repeat=len(values))]
+    return float(np.std(means))
+
+
+def test_error_is_that_of_all_resamples():
+    values = np.array([0.0, 1.0, 0.5, 4.0, 4.0])
+    errors = bootstrap_errors({"a": values[:, None]}, resamples=200_000)
+    assert errors.benchmarks["a"][0] == pytest.approx(exact(values), rel=0.01)
+
+
+def test_error_agrees_with_scipy():
+    values = np.random.default_rng(0).random(60)
+    ours = bootstrap_errors({"a": values[:, None]}, resamples=10_000).benchmarks["a"][0]
+    theirs = stats.bootstrap(
+        (values,), np.mean, n_resamples=10_000, vectorized=True, rng=np.random.default_rng(1)
+    )
+    assert ours == pytest.approx(theirs.standard_error, rel=0.04)
+
+
+def test_macro_error_is_stratified():
+    """Benchmarks are resampled by themselves: their variances add, and their spread does not."""
+    random = np.random.default_rng(0)
+    values = {"small": random.random((30, 2)), "large": 100 + random.random((300, 2))}
+    errors = bootstrap_errors(values, resamples=40_000)
+    parts = [v.std(axis=0) ** 2 / len(v) for v in values.values()]
+    np.testing.assert_allclose(errors.macro, np.sqrt(sum(parts)) / 2, rtol=0.02)
+
+
+def test_statistics_of_a_problem_are_drawn_together():
+    values = np.random.default_rng(0).random((20, 1))
+    means = resampled_means(np.hstack([values, 1 - values]), 100, seed=3)
+    np.testing.assert_allclose(means.sum(axis=1), 1)
+
+
+def test_same_seed_gives_same_errors_whatever_the_company_and_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    random = np.random.default_rng(0)
+    a, b = random.random((9, 1)), random.random((5, 1))
+    together = bootstrap_errors({"a": a, "b": b}, seed=1)
+    assert bootstrap_errors({"a": a}, seed=1).benchmarks["a"] == together.benchmarks["a"]
+    assert bootstrap_errors({"a": a}, seed=2).benchmarks["a"] != together.benchmarks["a"]
+    monkeypatch.setattr(significance, "_MOST_COUNTS", 50)
+    chunked = bootstrap_errors({"a": a, "b": b}, seed=1)
+    np.testing.assert_allclose(chunked.macro, together.macro, rtol=1e-12)
+
+
+@pytest.mark.parametrize("values", [{}, {"a": np.empty((0, 1))}, {"a": np.ones(3)}])
+def test_nothing_to_resample_is_refused(values: dict[str, np.ndarray]):
+    with refused("TP823", "TP825"):
+        bootstrap_errors(values)

@@ -13,7 +13,7 @@ from typing import Any
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.commands.grade import _deciding
 from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.lab.evaluation.drift_run import DriftSettings, drift_metrics, write_counts
+from tandem_plugin.lab.evaluation.drift import DriftSettings, drift_metrics, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 
@@ -61,7 +61,6 @@ def make_inputs(folder: Path) -> None:
     for name, right in SENIORS.items():
         _results(folder / "results", folder / "model", name, right)
     (folder / "results/seniors.txt").write_text("base\nGRPO\nTRL\n")
-    _json(folder / "cache/checksums.json", {"aime25": "0" * 64})
 
 
 def _rollouts() -> list[dict[str, Any]]:
@@ -251,7 +250,7 @@ COMMANDS: tuple[Command, ...] = (
             ("problems.jsonl",), ("problems.json", "--json"),
             ("aime25", "--file", "problems.jsonl"),
         ),
-        ("problems.jsonl", "problems.json", "cache/checksums.json"),
+        ("problems.jsonl", "problems.json"),
         14,
     ),
     Command(
@@ -291,8 +290,8 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "report",
-        _fixed("results", "--out", "report", "--log", "GRPO=log.jsonl", "--samples", "1"),
-        (*_RUNS, "log.jsonl", "results/seniors.txt", "model/tokenizer.json"),
+        _fixed("results", "--out", "report", "--log", "GRPO=log.jsonl"),
+        (*_RUNS, "log.jsonl", "results/seniors.txt"),
         1, ("report/*",),
     ),
 )  # fmt: skip

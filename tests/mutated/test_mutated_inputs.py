@@ -74,7 +74,6 @@ def without_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tandem_plugin.lab.rollouts.engine.start_engine", _no_engine)
     monkeypatch.setattr("tandem_plugin.lab.evaluation.generation._run", _no_engine)
     monkeypatch.setattr(tandem_plugin.lab.evaluation.legibility, "HFModel", _no_reader)
-    monkeypatch.setenv("TANDEM_DATA", "cache")
     built = get_command(app)  # made once: it takes longer than most commands do
     monkeypatch.setattr("typer.testing._get_command", lambda _: built)
 

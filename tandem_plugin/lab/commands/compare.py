@@ -1,30 +1,22 @@
-"""``tandem compare``: the paper's tables from the results of several seniors."""
+"""``tandem compare`` and ``tandem report``: the paper's tables and figures of several seniors."""
 
 from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem_plugin.lab.commands.options import TopOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.comparison import Comparison
     from tandem_plugin.lab.evaluation.rendering import PaperTable
+    from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
-__all__ = [
-    "KOption",
-    "LegibilityOver",
-    "OverOption",
-    "PoolOption",
-    "RunOption",
-    "TopOption",
-    "checkpoints",
-    "compare",
-    "pools",
-]
+__all__ = ["compare", "report"]
 
 
 class LegibilityOver(str, Enum):
@@ -45,21 +37,6 @@ PoolOption = Annotated[
         metavar="NAME=SENIOR,SENIOR",
         help="Seniors that one method trained with several seeds, as one in tables: a problem's "
         "number is the mean over them. May be given several times.",
-    ),
-]
-TopOption = Annotated[
-    int,
-    typer.Option(
-        "--top", min=3, help="How many of the baseline's most displaced tokens recovery is about."
-    ),
-]
-RunOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--run",
-        metavar="NAME=SENIOR@STEP,SENIOR@STEP",
-        help="Seniors, or pools, that are checkpoints of one training run, and their steps. Given "
-        "for two runs or more, tables show them at matched steps and at matched accuracy alone.",
     ),
 ]
 OverOption = Annotated[
@@ -93,7 +70,6 @@ def compare(
         ),
     ] = None,
     pool: PoolOption = None,
-    run: RunOption = None,
     over: OverOption = LegibilityOver.PROBLEMS,
     top: TopOption = 500,
     resamples: Annotated[
@@ -106,95 +82,140 @@ def compare(
     Better values are bold, ± is one bootstrap standard error over problems, and stars are paired
     one-sided t-tests. Results that were made with other settings are refused.
     """
-    from tandem_plugin.files import InputFiles, write_file
-    from tandem_plugin.lab.evaluation.comparison import compare as compared
-    from tandem_plugin.lab.evaluation.rendering import latex, markdown
-    from tandem_plugin.lab.evaluation.results import result_files
-    from tandem_plugin.lab.evaluation.tables import TableOptions, paper_tables
+    from tandem_plugin.lab.evaluation import comparison as compared
+    from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
+    from tandem_plugin.lab.evaluation.tables import paper_tables
     from tandem_plugin.progress import waiting
 
-    chosen = TableOptions(k, top, checkpoints(run))
     with waiting("compare"):
-        comparison = compared(results, despite or (), resamples, pools(pool), over.value)
-        tables = paper_tables(comparison, chosen)
-    files: dict[str, str] = {}
-    if out is not None:
-        read = [file for folder in results for file in result_files(folder)]
-        InputFiles(results=read).check_outputs(out / "tables.md", out / "tables.tex")
-        notes = "".join(f"- {sentence}\n" for sentence in comparison.missing)
-        texts = {
-            "tables.md": "\n".join(markdown(table) for table in tables) + (notes and f"\n{notes}"),
-            "tables.tex": "\n".join(latex(table) for table in tables),
-        }
-        for name, text in texts.items():
-            write_file(out / name, text)
-            files[name] = str(out / name)
+        seniors = compared.read_seniors(results)
+        comparison = compared.compare(seniors, despite or (), resamples, _pools(pool), over.value)
+        tables = paper_tables(comparison, k, top)
+    files = {} if out is None else _write(out, results, comparison, tables)
     if json:
-        print_json(_as_json(comparison, tables, files))
-    else:
-        _print(comparison, tables, files)
-
-
-def _as_json(
-    comparison: Comparison, tables: list[PaperTable], files: dict[str, str]
-) -> dict[str, Any]:
-    from tandem_plugin.lab.evaluation.rendering import table_json
-
-    return {
-        "seniors": list(comparison.seniors),
-        "tables": [table_json(table) for table in tables],
-        "notes": list(comparison.missing),
-        "files": files,
-    }
-
-
-def _print(comparison: Comparison, tables: list[PaperTable], files: dict[str, str]) -> None:
-
-    from tandem_plugin.lab.evaluation.rendering import rich_table
-
+        result = {
+            "seniors": list(comparison.seniors),
+            "tables": [table_json(table) for table in tables],
+            "notes": list(comparison.missing),
+            "files": files,
+        }
+        print_json(result)
+        return
     console = table_console()
     for table in tables:
         console.print(rich_table(table))
-    for sentence in comparison.missing:
+    for sentence in (*comparison.missing, *(f"Wrote {name}." for name in files.values())):
         echo(sentence, err=True)
-    for name in files.values():
-        echo(f"Wrote {name}.", err=True)
 
 
-def pools(given: list[str] | None) -> dict[str, list[str]]:
+def _write(
+    out: Path, results: list[Path], comparison: Comparison, tables: list[PaperTable]
+) -> dict[str, str]:
+    """Write the tables as Markdown and LaTeX; gives the files by their names."""
+    from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.lab.evaluation.rendering import latex, markdown
+    from tandem_plugin.lab.evaluation.results import result_files
+
+    read = [file for folder in results for file in result_files(folder)]
+    InputFiles(results=read).check_outputs(out / "tables.md", out / "tables.tex")
+    notes = "".join(f"- {sentence}\n" for sentence in comparison.missing)
+    texts = {
+        "tables.md": "\n".join(markdown(table) for table in tables) + (notes and f"\n{notes}"),
+        "tables.tex": "\n".join(latex(table) for table in tables),
+    }
+    for name, text in texts.items():
+        write_file(out / name, text)
+    return {name: str(out / name) for name in texts}
+
+
+def report(
+    results: Annotated[Path, typer.Argument(help="The --out of `tandem eval`.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The folder to write; default: RESULTS/report."),
+    ] = None,
+    order: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A senior; given once for each, in the order of tables and legends: the last is "
+            "tested against the others, the first that drifted is the baseline of recovery. "
+            "Default: the juniors' own models, then as `tandem eval` was given them.",
+        ),
+    ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="A training log: verl's metrics file or printed log, or OpenRLHF's printed log. "
+            "May be given several times.",
+        ),
+    ] = None,
+    k: KOption = None,
+    pool: PoolOption = None,
+    over: OverOption = LegibilityOver.PROBLEMS,
+    top: TopOption = 500,
+    title: Annotated[str, typer.Option(help="The page's title.")] = "Tandem evaluation",
+    json: JsonOption = False,
+) -> None:
+    """Write one self-contained HTML page, and each figure as PNG beside it.
+
+    Accuracy by step, handoff and legibility by senior, drift, and the tables of `tandem compare`.
+    The page makes no request of any network and holds no script.
+    """
+    from tandem_plugin.errors import EvaluationError
+    from tandem_plugin.progress import waiting
+
+    try:
+        from tandem_plugin.lab.evaluation.report import build_report
+    except ImportError as error:
+        raise EvaluationError("TP981", error=error) from error
+    place = out or results / "report"
+    logs = [_log(given) for given in log or ()]
+    pools = _pools(pool)
+    try:
+        with waiting("report"):
+            written = build_report(
+                results, place, title, order or (), logs, k, top, pools, over.value
+            )
+    except ModuleNotFoundError as error:
+        raise EvaluationError("TP982", package=error.name) from error
+    if json:
+        result = {
+            "page": str(written.page),
+            "figures": list(written.figures),
+            "tables": written.tables,
+            "notes": list(written.notes),
+        }
+        print_json(result)
+        return
+    echo(f"Wrote {written.page}: {len(written.figures)} figures and {written.tables} tables.")
+    for sentence in written.notes:
+        echo(sentence, err=True)
+
+
+def _log(given: str) -> TrainingLog:
+    from tandem_plugin.errors import EvaluationError
+    from tandem_plugin.lab.evaluation.training_log import read_training_log
+
+    name, equals, file = given.partition("=")
+    if not equals or not name or not file:
+        raise EvaluationError("TP983", given=given)
+    return read_training_log(name, Path(file))
+
+
+def _pools(given: list[str] | None) -> dict[str, list[str]]:
     """The members of each pool; raises :class:`EvaluationError` for another form."""
     from tandem_plugin.errors import EvaluationError
     from tandem_plugin.lab.evaluation.benchmark import checked_name
 
-    found: dict[str, list[str]] = {}
+    pools: dict[str, list[str]] = {}
     for one in given or ():
         name, _, members = one.partition("=")
         listed = members.split(",")
         if not name or not all(listed):
             raise EvaluationError("TP993", one=one)
-        if checked_name(name, "pool") in found:
+        if checked_name(name, "pool") in pools:
             raise EvaluationError("TP952", name=name)
-        found[name] = listed
-    return found
-
-
-def checkpoints(given: list[str] | None) -> dict[str, dict[int, str]]:
-    """Each training run's seniors by step; raises :class:`EvaluationError` for another form."""
-    from tandem_plugin.errors import EvaluationError
-
-    found: dict[str, dict[int, str]] = {}
-    for one in given or ():
-        name, _, members = one.partition("=")
-        by_step: dict[int, str] = {}
-        for member in members.split(","):
-            senior, _, step = member.rpartition("@")
-            if not (name and senior and step.isascii() and step.isdigit() and len(step) < 16):
-                raise EvaluationError("TP994", one=one)
-            if by_step.setdefault(int(step), senior) != senior:
-                raise EvaluationError("TP995", one=one, step=int(step))
-        if name in found:
-            raise EvaluationError("TP955", name=name)
-        found[name] = by_step
-    if len(found) == 1:
-        raise EvaluationError("TP996", found=next(iter(found)))
-    return found
+        pools[name] = listed
+    return pools

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tandem_plugin.terminal.output import JsonOption, cell, echo, print_json, table_console
+from tandem_plugin.terminal.output import (
+    JsonOption,
+    cell,
+    echo,
+    print_fields,
+    print_json,
+    table_console,
+)
 from tandem_plugin.terminal.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import Overlap, ProblemSet, PromptTemplate
 
-__all__ = ["data", "overlap_report", "print_bad", "print_check", "print_problem", "print_table"]
+__all__ = ["data"]
 
 data = typer.Typer(
     cls=CommandGroup,
@@ -88,7 +95,6 @@ def prepare(
     """
     from tandem_plugin.files import InputFiles
     from tandem_plugin.lab.data import prepare as write
-    from tandem_plugin.lab.data import record_named
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.progress import waiting
     from tandem_plugin.terminal.tokenizers import model_files
@@ -109,8 +115,6 @@ def prepare(
             tokenizer=_tokenizer(tokenizer),
             inputs=inputs,
         )
-    if _is_named(source):
-        record_named(problems)
     result = {
         "name": problems.name,
         "files": {name: str(path) for name, path in prepared.files.items()},
@@ -126,8 +130,8 @@ def prepare(
     rows = {
         name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
     }
-    print_table({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
-    print_bad(problems)
+    print_fields({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
+    _print_bad(problems)
 
 
 @data.command(short_help="Find evaluation problems that are in the training set.")
@@ -164,13 +168,13 @@ def check(
                 containment,
                 lambda task=task: progress.advance(task),  # type: ignore[misc]
             )
-            results[name] = overlap_report(trained, evaluated, overlaps, show)
+            results[name] = _overlap_report(trained, evaluated, overlaps, show)
     is_disjoint = not any(found["pairs"] for found in results.values())
     result = {"train": train, "problems": len(trained), "disjoint": is_disjoint, "sets": results}
     if json:
         print_json(result)
     else:
-        print_check(result)
+        _print_check(result)
     raise typer.Exit(0 if is_disjoint else 1)
 
 
@@ -211,41 +215,31 @@ def show(
     if json:
         print_json(result)
         return
-    print_table({name: str(result[name]) for name in ("name", "problems", "several_golds")})
+    fields = ("name", "problems", "several_golds")
+    print_fields({name.replace("_", " "): result[name] for name in fields})
     for one in shown:
-        print_problem(one)
-    print_bad(problems)
+        _print_problem(one)
+    _print_bad(problems)
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
-    from tandem_plugin.progress import waiting
-
-    with waiting(f"read {source}"):
-        return _read_set(source, files, bad_rows)
-
-
-def _read_set(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
     from tandem_plugin.files import look_again
     from tandem_plugin.lab.data import NAMED_SETS, DataError, load_named, read_problems
+    from tandem_plugin.lab.data.named import is_named
     from tandem_plugin.lab.data.records import is_hub_source
+    from tandem_plugin.progress import waiting
 
     how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
-    if _is_named(source):
-        return load_named(source, tuple(files or ()), how, record=False)
-    if files:
-        raise DataError("TP957", source=source)
-    if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
-        near = difflib.get_close_matches(source, NAMED_SETS, n=1)
-        meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"
-        raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
-    return read_problems(source, how)
-
-
-def _is_named(source: str) -> bool:
-    """Whether a source is the name of a named set, and nothing that lies here."""
-    from tandem_plugin.lab.data import NAMED_SETS
-
-    return source in NAMED_SETS and not os.path.exists(source)
+    with waiting(f"read {source}"):
+        if is_named(source):
+            return load_named(source, tuple(files or ()), how)
+        if files:
+            raise DataError("TP957", source=source)
+        if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
+            near = difflib.get_close_matches(source, NAMED_SETS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"
+            raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
+        return read_problems(source, how)
 
 
 def _template(instruction: str | None, template: str | None, system: str | None) -> PromptTemplate:
@@ -275,7 +269,7 @@ _WIDEST = 120
 """Columns of a problem's frame, also where there are more, as in a log."""
 
 
-def overlap_report(
+def _overlap_report(
     train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap], show: int
 ) -> dict[str, Any]:
     """What the overlaps of two sets come to, with the first ``show`` pairs."""
@@ -304,17 +298,7 @@ def _short(problems: ProblemSet, row: int) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def print_table(rows: dict[str, Any]) -> None:
-    """Print names and values side by side."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(name.replace("_", " "), cell(value))
-    table_console().print(table)
-
-
-def print_problem(shown: dict[str, Any]) -> None:
+def _print_problem(shown: dict[str, Any]) -> None:
     """Print a problem as a model would be asked, and its golds."""
     from rich.panel import Panel
 
@@ -328,7 +312,7 @@ def print_problem(shown: dict[str, Any]) -> None:
     console.print(cell(f"gold: {golds}"))
 
 
-def print_bad(problems: ProblemSet) -> None:
+def _print_bad(problems: ProblemSet) -> None:
     """Print the first rows that were left out, and why."""
     for bad in problems.bad_rows[:10]:
         echo(f"left out: row {bad.row}: {bad.reason}")
@@ -336,7 +320,7 @@ def print_bad(problems: ProblemSet) -> None:
         echo(f"left out: {len(problems.bad_rows) - 10:,} more rows")
 
 
-def print_check(result: dict[str, Any]) -> None:
+def _print_check(result: dict[str, Any]) -> None:
     """Print which evaluation problems are in the training set."""
     echo(f"{result['problems']:,} training problems of {result['train']}")
     for name, found in result["sets"].items():

@@ -12,7 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.engine_arguments import EngineOption
+from tandem_plugin.lab.commands.options import (
+    EngineOption,
+    JuniorOption,
+    SeniorOption,
+    engine_arguments,
+)
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, print_json
 
@@ -27,10 +32,8 @@ _RUNS = 3
 
 
 def drafts(
-    senior: Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")],
-    junior: Annotated[
-        str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
-    ] = None,
+    senior: SeniorOption,
+    junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
     settings: SettingsOption = None,
     lengths: Annotated[str, typer.Option(help="Numbers of drafts to time.")] = "1,2,4,8",
@@ -49,11 +52,10 @@ def drafts(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import ConfigError
     from tandem_plugin.files import check_model
-    from tandem_plugin.lab.commands.engine_arguments import engine_arguments
 
     check_model(senior, "senior")
     check_model(junior or senior, "junior")
-    arguments = engine_arguments(engine or [])
+    arguments = engine_arguments(engine)
     sizes, numbers = _numbers("--batches", batches), _numbers("--lengths", lengths)
     asked = {"schedule": schedule, "junior": junior, **assignments("--set", settings or [])}
     modes: dict[int, dict[str, Any]] = {0: {}}

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.compare import TopOption
-from tandem_plugin.lab.commands.engine_arguments import EngineOption, engine_arguments
+from tandem_plugin.lab.commands.options import (
+    EngineOption,
+    MaxTokensOption,
+    SamplesOption,
+    SeedOption,
+    TemperatureOption,
+    TopOption,
+    TopPOption,
+    engine_arguments,
+)
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json, table_console
 from tandem_plugin.terminal.root import CommandGroup
@@ -19,7 +27,6 @@ if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
     from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
     from tandem_plugin.lab.evaluation.generation import Sampling
-    from tandem_plugin.lab.evaluation.results import Summary
 
 __all__ = ["evaluate"]
 
@@ -51,12 +58,6 @@ BenchmarkOption = Annotated[
     ),
 ]
 OutOption = Annotated[Path, typer.Option(help="The folder of results to write, or to go on with.")]
-TemperatureOption = Annotated[float, typer.Option(min=0, help="The sampling temperature.")]
-TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")]
-MaxTokensOption = Annotated[int, typer.Option(min=1, help="The longest response.")]
-SeedOption = Annotated[
-    int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
-]
 ScheduleOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,7 +93,7 @@ def solo(
     senior: SeniorOption,
     benchmark: BenchmarkOption,
     out: OutOption,
-    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 32,
+    samples: SamplesOption = 32,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
     max_tokens: MaxTokensOption = 3000,
@@ -109,7 +110,7 @@ def solo(
     from tandem_plugin.lab.evaluation.solo_handoff import run_solo
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
-    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine or ())
+    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine)
     seniors = _checkpoints(senior)
     _begin(out, seniors, (), benchmark, benchmarks)
     with _interruptible():
@@ -132,7 +133,7 @@ def handoff(
             "`--schedule handover`, which then counts reasoning steps and not tokens."
         ),
     ] = None,
-    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 8,
+    samples: SamplesOption = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
     max_tokens: MaxTokensOption = 3000,
@@ -149,7 +150,7 @@ def handoff(
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
     schedules = _schedules(schedule, parameters, boundaries)
-    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine or ())
+    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     _begin(out, seniors, juniors, benchmark, benchmarks, schedules)
     with _interruptible():
@@ -203,7 +204,7 @@ def drift(
     """
     from tandem_plugin.lab.evaluation.benchmark import checked_name
     from tandem_plugin.lab.evaluation.comparison import note_seniors
-    from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
+    from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
 
     settings = DriftSettings(smoothing, frequent)
     for name in (*senior, junior):
@@ -241,7 +242,7 @@ def everything(
 
     Drift is measured from the first junior, which answers alone too, as one of the seniors.
     """
-    from tandem_plugin.lab.evaluation.drift_run import DriftSettings, run_drift
+    from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.legibility import run_legibility
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_solo
@@ -249,7 +250,7 @@ def everything(
     alone = Sampling(samples, temperature, top_p, max_tokens, seed)
     team = Sampling(team_samples, temperature, top_p, max_tokens, seed)
     settings = DriftSettings(smoothing, frequent)
-    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine or ())
+    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     schedules = _schedules(schedule)
     check_handoffs(seniors, schedules)  # before the hours that solo runs take
@@ -397,35 +398,28 @@ def _show(written: Sequence[Path], json: bool, top: int = 500) -> None:
     from tandem_plugin.progress import waiting
 
     with waiting("tables"):
-        runs = [read_summary(path) for path in written]
-        drifts = {one.senior: one for one in runs if one.kind == "drift"}
+        runs = [(one, headline(one)) for one in map(read_summary, written)]
+        drifts = {one.senior: one for one, _ in runs if one.kind == "drift"}
         label = next((one.label for one in drifts.values()), "")
         tables = drift_tables(label, drifts, top) if drifts else []
     if json:
-        print_json(
+        rows = [
             {
-                "runs": [_run_json(one) for one in runs],
-                "tables": [table_json(table) for table in tables],
+                "kind": one.kind,
+                "senior": one.senior,
+                "junior": one.junior,
+                "summary": str(one.folder / "summary.json"),
+                **numbers,
             }
-        )
+            for one, numbers in runs
+        ]
+        print_json({"runs": rows, "tables": [table_json(table) for table in tables]})
         return
     shown = Table("senior", "run", "result", box=None, pad_edge=False)
-    for one in runs:
-        numbers = "  ".join(f"{name} {value:.4g}" for name, value in headline(one).items())
-        shown.add_row(Text(one.senior), Text(one.label), numbers)
+    for one, numbers in runs:
+        values = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        shown.add_row(Text(one.senior), Text(one.label), values)
     console = table_console()
     console.print(shown)
     for table in tables:
         console.print(rich_table(table))
-
-
-def _run_json(run: Summary) -> dict[str, Any]:
-    from tandem_plugin.lab.evaluation.measures import headline
-
-    return {
-        "kind": run.kind,
-        "senior": run.senior,
-        "junior": run.junior,
-        "summary": str(run.folder / "summary.json"),
-        **headline(run),
-    }

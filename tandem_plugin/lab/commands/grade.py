@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -12,12 +12,12 @@ import typer
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import AppendedFile, open_file, system_advice, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
-from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
+from tandem_plugin.terminal.output import JsonOption, print_fields, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.grading import Grade, GradeCounts, Grader
 
-__all__ = ["GradeRecords", "grade", "read_rows"]
+__all__ = ["GradeRecords", "grade"]
 
 PROMPT_FIELDS = ("prompt", "question", "problem")
 GOLD_FIELDS = ("gold", "answer", "ground_truth", "gts", "label")
@@ -87,16 +87,11 @@ def grade(
 
 
 def _one(record: Grade, json: bool) -> None:
-    from rich.table import Table
-
+    fields = record.to_dict()
     if json:
-        print_json(record.to_dict())
-        return
-    table = Table.grid(padding=(0, 2))
-    for name, value in record.to_dict().items():
-        if value is not None:
-            table.add_row(name, cell(value))
-    table_console().print(table)
+        print_json(fields)
+    else:
+        print_fields({name: value for name, value in fields.items() if value is not None})
 
 
 def _many(
@@ -160,12 +155,6 @@ def _texts(gold: object) -> list[str]:
     return [] if isinstance(found, str) else list(found)
 
 
-def _rows(file: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
-    from tandem_plugin.lab.rollouts.grades import RESPONSE_FIELDS
-
-    return read_rows(file, RESPONSE_FIELDS, GOLD_FIELDS, PROMPT_FIELDS)
-
-
 def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int]]:
     """Lists of (line, response, gold, prompt), with the number of bytes they were read from.
 
@@ -185,8 +174,6 @@ def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int
 
 
 def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, json: bool) -> None:
-    from rich.table import Table
-
     from tandem_plugin.grading import Grade, GradeCounts
 
     counts: GradeCounts = GradeCounts.of(
@@ -205,25 +192,23 @@ def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, 
     if json:
         print_json(result)
         return
-    table = Table.grid(padding=(0, 2))
-    table.add_row("responses", f"{counts.total:,}")
-    table.add_row("reward", f"{counts.reward:.4f}" if counts.total else "none")
-    for name, count in counts.outcomes.items():
-        table.add_row(name, f"{count:,}")
-    table.add_row("rules", ", ".join(f"{name} {count:,}" for name, count in counts.rules.items()))
-    table.add_row("slowest", f"{slowest:,.0f} ms")
+    fields: dict[str, str] = {
+        "responses": f"{counts.total:,}",
+        "reward": f"{counts.reward:.4f}" if counts.total else "none",
+        **{name: f"{count:,}" for name, count in counts.outcomes.items()},
+        "rules": _counted(counts.rules),
+        "slowest": f"{slowest:,.0f} ms",
+    }
     if grader.deaths:
-        lost = ", ".join(f"{name} {count:,}" for name, count in grader.deaths.items())
-        table.add_row("workers lost", lost)
-    table_console(stderr=out is None).print(table)
+        fields["workers lost"] = _counted(grader.deaths)
+    print_fields(fields, stderr=out is None)
 
 
-def read_rows(
-    path: Path,
-    response_fields: Sequence[str],
-    gold_fields: Sequence[str],
-    prompt_fields: Sequence[str] = (),
-) -> Iterator[tuple[int, str, object, str | None, int]]:
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _rows(path: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
     """(line, response, gold, prompt or None, bytes) of every row, blank lines left out.
 
     Raises :class:`DataError` for a file that cannot be read and for the first row without a
@@ -233,34 +218,31 @@ def read_rows(
         with open_file(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    response, gold, row = _row(
-                        line, f"{path}, line {number}", response_fields, gold_fields
-                    )
-                    prompts = (row.get(name) for name in prompt_fields)
-                    prompt = next((text for text in prompts if isinstance(text, str)), None)
-                    yield number, response, gold, prompt, len(line)
+                    yield number, *_row(line, f"{path}, line {number}"), len(line)
     except OSError as error:
         raise DataError(
             "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
         ) from error
 
 
-def _row(
-    line: bytes, where: str, response_fields: Sequence[str], gold_fields: Sequence[str]
-) -> tuple[str, object, dict[str, object]]:
+def _row(line: bytes, where: str) -> tuple[str, object, str | None]:
+    """A row's response, gold, and prompt or None."""
+    from tandem_plugin.lab.rollouts.grades import RESPONSE_FIELDS
+
     try:
         row = parse_json(line)
     except ValueError as error:
         raise DataError("TP968", where=where, error=error) from error
     if not isinstance(row, dict):
         raise DataError("TP969", where=where)
-    response = next((row[name] for name in response_fields if name in row), None)
-    gold = next((row[name] for name in gold_fields if row.get(name) is not None), None)
+    response = next((row[name] for name in RESPONSE_FIELDS if name in row), None)
+    gold = next((row[name] for name in GOLD_FIELDS if row.get(name) is not None), None)
+    prompts = (row.get(name) for name in PROMPT_FIELDS)
     if not isinstance(response, str):
-        raise DataError("TP970", where=where, response_fields=", ".join(response_fields))
+        raise DataError("TP970", where=where, response_fields=", ".join(RESPONSE_FIELDS))
     if gold is None:
-        raise DataError("TP971", where=where, gold_fields=", ".join(gold_fields))
-    return response, gold, row
+        raise DataError("TP971", where=where, gold_fields=", ".join(GOLD_FIELDS))
+    return response, gold, next((text for text in prompts if isinstance(text, str)), None)
 
 
 class GradeRecords(AppendedFile):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.lab.commands.options import JuniorOption
 from tandem_plugin.terminal.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def plan(
             help="The senior: a checkpoint's folder, a config.json, or a name on the Hub."
         ),
     ],
-    junior: Annotated[
-        str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
-    ] = None,
+    junior: JuniorOption = None,
     memory: Annotated[
         float | None,
         typer.Option(

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tandem_plugin.lab.data import INSTRUCTION, DataError, Problem, PromptTemplate, read_problems
-from tandem_plugin.lab.data.problem import Message
-from tandem_plugin.lab.data.prompt import prompt_ids
+from tandem_plugin.lab.data.problem import Message, prompt_ids
 
 __all__ = [
     "Asking",
     "answer",
     "chat",
     "check_longer",
-    "digest",
     "noted",
     "prompt",
     "read_prompts",
@@ -97,15 +95,14 @@ def answer(problem: Problem) -> str | list[str] | None:
     return problem.golds[0] if problem.golds else None
 
 
-def digest(problems: Sequence[Problem]) -> str:
-    """A hash of problems and their answers: both decide a row, and answers its reward."""
-    asked = json.dumps([[prompt(problem), list(problem.golds)] for problem in problems])
-    return hashlib.sha256(asked.encode()).hexdigest()[:16]
-
-
 def noted(problems: Sequence[Problem]) -> dict[str, Any]:
-    """What a run notes of its problems."""
-    return {"count": len(problems), "sha256": digest(problems)}
+    """What a run notes of its problems: their number, and a hash of them and their answers.
+
+    Both decide a row, and answers its reward.
+    """
+    asked = json.dumps([[prompt(problem), list(problem.golds)] for problem in problems])
+    digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
+    return {"count": len(problems), "sha256": digest}
 
 
 def check_longer(before: object, problems: Sequence[Problem]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
-from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
+from tandem_plugin.terminal.output import JsonOption, print_fields, print_json, table_console
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
@@ -122,8 +122,6 @@ def _result(audit: Audit, rollouts: Path, tokenizer: str) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from rich.table import Table
-
     def number(value: float | None, form: str) -> str:
         return "none" if value is None else format(value, form)
 
@@ -139,11 +137,8 @@ def _print(result: dict[str, Any]) -> None:
         "handoffs per response": number(result["handoffs_per_response"], ".1f"),
         "differences": kinds,
     }
+    print_fields(rows)
     console = table_console(soft_wrap=True)
-    table = Table.grid(padding=(0, 2))
-    for name, value in rows.items():
-        table.add_row(name, cell(value))
-    console.print(table)
     for difference in result["shown"]:
         where = f"{difference['file']}, " if difference["file"] else ""
         console.print(

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.engine_arguments import EngineOption
+from tandem_plugin._version import __version__
+from tandem_plugin.lab.commands.options import (
+    EngineOption,
+    JuniorOption,
+    MaxTokensOption,
+    SamplesOption,
+    SeedOption,
+    SeniorOption,
+    TemperatureOption,
+    TopPOption,
+    engine_arguments,
+)
 from tandem_plugin.lab.rollouts.rollout import SCORES
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
@@ -28,7 +39,7 @@ __all__ = ["RolloutRun", "mean_reward", "rollout", "write_rollouts"]
 
 
 def rollout(
-    senior: Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")],
+    senior: SeniorOption,
     problems: Annotated[
         str,
         typer.Option(
@@ -37,21 +48,17 @@ def rollout(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to resume.")],
-    junior: Annotated[
-        str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
-    ] = None,
+    junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
     boundaries: Annotated[
         str | None, typer.Option(help="The boundary resolver; without it, the schedule's own.")
     ] = None,
     settings: SettingsOption = None,
-    samples: Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")] = 1,
-    seed: Annotated[
-        int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
-    ] = 0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="The longest response.")] = 2048,
-    temperature: Annotated[float, typer.Option(min=0, help="The sampling temperature.")] = 1.0,
-    top_p: Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")] = 1.0,
+    samples: SamplesOption = 1,
+    seed: SeedOption = 0,
+    max_tokens: MaxTokensOption = 2048,
+    temperature: TemperatureOption = 1.0,
+    top_p: TopPOption = 1.0,
     raw: Annotated[
         bool,
         typer.Option(
@@ -100,12 +107,12 @@ def rollout(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
     from tandem_plugin.files import InputFiles, check_model
-    from tandem_plugin.lab.commands.engine_arguments import engine_arguments
     from tandem_plugin.lab.commands.problems import Asking, check_longer, read_prompts
     from tandem_plugin.lab.commands.problems import noted as noted_problems
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
+    from tandem_plugin.schedules import schedule_parameters
     from tandem_plugin.terminal.tokenizers import model_files
 
     check_seed(seed)
@@ -115,19 +122,20 @@ def rollout(
     if partner_logprobs:
         asked["partner_logprobs"] = True
     config = TandemConfig.from_mapping({**asked, "junior": junior})
-    arguments = engine_arguments(engine or [])
+    chosen = config.make_schedule()
+    arguments = engine_arguments(engine)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
     asking = Asking.chosen(grade, instruction, raw)
     listed = read_prompts(problems, "required" if grade else "optional")
     grader = _grader() if grade else None
     noted = {
-        "tandem_plugin": _version(),
+        "tandem_plugin": __version__,
         "senior": _named(senior),
         "junior": _named(junior or senior),
         **_fingerprints(senior, junior, arguments),
         "schedule": config.schedule,
-        "parameters": _parameters(config),
-        "boundaries": config.boundaries or config.make_schedule().boundaries,
+        "parameters": schedule_parameters(chosen),
+        "boundaries": config.boundaries or chosen.boundaries,
         "problems": noted_problems(listed),
         "seed": seed,
         **sampling,
@@ -180,12 +188,6 @@ def _grader() -> Grader:
     return Grader()
 
 
-def _parameters(config: Any) -> dict[str, Any]:
-    from tandem_plugin.schedules import schedule_parameters
-
-    return schedule_parameters(config.make_schedule())
-
-
 def _named(model: str) -> str:
     """A model as it is noted: a folder by its whole path, so that another start finds it."""
     return str(Path(model).resolve()) if os.path.exists(model) else model
@@ -198,10 +200,12 @@ def _fingerprints(
     from tandem_plugin.progress import waiting
 
     with waiting("read the checkpoints"):
-        ours = _fingerprint(senior, arguments.get("revision"), arguments.get("download_dir"))
+        senior_fingerprint = _fingerprint(
+            senior, arguments.get("revision"), arguments.get("download_dir")
+        )
         same = junior is None or _named(junior) == _named(senior)
-        theirs = ours if same else _fingerprint(str(junior))
-    return {"senior_fingerprint": ours, "junior_fingerprint": theirs}
+        junior_fingerprint = senior_fingerprint if same else _fingerprint(str(junior))
+    return {"senior_fingerprint": senior_fingerprint, "junior_fingerprint": junior_fingerprint}
 
 
 def _fingerprint(model: str, *where: Any) -> str | None:
@@ -214,12 +218,6 @@ def _fingerprint(model: str, *where: Any) -> str | None:
     if not os.path.isfile(place):
         place = str(checkpoint_folder(place, *where))
     return fingerprint_checkpoint(Path(place))
-
-
-def _version() -> str:
-    from tandem_plugin._version import __version__
-
-    return __version__
 
 
 def _report(result: dict[str, Any], json: bool) -> None:
@@ -325,7 +323,7 @@ def write_rollouts(
     grader: grades each response before its line is written, while the engine goes on. What is
     being graded when the run is stopped is made again by the next one.
     """
-    from tandem_plugin.lab.rollouts.progress import response_progress
+    from tandem_plugin.lab.rollouts.engine import response_progress
 
     most = 2 * run.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
     with (

@@ -13,9 +13,8 @@ from tandem_plugin.terminal.output import JsonOption, echo, print_json
 if TYPE_CHECKING:
     from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.lab.rollouts.grades import Grades
-    from tandem_plugin.lab.viewer.choice import Choice
-    from tandem_plugin.lab.viewer.listing import PageIndex
-    from tandem_plugin.lab.viewer.shown import ShownResponses
+    from tandem_plugin.lab.viewer.index import Choice, PageIndex
+    from tandem_plugin.lab.viewer.page import ShownResponses
 
 __all__ = ["view"]
 
@@ -80,8 +79,8 @@ def view(
     from tandem_plugin.files import InputFiles, write_file
     from tandem_plugin.lab.rollouts.rollout_file import rollout_files, run_file
     from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
-    from tandem_plugin.lab.viewer.choice import Choice, Numbers
-    from tandem_plugin.lab.viewer.content import make_page, page_content
+    from tandem_plugin.lab.viewer.index import Choice, Numbers
+    from tandem_plugin.lab.viewer.page import make_page, page_content
     from tandem_plugin.progress import waiting
     from tandem_plugin.terminal.tokenizers import model_files, read_vocabulary
 
@@ -160,8 +159,8 @@ def _shown(
     from tandem_plugin.lab.rollouts.grades import Grades
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.viewer.decoding import Decoding
-    from tandem_plugin.lab.viewer.listing import PageIndex
-    from tandem_plugin.lab.viewer.shown import ShownResponses
+    from tandem_plugin.lab.viewer.index import PageIndex
+    from tandem_plugin.lab.viewer.page import ShownResponses
     from tandem_plugin.progress import ShownProgress
     from tandem_plugin.spans import TokenBytes
 

@@ -1,11 +1,16 @@
 """Problem sets: read in the forms found in practice, prepared for trainers, checked for overlap."""
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.lab.data.named import NAMED_SETS, NamedSet, load_named, record_named
+from tandem_plugin.lab.data.named import NAMED_SETS, load_named
 from tandem_plugin.lab.data.overlap import Overlap, find_overlaps
 from tandem_plugin.lab.data.prepare import Prepared, prepare
-from tandem_plugin.lab.data.problem import BadRow, Problem, ProblemSet
-from tandem_plugin.lab.data.prompt import INSTRUCTION, PromptTemplate
+from tandem_plugin.lab.data.problem import (
+    INSTRUCTION,
+    BadRow,
+    Problem,
+    ProblemSet,
+    PromptTemplate,
+)
 from tandem_plugin.lab.data.records import HubSource
 from tandem_plugin.lab.data.rows import read_problems
 
@@ -15,7 +20,6 @@ __all__ = [
     "BadRow",
     "DataError",
     "HubSource",
-    "NamedSet",
     "Overlap",
     "Prepared",
     "Problem",
@@ -25,5 +29,4 @@ __all__ = [
     "load_named",
     "prepare",
     "read_problems",
-    "record_named",
 ]

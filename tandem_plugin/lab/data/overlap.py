@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.lab.data.problem import Problem
-from tandem_plugin.lab.data.prompt import bare_text
+from tandem_plugin.lab.data.problem import Problem, bare_text
 
 __all__ = ["Overlap", "find_overlaps", "words_of"]
 
@@ -65,13 +64,13 @@ def find_overlaps(
     overlaps: list[Overlap] = []
     for problem in train:
         on_row()
-        mine = _grams(words_of(problem))
-        shared = Counter(place for gram in mine for place in having.get(gram, ()))
+        own = _grams(words_of(problem))
+        shared = Counter(place for gram in own for place in having.get(gram, ()))
         for place, count in shared.items():
-            theirs = len(grams[place])
-            jaccard = count / (len(mine) + theirs - count)
-            contained = count / theirs
-            if jaccard >= similarity or (contained >= containment and theirs >= _LEAST_GRAMS):
+            runs = len(grams[place])
+            jaccard = count / (len(own) + runs - count)
+            contained = count / runs
+            if jaccard >= similarity or (contained >= containment and runs >= _LEAST_GRAMS):
                 overlaps.append(Overlap(problem.row, evaluation[place].row, jaccard, contained))
     return sorted(overlaps, key=lambda found: (-found.similarity, found.train_row))
 

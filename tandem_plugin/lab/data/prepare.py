@@ -13,8 +13,7 @@ from typing import Any, Literal, TypeAlias
 from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import InputFiles, replacing, write_file
 from tandem_plugin.lab.data.overlap import words_of
-from tandem_plugin.lab.data.problem import Problem, ProblemSet
-from tandem_plugin.lab.data.prompt import PromptTemplate
+from tandem_plugin.lab.data.problem import Problem, ProblemSet, PromptTemplate
 
 __all__ = ["Prepared", "Trainer", "prepare", "split"]
 

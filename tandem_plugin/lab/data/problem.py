@@ -1,10 +1,32 @@
-"""One problem of a set, and the set it belongs to."""
+"""One problem of a set, and how a model is asked it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["BadRow", "Message", "Problem", "ProblemSet"]
+from tandem_plugin.errors import DataError
+
+__all__ = [
+    "INSTRUCTION",
+    "BadRow",
+    "Message",
+    "Problem",
+    "ProblemSet",
+    "PromptTemplate",
+    "bare_text",
+    "prompt_ids",
+]
+
+INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+"""The instruction of the paper's problems: a final answer in a box."""
+
+_INSTRUCTED = re.compile(
+    r"\\boxed ?\{ ?\}|(?:within|inside|in|using|with|into) (?:an? )?[$`'\"]?\\boxed", re.IGNORECASE
+)
+"""Text that asks for a box. A problem may hold boxes of its own, such as solved parts."""
 
 Message = dict[str, str]
 """A chat turn: ``role`` and ``content``."""
@@ -43,7 +65,73 @@ class ProblemSet:
 
     name: str
     problems: tuple[Problem, ...]
-    bad_rows: tuple[BadRow, ...] = field(default=())
+    bad_rows: tuple[BadRow, ...] = ()
 
     def __len__(self) -> int:
         return len(self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """What is put around a problem. Raises :class:`DataError` for a template without its place."""
+
+    template: str = "{problem}\n{instruction}"
+    """The user's turn; ``{problem}`` and ``{instruction}`` stand for themselves."""
+    instruction: str = INSTRUCTION
+    system: str | None = None
+    """A turn of the system before all others; None where the problem's own is to stay."""
+
+    def __post_init__(self) -> None:
+        if "{problem}" not in self.template:
+            raise DataError("TP713", template=self.template)
+
+    def messages(self, problem: Problem) -> list[Message]:
+        """The chat that asks the problem.
+
+        A problem whose own turns ask for a box keeps them as they are.
+        """
+        *before, last = [dict(turn) for turn in problem.messages]
+        if not any(_INSTRUCTED.search(turn["content"]) for turn in problem.messages):
+            text = self.template.replace("{instruction}", self.instruction)
+            last["content"] = text.replace("{problem}", last["content"]).strip()
+        if self.system is not None:
+            before = [turn for turn in before if turn["role"] != "system"]
+            before.insert(0, {"role": "system", "content": self.system})
+        return [*before, last]
+
+    def render(self, problem: Problem, tokenizer: Any) -> str:
+        """The chat as the text that a model is given.
+
+        tokenizer: a Hugging Face tokenizer with a chat template. Raises :class:`DataError` for
+        one without.
+        """
+        if not getattr(tokenizer, "chat_template", None):
+            raise DataError("TP714")
+        rendered = tokenizer.apply_chat_template(
+            self.messages(problem), tokenize=False, add_generation_prompt=True
+        )
+        return str(rendered)
+
+
+def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
+    """The token ids that a model is given to answer a chat.
+
+    tokenizer: a Hugging Face tokenizer. One without a chat template is a base model's, which goes
+    on with the turns as one text.
+    """
+    if getattr(tokenizer, "chat_template", None):
+        ids = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, return_dict=False
+        )
+    else:
+        ids = tokenizer.encode("\n\n".join(turn["content"] for turn in messages))
+    return list(ids)
+
+
+def bare_text(problem: Problem) -> str:
+    """What a problem asks, without lines that only say where to put the answer."""
+    turns = [turn["content"] for turn in problem.messages if turn["role"] == "user"]
+    lines = "\n".join(turns or [problem.text]).split("\n")
+    kept = [line for line in lines if not _INSTRUCTED.search(line)]
+    text = "\n".join(kept or lines)
+    return text.replace(INSTRUCTION, "").strip()

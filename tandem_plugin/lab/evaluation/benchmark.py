@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.lab.data import NAMED_SETS, Problem, load_named, read_problems
+from tandem_plugin.lab.data import Problem, PromptTemplate, read_problems
+from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
 from tandem_plugin.lab.data.prepare import checksum
-from tandem_plugin.lab.data.prompt import PromptTemplate
 
 __all__ = ["Benchmark", "checked_name", "read_benchmark", "source_of"]
 
@@ -52,11 +51,14 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
     """
     source = source_of(given)
     name = given.removesuffix(source).removesuffix("=")
-    known = source in NAMED_SETS and not os.path.exists(source)
-    if known and (test := NAMED_SETS[source].evaluate_on):
-        home = NAMED_SETS[source].homes[0]
-        raise EvaluationError("TP821", source=source, test=test, home=home)
-    problems = load_named(source) if known else read_problems(source)
+    if is_named(source):
+        known = NAMED_SETS[source]
+        if known.evaluate_on:
+            home = known.homes[0]
+            raise EvaluationError("TP821", source=source, test=known.evaluate_on, home=home)
+        problems = load_named(source)
+    else:
+        problems = read_problems(source)
     chosen = checked_name(name or problems.name, "benchmark")
     return Benchmark(chosen, problems.problems, template or PromptTemplate())
 

@@ -17,11 +17,11 @@ __all__ = [
     "Comparison",
     "check_problems",
     "compare",
-    "compare_runs",
     "note_seniors",
     "noted_seniors",
     "order_file",
     "ordered_seniors",
+    "read_seniors",
 ]
 
 
@@ -47,53 +47,47 @@ class Comparison:
             self.known[id(run)] = measured(run, self.resamples, self.over)
         return self.known[id(run)]
 
-    def of_kind(self, kind: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
-        """(label, runs by senior) of one kind."""
-        for label, found in self.runs.items():
-            if next(iter(found.values())).kind == kind:
-                yield label, found
+    def of(self, *kinds: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
+        """(label, runs by senior) of these kinds, in the order of tables."""
+        for label, runs in self.runs.items():
+            if next(iter(runs.values())).kind in kinds:
+                yield label, runs
 
 
-def compare(
-    folders: Sequence[Path],
-    despite: Sequence[str] = (),
-    resamples: int = RESAMPLES,
-    pools: Mapping[str, Sequence[str]] | None = None,
-    over: Over = "problems",
-) -> Comparison:
-    """The results of several seniors, one folder each.
+def read_seniors(folders: Sequence[Path]) -> dict[str, dict[str, Summary]]:
+    """The results of several seniors, one folder each: by senior, in their order, and by label.
 
-    despite: settings that may differ, by their dotted names. pools: seniors that stand for one
-    method, trained with several seeds, by the method's name, which takes the place of its first
-    one: each problem's number is the mean over them. over: as of :func:`measured`. Raises
-    :class:`EvaluationError` for folders without results, results with other settings, one senior
-    given or pooled twice, and pools of seniors that are not there.
+    Raises :class:`EvaluationError` for folders without results or with those of several seniors,
+    and for one senior given twice.
     """
     by_senior: dict[str, dict[str, Summary]] = {}
     for folder in folders:
-        found = list(find_summaries(folder))
-        names = sorted({one.senior for one in found})
+        runs = list(find_summaries(folder))
+        names = sorted({one.senior for one in runs})
         if len(names) != 1:
-            raise EvaluationError(
-                "TP828",
-                folder=folder,
-                count=len(names),
-                listed=": " + ", ".join(names) if names else "",
-            )
+            listed = ": " + ", ".join(names) if names else ""
+            raise EvaluationError("TP828", folder=folder, count=len(names), listed=listed)
         if names[0] in by_senior:
             raise EvaluationError("TP829", name=names[0])
-        by_senior[names[0]] = {one.label: one for one in found}
-    return compare_runs(by_senior, despite, resamples, pools, over)
+        by_senior[names[0]] = {one.label: one for one in runs}
+    return by_senior
 
 
-def compare_runs(
+def compare(
     by_senior: Mapping[str, Mapping[str, Summary]],
     despite: Sequence[str] = (),
     resamples: int = RESAMPLES,
     pools: Mapping[str, Sequence[str]] | None = None,
     over: Over = "problems",
 ) -> Comparison:
-    """The same of runs that were read already: by senior, in their order, and by label."""
+    """Runs of several seniors: by senior, in their order, and by label.
+
+    despite: settings that may differ, by their dotted names. pools: seniors that stand for one
+    method, trained with several seeds, by the method's name, which takes the place of its first
+    one: each problem's number is the mean over them. over: as of :func:`measured`. Raises
+    :class:`EvaluationError` for results with other settings, fewer than two seniors, one pooled
+    twice, and pools of seniors that are not there.
+    """
     missing: list[str] = []
     if pools:
         by_senior = _pooled(by_senior, pools, despite, missing)

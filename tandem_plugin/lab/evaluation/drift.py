@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.files import read_file
+from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.lab.evaluation.checkpoint import pieces_of
+from tandem_plugin.lab.evaluation.generation import read_generations
+from tandem_plugin.lab.evaluation.results import (
+    COUNTS,
+    Summary,
+    check_comparable,
+    run_folder,
+    solo_summary,
+    write_json,
+    write_summary,
+)
+from tandem_plugin.lab.rollouts.rollout import short
+from tandem_plugin.progress import waiting
 
 __all__ = [
     "FREQUENT",
     "SMOOTHING",
     "TOP",
     "DriftRecovery",
+    "DriftSettings",
     "Recovery",
+    "drift_metrics",
     "drift_recovery",
     "kl_divergence",
     "log_ratio",
     "marginal",
+    "mean_recovery",
     "most_displaced",
     "most_over_emitted",
+    "read_counts",
     "recovery",
+    "run_drift",
     "survival",
     "token_counts",
+    "write_counts",
 ]
 
 SMOOTHING = 0.5
@@ -37,6 +62,18 @@ number."""
 
 TOP = 500
 """Section 4.4: "the 500 tokens with the largest GRPO drift"."""
+
+_LISTED = 100
+"""How many over-emitted tokens a summary lists."""
+
+_THRESHOLDS = 200
+"""Points of a survival curve."""
+
+_MOST_COUNTED = 2**53
+"""Counts stay below it, so that they and their sums are exact as floats."""
+
+
+# Numbers of counts.
 
 
 def token_counts(responses: Iterable[Sequence[int]], vocabulary: int) -> NDArray[np.int64]:
@@ -83,8 +120,10 @@ def log_ratio(
     senior, junior: counts ``[vocabulary]``. Positive where the senior over-uses a token. Source:
     section 4.4 of the paper.
     """
-    ours, theirs = _pair(senior, junior)
-    return np.asarray(np.log(marginal(ours, smoothing)) - np.log(marginal(theirs, smoothing)))
+    senior_counts, junior_counts = _pair(senior, junior)
+    return np.asarray(
+        np.log(marginal(senior_counts, smoothing)) - np.log(marginal(junior_counts, smoothing))
+    )
 
 
 def kl_divergence(senior: ArrayLike, junior: ArrayLike, smoothing: float = SMOOTHING) -> float:
@@ -92,8 +131,8 @@ def kl_divergence(senior: ArrayLike, junior: ArrayLike, smoothing: float = SMOOT
 
     Source: section 4.4 of the paper; Kullback (1997).
     """
-    ours, theirs = _pair(senior, junior)
-    p, q = marginal(ours, smoothing), marginal(theirs, smoothing)
+    senior_counts, junior_counts = _pair(senior, junior)
+    p, q = marginal(senior_counts, smoothing), marginal(junior_counts, smoothing)
     return float(np.sum(p * (np.log(p) - np.log(q))))
 
 
@@ -200,15 +239,167 @@ def most_over_emitted(
     least: how often the senior must have written a token. Source: appendix B.1 of the paper
     ("Qualitative Analysis of Over-emitted Tokens").
     """
-    ours, theirs = _pair(senior, junior)
-    ratios = log_ratio(ours, theirs, smoothing)
-    eligible = np.flatnonzero((ours >= least) & (ratios > 0))
+    senior_counts, junior_counts = _pair(senior, junior)
+    ratios = log_ratio(senior_counts, junior_counts, smoothing)
+    eligible = np.flatnonzero((senior_counts >= least) & (ratios > 0))
     order = eligible[np.argsort(-ratios[eligible], kind="stable")][:count]
     return [(int(token), float(ratios[token])) for token in order]
 
 
 def _pair(senior: ArrayLike, junior: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    ours, theirs = np.asarray(senior), np.asarray(junior)
-    if ours.shape != theirs.shape or ours.ndim != 1:
-        raise EvaluationError("TP850", ours_shape=list(ours.shape), theirs_shape=list(theirs.shape))
-    return ours, theirs
+    senior_counts, junior_counts = np.asarray(senior), np.asarray(junior)
+    if senior_counts.shape != junior_counts.shape or senior_counts.ndim != 1:
+        raise EvaluationError(
+            "TP850", ours_shape=list(senior_counts.shape), theirs_shape=list(junior_counts.shape)
+        )
+    return senior_counts, junior_counts
+
+
+# Runs, and their files.
+
+
+@dataclass(frozen=True, slots=True)
+class DriftSettings:
+    """What drift depends on beside the responses."""
+
+    smoothing: float = SMOOTHING
+    frequent: int = FREQUENT
+
+    def settings(self) -> dict[str, Any]:
+        """For a result."""
+        return asdict(self)
+
+
+def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Path:
+    """How far the senior's marginal token distribution is from the junior's; returns the summary.
+
+    Both are estimated from solo runs with equal settings. Raises :class:`EvaluationError` where one
+    is missing or they differ. Source: section 4.4 of the paper, appendix B.1 for the tokens.
+    """
+    senior_run, junior_run = solo_summary(out, senior), solo_summary(out, junior)
+    check_comparable([senior_run, junior_run])
+    pieces = pieces_of(senior_run.content["senior"].get("path", ""))
+    if pieces_of(junior_run.content["senior"].get("path", "")) != pieces:
+        raise EvaluationError("TP852", senior=senior, junior=junior)
+    with waiting(f"count the tokens of {senior} and {junior}"):
+        senior_counts = token_counts(_responses(senior_run), len(pieces))
+        junior_counts = token_counts(_responses(junior_run), len(pieces))
+    folder = run_folder(out, "drift", senior, junior)
+    write_counts(folder, senior_counts, junior_counts)
+    content = {
+        "senior": senior_run.content["senior"],
+        "junior": junior_run.content["senior"],
+        "settings": {
+            "solo": dict(senior_run.settings),
+            "junior": junior_run.content["senior"].get("fingerprint"),
+            **chosen.settings(),
+        },
+        "metrics": drift_metrics(senior_counts, junior_counts, pieces, chosen),
+        "benchmarks": {},
+    }
+    return write_summary(folder, "drift", content)
+
+
+def drift_metrics(
+    senior: NDArray[np.int64],
+    junior: NDArray[np.int64],
+    pieces: Sequence[str],
+    chosen: DriftSettings,
+) -> dict[str, Any]:
+    """The numbers of a summary, from both models' counts ``[vocabulary]``.
+
+    Raises :class:`EvaluationError` where the junior wrote no token often enough.
+    """
+    ratios = log_ratio(senior, junior, chosen.smoothing)
+    frequent = ratios[junior >= chosen.frequent]
+    if not frequent.size:
+        raise EvaluationError("TP853", frequent=chosen.frequent)
+    thresholds = np.linspace(0, float(np.abs(frequent).max()) or 1.0, _THRESHOLDS)
+    over = most_over_emitted(senior, junior, _LISTED, chosen.frequent, chosen.smoothing)
+    return {
+        "kl": kl_divergence(senior, junior, chosen.smoothing),
+        "tokens": {"senior": int(senior.sum()), "junior": int(junior.sum())},
+        "frequent_tokens": int(frequent.size),
+        "survival": {
+            "thresholds": thresholds.tolist(),
+            "shares": survival(frequent, thresholds).tolist(),
+        },
+        "mean_absolute_log_ratio": float(np.abs(frequent).mean()),
+        "over_emitted": [
+            {
+                "token": token,
+                "piece": pieces[token],
+                "log_ratio": ratio,
+                "senior": int(senior[token]),
+                "junior": int(junior[token]),
+            }
+            for token, ratio in over
+        ],
+    }
+
+
+def write_counts(folder: Path, senior: NDArray[np.int64], junior: NDArray[np.int64]) -> None:
+    """Write the counts ``[vocabulary]`` of both models: a row a token that was written."""
+    content: dict[str, Any] = {"vocabulary": len(senior)}
+    for name, counts in (("senior", senior), ("junior", junior)):
+        content[name] = [[int(token), int(counts[token])] for token in counts.nonzero()[0]]
+    write_json(folder / COUNTS, content)
+
+
+def read_counts(summary: Summary) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The token counts of a drift run: the senior's and the junior's, ``[vocabulary]`` each.
+
+    Raises :class:`EvaluationError` for a file that is missing or none.
+    """
+    path = summary.folder / COUNTS
+    try:
+        content = parse_json(read_file(path))
+        size = content["vocabulary"]
+        if type(size) is not int or not 0 < size <= MAX_TOKEN_ID + 1:
+            raise ValueError(f"a vocabulary of {short(size)} tokens")
+        return _counts(content["senior"], size), _counts(content["junior"], size)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise EvaluationError("TP851", path=path, error=error) from error
+
+
+def mean_recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
+    """What a run recovers of a baseline's drift; of pooled runs the mean over all pairs.
+
+    Raises :class:`EvaluationError` where counts are missing, or are not of one vocabulary.
+    """
+    found = [_recovery(*pair, top) for pair in product(baseline.each, other.each)]
+    return DriftRecovery(*np.mean(found, axis=0).tolist())
+
+
+def _recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
+    base, junior = read_counts(baseline)
+    counts, _ = read_counts(other)
+    if base.shape != counts.shape:
+        raise EvaluationError(
+            "TP908",
+            folder=baseline.folder,
+            base=len(base),
+            other_folder=other.folder,
+            counts=len(counts),
+        )
+    frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
+    return drift_recovery(junior, base, counts, top, frequent, smoothing)
+
+
+def _counts(rows: Any, size: int) -> NDArray[np.int64]:
+    counts = np.zeros(size, dtype=np.int64)
+    for token, count in rows:
+        if type(token) is not int or not 0 <= token < size:
+            raise ValueError(f"the token {short(token)} in a vocabulary of {size}")
+        if type(count) is not int or not 0 <= count < _MOST_COUNTED:
+            raise ValueError(f"{short(count)} of the token {token}")
+        counts[token] = count
+    return counts
+
+
+def _responses(solo: Summary) -> Iterator[list[int]]:
+    samples = int(solo.settings["sampling"]["samples"])
+    for name, problems in solo.problems.items():
+        path = solo.folder / f"{name}.jsonl"
+        for _, _, row in read_generations(path, len(problems), samples):
+            yield row["response_ids"]

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem_plugin.errors import EngineError, EvaluationError, TandemError
-from tandem_plugin.lab.data.prompt import prompt_ids
+from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.generation import MARKER, Sampling
 from tandem_plugin.lab.evaluation.team_schedule import engine_settings, request
-from tandem_plugin.lab.rollouts.engine import start_engine
-from tandem_plugin.lab.rollouts.progress import response_progress
+from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 __all__ = ["answer", "main"]
@@ -193,8 +192,8 @@ def _names(job: Mapping[str, Any]) -> str:
 
 
 def _failed(error: TandemError) -> int:
-    said = {"text": str(error), "code": error.code, "fields": error.fields}
-    print(MARKER + json.dumps({"error": said}), flush=True)
+    sent = {"text": str(error), "code": error.code, "fields": error.fields}
+    print(MARKER + json.dumps({"error": sent}), flush=True)
     return _FAILED
 
 

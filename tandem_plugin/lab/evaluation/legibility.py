@@ -69,10 +69,10 @@ def chunk_scores(
         )
     read = torch.log_softmax(junior.double(), dim=-1)
     cross_entropy = -read.gather(-1, targets[:, None]).squeeze(-1)
-    theirs = read.exp_()
-    ours = torch.softmax(senior.double(), dim=-1)
-    shared = min(ours.shape[-1], theirs.shape[-1])
-    smaller = torch.minimum(ours[:, :shared], theirs[:, :shared])
+    junior_probabilities = read.exp_()
+    senior_probabilities = torch.softmax(senior.double(), dim=-1)
+    shared = min(senior_probabilities.shape[-1], junior_probabilities.shape[-1])
+    smaller = torch.minimum(senior_probabilities[:, :shared], junior_probabilities[:, :shared])
     return cross_entropy, smaller.sum(dim=-1)
 
 
@@ -98,9 +98,11 @@ def score_response(
     ids = torch.as_tensor(targets, dtype=torch.int64)
     cross_entropy = overlap = 0.0
     for part in _parts(len(ids), chunk):
-        ours = senior_head(senior_states[part])
-        theirs = junior_head(junior_states[part])
-        surprise, shared = chunk_scores(ours, theirs, ids[part].to(theirs.device))
+        senior_logits = senior_head(senior_states[part])
+        junior_logits = junior_head(junior_states[part])
+        surprise, shared = chunk_scores(
+            senior_logits, junior_logits, ids[part].to(junior_logits.device)
+        )
         cross_entropy += float(surprise.sum())
         overlap += float(shared.sum())
     if not (torch.isfinite(torch.tensor([cross_entropy, overlap])).all()):
@@ -215,8 +217,13 @@ def _score(
             if (problem, sample) in file.done:
                 continue
             prompt, response = row["prompt_ids"], row["response_ids"]
-            ours, theirs = writer.states(prompt, response), reader.states(prompt, response)
-            score = score_response(ours, writer.head, theirs, reader.head, response, chunk)
+            senior_states, junior_states = (
+                writer.states(prompt, response),
+                reader.states(prompt, response),
+            )
+            score = score_response(
+                senior_states, writer.head, junior_states, reader.head, response, chunk
+            )
             file.append(problem, sample, asdict(score))
             progress.advance(task)
 

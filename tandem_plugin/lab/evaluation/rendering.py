@@ -1,7 +1,8 @@
-"""Tables as they are printed: cells and numbers; on a terminal, as Markdown, LaTeX and JSON."""
+"""Tables as they are printed: on a terminal, as Markdown, LaTeX, HTML and JSON."""
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Sequence
@@ -16,11 +17,13 @@ __all__ = [
     "PaperTable",
     "Row",
     "best",
+    "html_table",
     "latex",
     "markdown",
     "number",
     "probability",
     "rich_table",
+    "safe",
     "signed",
     "table_json",
 ]
@@ -33,6 +36,8 @@ _LATEX = {
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|inf)")
 _BELOW = re.compile(r"<1e-(\d+)")
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
+                     "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,31 @@ def latex(table: PaperTable) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
+def html_table(table: PaperTable) -> str:
+    """A section of an HTML page, which gives the classes ``name``, ``rule``, ``wide`` and ``note``
+    their looks."""
+    marks = [" class=name" if i < table.text_columns else "" for i in range(len(table.columns))]
+    names = zip(marks, table.columns, strict=True)
+    head = "".join(f"<th{mark}>{safe(name)}</th>" for mark, name in names)
+    rows = []
+    for i, row in enumerate(table.rows):
+        cells = zip(marks, row, strict=True)
+        rows.append(f"<tr{' class=rule' if i in table.rules else ''}>")
+        rows += [f"<td{mark}>{_html_cell(cell)}</td>" for mark, cell in cells]
+        rows.append("</tr>")
+    note = f"<p class=note>{safe(table.note)}</p>" if table.note else ""
+    return (
+        f"<section><h2>{safe(table.title)}</h2><div class=wide><table><thead><tr>{head}</tr>"
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>{note}</section>"
+    )
+
+
+def safe(text: str) -> str:
+    """Text that HTML shows as it is: markup escaped, control characters and those that turn the
+    direction of text replaced by U+FFFD."""
+    return html.escape(_UNSAFE.sub("\ufffd", text))
+
+
 def table_json(table: PaperTable) -> dict[str, Any]:
     """A table and its cells, for ``--json``."""
     return {
@@ -171,6 +201,15 @@ def _terminal(cell: Cell) -> Any:
     if cell.error:
         text.append(f" ± {cell.error}", style="not bold dim")
     return text.append(cell.stars)
+
+
+def _html_cell(cell: Cell) -> str:
+    text = safe(cell.text)
+    if cell.bold:
+        text = f"<strong>{text}</strong>"
+    if cell.error:
+        text += f"<small> ± {safe(cell.error)}</small>"
+    return text + safe(cell.stars)
 
 
 def _markdown_cell(cell: Cell) -> str:

@@ -6,14 +6,15 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.errors import EngineError, TandemError
-from tandem_plugin.progress import waiting
+from tandem_plugin.progress import ShownProgress, waiting
 
-__all__ = ["deciding", "start_engine"]
+__all__ = ["deciding", "response_progress", "start_engine"]
 
 _NEUTRAL = {
     "disable_log_stats",
@@ -118,3 +119,37 @@ def _tandem_llm() -> Any:
     from tandem_plugin.engine.llm import TandemLLM
 
     return TandemLLM
+
+
+@contextmanager
+def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    """Show it on stderr; gives what to call with each response's length.
+
+    total: responses in all. done: those that are there already.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens]:,} tokens"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with ShownProgress(*columns, transient=False) as progress:
+        task = progress.add_task(name, total=total, completed=done, tokens=0)
+        tokens = 0
+
+        def advance(length: int) -> None:
+            nonlocal tokens
+            tokens += length
+            progress.update(task, advance=1, tokens=tokens)
+
+        yield advance

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
-from tandem_plugin.boundaries import BoundarySet, Vocabulary
-from tandem_plugin.config import TandemConfig
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import TandemError
-from tandem_plugin.fingerprint import fingerprint
+from tandem_plugin.lab.rollouts.audit import RuleBook
 from tandem_plugin.lab.rollouts.rollout import Rollout
-from tandem_plugin.plugins.selection import resolve_boundaries
 
 __all__ = ["Decoding"]
 
@@ -41,8 +39,7 @@ class Decoding:
         self._special = vocabulary.special or frozenset(
             i for i, text in enumerate(self._texts) if _SPECIAL.fullmatch(text)
         )
-        self._vocabulary = vocabulary
-        self._sets: dict[str, BoundarySet] = {}
+        self._rules = RuleBook(vocabulary, {})
 
     def mismatch(self, row: Rollout) -> str | None:
         """A sentence that says how the row is not of this vocabulary; None where it is."""
@@ -50,7 +47,7 @@ class Decoding:
         if recorded is not None:
             return self._text_mismatch(row.response_ids, recorded)
         if row.fingerprint is not None and row.settings:
-            expected = self._fingerprint(dict(row.settings))
+            expected = self._fingerprint(row.settings)
             if expected not in (None, row.fingerprint):
                 return (
                     f"The row's fingerprint is {row.fingerprint[:60]!r}; its rules have "
@@ -77,17 +74,12 @@ class Decoding:
         known = b"".join(map(self._known.get, ids, repeat(b"")))
         return _DROPPED.sub("", known.decode("utf-8", "replace"))
 
-    def _fingerprint(self, settings: dict[str, Any]) -> str | None:
+    def _fingerprint(self, settings: Mapping[str, Any]) -> str | None:
         """What a row with these settings has in this vocabulary; None where nothing can tell."""
         try:
-            config = TandemConfig.from_mapping(settings)
-            schedule = config.make_schedule()
-            resolver = config.boundaries or schedule.boundaries
-            if resolver not in self._sets:
-                self._sets[resolver] = resolve_boundaries(resolver, self._vocabulary)
+            return self._rules.rule(settings).fingerprint
         except TandemError:
             return None
-        return fingerprint(schedule, self._sets[resolver])
 
 
 def _begin(text: str) -> str:

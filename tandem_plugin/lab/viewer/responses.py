@@ -1,9 +1,10 @@
-"""One response as the page holds it: its text cut at its handoffs, and what is known of it."""
+"""One response as the page holds it: what it was asked, and its text cut at its handoffs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,16 @@ from tandem_plugin.spans import (
     token_pieces,
 )
 
-__all__ = ["ViewedResponse", "view_response"]
+__all__ = ["ViewedResponse", "prompt_of", "turns_of", "view_response"]
 
 _REWARDS = ("reward", "score")
 _GOLDS = ("answer", "gts", "ground_truth")
+_PROMPTS = ("prompt", "input", "question", "problem")
+
+_ROLES = "system|developer|user|assistant|tool"
+_CHATML = re.compile(rf"<\|im_start\|>({_ROLES})\n")
+_BARE = re.compile(rf"^({_ROLES})\n", re.MULTILINE)
+_ANSWER = re.compile(r"(?:^|\n)assistant\n(?:<think>\s*)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +127,13 @@ def _authors(row: Rollout) -> Sequence[int]:
     return authors
 
 
-def _reward(said: Mapping[str, Any]) -> float | None:
+def _reward(graded: Mapping[str, Any]) -> float | None:
     """By a row, or by a grade, of which some say the outcome alone."""
     for name in _REWARDS:
-        value = said.get(name)
+        value = graded.get(name)
         if is_number(value) or isinstance(value, bool):
             return float(value)
-    return float(said["outcome"] == "correct") if "outcome" in said else None
+    return float(graded["outcome"] == "correct") if "outcome" in graded else None
 
 
 def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
@@ -152,3 +159,43 @@ def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
     yield "senior alone" if row.seed is None else f"seed {row.seed}"
     if isinstance(junior := row.fields.get("tandem_junior"), str):
         yield f"with {junior if len(junior) < 60 else f'...{junior[-56:]}'}"
+
+
+def prompt_of(fields: Mapping[str, Any]) -> str | list[Any]:
+    """What a response answers: a text, or the turns of a chat; empty where the row does not say."""
+    for name in _PROMPTS:
+        value = fields.get(name)
+        if isinstance(value, (str, list)):
+            return value
+    return ""
+
+
+def turns_of(prompt: str | list[Any]) -> list[tuple[str, str]]:
+    """(role, text) of each turn; the role is empty for a text that is no chat.
+
+    A trainer's dump has a chat as text: with ChatML's marks, or, where special tokens were left
+    out, with each role on a line of its own before its turn and the assistant's at the end.
+    """
+    if isinstance(prompt, list):
+        return [_turn(one) for one in prompt]
+    if _CHATML.match(prompt):
+        return list(_cut(prompt, _CHATML, "<|im_end|>"))
+    if _BARE.match(prompt) and _ANSWER.search(prompt):
+        return list(_cut(prompt, _BARE, ""))
+    return [("", prompt)] if prompt else []
+
+
+def _turn(turn: object) -> tuple[str, str]:
+    if isinstance(turn, Mapping) and isinstance(turn.get("content"), str):
+        return str(turn.get("role", ""))[:40], turn["content"]
+    return "", json.dumps(turn, ensure_ascii=False, indent=1)
+
+
+def _cut(prompt: str, begins: re.Pattern[str], end: str) -> Iterator[tuple[str, str]]:
+    """The turns of a text; the last, in which the response begins, only where it says a word."""
+    found = list(begins.finditer(prompt))
+    for match, following in zip(found, [*found[1:], None], strict=True):
+        text = prompt[match.end() : following.start() if following else None]
+        text = text.removesuffix("\n").removesuffix(end) if end else text.removesuffix("\n")
+        if text or following:
+            yield match[1], text

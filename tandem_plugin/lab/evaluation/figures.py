@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.measures import Over, measured, shown_measures
-from tandem_plugin.lab.evaluation.report.page import Picture
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Style", "accuracy_figure", "drift_figure", "legend", "senior_figure", "styles"]
+__all__ = ["Picture", "Style", "accuracy_figure", "drift_figure", "senior_figure", "styles"]
 
 Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
@@ -38,6 +37,16 @@ _CURVES = {
 """The panels of accuracy by step."""
 
 
+class Picture(NamedTuple):
+    """A figure as the page shows it."""
+
+    name: str
+    """Of its file."""
+    title: str
+    caption: str
+    png: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """How one senior is drawn in every figure."""
@@ -54,13 +63,13 @@ def styles(names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> dict[str
     """
     method_of = {member: method for method, members in pools.items() for member in members}
     methods = sorted({method_of.get(name, name) for name in names})
-    found = {}
+    by_name = {}
     for name in names:
         method = method_of.get(name, name)
         i = list(pools[method]).index(name) if name in method_of else 0
         colour = _COLOURS[methods.index(method) % len(_COLOURS)]
-        found[name] = Style(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)])
-    return found
+        by_name[name] = Style(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)])
+    return by_name
 
 
 def accuracy_figure(logs: Sequence[TrainingLog], drawn: Mapping[str, Style]) -> Picture | None:
@@ -68,32 +77,38 @@ def accuracy_figure(logs: Sequence[TrainingLog], drawn: Mapping[str, Style]) -> 
 
     Source: section 5.1 of the paper.
     """
-    from matplotlib.ticker import MaxNLocator
-
-    panels = [name for name in _CURVES if any(name in log.curves for log in logs)]
+    panels = [
+        partial(_draw_curves, logs, drawn, quantity)
+        for quantity in _CURVES
+        if any(quantity in log.curves for log in logs)
+    ]
     if not panels:
         return None
-    with _new_figure(len(panels)) as (figure, all_axes):
-        for axes, quantity in zip(all_axes, panels, strict=True):
-            for log in logs:
-                points = log.curves.get(quantity, ())
-                style = drawn[log.name]
-                axes.plot(
-                    [step for step, _ in points],
-                    [value for _, value in points],
-                    color=style.colour,
-                    linestyle=style.line,
-                    marker=style.marker,
-                    markersize=3,
-                )
-            axes.set(xlabel="step", title=_CURVES[quantity])
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        legend(figure, {log.name: drawn[log.name] for log in logs})
-        png = _png(figure)
     caption = (
         "From the trainers' logs. Validation is each run's own, which may differ in who answers."
     )
+    png = _draw(panels, {log.name: drawn[log.name] for log in logs})
     return Picture("accuracy-by-step", "Accuracy by step", caption, png)
+
+
+def _draw_curves(
+    logs: Sequence[TrainingLog], drawn: Mapping[str, Style], quantity: str, axes: Any
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for log in logs:
+        points = log.curves.get(quantity, ())
+        style = drawn[log.name]
+        axes.plot(
+            [step for step, _ in points],
+            [value for _, value in points],
+            color=style.colour,
+            linestyle=style.line,
+            marker=style.marker,
+            markersize=3,
+        )
+    axes.set(xlabel="step", title=_CURVES[quantity])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
 
 def senior_figure(
@@ -103,36 +118,38 @@ def senior_figure(
 
     k: of pass@k; None takes 8, or the largest there is. Source: sections 4.2, 4.3 and 4.5.
     """
-    panels: list[tuple[str, dict[str, tuple[float, float]]]] = []
+    panels: list[Callable[[Any], None]] = []
+    names: dict[str, Style] = {}
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
         if first.kind == "drift":
             continue
-        found = {senior: measured(run, over=over) for senior, run in by_senior.items()}
+        each = {senior: measured(run, over=over) for senior, run in by_senior.items()}
         for one in shown_measures(first, k):
             points = {
-                senior: (one.scale * each[one].macro, one.scale * each[one].macro_error)
-                for senior, each in found.items()
+                senior: (one.scale * values[one].macro, one.scale * values[one].macro_error)
+                for senior, values in each.items()
             }
-            panels.append((f"{label}\n{one.heading}", points))
+            panels.append(partial(_draw_points, points, drawn, f"{label}\n{one.heading}"))
+        names |= {name: Style(drawn[name].colour, "", drawn[name].marker) for name in by_senior}
     if not panels:
         return None
-    with _new_figure(len(panels)) as (figure, all_axes):
-        for axes, (title, points) in zip(all_axes, panels, strict=True):
-            for i, (senior, (value, error)) in enumerate(points.items()):
-                style = drawn[senior]
-                axes.errorbar(i, value, yerr=error, color=style.colour, fmt=style.marker, capsize=3)
-            axes.set_title(title, fontsize="medium")
-            axes.set_xticks([])
-            axes.set_xlim(-0.6, len(points) - 0.4)
-        names = dict.fromkeys(senior for _, points in panels for senior in points)
-        legend(figure, {name: Style(drawn[name].colour, "", drawn[name].marker) for name in names})
-        png = _png(figure)
     caption = (
         f"Averages over benchmarks; legibility is the mean over {over}. Bars are one bootstrap "
         "standard error over problems."
     )
-    return Picture("seniors", "Handoff and legibility by senior", caption, png)
+    return Picture("seniors", "Handoff and legibility by senior", caption, _draw(panels, names))
+
+
+def _draw_points(
+    points: Mapping[str, tuple[float, float]], drawn: Mapping[str, Style], title: str, axes: Any
+) -> None:
+    for i, (senior, (value, error)) in enumerate(points.items()):
+        style = drawn[senior]
+        axes.errorbar(i, value, yerr=error, color=style.colour, fmt=style.marker, capsize=3)
+    axes.set_title(title, fontsize="medium")
+    axes.set_xticks([])
+    axes.set_xlim(-0.6, len(points) - 0.4)
 
 
 def drift_figure(runs: Runs, drawn: Mapping[str, Style]) -> Picture | None:
@@ -144,75 +161,73 @@ def drift_figure(runs: Runs, drawn: Mapping[str, Style]) -> Picture | None:
     drifts = {label: by for label, by in runs.items() if next(iter(by.values())).kind == "drift"}
     if not drifts:
         return None
-    with _new_figure(len(drifts)) as (figure, all_axes):
-        for axes, (label, by_senior) in zip(all_axes, drifts.items(), strict=True):
-            for senior, run in by_senior.items():
-                style = drawn[senior]
-                axes.plot(*_survival(run), color=style.colour, linestyle=style.line)
-            axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
-        names = dict.fromkeys(senior for by_senior in drifts.values() for senior in by_senior)
-        legend(figure, {name: Style(drawn[name].colour, drawn[name].line, "") for name in names})
-        png = _png(figure)
+    panels = [partial(_draw_survival, label, by, drawn) for label, by in drifts.items()]
     settings = next(iter(next(iter(drifts.values())).values())).settings
     caption = (
         "Share of tokens whose log-ratio is above, of those that the junior wrote at least "
         f"{settings['frequent']} times; counts are smoothed by {settings['smoothing']:g}."
     )
-    return Picture("drift", "Drift from the junior", caption, png)
+    names = dict.fromkeys(senior for by_senior in drifts.values() for senior in by_senior)
+    lines = {name: Style(drawn[name].colour, drawn[name].line, "") for name in names}
+    return Picture("drift", "Drift from the junior", caption, _draw(panels, lines))
 
 
-def _survival(run: Summary) -> tuple[Sequence[float], Sequence[float]]:
-    curve = run.content["metrics"].get("survival")
-    if curve is None:
-        raise EvaluationError("TP883", senior=run.senior, folder=run.folder)
-    return curve["thresholds"], curve["shares"]
+def _draw_survival(
+    label: str, by_senior: Mapping[str, Summary], drawn: Mapping[str, Style], axes: Any
+) -> None:
+    for senior, run in by_senior.items():
+        curve = run.content["metrics"].get("survival")
+        if curve is None:
+            raise EvaluationError("TP883", senior=run.senior, folder=run.folder)
+        style = drawn[senior]
+        axes.plot(curve["thresholds"], curve["shares"], color=style.colour, linestyle=style.line)
+    axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
 
 
-@contextmanager
-def _new_figure(panels: int) -> Iterator[tuple[Figure, list[Any]]]:
-    """A figure and the axes of its panels; what is drawn within takes no text for mathematics."""
+def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, Style]) -> bytes:
+    """A picture of panels, each drawn by its function, above a legend of names.
+
+    Text is never taken for mathematics. The same numbers give the same bytes.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     plain: Any = {"text.parse_math": False, "text.usetex": False}
-    columns, lines = min(_ACROSS, panels), -(-panels // _ACROSS)
+    columns, lines = min(_ACROSS, len(panels)), -(-len(panels) // _ACROSS)
+    png = io.BytesIO()
     with matplotlib.rc_context(plain), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=(3.4 * columns + 0.6, 3.0 * lines + 0.6), layout="constrained")
         FigureCanvasAgg(figure)
         axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
-        for unused in axes[panels:]:
+        for unused in axes[len(panels) :]:
             unused.set_axis_off()
-        for used in axes[:panels]:
+        for draw, used in zip(panels, axes, strict=False):
             used.grid(alpha=0.25)
-        yield figure, axes[:panels]
+            draw(used)
+        _legend(figure, names)
+        figure.savefig(png, format="png", dpi=120, metadata={"Software": None})
+    return png.getvalue()
 
 
-def _png(figure: Figure) -> bytes:
-    """The picture; the same numbers give the same bytes."""
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=120, metadata={"Software": None})
-    return data.getvalue()
-
-
-def legend(figure: Figure, drawn: Mapping[str, Style]) -> None:
+def _legend(figure: Figure, names: Mapping[str, Style]) -> None:
     """A legend of names below all panels, where it hides nothing, in as many columns as fit."""
     from matplotlib.lines import Line2D
 
     points = 8.0
     # A line, the gaps beside it, and letters that are nearly as wide as they are high.
-    widest = (7 + 0.8 * max(map(len, drawn))) * points
+    widest = (7 + 0.8 * max(map(len, names))) * points
     columns = max(1, int(72 * figure.get_figwidth() // widest))
     lines = [
         Line2D([], [], color=s.colour, linestyle=s.line or "none", marker=s.marker or "none")
-        for s in drawn.values()
+        for s in names.values()
     ]
     figure.legend(
         lines,
-        list(drawn),
+        list(names),
         loc="outside lower center",
-        ncols=min(len(drawn), columns),
+        ncols=min(len(names), columns),
         frameon=False,
         fontsize=points,
         handlelength=3,

@@ -1,4 +1,4 @@
-"""What a page holds: an index of responses, and their texts in parts that are read on demand."""
+"""A page of rollouts: what it has room for, its index, and its texts in parts read on demand."""
 
 from __future__ import annotations
 
@@ -8,22 +8,92 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin._version import __version__
-from tandem_plugin.lab.viewer.listing import Listed, PageIndex
-from tandem_plugin.lab.viewer.responses import ViewedResponse
-from tandem_plugin.lab.viewer.shown import ShownResponses
+from tandem_plugin.files import open_file
+from tandem_plugin.lab.rollouts.grades import Grades
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, read_rollout
+from tandem_plugin.lab.viewer.decoding import Decoding
+from tandem_plugin.lab.viewer.index import Listed, PageIndex
+from tandem_plugin.lab.viewer.responses import (
+    ViewedResponse,
+    prompt_of,
+    turns_of,
+    view_response,
+)
+from tandem_plugin.spans import TokenBytes
 
-__all__ = ["PageContent", "make_page", "page_content"]
+__all__ = ["PageContent", "ShownResponses", "make_page", "page_content"]
 
 _PART = 2**18
 """How many bytes of texts are packed together: a browser unpacks them in a few milliseconds."""
 _SHORT = 160
 """How many characters of a prompt the index has."""
+_SAMPLE = 2**18
+"""How many bytes of texts tell how well the rest can be packed."""
+_MARGIN = 1.1
+"""Parts are packed in another order than texts are taken in: rather take in some too many."""
+
+
+@dataclass(slots=True)
+class ShownResponses:
+    """Responses in the order in which they were taken in, and why others were not."""
+
+    listing: PageIndex
+    token_bytes: TokenBytes
+    decoding: Decoding
+    grades: Mapping[int, Grades]
+    """By the file's place among the files."""
+    responses: dict[Listed, ViewedResponse] = field(default_factory=dict)
+    turns: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    """What each problem asks."""
+    misread: list[str] = field(default_factory=list)
+    """What is wrong with responses whose token ids do not give what they record."""
+
+    def take(
+        self, chosen: Sequence[Listed], room: int, on_taken: Callable[[], None] = lambda: None
+    ) -> None:
+        """Take in responses until they fill ``room`` bytes of a page, or a little more."""
+        sample, packed, size = b"", 0.0, 0
+        for one in chosen:
+            if size * packed > room * _MARGIN:
+                return
+            found = self._read(one)
+            on_taken()
+            if found is None:
+                continue
+            self.responses[one] = found
+            size += len(found.content)
+            if len(sample) < _SAMPLE:
+                sample += found.content
+                packed = 4 / 3 * len(zlib.compress(sample)) / len(sample)
+
+    def drop(self, count: int) -> None:
+        """Take out those that came last."""
+        for one in list(self.responses)[-count:]:
+            del self.responses[one]
+
+    def _read(self, one: Listed) -> ViewedResponse | None:
+        with open_file(self.listing.files[one.file]) as file:
+            row = read_rollout(file, one.line, one.offset)
+        if isinstance(row, MalformedRow):  # the file was changed since it was listed
+            self._unread(one, row.message)
+            return None
+        if wrong := self.decoding.mismatch(row):
+            self.misread.append(wrong)
+            self._unread(one, wrong)
+            return None
+        if one.problem not in self.turns:
+            self.turns[one.problem] = turns_of(prompt_of(row.fields))
+        grades = self.grades.get(one.file)
+        return view_response(row, grades.of(row) if grades else None, self.token_bytes)
+
+    def _unread(self, one: Listed, why: str) -> None:
+        self.listing.unread.add(self.listing.name(one.file), one.line, why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,31 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planned_models import QWEN3_4B, checkpoint
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.planning import devices
 from tandem_plugin.lab.planning.devices import Card
 
-SIZES = {
-    "model_type": "qwen3",
-    "num_hidden_layers": 36,
-    "hidden_size": 2560,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "intermediate_size": 9728,
-    "vocab_size": 151936,
-    "max_position_embeddings": 262144,
-    "tie_word_embeddings": True,
-}
 MACHINE = ("--memory", 79)
 
 
 @pytest.fixture
 def senior(tmp_path: Path) -> Path:
-    (tmp_path / "config.json").write_text(json.dumps(SIZES))
-    return tmp_path
+    return checkpoint(tmp_path / "model", QWEN3_4B)
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -65,6 +53,8 @@ def test_every_number_is_there_as_json(senior: Path) -> None:
     assert found["kv_block_bytes"] == 2 * 36 * 2 * 4 * 128 * 2 * 16
     assert found["kv_blocks"] == found["kv_cache_bytes"] // found["kv_block_bytes"]
     assert found["sequences_at_once"] == (found["kv_blocks"] - 1) // (4096 // 16)
+    given = asked("--senior", senior, *MACHINE, "--kv-memory", 2, "--tokens", 128)
+    assert given["kv_cache_bytes"] == 2 * 2**30
 
 
 @pytest.mark.parametrize("machine", [("--memory", 10), ("--memory", 80, "--tokens", 262145)])
@@ -76,15 +66,10 @@ def test_exit_code_tells_that_it_does_not_fit(senior: Path, machine: tuple[objec
     assert asked("--senior", senior, *machine)["fits"] is False
 
 
-def test_a_given_cache_decides(senior: Path) -> None:
-    found = asked("--senior", senior, *MACHINE, "--kv-memory", 2, "--tokens", 128)
-    assert found["kv_cache_bytes"] == 2 * 2**30
-
-
 def test_layers_with_a_window_are_named(tmp_path: Path) -> None:
     types = ["sliding_attention", "full_attention"] * 18
-    (tmp_path / "config.json").write_text(json.dumps(SIZES | {"layer_types": types}))
-    _, out, _ = run("--senior", tmp_path, *MACHINE)
+    windowed = checkpoint(tmp_path / "windowed", QWEN3_4B | {"layer_types": types})
+    _, out, _ = run("--senior", windowed, *MACHINE)
     assert "18 of the senior's 36 layers attend to a window only" in out
     assert "18 of the junior's 36 layers attend to a window only" in out
 

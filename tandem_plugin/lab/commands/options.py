@@ -1,0 +1,61 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.terminal.assignments import assignments
+
+__all__ = [
+    "EngineOption",
+    "JuniorOption",
+    "MaxTokensOption",
+    "SamplesOption",
+    "SeedOption",
+    "SeniorOption",
+    "TemperatureOption",
+    "TopOption",
+    "TopPOption",
+    "engine_arguments",
+]
+
+_REFUSED = ("model", "additional_config", "tandem")
+
+SeniorOption = Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")]
+JuniorOption = Annotated[
+    str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
+]
+EngineOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An argument of vLLM's engine, such as max_model_len=4096. May be given several "
+        "times.",
+    ),
+]
+SamplesOption = Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")]
+TemperatureOption = Annotated[float, typer.Option(min=0, help="The sampling temperature.")]
+TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")]
+MaxTokensOption = Annotated[int, typer.Option(min=1, help="The longest response.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
+]
+TopOption = Annotated[
+    int,
+    typer.Option(
+        "--top", min=3, help="How many of the baseline's most displaced tokens recovery is about."
+    ),
+]
+
+
+def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
+    """The engine's arguments by name; raises :class:`ConfigError` for what others say."""
+    arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given or ()).items()}
+    for name in _REFUSED:
+        if name in arguments:
+            raise ConfigError("TP962", name=name)
+    return arguments

@@ -1,1 +1,0 @@
-"""The report: figures, tables and responses of an evaluation on one page."""
