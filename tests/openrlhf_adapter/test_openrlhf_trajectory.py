@@ -61,7 +61,9 @@ def begun(made: TandemRules, label: KeyedLabel | None = None, by_team: bool = Tr
     label = label or KeyedLabel("", "training", 0)
     rule_of = partial(made.for_call, training_step=label.step)
     rule = made.default if by_team else None
-    return Trajectory(rule, label.next_sample(made.config.seed), rule_of)
+    return Trajectory(
+        rule, partial(derive_seed, made.config.seed, label.phase, label.prompt, 0), rule_of
+    )
 
 
 def call(trajectory: Trajectory, engine: Any, prompt: list[int] = PROMPT, **fields: Any) -> Any:

@@ -171,19 +171,6 @@ def seeds_that_differ(rule: Rule, tokens: list[int]) -> tuple[int, int]:
     return by_author[True], by_author[False]
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.schedule.name)
-def test_dropped_sample_that_begins_alike_changes_no_author(
-    rule: Rule, order: tuple[int, int]
-) -> None:
-    kept, dropped = [0, 1, 2, 1, 0, 2], [0, 1, 2, 2, 2, 2]
-    mine, other = seeds_that_differ(rule, kept)
-    calls = [Call(rule, mine, [1], kept), Call(rule, other, [1], dropped)]
-    authored = author_response([calls[i] for i in order], [1], kept, [1] * 6)
-    assert authored.senior.tolist() == rule.replay(kept, mine).senior.tolist()
-    assert authored.segments == ((mine, 0, 6),)
-
-
 def samples_cut_where_they_agree(count: int) -> tuple[list[Call], list[int]]:
     kept, dropped = [0, 1, 2, 1, 0, 2], [0, 1, 2, 2, 2, 2]
     rule = RULES[1]
@@ -207,13 +194,6 @@ def test_response_cut_where_two_samples_still_agree_is_of_unknown_author_where_t
     assert not authored.unknown.any()
 
 
-def test_tokens_of_several_samples_need_no_author_where_they_are_masked() -> None:
-    calls, response = samples_cut_where_they_agree(3)
-    authored = author_response(calls, [1], response, [0, 0, 0])
-    assert not authored.senior.any()
-    assert authored.segments == ()
-
-
 def test_samples_of_the_same_tokens_and_authors_are_one() -> None:
     rule = rule_of("solo")
     calls = [Call(rule, 7, [1], [0, 1]), Call(rule, 6, [1], [0, 1])]
@@ -221,43 +201,19 @@ def test_samples_of_the_same_tokens_and_authors_are_one() -> None:
         assert author_response(gathered, [1], [0, 1], [1, 1]).segments == ((6, 0, 2),)
 
 
-def test_tool_output_that_repeats_what_was_cut_off_has_no_author() -> None:
-    rule = rule_of("solo")
-    calls = [Call(rule, 5, [1], [0, 1, 2, 0])]
-    authored = author_response(calls, [1], [0, 1, 2, 1], [1, 1, 0, 0])
-    assert authored.senior.tolist() == [True, True, False, False]
-    assert authored.segments == ((5, 0, 2),)
-
-
-def test_call_that_could_have_gone_on_alone_is_told_from_the_one_that_did() -> None:
-    """The second call goes on as the first one would have, until it does not."""
-    rule = RULES[1]
-    first = Call(rule, 5, [1], [0, 1, 2, 2])
-    second = Call(rule, 6, [1, 0, 1], [2, 0])
-    authored = author_response([second, first], [1], [0, 1, 2, 0], [1] * 4)
-    expected = [*rule.replay([0, 1], 5).tolist(), *rule.replay([2, 0], 6).tolist()]
-    assert authored.senior.astype(int).tolist() == expected
-    assert authored.segments == ((5, 0, 2), (6, 2, 4))
-
-
-def test_response_that_begins_within_a_call_is_refused() -> None:
-    with refused("TP448", tokens=1):
-        author_response([Call(RULES[0], 5, [1], [0, 1, 2])], [1, 0], [1, 2], [1, 1])
-
-
-def test_calls_of_one_response_are_replayed_each_by_its_own_rule() -> None:
-    seed, tokens = 7, [0, 1, 2, 2, 1, 0]
-    senior = [rule_of("solo"), rule_of("junior"), RULES[1]]
-    calls, text = [], [1]
-    for rule in senior:
-        calls.append(Call(rule, seed, text, tokens))
-        text = [*text, *tokens]
-    authored = author_response(calls, [1], text[1:], [1] * 18)
-    assert authored.senior.tolist() == [
-        *([True] * 6),
-        *([False] * 6),
-        *RULES[1].replay(tokens, seed).senior.tolist(),
-    ]
+@pytest.mark.parametrize(
+    ("prompt", "response", "mask", "code", "fields"),
+    [
+        ([1, 0], [1, 2], [1, 1], "TP448", {"tokens": 1}),  # it begins within a call
+        ([1], [0, 1, 1], [1, 1, 1], "TP449", {"position": 2}),  # the loop rewrote a token
+        ([1], [0, 1, 2], [1, 1], "TP447", {"entries": 2}),
+    ],
+)
+def test_response_that_calls_do_not_explain_is_refused(
+    prompt: list[int], response: list[int], mask: list[int], code: str, fields: dict[str, int]
+) -> None:
+    with refused(code, **fields):
+        author_response([Call(RULES[0], 5, [1], [0, 1, 2])], prompt, response, mask)
 
 
 def turns(count: int, length: int) -> Iterator[tuple[Call, list[int]]]:

@@ -18,8 +18,7 @@ from tandem_plugin import (
     Vocabulary,
 )
 from tandem_plugin.training.authorship_wire import FACTS, Facts
-from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow
-from tandem_verl.validation import ROW
+from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory, narrow
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 

@@ -12,7 +12,7 @@ from verl_stand_ins import IN_TANDEM, PLAIN, OmegaConf, configuration
 from tandem_verl import plugin
 from tandem_verl.configuration import prepare
 from tandem_verl.manager import MANAGER, users_manager
-from tandem_verl.trainer_v1 import restore_mode
+from tandem_verl.trainer import restore_mode
 
 pytest.importorskip("verl", reason="verl is not installed")
 

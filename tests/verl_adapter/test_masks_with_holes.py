@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tandem_verl import plugin
-from tandem_verl.soundness import (
+from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
     REWARD_TO_GO_ESTIMATORS,

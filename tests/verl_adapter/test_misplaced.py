@@ -16,8 +16,7 @@ from refused import refused
 from tandem_plugin import ConfigError, TandemConfig, schedules
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_verl import plugin
-from tandem_verl.misplaced import _PARAMETERS, check_places
-from tandem_verl.switch import FLAG
+from tandem_verl.switch import _PARAMETERS, FLAG, check_places
 
 ROLLOUT = "actor_rollout_ref.rollout"
 ENGINE = f"{ROLLOUT}.engine_kwargs.vllm"

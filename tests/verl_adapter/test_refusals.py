@@ -10,18 +10,17 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig
-from tandem_verl.configuration import check_models, check_versions
-from tandem_verl.lora import read_the_base
-from tandem_verl.refusals import check_run
-from tandem_verl.server import ROUTER
-from tandem_verl.soundness import (
+from tandem_verl.configuration import check_models, check_versions, read_the_base
+from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     UNPROVEN,
     allowed_unproven,
+    check_run,
 )
+from tandem_verl.server import ROUTER
 from tandem_verl.switch import BYPASS_LOSS, MODES
 
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf

@@ -21,9 +21,9 @@ from verl.trainer.ppo import core_algos  # noqa: E402
 from verl.trainer.ppo.v1 import trainer_base  # noqa: E402
 
 from tandem_plugin.patching.mixins import in_tandem  # noqa: E402
-from tandem_verl import trainer_v1  # noqa: E402
+from tandem_verl import trainer as trainer_v1  # noqa: E402
 from tandem_verl.advantages import credit_rewards, on_trained_tokens  # noqa: E402
-from tandem_verl.soundness import MISSING_ESTIMATORS, REWARD_TO_GO_ESTIMATORS  # noqa: E402
+from tandem_verl.refusals import MISSING_ESTIMATORS, REWARD_TO_GO_ESTIMATORS  # noqa: E402
 
 Rows = list[list[float]]
 
@@ -297,7 +297,7 @@ def test_trainers_own_step_gives_these_advantages(
     for seed in range(40):
         batch = Batch(seed)
         expected = ORACLES[estimator](batch)
-        ours = computed_by_the_trainer(monkeypatch, batch, chosen, trainer_v1.TrainerV1InTandem)
+        ours = computed_by_the_trainer(monkeypatch, batch, chosen, trainer_v1.TrainerInTandem)
         verls = computed_by_the_trainer(monkeypatch, batch, chosen, None)
         for mask, row, found, lost in zip(batch.mask, expected, ours, verls, strict=True):
             np.testing.assert_allclose(np.array(found)[mask], row, rtol=1e-7, atol=1e-7)

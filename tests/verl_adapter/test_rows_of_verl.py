@@ -25,9 +25,13 @@ from tandem_plugin.training.authorship_wire import (  # noqa: E402
 )
 from tandem_plugin.training.run import TandemRun  # noqa: E402
 from tandem_verl import imitation  # noqa: E402
-from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow  # noqa: E402
+from tandem_verl.agent_loop import (  # noqa: E402
+    ROW,
+    TandemClient,
+    make_trajectory,
+    narrow,
+)
 from tandem_verl.rows import rows_of_keys  # noqa: E402
-from tandem_verl.validation import ROW  # noqa: E402
 
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 

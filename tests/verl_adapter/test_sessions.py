@@ -9,8 +9,8 @@ import pytest
 
 from tandem_plugin.patching import mixins
 from tandem_verl.advantages import advantages_of_sessions
-from tandem_verl.soundness import SOUND_ESTIMATORS
-from tandem_verl.trainer_v1 import TrainerV1InTandem
+from tandem_verl.refusals import SOUND_ESTIMATORS
+from tandem_verl.trainer import TrainerInTandem
 
 pytest.importorskip("verl", reason="verl is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -181,7 +181,7 @@ def test_trainer_v1_reads_whole_sessions_where_there_are_several_outputs(
         exchanged.append(trainer_base.compute_advantage_for_multi_trajectories is not verls)
 
     monkeypatch.setattr(queue, "kv_batch_put", put)
-    ours: Any = mixins.in_tandem(trainer_base.PPOTrainer, TrainerV1InTandem)
+    ours: Any = mixins.in_tandem(trainer_base.PPOTrainer, TrainerInTandem)
     own: Any = type("Trainer", (ours,), {})
     own.__abstractmethods__ = frozenset()
     trainer = object.__new__(own)

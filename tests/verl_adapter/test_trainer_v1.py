@@ -27,7 +27,7 @@ from verl_stand_ins import (
 
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.training.authorship_wire import FACTS
-from tandem_verl import trainer_v1
+from tandem_verl import trainer as trainer_v1
 from tandem_verl.manager import ManagerInTandem
 
 
@@ -121,7 +121,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a trainer, and gives it and its TransferQueue."""
 
     def started(config: Any, partition: str = "train") -> Any:
-        trainer = in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)(prepared(config), partition)
+        trainer = in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(prepared(config), partition)
         queue = Queue(trainer._tandem.rules.fingerprint)
         monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
         return trainer, queue
@@ -188,7 +188,7 @@ def test_v1_trainer_has_the_mode_that_verl_compares(start: Any) -> None:
 @pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
 def test_v1_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
     with refused("TP532"):
-        in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)(config)
+        in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(config)
 
 
 def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
@@ -322,6 +322,6 @@ def test_v1_stops_on_other_tokens_to_imitate_than_the_loop_would_train(
 
 def test_refused_setting_stops_the_trainer() -> None:
     with refused("TP117", kind="schedule", name="words"):
-        in_tandem(TrainerV1, trainer_v1.TrainerV1InTandem)(
+        in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(
             prepared(configuration({"schedule": "words"}))
         )

@@ -23,9 +23,8 @@ from tandem_plugin.schedules.parameters import check_index
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun, announcement
-from tandem_verl.agent_loop import make_trajectory, narrow
+from tandem_verl.agent_loop import ROW, make_trajectory, narrow
 from tandem_verl.refusals import check_run
-from tandem_verl.validation import ROW
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf

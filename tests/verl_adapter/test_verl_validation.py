@@ -8,9 +8,8 @@ import pytest
 
 from tandem_plugin import ConfigError, EngineError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training.validation import ANSWERER
-from tandem_verl.agent_loop import make_trajectory
-from tandem_verl.trainer import TrainerInTandem
-from tandem_verl.validation import ROW, AddressedPrompts
+from tandem_verl.agent_loop import ROW, make_trajectory
+from tandem_verl.trainer import AddressedPrompts, TrainerInTandem
 
 LETTERS = {("Ġ" if i % 3 == 0 else "") + chr(97 + i): i for i in range(24)}
 PROMPTS = [{"raw_prompt": ["a", "b"]}, {"raw_prompt": ["c"]}]
