@@ -67,7 +67,7 @@ MISSING_ESTIMATORS = {
     "gdpo": "gdpo's components of the reward",
 }
 """Estimators that verl 0.9's trainer V1 cannot run, in tandem or not, and what it does not give
-them. The first two would be exact by the same move, the last by the reward of whole responses."""
+them."""
 
 BROKEN_ESTIMATORS = ("optimal_token_baseline",)
 """Advantage estimators that compare responses position by position, the other author's included."""

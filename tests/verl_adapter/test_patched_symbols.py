@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from verl_stand_ins import IMITATING, OmegaConf
+from omegaconf import OmegaConf
+from verl_stand_ins import IMITATING
 
 from tandem_verl import configuration, plugin
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("verl") is None, reason="verl is not installed"
-)
 ON_CPU = Path(__file__).parents[2] / "examples" / "demo" / "on_cpu"
 
 PROGRAM = """

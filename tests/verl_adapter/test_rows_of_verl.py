@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from refused import refused
+from verl.experimental.agent_loop import agent_loop
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-pytest.importorskip("verl", reason="verl is not installed")
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from verl.experimental.agent_loop import agent_loop  # noqa: E402
-from verl.trainer.ppo.padding_utils import construct_minimal_padding_template  # noqa: E402
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # noqa: E402
-
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
-from tandem_plugin.training.authorship_wire import (  # noqa: E402
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.training.authorship_wire import (
     FACTS,
     Facts,
     ranges_of,
 )
-from tandem_plugin.training.run import TandemRun  # noqa: E402
-from tandem_verl import imitation  # noqa: E402
-from tandem_verl.agent_loop import (  # noqa: E402
+from tandem_plugin.training.run import TandemRun
+from tandem_verl import imitation
+from tandem_verl.agent_loop import (
     ROW,
     TandemClient,
     make_trajectory,
     narrow,
 )
-from tandem_verl.rows import rows_of_keys  # noqa: E402
+from tandem_verl.rows import rows_of_keys
 
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 
@@ -137,16 +133,15 @@ def test_complement_of_a_row_is_refused(batch: Any) -> None:
     row = batch.queue.rows["u_1_0"]
     for column in ("response_mask", "loss_mask"):
         row[column] = 1 - row[column]
-    facts = Facts.from_wire(row["extra_fields"][FACTS])
-    assert facts is not None
-    complement = replace(facts, senior=tuple(ranges_of(~facts.authorship)))
-    row["extra_fields"][FACTS] = complement.to_wire()
+    facts = row["extra_fields"][FACTS]
+    authorship = Facts.from_wire(facts).authorship  # type: ignore[union-attr]
+    row["extra_fields"][FACTS] = {**facts, "senior": ranges_of(~authorship)}
     with refused("TP411", row="Row u_1_0"):
         batch.tandem.admit(rows_of_keys(batch.keys, batch.queue))
 
 
 def test_rollout_log_probs_of_the_juniors_tokens_stop_training(batch: Any) -> None:
-    """verl's rows have them zero outside the mask."""
+    """verl's rows have them zero outside the mask; a run need not have them."""
     row = batch.queue.rows["u_1_0"]
     mask = row["response_mask"].bool()
     assert 0 < mask.sum() < len(mask)
@@ -154,13 +149,10 @@ def test_rollout_log_probs_of_the_juniors_tokens_stop_training(batch: Any) -> No
     row["rollout_log_probs"][~mask] = -0.5
     with refused("TP433"):
         batch.tandem.admit(rows_of_keys(batch.keys, batch.queue))
-
-
-def test_rows_without_rollout_log_probs_are_admitted(batch: Any) -> None:
-    for row in batch.queue.rows.values():
-        del row["rollout_log_probs"]
+    for one in batch.queue.rows.values():
+        del one["rollout_log_probs"]
     rows = rows_of_keys(batch.keys, batch.queue)
-    assert [row.rollout_log_probs for row in rows] == [None, None]
+    assert [one.rollout_log_probs for one in rows] == [None, None]
     batch.tandem.admit(rows)
 
 

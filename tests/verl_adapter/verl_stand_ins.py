@@ -7,14 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
+import torch
+from omegaconf import OmegaConf
 
 from tandem_plugin.training.authorship_wire import Facts, ranges_of
 from tandem_plugin.training.run import TandemRun
 from tandem_verl.trainer import started_run
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
 
 TOKENIZER = SimpleNamespace(
     get_vocab=lambda: {("Ġ" if i % 3 == 0 else "") + chr(97 + i): i for i in range(24)},
@@ -56,7 +54,6 @@ def seed_of(tokens: list[int], senior: list[int]) -> int:
 
 
 SEEDS = [seed_of(tokens, mask) for tokens, mask in zip(TOKENS, MASKS, strict=True)]
-SEGMENTS = [[[seed, 0, len(tokens)]] for seed, tokens in zip(SEEDS, TOKENS, strict=True)]
 
 
 def facts_of(row: int, fingerprint: str, senior: list[int] | None = None) -> dict[str, Any]:
@@ -75,24 +72,6 @@ def facts_of(row: int, fingerprint: str, senior: list[int] | None = None) -> dic
 
 def nested(rows: list[list[int]]) -> Any:
     return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
-
-
-class Listed(list[Any]):
-    def tolist(self) -> list[Any]:
-        return list(self)
-
-
-def complement(masks: list[list[int]]) -> list[list[int]]:
-    return [[1 - bit for bit in mask] for mask in masks]
-
-
-class Validation:
-    """What a trainer has to validate with, as far as the adapter sees it."""
-
-    def _validate(self) -> dict[str, float]:
-        return {}
-
-    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
 
 
 def prepared(config: Any) -> Any:

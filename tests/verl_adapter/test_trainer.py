@@ -12,30 +12,23 @@ from verl_stand_ins import (
     IN_TANDEM,
     MASKS,
     PLAIN,
-    SEEDS,
-    SEGMENTS,
     TOKENIZER,
     TOKENS,
-    Validation,
-    complement,
     configuration,
     facts_of,
+    nested,
     prepared,
-    tandem_of,
-    torch,
 )
 
 from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.training.authorship_wire import FACTS
-from tandem_verl import trainer as trainer_v1
+from tandem_plugin.training.authorship_wire import ERROR, FACTS
+from tandem_plugin.training.metrics import batch_metrics
+from tandem_plugin.training.rows import dumped_columns
+from tandem_plugin.training.validation import ANSWERER
+from tandem_verl.agent_loop import ROW
 from tandem_verl.manager import ManagerInTandem
-
-
-def nested(rows: list[list[int]]) -> Any:
-    return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
-
-
-RULES = tandem_of(IN_TANDEM).rules
+from tandem_verl.rows import rows_of_keys
+from tandem_verl.trainer import AddressedPrompts, TrainerInTandem
 
 
 class Listed(list[Any]):
@@ -54,11 +47,6 @@ class Queue:
             "extra_fields": Listed({FACTS: facts_of(row, fingerprint)} for row in range(2)),
         }
         self.put: dict[str, Any] = {}
-
-    @property
-    def told(self) -> list[dict[str, Any]]:
-        """What tandem says of each row."""
-        return list(self.columns["extra_fields"])
 
     def kv_batch_get(self, keys: Any, partition_id: str, select_fields: list[str]) -> Any:
         return {name: self.columns[name] for name in select_fields if name in self.columns}
@@ -79,7 +67,7 @@ class Buffer:
         return SimpleNamespace(keys=keys, partition_id=self.partition), {"other": 1}
 
 
-class TrainerV1(Validation):
+class TrainerV1:
     def __init__(self, config: Any, partition: str = "train") -> None:
         self.config, self.partition = config, partition
         self.dumped: dict[str, Any] = {}
@@ -95,6 +83,11 @@ class TrainerV1(Validation):
 
     def fit(self, agent_loop_manager: Any) -> Any:
         return agent_loop_manager
+
+    def _validate(self) -> dict[str, float]:
+        return {}
+
+    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
 
     def _build_replay_buffer(self) -> Any:
         return Buffer(self.partition)
@@ -121,115 +114,76 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a trainer, and gives it and its TransferQueue."""
 
     def started(config: Any, partition: str = "train") -> Any:
-        trainer = in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(prepared(config), partition)
+        trainer = in_tandem(TrainerV1, TrainerInTandem)(prepared(config), partition)
         queue = Queue(trainer._tandem.rules.fingerprint)
-        monkeypatch.setattr(trainer_v1, "queue", lambda: queue)
+        monkeypatch.setattr("tandem_verl.trainer.queue", lambda: queue)
         return trainer, queue
 
     return started
-
-
-def dump(trainer: Any) -> dict[str, Any]:
-    keys = ["padded_0_0", "u_1_0", "u_0_0"]
-    trainer._dump_generations(
-        inputs=["", "b", "a"],
-        outputs=["", "y", "x"],
-        gts=[None, 1, 0],
-        scores=[0.0, 1.0, 0.5],
-        reward_extra_infos_dict={"uid": keys},
-        dump_path="folder",
-    )
-    return trainer.dumped
 
 
 def test_v1_says_that_tandem_is_on_and_measures_every_batch(
     start: Any,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    trainer, _ = start(IN_TANDEM)
+    trainer, queue = start(IN_TANDEM)
     said = capsys.readouterr().out
     assert "tandem is on: schedule=word p=0.5 cap=4 boundaries=word" in said
     assert f"fingerprint={trainer._tandem.rules.fingerprint}" in said
-    _, metrics = trainer.replay_buffer.sample()
-    assert metrics == {
-        "other": 1,
-        "tandem/senior_share": 3 / 5,
-        "tandem/spans_per_response": 5 / 2,
-        "tandem/handoffs_per_response": 3 / 2,
-        "tandem/responses_without_senior": 0,
-        "tandem/prompts_without_senior": 0,
-        "tandem/tokens_of_unknown_author": 0,
-    }
+    batch, metrics = trainer.replay_buffer.sample()
+    assert metrics == {"other": 1, **batch_metrics(rows_of_keys(batch, queue))}
+    assert metrics["tandem/senior_share"] == 3 / 5
 
 
 def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> None:
-    trainer, _ = start(configuration({"schedule": "word"}, rollout_data_dir="folder"))
-    trainer.replay_buffer.sample()
-    dumped = dump(trainer)
-    assert dumped["outputs"] == ["y", "x"]
-    assert dumped["reward_extra_infos_dict"] == {
+    trainer, queue = start(configuration({"schedule": "word"}, rollout_data_dir="folder"))
+    batch, _ = trainer.replay_buffer.sample()
+    trainer._dump_generations(
+        inputs=["", "b", "a"],
+        outputs=["", "y", "x"],
+        gts=[None, 1, 0],
+        scores=[0.0, 1.0, 0.5],
+        reward_extra_infos_dict={"uid": ["padded_0_0", "u_1_0", "u_0_0"]},
+        dump_path="folder",
+    )
+    assert trainer.dumped["outputs"] == ["y", "x"]
+    rows = rows_of_keys(batch, queue)[::-1]
+    assert trainer.dumped["reward_extra_infos_dict"] == {
         "uid": ["u_1_0", "u_0_0"],
-        "response_ids": TOKENS[::-1],
-        "authorship": MASKS[::-1],
-        "tandem_seed": SEEDS[::-1],
-        "tandem_fingerprint": [trainer._tandem.rules.fingerprint] * 2,
-        "tandem_schedule": [{"schedule": "word"}] * 2,
-        "tandem_junior": [None, None],
-        "tandem_segments": SEGMENTS[::-1],
-        "tandem_unknown": [None, None],
-        "tandem_segment_schedules": [None, None],
+        **dumped_columns(rows),
     }
-
-
-def test_v1_trainer_has_the_mode_that_verl_compares(start: Any) -> None:
-    assert start(IN_TANDEM)[0].config.trainer.v1.trainer_mode == "sync"
 
 
 @pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
 def test_v1_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
     with refused("TP532"):
-        in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(config)
+        in_tandem(TrainerV1, TrainerInTandem)(config)
 
 
 def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
     trainer, _ = start(IN_TANDEM)
+    assert trainer.config.trainer.v1.trainer_mode == "sync"  # which verl compares
     ours = object.__new__(ManagerInTandem)
     assert trainer.fit(ours) is ours
     with refused("TP375"):
         trainer.fit(SimpleNamespace())
 
 
+EXTRAS = "extra_fields"
+
+
 @pytest.mark.parametrize(
-    ("facts", "sentence"),
+    ("extra", "code"),
     [
-        (lambda row: facts_of(row, RULES.fingerprint, [1, 0]), "3 response .* 2 entries of auth"),
-        (lambda row: None, "has no authorship"),
+        ({FACTS: facts_of(0, "", [1, 0])}, "TP407"),
+        ({FACTS: None}, "TP406"),
+        (None, "TP406"),  # as rows of other loops may have it
     ],
 )
-def test_v1_stops_on_a_row_that_is_not_tandems(start: Any, facts: Any, sentence: str) -> None:
+def test_v1_stops_on_a_row_that_is_not_tandems(start: Any, extra: Any, code: str) -> None:
     trainer, queue = start(IN_TANDEM)
-    queue.told[0][FACTS] = facts(0)
-    with refused("TP406", "TP407", row="Row u_0_0"):
-        trainer.replay_buffer.sample()
-    queue.columns["extra_fields"][0] = None  # as rows of other loops may have it
-    with refused("TP406", row="Row u_0_0"):
-        trainer.replay_buffer.sample()
-
-
-def test_v1_stops_on_a_loss_mask_that_is_not_narrowed(start: Any) -> None:
-    trainer, queue = start(IN_TANDEM)
-    queue.columns["loss_mask"] = nested([[1, 1, 1], [0, 1]])
-    with refused("TP416", name="loss_mask", row="Row u_0_0"):
-        trainer.replay_buffer.sample()
-
-
-def test_v1_stops_on_the_complement_of_the_replay(start: Any) -> None:
-    trainer, queue = start(IN_TANDEM)
-    for column in ("response_mask", "loss_mask"):
-        queue.columns[column] = nested(complement(MASKS))
-    for row, senior in enumerate(complement(MASKS)):
-        queue.told[row][FACTS] = facts_of(row, RULES.fingerprint, senior)
-    with refused("TP411", row="Row u_0_0"):
+    queue.columns[EXTRAS][0] = extra
+    with refused(code, row="Row u_0_0"):
         trainer.replay_buffer.sample()
 
 
@@ -241,42 +195,37 @@ def test_v1_stops_on_a_mask_that_changes_before_an_update(
     trainer, queue = start(IN_TANDEM)
     trainer.replay_buffer.sample()
     getattr(trainer, update)(whole_batch(), {})
-    queue.columns[column] = nested(complement(MASKS))
+    queue.columns[column] = nested([[1 - bit for bit in mask] for mask in MASKS])
     with refused("TP421", row="Row u_0_0", name=column):
         getattr(trainer, update)(whole_batch(), {})
 
 
-def test_v1_update_may_leave_out_what_rejection_sampling_rejects(start: Any) -> None:
-    """In bypass mode the loss rejects, and no mask changes before it."""
-    for rejects, correction in (
-        (False, {"rollout_rs": None}),
-        (True, {"rollout_rs": "token_k1"}),
-        (False, {"rollout_rs": "token_k1", "bypass_mode": True}),
-    ):
-        config = configuration({"schedule": "word", "cap": 4})
-        config.algorithm.rollout_correction = correction
-        trainer, queue = start(config)
+@pytest.mark.parametrize(
+    ("correction", "rejects"),
+    [
+        ({"rollout_rs": None}, False),
+        ({"rollout_rs": "token_k1"}, True),
+        # In bypass mode the loss rejects, and no mask changes before it.
+        ({"rollout_rs": "token_k1", "bypass_mode": True}, False),
+    ],
+)
+def test_update_may_leave_out_what_rejection_sampling_rejects(
+    correction: dict[str, Any], rejects: bool
+) -> None:
+    config = configuration({"schedule": "word", "cap": 4})
+    config.algorithm.rollout_correction = correction
+    assert tandem_of(config).rejects is rejects
+
+
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_v1_stops_on_a_trajectory_that_the_engine_refused(start: Any, partition: str) -> None:
+    trainer, queue = start(IN_TANDEM, partition)
+    queue.columns[EXTRAS] = Listed([{}, {ERROR: "RequestError: no"}])
+    with refused("TP405", error="RequestError: no"):
         trainer.replay_buffer.sample()
-        queue.columns["response_mask"] = nested([[0, 0, 1], [0, 0]])
-        if rejects:
-            trainer._update_actor(whole_batch(), {})
-        else:
-            with refused("TP421"):
-                trainer._update_actor(whole_batch(), {})
-
-
-def test_v1_stops_on_a_trajectory_that_the_engine_refused(start: Any) -> None:
-    for partition in ("train", "val"):
-        trainer, queue = start(IN_TANDEM, partition)
-        queue.told[1]["tandem_error"] = "RequestError: no"
-        with refused("TP405", error="RequestError: no"):
-            trainer.replay_buffer.sample()
-
-
-def test_v1_validation_is_not_measured(start: Any) -> None:
-    trainer, queue = start(IN_TANDEM, "val")
-    queue.columns["extra_fields"] = Listed([{}, {}])
-    assert trainer.replay_buffer.sample()[1] == {"other": 1}
+    if partition == "val":  # which is not measured
+        queue.columns[EXTRAS] = Listed([{}, {}])
+        assert trainer.replay_buffer.sample()[1] == {"other": 1}
 
 
 def whole_batch() -> Any:
@@ -286,7 +235,6 @@ def whole_batch() -> Any:
 
 
 def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not(start: Any) -> None:
-    pytest.importorskip("verl", reason="verl is not installed")
     trainer, queue = start(IMITATING)
     trainer.replay_buffer.sample()
     metrics: dict[str, Any] = {}
@@ -303,25 +251,26 @@ def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not(start: Any) 
     assert queue.put == {}
 
 
-@pytest.mark.parametrize(
-    ("trained", "code"),
-    [
-        ((), "TP416"),
-        (((0, 2),), "TP416"),
-    ],
-)
-def test_v1_stops_on_other_tokens_to_imitate_than_the_loop_would_train(
-    start: Any, trained: Any, code: str
-) -> None:
-    """What is imitated is not said apart: it is what the loop would train and the junior wrote."""
-    trainer, queue = start(IMITATING)
-    queue.told[0][FACTS] = {**queue.told[0][FACTS], "trained": trained}
-    with refused(code):
-        trainer.replay_buffer.sample()
-
-
 def test_refused_setting_stops_the_trainer() -> None:
     with refused("TP117", kind="schedule", name="words"):
-        in_tandem(TrainerV1, trainer_v1.TrainerInTandem)(
-            prepared(configuration({"schedule": "words"}))
-        )
+        in_tandem(TrainerV1, TrainerInTandem)(prepared(configuration({"schedule": "words"})))
+
+
+def test_trainer_that_merges_validations_is_refused(start: Any) -> None:
+    trainer, _ = start(IN_TANDEM)
+    with refused("TP531"):
+        trainer._validate(merged=True)
+
+
+def test_addressed_prompts_are_otherwise_verls_own() -> None:
+    class Loader(list[Any]):
+        dataset = "the data set"
+
+    batches = [{"raw_prompt": ["a", "b"]}, {"raw_prompt": ["c"]}]
+    prompts = AddressedPrompts(Loader(batches), "team")
+    assert (len(prompts), prompts.dataset) == (2, "the data set")
+    found = list(prompts)
+    assert [batch["raw_prompt"] for batch in found] == [["a", "b"], ["c"]]
+    assert [batch[ANSWERER].tolist() for batch in found] == [["team"] * 2, ["team"]]
+    assert [batch[ROW].tolist() for batch in found] == [[0, 1], [2]]
+    assert batches[0].keys() == {"raw_prompt"}
