@@ -100,11 +100,6 @@ def test_every_sample_of_a_prompt_is_a_trajectory_of_its_own() -> None:
     assert made.name == "the user's"
 
 
-def test_prompt_without_a_number_is_refused() -> None:
-    with refused("TP434"):
-        asyncio.run(asked(executor(), Engine(), "the answer", None))
-
-
 def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed")
     config = TandemConfig.from_mapping({"schedule": "word"})

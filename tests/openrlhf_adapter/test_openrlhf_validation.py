@@ -16,29 +16,22 @@ from tandem_plugin.training.numbered_prompts import KeyedLabel
 from tandem_plugin.training.validation import ANSWERER, answerers
 
 
-def evaluated(answerer: str, reward: float) -> Any:
-    return SimpleNamespace(**{ANSWERER: answerer}, reward=reward)
-
-
-def mean(loader: str, samples: Sequence[Any], n_samples_per_prompt: int) -> dict[str, float]:
-    assert (loader, n_samples_per_prompt) == ("the loader", 1)
-    return {"eval_default_pass1": sum(sample.reward for sample in samples) / len(samples)}
-
-
-def metrics_of(samples: Sequence[Any]) -> dict[str, float]:
-    return named_metrics(mean, "the loader", samples, 1)
-
-
 def test_each_answerers_metrics_have_names_of_their_own() -> None:
-    senior = [evaluated("senior", reward) for reward in (0.0, 1.0)]
-    team = [evaluated("team", 1.0)]
-    assert metrics_of(senior) == {"eval_default_pass1": 0.5}
-    assert metrics_of(team) == {"team/eval_default_pass1": 1.0}
-    assert metrics_of([*senior, *team]) == {
-        "eval_default_pass1": 0.5,
-        "team/eval_default_pass1": 1.0,
-    }
-    assert metrics_of([]) == {}
+    def mean(loader: str, samples: Sequence[Any], n: int) -> dict[str, float]:
+        assert (loader, n) == ("the loader", 1)
+        return {"pass1": sum(sample.reward for sample in samples) / len(samples)}
+
+    samples = [
+        SimpleNamespace(**{ANSWERER: answerer}, reward=reward)
+        for answerer, reward in (("senior", 0.0), ("senior", 1.0), ("team", 1.0))
+    ]
+    for some, expected in (
+        (samples[:2], {"pass1": 0.5}),
+        (samples[2:], {"team/pass1": 1.0}),
+        (samples, {"pass1": 0.5, "team/pass1": 1.0}),
+        ([], {}),
+    ):
+        assert named_metrics(mean, "the loader", some, 1) == expected
 
 
 @pytest.mark.parametrize("validation", ["senior", "team", "both"])

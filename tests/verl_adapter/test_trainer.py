@@ -18,6 +18,7 @@ from verl_stand_ins import (
     facts_of,
     nested,
     prepared,
+    tandem_of,
 )
 
 from tandem_plugin.patching.mixins import in_tandem
