@@ -1,74 +1,100 @@
-"""Trainer V1 in tandem on a stand-in for verl's: what it checks, measures and dumps."""
+"""Trainer V1 in tandem, on rows as verl makes and pads them: what it checks, measures and dumps."""
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from refused import refused
-from verl_stand_ins import (
-    IMITATING,
-    IN_TANDEM,
-    MASKS,
-    PLAIN,
-    TOKENIZER,
-    TOKENS,
-    configuration,
-    facts_of,
-    nested,
-    prepared,
-    tandem_of,
-)
+from verl.experimental.agent_loop import agent_loop
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration, tandem_of
 
+from tandem_plugin import TandemRules
 from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.training.authorship_wire import ERROR, FACTS
+from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import dumped_columns
 from tandem_plugin.training.validation import ANSWERER
-from tandem_verl.agent_loop import ROW
+from tandem_verl import imitation
+from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory, narrow
 from tandem_verl.manager import ManagerInTandem
 from tandem_verl.rows import rows_of_keys
 from tandem_verl.trainer import AddressedPrompts, TrainerInTandem
 
-
-class Listed(list[Any]):
-    def tolist(self) -> list[Any]:
-        return list(self)
+ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
+KEYS = ["u_0_0", "u_1_0"]
 
 
 class Queue:
-    """TransferQueue: the columns of two rows of one prompt."""
+    """TransferQueue: rows as verl puts them, and its batches made of them as it does."""
 
-    def __init__(self, fingerprint: str) -> None:
-        self.columns: dict[str, Any] = {
-            "responses": nested(TOKENS),
-            "response_mask": nested(MASKS),
-            "loss_mask": nested(MASKS),
-            "extra_fields": Listed({FACTS: facts_of(row, fingerprint)} for row in range(2)),
-        }
-        self.put: dict[str, Any] = {}
+    def __init__(self, rules: TandemRules) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        for session, key in enumerate(KEYS):
+            fields = generated(rules, session).as_dict()
+            self.rows[key] = {**fields, "loss_mask": fields["response_mask"]}
+        padding, self.tag = construct_minimal_padding_template(dict(self.rows[KEYS[0]]), {}, 0)
+        self.rows["pad_0_0"] = padding
 
-    def kv_batch_get(self, keys: Any, partition_id: str, select_fields: list[str]) -> Any:
-        return {name: self.columns[name] for name in select_fields if name in self.columns}
+    @property
+    def filled(self) -> Any:
+        """The batch of an update: in another order, with a row that verl made up to fill it."""
+        return SimpleNamespace(
+            keys=["pad_0_0", *reversed(KEYS)],
+            partition_id="train",
+            tags=[self.tag, {}, {}],
+            extra_info={"epochs": 1},
+        )
 
-    def kv_batch_put(self, keys: Any, partition_id: str, fields: Any) -> Any:
-        self.put = {
-            name: [row.tolist() for row in fields[name].unbind()] for name in sorted(fields.keys())
-        }
-        return SimpleNamespace(keys=keys, partition_id=partition_id, fields=list(self.put))
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
+        rows = [{name: self.rows[key].get(name) for name in select_fields} for key in keys]
+        rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
+        return list_of_dict_to_tensordict(rows)
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> Any:
+        for key, mask in zip(keys, fields["junior_mask"].unbind(), strict=True):
+            self.rows[key]["junior_mask"] = mask
+        return SimpleNamespace(keys=keys, partition_id=partition_id)
 
 
-class Buffer:
-    def __init__(self, partition: str) -> None:
-        self.partition = partition
+def generated(rules: TandemRules, session: int) -> Any:
+    """verl's output of one session: two calls, feedback between them."""
+    identity = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    trajectory = make_trajectory(rules, identity, {ROW: 0, "session_id": session})
+    answers = iter(ANSWERS[2 * session : 2 * session + 2])
 
-    def sample(self, **options: Any) -> Any:
-        keys = ["u_0_0", "u_1_0"]
-        return SimpleNamespace(keys=keys, partition_id=self.partition), {"other": 1}
+    async def generate(request_id: str, **asked: Any) -> Any:
+        return SimpleNamespace(token_ids=next(answers))
+
+    client = TandemClient(SimpleNamespace(generate=generate), trajectory)
+    ids, mask = [1, 2], []
+    for feedback in ([20, 21], []):
+        answer = asyncio.run(client.generate("id", prompt_ids=ids, sampling_params={}))
+        ids = [*ids, *answer.token_ids, *feedback]
+        mask += [1] * len(answer.token_ids) + [0] * len(feedback)
+    output = agent_loop.AgentLoopOutput(
+        prompt_ids=[1, 2],
+        response_ids=ids[2:],
+        response_mask=mask,
+        response_logprobs=[-0.5] * len(mask),
+        reward_score=1.0,
+        metrics=agent_loop.AgentLoopMetrics(),
+        extra_fields={},
+    )
+    narrow(output, trajectory)
+    return output
 
 
 class TrainerV1:
+    """verl's PPOTrainer, whose steps do nothing."""
+
+    workers_have_the_adapter = True
+
     def __init__(self, config: Any, partition: str = "train") -> None:
         self.config, self.partition = config, partition
         self.dumped: dict[str, Any] = {}
@@ -91,7 +117,8 @@ class TrainerV1:
     def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
 
     def _build_replay_buffer(self) -> Any:
-        return Buffer(self.partition)
+        batch = SimpleNamespace(keys=KEYS, partition_id=self.partition)
+        return SimpleNamespace(sample=lambda: (batch, {"other": 1}))
 
     def _dump_generations(self, **dump: Any) -> None:
         self.dumped = dump
@@ -103,40 +130,71 @@ class TrainerV1:
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if batch.extra_info.get("tandem_lambda_jun") and self.workers_have_the_adapter:
+        if batch.extra_info.get(imitation.LAMBDA_JUN) and self.workers_have_the_adapter:
             metrics["actor/junior_imitation_loss"] = 2.0
         return batch
 
-    workers_have_the_adapter = True
+
+def prepared(config: Any) -> Any:
+    """A configuration as the driver hands it to trainer V1."""
+    copy = config.copy()
+    copy.trainer.v1.trainer_mode = f"tandem_{copy.trainer.v1.trainer_mode}"
+    return copy
 
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a trainer, and gives it and its TransferQueue."""
 
-    def started(config: Any, partition: str = "train") -> Any:
+    def started(config: Any = IN_TANDEM, partition: str = "train") -> Any:
         trainer = in_tandem(TrainerV1, TrainerInTandem)(prepared(config), partition)
-        queue = Queue(trainer._tandem.rules.fingerprint)
+        queue = Queue(trainer._tandem.rules)
         monkeypatch.setattr("tandem_verl.trainer.queue", lambda: queue)
         return trainer, queue
 
     return started
 
 
-def test_v1_says_that_tandem_is_on_and_measures_every_batch(
-    start: Any,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
+def test_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
+    with refused("TP532"):
+        in_tandem(TrainerV1, TrainerInTandem)(config)
+
+
+def test_refused_setting_stops_the_trainer(start: Any) -> None:
+    with refused("TP117", kind="schedule", name="words"):
+        start(configuration({"schedule": "words"}))
+
+
+def test_trainer_goes_on_with_a_manager_of_ours_and_one_validation_alone(start: Any) -> None:
+    trainer, _ = start()
+    assert trainer.config.trainer.v1.trainer_mode == "sync"  # which verl compares
+    ours = object.__new__(ManagerInTandem)
+    assert trainer.fit(ours) is ours
+    with refused("TP375"):
+        trainer.fit(SimpleNamespace())
+    with refused("TP531"):
+        trainer._validate(merged=True)
+
+
+@pytest.mark.parametrize("config", [IN_TANDEM, IMITATING], ids=["", "imitating"])
+def test_batch_is_measured_and_its_update_may_be_filled_and_in_another_order(
+    start: Any, config: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer, queue = start(IN_TANDEM)
+    trainer, queue = start(config)
     said = capsys.readouterr().out
     assert "tandem is on: schedule=word p=0.5 cap=4 boundaries=word" in said
     assert f"fingerprint={trainer._tandem.rules.fingerprint}" in said
     batch, metrics = trainer.replay_buffer.sample()
-    assert metrics == {"other": 1, **batch_metrics(rows_of_keys(batch, queue))}
-    assert metrics["tandem/senior_share"] == 3 / 5
+    rows = rows_of_keys(batch, queue)
+    assert [len(row.segments) for row in rows] == [2, 2]
+    assert metrics == {"other": 1, **batch_metrics(rows)}
+    assert 0 < metrics["tandem/senior_share"] < 1
+    trainer._update_critic(queue.filled, {})
+    trainer._update_actor(queue.filled, {})
 
 
-def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> None:
+def test_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> None:
     trainer, queue = start(configuration({"schedule": "word"}, rollout_data_dir="folder"))
     batch, _ = trainer.replay_buffer.sample()
     trainer._dump_generations(
@@ -148,57 +206,69 @@ def test_v1_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> 
         dump_path="folder",
     )
     assert trainer.dumped["outputs"] == ["y", "x"]
-    rows = rows_of_keys(batch, queue)[::-1]
-    assert trainer.dumped["reward_extra_infos_dict"] == {
-        "uid": ["u_1_0", "u_0_0"],
-        **dumped_columns(rows),
-    }
+    columns = dumped_columns(rows_of_keys(batch, queue)[::-1])
+    assert trainer.dumped["reward_extra_infos_dict"] == {"uid": KEYS[::-1], **columns}
 
 
-@pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
-def test_v1_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
-    with refused("TP532"):
-        in_tandem(TrainerV1, TrainerInTandem)(config)
+def complement(row: dict[str, Any]) -> None:
+    facts = row["extra_fields"][FACTS]
+    senior = Facts.from_wire(facts).authorship  # type: ignore[union-attr]
+    row["extra_fields"] = {FACTS: {**facts, "senior": ranges_of(~senior)}}
+    row["response_mask"] = row["loss_mask"] = 1 - row["response_mask"]
 
 
-def test_v1_trains_with_a_manager_of_ours_alone(start: Any) -> None:
-    trainer, _ = start(IN_TANDEM)
-    assert trainer.config.trainer.v1.trainer_mode == "sync"  # which verl compares
-    ours = object.__new__(ManagerInTandem)
-    assert trainer.fit(ours) is ours
-    with refused("TP375"):
-        trainer.fit(SimpleNamespace())
+def cut(row: dict[str, Any]) -> None:
+    facts = row["extra_fields"][FACTS]
+    row["extra_fields"] = {FACTS: {**facts, "length": facts["length"] - 1}}
 
 
-EXTRAS = "extra_fields"
+def reveal(row: dict[str, Any]) -> None:
+    mask = row["response_mask"].bool()
+    assert 0 < mask.sum() < len(mask)
+    # verl's rows have them zero outside the mask.
+    assert row["rollout_log_probs"].tolist() == torch.where(mask, -0.5, 0.0).tolist()
+    row["rollout_log_probs"] = torch.full((len(mask),), -0.5)
 
 
-@pytest.mark.parametrize(
-    ("extra", "code"),
-    [
-        ({FACTS: facts_of(0, "", [1, 0])}, "TP407"),
-        ({FACTS: None}, "TP406"),
-        (None, "TP406"),  # as rows of other loops may have it
-    ],
-)
-def test_v1_stops_on_a_row_that_is_not_tandems(start: Any, extra: Any, code: str) -> None:
-    trainer, queue = start(IN_TANDEM)
-    queue.columns[EXTRAS][0] = extra
-    with refused(code, row="Row u_0_0"):
+SPOILED = {
+    "no facts": (lambda row: row.update(extra_fields={FACTS: None}), "TP406"),
+    "of another loop": (lambda row: row.update(extra_fields={}), "TP406"),
+    "facts of fewer tokens": (cut, "TP407"),
+    "complement": (complement, "TP411"),
+    "loss mask": (lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])), "TP416"),
+    "log-probabilities": (reveal, "TP433"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "code"), SPOILED.values(), ids=SPOILED.keys())
+def test_batch_that_is_not_tandems_stops_the_trainer(start: Any, spoil: Any, code: str) -> None:
+    trainer, queue = start()
+    for row in queue.rows.values():
+        row["response_mask"] = row["response_mask"].clone()
+    spoil(queue.rows["u_1_0"])
+    with refused(code, row="Row u_1_0"):
         trainer.replay_buffer.sample()
 
 
+def test_rows_without_rollout_log_probs_are_admitted(start: Any) -> None:
+    trainer, queue = start()
+    for row in queue.rows.values():
+        del row["rollout_log_probs"]
+    batch, _ = trainer.replay_buffer.sample()
+    assert [row.rollout_log_probs for row in rows_of_keys(batch, queue)] == [None, None]
+
+
 @pytest.mark.parametrize("update", ["_update_actor", "_update_critic"])
+@pytest.mark.parametrize(("key", "code"), [("u_1_0", "TP421"), ("pad_0_0", "TP419")])
 @pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
-def test_v1_stops_on_a_mask_that_changes_before_an_update(
-    start: Any, column: str, update: str
+def test_update_of_other_masks_is_refused(
+    start: Any, column: str, key: str, code: str, update: str
 ) -> None:
-    trainer, queue = start(IN_TANDEM)
+    trainer, queue = start()
     trainer.replay_buffer.sample()
-    getattr(trainer, update)(whole_batch(), {})
-    queue.columns[column] = nested([[1 - bit for bit in mask] for mask in MASKS])
-    with refused("TP421", row="Row u_0_0", name=column):
-        getattr(trainer, update)(whole_batch(), {})
+    queue.rows[key][column] = 1 - queue.rows[key][column]
+    with refused(code, row=f"Row {key}"):
+        getattr(trainer, update)(queue.filled, {})
 
 
 @pytest.mark.parametrize(
@@ -219,48 +289,40 @@ def test_update_may_leave_out_what_rejection_sampling_rejects(
 
 
 @pytest.mark.parametrize("partition", ["train", "val"])
-def test_v1_stops_on_a_trajectory_that_the_engine_refused(start: Any, partition: str) -> None:
-    trainer, queue = start(IN_TANDEM, partition)
-    queue.columns[EXTRAS] = Listed([{}, {ERROR: "RequestError: no"}])
+def test_trajectory_that_the_engine_refused_stops_the_trainer(start: Any, partition: str) -> None:
+    trainer, queue = start(partition=partition)
+    queue.rows["u_0_0"]["extra_fields"] = {}
+    queue.rows["u_1_0"]["extra_fields"] = {ERROR: "RequestError: no"}
     with refused("TP405", error="RequestError: no"):
         trainer.replay_buffer.sample()
     if partition == "val":  # which is not measured
-        queue.columns[EXTRAS] = Listed([{}, {}])
+        queue.rows["u_1_0"]["extra_fields"] = {}
         assert trainer.replay_buffer.sample()[1] == {"other": 1}
 
 
-def whole_batch() -> Any:
-    return SimpleNamespace(
-        keys=["u_0_0", "u_1_0"], partition_id="train", extra_info={"epochs": 1}, tags=[{}, {}]
-    )
-
-
-def test_v1_tells_the_workers_to_imitate_and_stops_when_they_do_not(start: Any) -> None:
+def test_workers_are_told_what_to_imitate_and_the_run_stops_when_they_do_not(start: Any) -> None:
+    """The junior's tokens, and none in rows that fill the batch."""
     trainer, queue = start(IMITATING)
     trainer.replay_buffer.sample()
     metrics: dict[str, Any] = {}
-    told = trainer._update_actor(whole_batch(), metrics)
-    assert told.extra_info == {"epochs": 1, "tandem_lambda_jun": 0.2}
-    assert queue.put == {"junior_mask": [[0, 1, 0], [1, 0]]}
+    told = trainer._update_actor(queue.filled, metrics)
+    assert told.extra_info == {"epochs": 1, imitation.LAMBDA_JUN: 0.2}
+    assert told.tags == queue.filled.tags
     assert metrics == {"actor/junior_imitation_loss": 2.0}
+    for key in KEYS:
+        facts = Facts.from_wire(queue.rows[key]["extra_fields"][FACTS])
+        assert facts is not None
+        wanted = facts.trained_mask & ~facts.authorship
+        assert wanted.any()
+        assert queue.rows[key]["junior_mask"].tolist() == wanted.astype(int).tolist()
+    assert queue.rows["pad_0_0"]["junior_mask"].tolist() == [0]
     trainer.workers_have_the_adapter = False
     with refused("TP450"):
-        trainer._update_actor(whole_batch(), {})
-    plain, queue = start(IN_TANDEM)
+        trainer._update_actor(queue.filled, {})
+    plain, queue = start()
     plain.replay_buffer.sample()
-    assert plain._update_actor(whole_batch(), {}).extra_info == {"epochs": 1}
-    assert queue.put == {}
-
-
-def test_refused_setting_stops_the_trainer() -> None:
-    with refused("TP117", kind="schedule", name="words"):
-        in_tandem(TrainerV1, TrainerInTandem)(prepared(configuration({"schedule": "words"})))
-
-
-def test_trainer_that_merges_validations_is_refused(start: Any) -> None:
-    trainer, _ = start(IN_TANDEM)
-    with refused("TP531"):
-        trainer._validate(merged=True)
+    assert plain._update_actor(queue.filled, {}).extra_info == {"epochs": 1}
+    assert not any("junior_mask" in row for row in queue.rows.values())
 
 
 def test_addressed_prompts_are_otherwise_verls_own() -> None:
