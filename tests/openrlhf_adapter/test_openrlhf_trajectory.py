@@ -125,31 +125,6 @@ def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: i
     assert response_length(facts, len(PROMPT) + 2) == min(length, 2)
 
 
-def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
-    made, first, second, feedback = rules(), tokens(9, 1), tokens(7, 2), tokens(5, 3)
-    engine, trajectory = Engine(first, second), begun(made)
-    call(trajectory, engine)
-    turn = PROMPT + first + feedback
-    call(trajectory, engine, turn)
-    response = {
-        "observation_tokens": [*turn, *second, *feedback],
-        "action_ranges": [(3, 12), (17, 24)],
-        "rollout_log_probs": None,
-    }
-    result = narrowed(response, trajectory)
-    replay = made.default.replay
-    seeds = [call.seed for call in trajectory.calls]
-    expected = [0] * 3 + replay(first, seeds[0]).tolist() + [0] * 5
-    expected += replay(second, seeds[1]).tolist() + [0] * 5
-    bits = np.zeros(29, dtype=int)
-    for start, stop in result["action_ranges"]:
-        bits[start:stop] = 1
-    assert bits.tolist() == expected
-    assert result["rollout_log_probs"] is None
-    assert facts_of(result).segments == ((seeds[0], 3, 12), (seeds[1], 17, 24))
-    assert response_length(facts_of(result), 1000) == 21
-
-
 class Sampling:
     """Returns several samples of one call, all at once or one of them, as vLLM streams them."""
 
@@ -179,21 +154,6 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         senior = made.default.replay(samples[kept], seed).senior
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
         assert facts_of(result).segments == ((seed, 3, 9),)
-
-
-def test_tokens_that_two_samples_could_have_written_are_in_no_range() -> None:
-    made, ids = rules(), tokens(12)
-    trajectory = begun(made)
-    for _ in range(2):
-        call(trajectory, Engine(ids))
-    result = narrowed(single(PROMPT, ids), trajectory)
-    both = [made.default.replay(ids, one.seed).senior for one in trajectory.calls]
-    agreed = both[0] == both[1]
-    assert 0 < agreed.sum() < 12
-    expected = [False] * 3 + (agreed & both[0]).tolist()
-    assert bits_of(result["action_ranges"], 15).tolist() == expected
-    assert result["rollout_log_probs"] == np.where(expected, -1.0, 0.0).tolist()
-    assert response_length(facts_of(result), 1000) == 12
 
 
 @pytest.mark.parametrize(

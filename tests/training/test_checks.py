@@ -175,6 +175,22 @@ def test_rows_whose_columns_were_swapped_stop_training(columns: tuple[str, ...])
         check_rows([replace(LONG, **changes), other], RULES)
 
 
+def test_rows_whose_tokens_were_swapped_stop_training() -> None:
+    """By a schedule that looks at them."""
+    vocabulary = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(8)), "a test")
+    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word"}), vocabulary)
+    rng = np.random.default_rng(0)
+    rows = []
+    for seed in (5, 6):
+        ids = rng.integers(0, 8, 40)
+        senior, every = rules.default.replay(ids.tolist(), seed).senior, np.ones(40, dtype=bool)
+        whole = Row("Row 0", "g", ids, senior, senior, seed, rules.fingerprint)
+        rows.append(replace(whole, segments=[[seed, 0, 40]], trained=every))
+    check_rows(rows, rules)
+    with refused("TP411", row="Row 0"):
+        check_rows([replace(rows[0], response_ids=rows[1].response_ids), rows[1]], rules)
+
+
 @pytest.mark.parametrize("place", range(8))
 def test_every_bit_of_every_mask_counts(place: int) -> None:
     for name in ("authorship", "response_mask", "loss_mask", "junior_mask"):

@@ -7,7 +7,6 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -222,24 +221,6 @@ def test_several_samples_in_one_call_are_refused() -> None:
     with refused("TP501", samples=2):
         asyncio.run(client.generate("id", prompt_ids=[1], sampling_params={"n": 2}))
     assert len(engine.sent) == 2
-
-
-def test_tokens_that_two_calls_could_have_written_are_neither_trained_nor_imitated() -> None:
-    made = TandemRules(TandemConfig.from_mapping({"schedule": "token", "seed": 11}), VOCABULARY)
-    trajectory = begun(made=made)
-    for n in range(2):
-        trajectory.call([1, 2]).returned([4, 5, 6, 7, n])
-    output = output_of([4, 5, 6, 7])
-    narrow(output, trajectory)
-    replay = made.default.replay
-    both = [replay(output.response_ids, trajectory.seed_of_call(n)).senior for n in range(2)]
-    agreed = both[0] == both[1]
-    assert 0 < agreed.sum() < 4
-    facts = facts_of(output)
-    assert facts.unknown_mask.tolist() == (~agreed).tolist()
-    assert output.response_mask == (agreed & both[0]).astype(int).tolist()
-    assert facts.junior_mask.tolist() == (agreed & ~both[0]).tolist()
-    assert output.response_logprobs == np.where(agreed & both[0], -1.0, 0.0).tolist()
 
 
 class Worker:
