@@ -43,6 +43,21 @@ def bench(
     return request.module.BENCH.make(tmp_path_factory.mktemp("bench"), checkpoints["senior"])
 
 
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs of a module capture what they do."""
+    return tmp_path_factory.mktemp("captured")
+
+
+@pytest.fixture(scope="session")
+def rule(checkpoints: dict[str, Path]) -> Any:
+    """That of most runs: ``word`` with a cap of 6."""
+    from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
+
+
 @pytest.fixture(scope="session")
 def openrlhf(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Any:
     """A senior and a junior that OpenRLHF can train in bfloat16."""

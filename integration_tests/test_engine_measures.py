@@ -15,7 +15,8 @@ from support.metrics import metric
 from support.reading import Readers
 from support.speculation import needs_drafting
 
-from tandem_plugin.training.engine_metrics import MeasuringLog
+from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.training.metrics import EngineLog
 
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 EXACT = 1e-5
@@ -85,7 +86,7 @@ def test_every_token_is_scored_as_the_evaluation_scores_it(llm: Any, readers: Re
     authors = [author for *_, authorship in read for author in authorship]
     assert 0 < measured.senior_tokens == sum(authors)
     assert 0 < measured.junior_tokens == len(authors) - sum(authors)
-    logged = MeasuringLog().step([measured.to_row()])
+    logged = EngineLog(MeasureSums).step([measured.to_row()])
     assert logged == pytest.approx(readers.means(read), abs=EXACT)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
@@ -18,9 +20,7 @@ FLAGS = ["--tandem.schedule", "word"]
     ("arguments", "sentence"),
     [
         (["--algo.advantage.estimator", "gae"], "estimator gae does not work with tandem"),
-        (["--algo.kl.target", "6"], "--algo.kl.target 6.0 does not go with tandem"),
         (["--tandem.p", "1.5"], "p=1.5"),
-        (["--ds.lora.rank", "8"], "--ds.lora.rank 8 does not go with tandem"),
     ],
 )
 def test_setting_that_does_not_go_with_tandem(
@@ -31,22 +31,23 @@ def test_setting_that_does_not_go_with_tandem(
     assert "RolloutRayActor" not in run.log
 
 
-def test_engine_plugin_disabled(bench: OpenRLHFBench) -> None:
-    sentence = "the vLLM engine does not run in tandem"
-    run = bench.run(*FLAGS, environment={"VLLM_PLUGINS": "none"}, watch=sentence, name="engine")
-    assert_stopped(run, sentence)
+LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
+NOT_READY = "was not made ready for it: Ray did not call the job's worker_process_setup_hook"
 
 
-def test_requests_that_the_engine_refuses(bench: OpenRLHFBench) -> None:
-    sentence = "The request was made for the rules"
-    run = bench.run(*FLAGS, hooks="foreign_openrlhf", watch=sentence, name="refused")
-    assert_stopped(run, sentence)
-
-
-def test_mask_cut_short_on_its_way(bench: OpenRLHFBench) -> None:
-    sentence = "entries of response_mask"
-    run = bench.run(*FLAGS, hooks="cut_openrlhf", watch=sentence, name="short")
-    assert_stopped(run, sentence)
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ({"environment": {"VLLM_PLUGINS": "none"}}, "the vLLM engine does not run in tandem"),
+        ({"hooks": "foreign_openrlhf"}, "The request was made for the rules"),
+        ({"hooks": "cut_openrlhf"}, "entries of response_mask"),
+        ({"environment": LOSES}, NOT_READY),
+    ],
+)
+def test_run_that_is_not_in_tandem_stops(
+    bench: OpenRLHFBench, broken: dict[str, Any], sentence: str
+) -> None:
+    assert_stopped(bench.run(*FLAGS, **broken, watch=sentence, name="stopped"), sentence)
 
 
 def test_engine_that_cannot_start(bench: OpenRLHFBench) -> None:
@@ -66,15 +67,6 @@ def test_settings_for_openrlhfs_own_command(bench: OpenRLHFBench) -> None:
         name="command",
     )
     assert_stopped(run, sentence)
-
-
-LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
-NOT_READY = "was not made ready for it: Ray did not call the job's worker_process_setup_hook"
-
-
-def test_workers_that_were_not_made_ready(bench: OpenRLHFBench) -> None:
-    run = bench.run(*FLAGS, environment=LOSES, watch=NOT_READY, name="workers")
-    assert_stopped(run, NOT_READY)
 
 
 def test_workers_of_a_running_cluster_that_were_not_made_ready(bench: OpenRLHFBench) -> None:

@@ -26,7 +26,7 @@ from support.openrlhf_setup import (
     assert_masks_are_the_replay,
     batches,
 )
-from support.trainer_run import assert_stopped
+from support.records import all_records
 
 pytestmark = pytest.mark.timeout(1800)
 ROUNDING = 0.05
@@ -42,8 +42,7 @@ class Trained:
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
         """The engines' records ("engine") or the trainer's dumps ("rollouts")."""
-        files = sorted((self.folder / kind).glob("*.jsonl"))
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        return all_records(self.folder / kind)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -139,10 +138,3 @@ def test_metrics_of_each_junior_are_those_of_its_responses(
             assert step[f"{prefix}/responses"] == counts[name] > 0
             assert step[f"{prefix}/senior_share"] == pytest.approx(sum(bits) / len(bits))
             assert step[f"{prefix}/senior_cross_entropy"] > 0
-
-
-def test_run_with_fewer_engines_than_juniors_stops_before_anything_starts(
-    openrlhf: OpenRLHFSetup, pool: list[str]
-) -> None:
-    sentence = "names more juniors than the run has rollout engines that stay"
-    assert_stopped(openrlhf.bench.run(*tandem(pool), watch=sentence, name="few"), sentence)

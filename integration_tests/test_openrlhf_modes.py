@@ -28,6 +28,7 @@ from support.openrlhf_setup import (
     replayed,
     seeds_of,
 )
+from support.records import all_records
 from support.reward_server import reward_server
 from support.uv import stand_in, started
 
@@ -210,11 +211,8 @@ def test_team_keeps_its_schedule_through_partial_rollouts(
     )
     assert run.exit_code == 0, run.log[-3000:]
     assert len(run.steps) == STEPS
-    recorded = {}
-    for file in (tmp_path / "engine").glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            recorded[row["tandem_seed"]] = row["authorship"]
+    rows = all_records(tmp_path / "engine")
+    recorded = {row["tandem_seed"]: row["authorship"] for row in rows}
     for row in itertools.chain.from_iterable(batches(tmp_path)):
         ((seed, start, stop),) = row["segments"]
         assert recorded[seed] == openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist()

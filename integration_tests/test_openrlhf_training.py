@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from support.openrlhf_setup import (
     NOISE,
     PROMPTS,
     SAMPLES,
-    SEED,
     STEPS,
     OpenRLHFSetup,
     assert_masks_are_the_replay,
@@ -24,6 +22,7 @@ from support.openrlhf_setup import (
     seeds_of,
 )
 from support.reading import Readers
+from support.records import all_records
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -57,15 +56,6 @@ def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(
     assert {step["is_filter_ratio"] for step in trained[0].steps} == {0.0}
 
 
-def test_log_says_that_tandem_is_on(
-    trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
-) -> None:
-    lines = [line for line in trained[0].log.splitlines() if "tandem is on: schedule=word" in line]
-    assert len(lines) == 1
-    for part in ("cap=6", f"seed={SEED}", f"fingerprint={openrlhf.rule.fingerprint}"):
-        assert part in lines[0]
-
-
 def test_mask_bits_that_reached_the_loss_are_the_replay(
     trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
 ) -> None:
@@ -78,12 +68,7 @@ def test_replay_is_the_engines_own_record(
     trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup
 ) -> None:
     _, captured = trained
-    lines = [
-        json.loads(line)
-        for file in (captured / "engine").glob("*.jsonl")
-        for line in file.read_text().splitlines()
-    ]
-    recorded = {line["tandem_seed"]: line for line in lines}
+    recorded = {line["tandem_seed"]: line for line in all_records(captured / "engine")}
     for row in itertools.chain.from_iterable(batches(captured)):
         ((seed, start, stop),) = row["segments"]
         assert recorded[seed]["response_ids"] == row["tokens"][start:stop]

@@ -36,11 +36,6 @@ ROUNDING = 5e-3
 seen. Senior and junior are 0.08 apart at the median token, and within this at one in fifty."""
 
 
-@pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("captured")
-
-
 def two_steps(
     openrlhf: OpenRLHFSetup,
     captured: Path,

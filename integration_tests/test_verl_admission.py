@@ -51,11 +51,6 @@ SEED = next(
 
 
 @pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("captured")
-
-
-@pytest.fixture(scope="module")
 def run(
     tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], captured: Path
 ) -> VerlRun:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,15 @@ pytest.importorskip("verl", reason="verl is not installed")
 
 import torch
 from support import agent_loops, tool
+from support.records import all_records
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
-from tandem_plugin.lab.rollouts.rollout import read_rollouts
+from tandem_plugin import Rule
 from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
 STEPS, SEED, LENGTH = 2, 7, 96
 AGENTS = ("tool_agent", "two_calls", "game", "two_outputs")
-
-
-@pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("captured")
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +53,6 @@ def run(
     )
     assert done.exit_code == 0, done.log[-3000:]
     return done
-
-
-@pytest.fixture(scope="module")
-def rule(checkpoints: dict[str, Path]) -> Rule:
-    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
-    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +93,8 @@ def test_every_call_has_a_seed_of_its_own(rows: dict[int, list[dict[str, Any]]])
 def test_every_segment_replays_and_nobody_wrote_the_rest(
     rows: dict[int, list[dict[str, Any]]], rule: Rule, captured: Path
 ) -> None:
-    recorded = {}
-    for file in (captured / "engine").glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            record = json.loads(line)
-            recorded[record["tandem_seed"]] = record["authorship"]
+    records = all_records(captured / "engine")
+    recorded = {record["tandem_seed"]: record["authorship"] for record in records}
     for row in (row for dumped in rows.values() for row in dumped):
         rest = row["authorship"].copy()
         segments = row["tandem_segments"]
@@ -152,12 +136,6 @@ def test_turns_of_a_game_are_whose_the_loop_asked_for(
         assert step["tandem/calls/solo/senior_share"] == 1
 
 
-def test_tandem_replay_reads_the_dump(run: VerlRun, rule: Rule, checkpoints: Any) -> None:
-    audit = Audit(RuleBook(Vocabulary.from_path(checkpoints["senior"]), {}), 10)
-    audit.add(list(read_rollouts(run.folder / "rollouts" / "1.jsonl")))
-    assert (audit.differing_rows, audit.rows) == (0, len(run.rollouts(1)))
-
-
 def test_rollout_and_actor_agree_on_every_trained_token(run: VerlRun) -> None:
     differences = [step["training/rollout_probs_diff_max"] for step in run.steps]
     assert len(differences) == STEPS
@@ -181,13 +159,3 @@ def test_tool_outputs_and_the_juniors_tokens_contribute_exactly_zero(
         if sum(masks.values()) < sum(wanted.values()):  # those of the first step
             masks.update(padded(bits) for bits in mask.int().tolist() if any(bits))
     assert masks == wanted
-
-
-def test_metrics_count_the_tokens_that_a_model_wrote(
-    run: VerlRun, rows: dict[int, list[dict[str, Any]]]
-) -> None:
-    for step in run.steps:
-        dumped = rows[step["training/global_step"]]
-        written = sum(stop - start for row in dumped for _, start, stop in row["tandem_segments"])
-        senior = sum(sum(row["authorship"]) for row in dumped)
-        assert step["tandem/senior_share"] == pytest.approx(senior / written)

@@ -15,13 +15,9 @@ from support.verl_run import TANDEM, VerlBench
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
+BENCH = VerlBench
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
-    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
 
 
 def captured_rows(folder: Path) -> Iterator[tuple[list[int], list[float]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
@@ -13,67 +15,41 @@ pytestmark = pytest.mark.timeout(1200)
 BENCH = VerlBench
 
 
-def test_engine_plugin_disabled(bench: VerlBench) -> None:
-    sentence = "the vLLM engine does not run in tandem"
-    run = bench.run(
-        f"{TANDEM}.schedule=word", environment={"VLLM_PLUGINS": ""}, watch=sentence, name="engine"
-    )
-    assert_stopped(run, sentence)
+def later(*row: Any) -> Any:
+    """A row of a long test."""
+    return pytest.param(*row, marks=pytest.mark.long)
 
 
-def test_adapter_disabled(bench: VerlBench) -> None:
-    """Only the engine plugin is alive: it refuses requests that say nothing about tandem."""
-    sentence = "the trainer's tandem adapter is not active"
-    run = bench.run(
-        f"{TANDEM}.schedule=word",
-        environment={"VERL_USE_EXTERNAL_PLUGINS": "none"},
-        watch=sentence,
-        name="adapter",
-    )
-    assert_stopped(run, sentence)
+# Whole in every respect, and of the run's own rules: only a replay tells.
+REPLAY = "is not what its tokens and seeds replay to"
+STOPPED = [
+    ({"environment": {"VLLM_PLUGINS": ""}}, "the vLLM engine does not run in tandem"),
+    # Only the engine plugin is alive: it refuses requests that say nothing about tandem.
+    (
+        {"environment": {"VERL_USE_EXTERNAL_PLUGINS": "none"}},
+        "the trainer's tandem adapter is not active",
+    ),
+    ({"hook": "complement_authorship"}, REPLAY),
+    later({"hook": "shift_authorship"}, REPLAY),
+    later(
+        {"hook": "cut_authorship"},
+        "entries of authorship: something between the agent loop and the trainer cut",
+    ),
+    later({"hook": "late_mask"}, "changed between the trainer's check and the update"),
+    # Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer.
+    later(
+        {"hook": "foreign_fingerprint"},
+        "A trajectory failed in tandem: FingerprintError: The request was made for the rules",
+    ),
+    later({"hook": "break_adapter"}, "the verl adapter of tandem-plugin could not be put in place"),
+]
 
 
-@pytest.mark.long
-def test_authorship_truncated_on_its_way(bench: VerlBench) -> None:
-    sentence = "entries of authorship: something between the agent loop and the trainer cut"
-    run = bench.run(
-        f"{TANDEM}.schedule=word", hook="cut_authorship", watch=sentence, name="truncated"
-    )
-    assert_stopped(run, sentence)
-
-
-@pytest.mark.parametrize(
-    "hook",
-    ["complement_authorship", pytest.param("shift_authorship", marks=pytest.mark.long)],
-)
-def test_mask_that_is_not_what_the_trainer_replays(bench: VerlBench, hook: str) -> None:
-    """Whole in every respect, and of the run's own rules: only a replay tells."""
-    sentence = "is not what its tokens and seeds replay to"
-    run = bench.run(f"{TANDEM}.schedule=word", hook=hook, watch=sentence, name=hook)
-    assert_stopped(run, sentence)
-
-
-@pytest.mark.long
-def test_mask_that_changes_between_the_check_and_the_update(bench: VerlBench) -> None:
-    sentence = "changed between the trainer's check and the update"
-    run = bench.run(f"{TANDEM}.schedule=word", hook="late_mask", watch=sentence, name="late")
-    assert_stopped(run, sentence)
-
-
-@pytest.mark.long
-def test_requests_that_the_engine_refuses(bench: VerlBench) -> None:
-    """Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer."""
-    sentence = "A trajectory failed in tandem: FingerprintError: The request was made for the rules"
-    run = bench.run(
-        f"{TANDEM}.schedule=word", hook="foreign_fingerprint", watch=sentence, name="refused"
-    )
-    assert_stopped(run, sentence)
-
-
-@pytest.mark.long
-def test_adapter_that_cannot_be_imported(bench: VerlBench) -> None:
-    sentence = "the verl adapter of tandem-plugin could not be put in place"
-    run = bench.run(f"{TANDEM}.schedule=word", hook="break_adapter", watch=sentence, name="import")
+@pytest.mark.parametrize(("broken", "sentence"), STOPPED)
+def test_run_that_is_not_in_tandem_stops(
+    bench: VerlBench, broken: dict[str, Any], sentence: str
+) -> None:
+    run = bench.run(f"{TANDEM}.schedule=word", **broken, watch=sentence, name="stopped")
     assert_stopped(run, sentence)
 
 
@@ -83,7 +59,6 @@ def test_adapter_that_cannot_be_imported(bench: VerlBench) -> None:
     [
         ("trainer.use_v1=False", "use_v1=False: tandem runs in verl's trainer V1 alone"),
         (f"+{ENGINE}.speculative_config.method=ngram", "draft tokens would have no author"),
-        ("actor_rollout_ref.model.lora.rank=8", "that an adapter is sent was shown with"),
     ],
 )
 def test_setting_that_does_not_go_with_tandem(

@@ -6,8 +6,6 @@ learned from is the replay of the whole, and the engine's own record of every pa
 
 from __future__ import annotations
 
-import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +13,15 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
+from support.records import all_records
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import Rule
 
 pytestmark = pytest.mark.timeout(1200)
+BENCH = VerlBench
 STEPS = 3
 ROLLOUT = "actor_rollout_ref.rollout"
-
-
-@pytest.fixture(scope="module")
-def rule(tokenizer: Any) -> Rule:
-    settings = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
-    return TandemRules(settings, Vocabulary.from_tokenizer(tokenizer)).default
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
-    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
 
 
 def mode_flags(mode: str, folder: Path) -> list[str]:
@@ -78,8 +67,7 @@ def interrupted(
         name=request.param,
     )
     assert run.exit_code == 0, run.log[-3000:]
-    lines = [line for file in record.glob("*.jsonl") for line in file.read_text().splitlines()]
-    return run, [json.loads(line) for line in lines]
+    return run, all_records(record)
 
 
 def rollouts(run: VerlRun) -> list[dict[str, Any]]:
@@ -126,23 +114,3 @@ def test_engines_recorded_every_part_with_the_authors_that_were_learned_from(
         for part, stop in zip(parts, [*starts[1:], len(row["response_ids"])], strict=True):
             assert part["response_ids"][:stop] == row["response_ids"][:stop]
             assert part["authorship"][:stop] == row["authorship"][:stop]
-
-
-def test_metrics_are_those_of_the_dump(interrupted: Any) -> None:
-    """Of a step with several updates, verl logs the average over them."""
-    run, _ = interrupted
-    updates = 2 if run.folder.name.startswith("separate_async") else 1
-    for step in run.steps:
-        prompts: dict[str, list[list[int]]] = {}
-        for row in run.rollouts(step["training/global_step"]):
-            prompts.setdefault(row["uid"].rsplit("_", 2)[0], []).append(row["authorship"])
-        assert len(prompts) == 4
-        possible = []
-        for some in itertools.combinations(prompts, 4 // updates):
-            rest = [prompt for prompt in prompts if prompt not in some]
-            parts = [
-                [bits for uid in part for bits in prompts[uid]] for part in (some, rest) if part
-            ]
-            shares = [sum(map(sum, part)) / sum(map(len, part)) for part in parts]
-            possible.append(sum(shares) / len(shares))
-        assert any(step["tandem/senior_share"] == pytest.approx(share) for share in possible)

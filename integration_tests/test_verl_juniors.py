@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -13,10 +12,10 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed")
 
 from support.greedy import GreedyReader
-from support.trainer_run import assert_stopped
+from support.records import all_records
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import Rule
 
 pytestmark = pytest.mark.timeout(1800)
 BENCH, STEPS = VerlBench, 2
@@ -28,12 +27,6 @@ TOLERANCE = 1e-3
 @pytest.fixture(scope="module")
 def pool(checkpoints: dict[str, Path]) -> list[str]:
     return [str(checkpoints["junior"]), str(checkpoints["other"])]
-
-
-@pytest.fixture(scope="module")
-def rule(checkpoints: dict[str, Path]) -> Rule:
-    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
-    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
 
 
 def mode_flags(mode: str, folder: Path) -> list[str]:
@@ -84,8 +77,7 @@ def trained(
         name=request.param,
     )
     assert run.exit_code == 0, run.log[-3000:]
-    lines = [line for file in record.glob("*.jsonl") for line in file.read_text().splitlines()]
-    return run, [json.loads(line) for line in lines]
+    return run, all_records(record)
 
 
 def rollouts(run: VerlRun) -> list[dict[str, Any]]:
@@ -162,10 +154,3 @@ def test_metrics_of_each_junior_are_those_of_its_rows(trained: Any, pool: list[s
     for name in pool:
         measured = [m[f"tandem/juniors/{Path(name).name}/overlap"] for m in run.steps[:1]]
         assert all(0 < overlap < 1 for overlap in measured)
-
-
-def test_run_with_fewer_engines_than_juniors_stops_before_anything_starts(
-    bench: VerlBench, pool: list[str]
-) -> None:
-    sentence = "names more juniors than the run has rollout engines that stay"
-    assert_stopped(bench.run(*tandem(pool), watch=sentence, name="few"), sentence)

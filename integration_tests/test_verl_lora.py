@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ pytest.importorskip("verl", reason="verl is not installed")
 
 from support.greedy import GreedyReader
 from support.lora import make_adapter
-from support.trainer_run import assert_stopped
+from support.records import all_records
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import Rule
 
 pytestmark = pytest.mark.timeout(1200)
 BENCH, STEPS = VerlBench, 3
@@ -24,12 +23,6 @@ ADAPTER = [f"{MODEL}.lora_rank=8", f"{MODEL}.lora_alpha=64"]
 FLAGS = [f"{TANDEM}.schedule=word", f"{TANDEM}.cap=6", f"{TANDEM}.measure_every=1"]
 LEARNING = "actor_rollout_ref.actor.optim.lr=1e-2"
 """So that a few steps move the senior far from its base."""
-
-
-@pytest.fixture(scope="module")
-def rule(checkpoints: dict[str, Path]) -> Rule:
-    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
-    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +40,7 @@ def trained(
         name="adapter",
     )
     assert run.exit_code == 0, run.log[-3000:]
-    lines = [line for file in record.glob("*.jsonl") for line in file.read_text().splitlines()]
-    return run, [json.loads(line) for line in lines]
+    return run, all_records(record)
 
 
 def rollouts(run: VerlRun) -> list[dict[str, Any]]:
@@ -117,17 +109,3 @@ def test_each_authors_tokens_are_the_greedy_choice_of_its_model(
     assert len(own) > 100
     assert max(own) <= 1e-3
     assert sum(gap <= 1e-3 for gap in others) < len(others) / 4
-
-
-@pytest.mark.parametrize(
-    ("setting", "sentence"),
-    [
-        (f"{TANDEM}.mode=speculative", "does not go with mode=speculative, which runs no adapters"),
-        (f"{ROLLOUT}.checkpoint_engine.backend=nccl", "checkpoint_engine.backend=naive"),
-    ],
-)
-@pytest.mark.long
-def test_what_does_not_go_with_an_adapter_stops_the_run(
-    bench: VerlBench, setting: str, sentence: str
-) -> None:
-    assert_stopped(bench.run(*FLAGS, *ADAPTER, setting, watch=sentence, name="no"), sentence)

@@ -20,17 +20,8 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 
 pytestmark = pytest.mark.timeout(1200)
+BENCH = VerlBench
 EPOCHS, ENTROPY, KL = 2, 0.02, 0.05
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
-    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
-
-
-@pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("captured")
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,11 @@ from support.grpo import GRPOReference, relative_error
 from support.reading import Readers
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import Rule
 from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
+BENCH = VerlBench
 STEPS, SAVED, SEED, EPOCHS, LAMBDA_JUN = 4, 2, 7, 2, 0.2
 
 
@@ -29,11 +30,6 @@ LONG = [
     f"trainer.total_training_steps={STEPS}",
     f"trainer.test_freq={SAVED}",
 ]
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> VerlBench:
-    return VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +99,6 @@ def imitating(
     )
     assert run.exit_code == 0, run.log[-3000:]
     return run, captured
-
-
-@pytest.fixture(scope="module")
-def rule(checkpoints: dict[str, Path]) -> Rule:
-    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
-    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
 
 
 @pytest.fixture(

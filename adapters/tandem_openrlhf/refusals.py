@@ -90,27 +90,11 @@ _REFUSALS = (
         "TP604",
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss", reach=""),
-    Refusal(
-        "--algo.kl.target",
-        is_on,
-        "TP605",
-    ),
-    Refusal(
-        "--vllm.num_engines",
-        lambda number, _: not number,
-        "TP606",
-    ),
+    Refusal("--algo.kl.target", is_on, "TP605"),
+    Refusal("--vllm.num_engines", lambda number, _: not number, "TP606"),
     too_many_juniors("--tandem", lambda run: int(run("--vllm.num_engines"))),
-    Refusal(
-        "--data.max_images_per_prompt",
-        is_on,
-        "TP607",
-    ),
-    Refusal(
-        "--ds.lora.rank",
-        is_on,
-        "TP608",
-    ),
+    Refusal("--data.max_images_per_prompt", is_on, "TP607"),
+    Refusal("--ds.lora.rank", is_on, "TP608"),
     Refusal(
         "--tandem",
         lambda tandem, run: (

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, TandemError
 from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.log_probs import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
-from tandem_verl.validation import ROW
 
-__all__ = ["TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
+__all__ = ["ROW", "TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
+
+ROW = "tandem_row"
+"""The batch column that numbers the prompts of one step."""
 
 
 class TandemClient(ClientDelegate):
@@ -75,19 +75,14 @@ def make_trajectory(
     ``session_id``. Raises :class:`ConfigError` for a validation prompt that should say who answers
     it and does not.
     """
-    validate = bool(trajectory["validate"])
-    phase = "validation" if validate else "training"
-    step = int(trajectory["step"])
-    place = _place(sample, trajectory)
-    asked, said = rules.config.validation, sample.get(ANSWERER)
-    team = not validate or answerer_of(asked, said) == "team"
-    seed_of_call = partial(derive_seed, rules.config.seed, phase, step, *place)
-    rule_of = partial(rules.for_call, training_step=step)
+    validate, step = bool(trajectory["validate"]), int(trajectory["step"])
+    answerer = sample.get(ANSWERER)
+    by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
     said = sample.get("index"), sample.get("raw_prompt")
     turn = 0 if validate else step
     junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), said)
-    rule = rules.for_step(step) if team else None
-    return Trajectory(rule, seed_of_call, rule_of, junior=junior)
+    place = "validation" if validate else "training", step, *_place(sample, trajectory)
+    return Trajectory.begin(rules, place, step, by_team, junior)
 
 
 def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:

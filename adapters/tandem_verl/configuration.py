@@ -6,25 +6,33 @@ import sys
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training import settings
 from tandem_plugin.training.refusals import Unproven
-from tandem_verl import agent_loop, lora, manager, server, trainer_v1
-from tandem_verl.refusals import check_run
-from tandem_verl.soundness import allowed_unproven
+from tandem_verl import agent_loop, manager, server, trainer
+from tandem_verl.refusals import allowed_unproven, check_run
 from tandem_verl.switch import BYPASS_LOSS, OUR_BYPASS_LOSS, OUR_MODE, running_config
 
-__all__ = ["EXTENDED", "MODULES", "check_models", "check_versions", "prepare", "trainer_class"]
+__all__ = [
+    "EXTENDED",
+    "MODULES",
+    "check_models",
+    "check_versions",
+    "prepare",
+    "read_the_base",
+    "trainer_class",
+]
 
 EXTENDED = {
     "verl.experimental.agent_loop.agent_loop.AgentLoopManager": manager.ManagerInTandem,
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker": agent_loop.WorkerInTandem,
     "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMReplica": server.ReplicaInTandem,
     "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMHttpServer": server.ServerInTandem,
-    "verl.trainer.ppo.v1.trainer_base.PPOTrainer": trainer_v1.TrainerV1InTandem,
+    "verl.trainer.ppo.v1.trainer_base.PPOTrainer": trainer.TrainerInTandem,
     "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ": manager.NumberingManager,
 }
 """The classes of verl that have subclasses of ours, and with what."""
@@ -52,7 +60,7 @@ def prepare(config: Any) -> None:
     unproven.say()
     if missing := missing_modules(MODULES):
         raise EngineError("TP502", module=missing[0])
-    lora.read_the_base(config, tandem)
+    read_the_base(config, tandem)
     policy_loss = config.actor_rollout_ref.actor.policy_loss
     if policy_loss.get("loss_mode") == BYPASS_LOSS:
         policy_loss.loss_mode = OUR_BYPASS_LOSS
@@ -62,7 +70,7 @@ def prepare(config: Any) -> None:
 
 def trainer_class(mode: type) -> Any:
     """The trainer in tandem over the trainer of one of V1's modes."""
-    return in_tandem(mode, trainer_v1.TrainerV1InTandem)
+    return in_tandem(mode, trainer.TrainerInTandem)
 
 
 def check_models(config: Any, tandem: TandemConfig) -> None:
@@ -81,3 +89,17 @@ def check_versions(unproven: Unproven) -> list[str]:
     found = {name: running_version(name) for name in ("verl", "vllm")}
     name = "development_version" if "dev" in (found["verl"] or "") else ""
     return settings.check_versions(found, unproven, name)
+
+
+def read_the_base(config: Any, tandem: TandemConfig) -> None:
+    """Let the engine read a base that is the junior as well from the checkpoint, at its start.
+
+    config: verl's whole configuration, which changes. verl's default starts from dummies and sends
+    the base once, as whole weights, which an engine refuses where they are the junior's too.
+    """
+    model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
+    path = str(model.path)
+    is_base = any(is_seniors_checkpoint(one, path, None) for one in tandem.juniors or (path,))
+    merged = (model.get("lora") or {}).get("merge")
+    if model.get("lora_rank") and not merged and is_base and "dummy" in rollout.load_format:
+        rollout.load_format = "auto"

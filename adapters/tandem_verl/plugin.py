@@ -16,13 +16,13 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.misplaced import check_places
 from tandem_verl.switch import (
     BYPASS_LOSS,
     FLAG,
     MODES,
     OUR_BYPASS_LOSS,
     OUR_MODE,
+    check_places,
     tandem_node,
 )
 

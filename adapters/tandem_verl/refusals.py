@@ -1,4 +1,8 @@
-"""What a verl run may not combine with tandem: refused by name before any worker starts."""
+"""What a verl run may not combine with tandem: refused by name before any worker starts.
+
+What is listed as sound under a mask with holes was read in verl 0.9.1's ``core_algos.py`` and is
+verified by ``tests/verl_adapter/test_masks_with_holes.py``.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +23,96 @@ from tandem_plugin.training.refusals import (
     untested,
 )
 from tandem_plugin.training.settings import check_settings
-from tandem_verl import lora
 from tandem_verl.server import ROUTER, engines_that_stay
-from tandem_verl.soundness import (
-    BROKEN_ESTIMATORS,
-    MISSING_ESTIMATORS,
-    SOUND_ENGINES,
-    SOUND_ESTIMATORS,
-    SOUND_LOSSES,
-    allowed_unproven,
-)
 from tandem_verl.switch import BYPASS_LOSS, MODES, OUR_BYPASS_LOSS
 
-__all__ = ["REFUSALS", "check_run"]
+__all__ = [
+    "BROKEN_ESTIMATORS",
+    "MISSING_ESTIMATORS",
+    "REFUSALS",
+    "REWARD_TO_GO_ESTIMATORS",
+    "SOUND_ENGINES",
+    "SOUND_ESTIMATORS",
+    "SOUND_LOSSES",
+    "UNPROVEN",
+    "WHOLE_RESPONSE_ESTIMATORS",
+    "allowed_unproven",
+    "check_run",
+]
+
+WHOLE_RESPONSE_ESTIMATORS = (
+    "grpo",
+    "grpo_vectorized",
+    "grpo_passk",
+    "rloo",
+    "rloo_vectorized",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "gpg",
+)
+"""Advantage estimators that sum a response's reward wherever it stands, and use only the trained
+tokens else."""
+
+REWARD_TO_GO_ESTIMATORS = ("reinforce_plus_plus", "gae")
+"""Advantage estimators that sum, at each trained token, the rewards from there on. They drop a
+reward that stands on a token that is not trained, and are exact once each stands on one
+(:mod:`tandem_verl.advantages`)."""
+
+SOUND_ESTIMATORS = (*WHOLE_RESPONSE_ESTIMATORS, *REWARD_TO_GO_ESTIMATORS)
+"""Advantage estimators that give a trained token what it has without the others in between."""
+
+MISSING_ESTIMATORS = {
+    "remax": "remax's greedy baselines",
+    "tir_optimal_token_baseline": "sum_pi_squared",
+    "gdpo": "gdpo's components of the reward",
+}
+"""Estimators that verl 0.9's trainer V1 cannot run, in tandem or not, and what it does not give
+them."""
+
+BROKEN_ESTIMATORS = ("optimal_token_baseline",)
+"""Advantage estimators that compare responses position by position, the other author's included."""
+
+SOUND_LOSSES = (
+    "vanilla",
+    "gspo",
+    "geo_mean",
+    "gpg",
+    "dro",
+    "cispo",
+    "sapo",
+    "clip_cov",
+    "kl_cov",
+    "dppo_tv",
+    "dppo_kl",
+)
+"""Policy losses that neither see nor move a token outside the mask."""
+
+SOUND_ENGINES = ("fsdp", "fsdp2")
+"""Training engines (``actor.strategy``) with which real runs were held against a reference."""
+
+_UNPROVEN_ENGINES = ("megatron", "fsdp_turbo", "veomni", "torchtitan", "automodel")
+
+UNPROVEN = {
+    **{engine: f"actor_rollout_ref.actor.strategy={engine}" for engine in _UNPROVEN_ENGINES},
+    "custom_estimator": "an advantage estimator of your own",
+    "custom_loss": "a policy loss of your own",
+    "distillation": "distillation.enabled=True",
+    "development_version": "a development version of verl",
+}
+"""What is refused only because nobody has shown that it works, by the name that allows it."""
 
 _MODEL, _ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ENGINE = f"{_ROLLOUT}.engine_kwargs.vllm"
 _LOSS = f"{_ACTOR}.policy_loss.loss_mode"
 _MODE = "trainer.v1.trainer_mode"
+_RANK = f"{_MODEL}.lora_rank"
+_BACKEND = f"{_ROLLOUT}.checkpoint_engine.backend"
+
+
+def _sent(rank: Any, of: Settings) -> bool:
+    """Whether the engine gets an adapter (LoRA) of this rank by itself, without the base."""
+    return bool(rank) and not of(f"{_MODEL}.lora.merge")
 
 
 def _replays_r3(engine: Any, of: Settings) -> bool:
@@ -48,41 +123,17 @@ def _replays_r3(engine: Any, of: Settings) -> bool:
 REFUSALS = (
     # verl's experimental trainers, known by what only their configurations have: they begin and
     # update in ways of their own, where no batch is checked.
-    Refusal(
-        "async_training",
-        given,
-        "TP510",
-    ),
-    Refusal(
-        "rollout",
-        given,
-        "TP511",
-    ),
-    Refusal(
-        "trainer.use_v1",
-        lambda value, of: value is not None and not value,
-        "TP512",
-    ),
-    Refusal(
-        f"{_ROLLOUT}.name",
-        lambda name, of: name != "vllm",
-        "TP513",
-    ),
+    Refusal("async_training", given, "TP510"),
+    Refusal("rollout", given, "TP511"),
+    Refusal("trainer.use_v1", lambda value, of: value is not None and not value, "TP512"),
+    Refusal(f"{_ROLLOUT}.name", lambda name, of: name != "vllm", "TP513"),
     *each(
         (f"{_ROLLOUT}.pipeline_model_parallel_size", f"{_ENGINE}.pipeline_parallel_size"),
         lambda size, of: int(size or 1) > 1,
         "TP526",
     ),
-    Refusal(
-        f"{_ROLLOUT}.disaggregation.enabled",
-        is_on,
-        "TP514",
-    ),
-    Refusal(
-        f"{_ENGINE}.kv_transfer_config",
-        given,
-        "TP515",
-    ),
+    Refusal(f"{_ROLLOUT}.disaggregation.enabled", is_on, "TP514"),
+    Refusal(f"{_ENGINE}.kv_transfer_config", given, "TP515"),
     *each(
         (
             f"{_ENGINE}.{name}"
@@ -96,7 +147,16 @@ REFUSALS = (
         lambda mtp, of: mtp is not None and bool(mtp.get("enable") and mtp.get("enable_rollout")),
         "TP528",
     ),
-    *lora.REFUSALS,
+    Refusal(f"{_MODEL}.lora.rank", _sent, "TP503"),
+    *each(
+        (f"{_MODEL}.lora_adapter_path", f"{_MODEL}.lora.adapter_path"),
+        lambda path, of: _sent(path, of) and not of(_RANK),
+        "TP506",
+    ),
+    Refusal(_RANK, lambda rank, of: _sent(rank, of) and of("tandem.max_drafts"), "TP504"),
+    Refusal(
+        _RANK, lambda rank, of: _sent(rank, of) and of(_BACKEND) not in (None, "naive"), "TP505"
+    ),
     too_many_juniors("tandem.juniors", engines_that_stay),
     *each(
         (f"{_ROLLOUT}.router_config_path", f"{_ROLLOUT}.full_determinism"),
@@ -135,16 +195,8 @@ REFUSALS = (
         "TP518",
         fields={"sound": ", ".join(SOUND_ENGINES)},
     ),
-    Refusal(
-        f"{_ACTOR}.strategy",
-        _replays_r3,
-        "TP519",
-    ),
-    Refusal(
-        f"{_ACTOR}.use_prefix_grouper",
-        is_on,
-        "TP520",
-    ),
+    Refusal(f"{_ACTOR}.strategy", _replays_r3, "TP519"),
+    Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "TP520"),
     untested(_LOSS, (None, *SOUND_LOSSES, BYPASS_LOSS, OUR_BYPASS_LOSS), "custom_loss"),
     Refusal(
         f"{_ACTOR}.policy_loss.rollout_correction.rollout_is_batch_normalize",
@@ -152,24 +204,20 @@ REFUSALS = (
         "TP521",
     ),
     Refusal("distillation.enabled", is_on, "TP522", "distillation"),
+    Refusal(_MODE, lambda mode, of: mode not in MODES, "TP523", fields={"sound": ", ".join(MODES)}),
+    Refusal("tandem.rollouts", given, "TP524"),
     Refusal(
-        _MODE,
-        lambda mode, of: mode not in MODES,
-        "TP523",
-        fields={"sound": ", ".join(MODES)},
-    ),
-    Refusal(
-        "tandem.rollouts",
-        given,
-        "TP524",
-    ),
-    Refusal(
-        f"{_ROLLOUT}.checkpoint_engine.backend",
+        _BACKEND,
         lambda name, of: name == "delta_sharded" and of(_MODE) == "separate_async",
         "TP525",
     ),
 )
 """The table, in the order in which settings are looked at."""
+
+
+def allowed_unproven(tandem: TandemConfig) -> Unproven:
+    """What a run allows of :data:`UNPROVEN`; raises :class:`ConfigError` for other names."""
+    return Unproven(tandem, UNPROVEN)
 
 
 def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = None) -> None:

@@ -1,25 +1,56 @@
-"""What a trainer of verl's does besides in tandem: checks, validation by each, dumps."""
+"""verl's trainer V1 in tandem: what each mode's trainer does besides, by ``super()`` calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.errors import EngineError
+from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
+from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.validation import ANSWERED_BY, Pass, named, passes
-from tandem_verl.manager import manager_class, users_manager
-from tandem_verl.refusals import check_run
-from tandem_verl.rows import dumped_with
-from tandem_verl.server import ReplicaInTandem
-from tandem_verl.switch import running_config
-from tandem_verl.validation import AddressedPrompts
+from tandem_plugin.training.validation import (
+    ANSWERED_BY,
+    ANSWERER,
+    Answerer,
+    Pass,
+    named,
+    passes,
+)
+from tandem_verl.advantages import credit_rewards, reading_whole_sessions
+from tandem_verl.agent_loop import ROW
+from tandem_verl.manager import ManagerInTandem, manager_class, users_manager
+from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS, check_run
+from tandem_verl.rows import dumped_with, rows_of_keys
+from tandem_verl.server import ReplicaInTandem, register_replica
+from tandem_verl.switch import OUR_MODE, running_config, tandem_node
 
-__all__ = ["TrainerInTandem", "started_run"]
+__all__ = ["AddressedPrompts", "TrainerInTandem", "queue", "restore_mode", "started_run"]
+
+
+def queue() -> ModuleType:
+    """TransferQueue, which holds the batches of trainer V1."""
+    import transfer_queue
+
+    return transfer_queue  # type: ignore[no-any-return]
+
+
+def restore_mode(config: Any) -> None:
+    """Give the trainer's mode the name back that verl compares it to, in the trainer's process.
+
+    Raises :class:`ConfigError` for a mode of ours that the driver did not choose.
+    """
+    mode = config.trainer.v1.trainer_mode
+    if tandem_node(config) is None or not mode.startswith(OUR_MODE):
+        raise ConfigError("TP532", mode=mode)
+    config.trainer.v1.trainer_mode = mode.removeprefix(OUR_MODE)
 
 
 def started_run(config: Any, tokenizer: Any) -> TandemRun:
@@ -39,50 +70,127 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     return run
 
 
+class AddressedPrompts(Delegate):
+    """verl's loader of validation prompts, with two more columns: who is to answer, and numbers."""
+
+    def __init__(self, batches: Any, answerer: Answerer) -> None:
+        super().__init__(batches)
+        self._answerer = answerer
+
+    def __len__(self) -> int:
+        return len(self._target)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        first = 0
+        for batch in self._target:
+            count = len(next(iter(batch.values())))
+            addressed = np.array([self._answerer] * count, dtype=object)
+            numbers = np.array(range(first, first + count), dtype=object)
+            yield {**batch, ANSWERER: addressed, ROW: numbers}
+            first += count
+
+
 class TrainerInTandem(ForeignBase):  # type: ignore[misc]
-    """Before a trainer of verl's, whatever holds its batches."""
+    """Before a ``PPOTrainer`` of verl's: checks the run, every batch and every update; dumps."""
 
     config: Any
+    tokenizer: Any
     val_dataloader: Any
     role_worker_mapping: dict[Any, Any]
     _tandem: TandemRun
     _tandem_pass: Pass | None = None
     """What is being validated; None at any other time."""
 
-    def tandem_replace_workers(self) -> None:
-        """Let the workers that train be of ours where the senior imitates the junior."""
+    def __init__(self, config: Any, *rest: Any, **options: Any) -> None:
+        restore_mode(config)
+        self._tandem_rows: dict[str, Row] = {}
+        """The rows that wait for the dump that follows, by the keys that it will name."""
+        super().__init__(config, *rest, **options)
+
+    def _init_tokenizer(self) -> None:
+        """The first thing that a trainer does, before workers."""
+        super()._init_tokenizer()
+        self._tandem = started_run(self.config, self.tokenizer)
+
+    def _setup(self) -> None:
+        register_replica(self.config)
+        super()._setup()
+        for servers in self._tandem_servers():
+            for replica in servers.get_replicas():
+                check_part(replica, ReplicaInTandem)
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
         if self._tandem.config.lambda_jun:
             from tandem_verl import imitation
 
             imitation.replace_workers(self.role_worker_mapping)
 
-    def tandem_servers(self) -> list[Any]:
+    def _tandem_servers(self) -> list[Any]:
         """The managers of the run's vLLM servers."""
         names = ("llm_server_manager", "standalone_server_manager")
         found = (getattr(self, name, None) for name in names)
         return [servers for servers in found if servers is not None]
 
-    def tandem_check_servers(self) -> None:
-        """Raise :class:`EngineError` unless the run's servers are of ours."""
-        for servers in self.tandem_servers():
-            for replica in servers.get_replicas():
-                check_part(replica, ReplicaInTandem)
-
-    def tandem_engine_metrics(self) -> dict[str, float]:
+    def _tandem_engine_metrics(self) -> dict[str, float]:
         """What the run's engines counted and measured since the last step."""
-        servers = [one for each in self.tandem_servers() for one in each.server_handles]
+        servers = [one for each in self._tandem_servers() for one in each.server_handles]
         return self._tandem.engine_metrics(servers)
 
-    def tandem_admit(self, rows: Sequence[Row], validates: bool) -> dict[str, float]:
-        """Check a batch before anything is computed from it; return a training batch's metrics."""
-        if not validates:
-            return self._tandem.admit(rows)
-        self._tandem.check_validation(rows, getattr(self._tandem_pass, "answerer", None))
-        return {}
+    def _build_replay_buffer(self) -> Any:
+        """The buffer whose ``sample`` gives the trainer every batch, and metrics with it."""
+        buffer = super()._build_replay_buffer()
 
-    def tandem_dumped(self, dump: dict[str, Any]) -> Sequence[Row | None]:
-        """The rows of a dump, in its order; none where they are not tandem's to dump."""
-        raise NotImplementedError
+        def watched(sample: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            batch, metrics = sample(*args, **options)
+            return batch, {**metrics, **self._tandem_examine(batch)}
+
+        wrap_once(buffer, "sample", watched)
+        return buffer
+
+    def _tandem_examine(self, batch: Any) -> dict[str, float]:
+        """Check a batch that the trainer has just been given; return a training batch's metrics."""
+        validates = batch.partition_id != "train"
+        rows = rows_of_keys(batch, queue())
+        metrics: dict[str, float] = {}
+        if validates:
+            self._tandem.check_validation(rows, getattr(self._tandem_pass, "answerer", None))
+        else:
+            metrics = {**self._tandem.admit(rows), **self._tandem_engine_metrics()}
+        folder = "validation_data_dir" if validates else "rollout_data_dir"
+        if self.config.trainer.get(folder):
+            self._tandem_rows.update(zip(batch.keys, rows, strict=True))
+        return metrics
+
+    def fit(self, agent_loop_manager: Any) -> Any:
+        check_part(agent_loop_manager, ManagerInTandem)
+        return super().fit(agent_loop_manager)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        from verl.trainer.ppo.v1 import trainer_base
+
+        estimator = self.config.algorithm.adv_estimator
+        if getattr(estimator, "value", estimator) in REWARD_TO_GO_ESTIMATORS:
+            credit_rewards(batch, queue())
+        with reading_whole_sessions(trainer_base, batch.keys):
+            return super()._compute_advantage(batch, metrics)
+
+    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""
+        self._tandem.check_update(rows_of_keys(batch, queue()))
+        return super()._update_critic(batch, metrics)
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Check the masks that the update is about to use; say what is to be imitated."""
+        rows = rows_of_keys(batch, queue())
+        self._tandem.check_update(rows)
+        if weight := self._tandem.config.lambda_jun:
+            from tandem_verl import imitation
+
+            batch = imitation.send_to_workers(batch, rows, queue(), weight)
+        result = super()._update_actor(batch, metrics)
+        self._tandem.check_imitation(metrics, "actor/")
+        return result
 
     def _validate(self, *merged: Any, **more: Any) -> dict[str, Any]:
         """Validate once for everyone who is to answer, and return the metrics of all."""
@@ -97,7 +205,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
                 metrics |= named(super()._validate(), one.answerer)
         finally:
             self._tandem_pass, self.val_dataloader = None, prompts
-        self.tandem_engine_metrics()  # what the team counted here is not the next step's
+        self._tandem_engine_metrics()  # what the team counted here is not the next step's
         return metrics
 
     def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None:
@@ -108,7 +216,8 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
             super()._maybe_log_val_generations(**table)
 
     def _dump_generations(self, **dump: Any) -> Any:
-        dump = dumped_with(dump, self.tandem_dumped(dump))
+        keys = dump["reward_extra_infos_dict"].get("uid", [])
+        dump = dumped_with(dump, [self._tandem_rows.pop(key, None) for key in keys])
         if (one := self._tandem_pass) is not None:
             said = {ANSWERED_BY: [one.answerer] * len(dump["inputs"])}
             dump["reward_extra_infos_dict"] = {**dump["reward_extra_infos_dict"], **said}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -144,25 +144,18 @@ class Facts:
             cut = ((max(first - start, 0), min(last, stop) - start) for first, last in ranges)
             return tuple((first, last) for first, last in cut if first < last)
 
-        return Facts(
-            self.fingerprint,
-            self.settings,
-            self.seed,
-            max(min(self.length, stop) - start, 0),
-            tuple(
+        kept = sum(first < stop for _, first, _ in self.segments)
+        return replace(
+            self,
+            length=max(min(self.length, stop) - start, 0),
+            segments=tuple(
                 (seed, first - start, min(last, stop) - start)
-                for seed, first, last in self.segments
-                if first < stop
+                for seed, first, last in self.segments[:kept]
             ),
-            within(self.senior),
-            within(self.trained),
-            tuple(
-                asked
-                for asked, (_, first, _) in zip(self.asked, self.segments, strict=False)
-                if first < stop
-            ),
-            self.junior,
-            within(self.unknown),
+            asked=self.asked[:kept],
+            senior=within(self.senior),
+            trained=within(self.trained),
+            unknown=within(self.unknown),
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -177,9 +170,11 @@ class Facts:
         """
         if wire is None:
             return None
-        if not isinstance(wire, Mapping) or wire.keys() != {one.name for one in fields(cls)}:
-            raise AuthorshipError("TP402")
-        names = ("segments", "senior", "trained", "unknown")
-        ranged = {name: tuple(map(tuple, wire[name])) for name in names}
+        names = {one.name for one in fields(cls)}
+        if not isinstance(wire, Mapping) or wire.keys() != names:
+            found = sorted(wire) if isinstance(wire, Mapping) else wire
+            raise AuthorshipError("TP402", found=found, expected=", ".join(sorted(names)))
+        ranged = ("segments", "senior", "trained", "unknown")
+        ranges = {name: tuple(map(tuple, wire[name])) for name in ranged}
         asked = tuple(one if one is None else tuple(one) for one in wire["asked"])
-        return cls(**{**wire, **ranged, "asked": asked})
+        return cls(**{**wire, **ranges, "asked": asked})

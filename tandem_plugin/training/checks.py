@@ -8,13 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
-from tandem_plugin.rules import TandemRules
+from tandem_plugin.replay import TokenIds
+from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.authorship_wire import bits_of
 from tandem_plugin.training.log_probs import check_log_probs
-from tandem_plugin.training.replaying import replay_rows
+from tandem_plugin.training.response_authorship import replay_each
 from tandem_plugin.training.rows import Row
 
-__all__ = ["AdmittedBatch", "check_no_errors", "check_rows", "check_validation_rows"]
+__all__ = [
+    "AdmittedBatch",
+    "check_no_errors",
+    "check_rows",
+    "check_validation_rows",
+    "replay_rows",
+]
 
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
@@ -59,6 +66,63 @@ def check_no_errors(rows: Iterable[Row]) -> None:
     for row in rows:
         if row.error is not None:
             raise EngineError("TP405", error=row.error)
+
+
+def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool_]]:
+    """The authorship of every row, derived from its tokens and the seeds of its segments.
+
+    rules: the trainer's own, of which each row takes that of the step in its settings, and a
+    segment that which its call asked for. Returns bool ``[length of the response]`` for each, true
+    where the senior is the author and false outside the segments. Raises :class:`AuthorshipError`
+    for segments that do not lie in the response, one after the other, and
+    :class:`FingerprintError` for a call under rules that are not the trainer's.
+    """
+    segments: list[tuple[int, int, int]] = []
+    calls: list[tuple[Rule, TokenIds, int]] = []
+    for number, row in enumerate(rows):
+        done = 0
+        for (seed, start, stop), rule in zip(row.segments, _segment_rules(row, rules), strict=True):
+            if not done <= start < stop <= len(row.response_ids):
+                raise AuthorshipError(
+                    "TP444",
+                    row=row.name,
+                    tokens=len(row.response_ids),
+                    start=start,
+                    stop=stop,
+                    done=done,
+                )
+            segments.append((number, start, stop))
+            calls.append((rule, row.response_ids[start:stop], seed))
+            done = stop
+    found = [np.zeros(len(row.response_ids), dtype=np.bool_) for row in rows]
+    for (number, start, stop), senior in zip(segments, replay_each(calls), strict=True):
+        found[number][start:stop] = senior
+    return found
+
+
+def _segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
+    """The rule of each of a row's segments.
+
+    Raises as :func:`replay_rows` does.
+    """
+    run = rules.for_recorded_step(row.settings)
+    if not row.asked:
+        return [run] * len(row.segments)
+    if len(row.asked) != len(row.segments):
+        raise AuthorshipError("TP445", row=row.name, calls=len(row.segments), rules=len(row.asked))
+    found = []
+    for asked in row.asked:
+        rule = run if asked is None else rules.for_recorded_call(asked[1])
+        if asked is not None and rule.fingerprint != asked[0]:
+            raise FingerprintError(
+                "TP446",
+                row=row.name,
+                schedule=asked[1].get("schedule"),
+                fingerprint=asked[0],
+                expected=rule.fingerprint,
+            )
+        found.append(rule)
+    return found
 
 
 def _check_row(row: Row, fingerprint: str) -> None:

@@ -1,23 +1,30 @@
-"""What the trainer's log says about who wrote a batch."""
+"""What the trainer's log says: who wrote a batch, and what its engines counted meanwhile."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.training.authorship_wire import GRADED
+from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.training.authorship_wire import GRADED, bits_of
+from tandem_plugin.training.juniors import JUNIOR
 from tandem_plugin.training.rows import Row
 
 __all__ = [
     "PROMPTS_WITHOUT_SENIOR",
     "TOKENS_OF_UNKNOWN_AUTHOR",
+    "EngineLog",
     "batch_metrics",
     "graded",
     "grading_metrics",
+    "labels",
+    "metrics_of_juniors",
     "tandem_metrics",
 ]
 
@@ -116,6 +123,83 @@ def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
+def labels(juniors: Sequence[str]) -> dict[str, str]:
+    """What metrics call each junior: its path's last part, and its number where some share one."""
+    parts = [PurePosixPath(one).name for one in juniors]
+    if len(set(parts)) < len(parts):
+        parts = [f"{part}-{number}" for number, part in enumerate(parts, 1)]
+    return dict(zip(juniors, parts, strict=True))
+
+
+def metrics_of_juniors(rows: Sequence[Row], juniors: Sequence[str]) -> dict[str, float]:
+    """The metrics of a training batch for each junior of a pool; nothing where there is one.
+
+    ``tandem/juniors/JUNIOR/responses``: how many were written with it; beside it every metric of
+    the batch over these alone, such as ``tandem/juniors/JUNIOR/senior_share``.
+    """
+    if len(juniors) < 2:
+        return {}
+    metrics: dict[str, float] = {}
+    for junior, label in labels(juniors).items():
+        own = [row for row in rows if row.junior == junior]
+        metrics |= _named(label, {"responses": float(len(own)), **batch_metrics(own)})
+    return metrics
+
+
+class EngineLog:
+    """Turns engines' counters, which only grow, into the metrics of each step.
+
+    kind: of the counters: :class:`DraftStats` or :class:`MeasureSums`. juniors: the run's; of a
+    pool, what the engines of each counted is logged apart as well.
+    """
+
+    def __init__(self, kind: type[DraftStats | MeasureSums], juniors: Sequence[str] = ()) -> None:
+        self._kind = kind
+        self._labels = labels(juniors) if len(juniors) > 1 else {}
+        self._before: list[Any] = []
+
+    def step(self, engines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """The metrics of what came since the last step, over all engines and each junior's.
+
+        engines: the counters of each, always in the same order, beside its junior
+        (:func:`~tandem_plugin.training.juniors.counters_of_engine`). A rate or mean that had
+        nothing to count is left out. Of drafts, ``tandem/draft_acceptance``: the share of those
+        that the senior checked as its own and wrote; ``tandem/tokens_per_round``: tokens a forward
+        pass of the senior; ``tandem/forwards_per_token``: forward passes of both models a token. Of
+        measures (section 4.5 of the paper), ``tandem/junior_cross_entropy`` and ``tandem/overlap``:
+        means over the measured tokens that the senior wrote, of the junior's -log p and of alpha;
+        ``tandem/senior_cross_entropy``: the mean of the senior's -log p over those that the junior
+        wrote.
+        """
+        now = [self._kind(**{k: v for k, v in one.items() if k != JUNIOR}) for one in engines]
+        before = self._before if len(self._before) == len(now) else [self._kind()] * len(now)
+        self._before = now
+        more = [a.since(b) for a, b in zip(now, before, strict=True)]
+        metrics = self._metrics(more)
+        for junior, label in self._labels.items():
+            own = [one for one, of in zip(more, engines, strict=True) if of.get(JUNIOR) == junior]
+            metrics |= _named(label, self._metrics(own))
+        return metrics
+
+    def _metrics(self, counted: Sequence[Any]) -> dict[str, float]:
+        total = sum(counted, self._kind())
+        found = _draft_rates(total) if isinstance(total, DraftStats) else total.means()
+        return {f"tandem/{name}": value for name, value in found.items()}
+
+
+def _draft_rates(drafts: DraftStats) -> dict[str, float]:
+    rates = {
+        "draft_acceptance": drafts.acceptance,
+        "tokens_per_round": drafts.tokens_per_round,
+        "forwards_per_token": drafts.forwards_per_token,
+    }
+    return {name: rate for name, rate in rates.items() if not np.isnan(rate)}
+
+
+def _named(label: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {f"tandem/juniors/{label}/{k.removeprefix('tandem/')}": v for k, v in metrics.items()}
+
+
 def _authorship(row: Row) -> NDArray[np.bool_]:
     if row.authorship is None:
         return np.zeros(len(row.response_ids), dtype=np.bool_)
@@ -123,7 +207,5 @@ def _authorship(row: Row) -> NDArray[np.bool_]:
 
 
 def _written(row: Row) -> NDArray[np.bool_]:
-    written = np.zeros(len(row.response_ids), dtype=np.bool_)
-    for _, start, stop in row.segments:
-        written[start:stop] = True
+    written = bits_of(((start, stop) for _, start, stop in row.segments), len(row.response_ids))
     return written & ~row.unknown_tokens

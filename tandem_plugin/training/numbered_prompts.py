@@ -6,14 +6,12 @@ looking at it: the number travels with the label.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.trajectory import Trajectory
 
 __all__ = ["KeyedLabel", "Numbering"]
@@ -42,20 +40,14 @@ class KeyedLabel:
         """A label that arrived where prompts are answered; :class:`EngineError` without a key."""
         if isinstance(label, cls):
             return label
-        raise EngineError("TP434")
+        raise EngineError("TP434", label=label)
 
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """That of one more response; rules: of the engine that it is written in."""
-        rule = rules.for_step(self.step) if self.by_team else None
-        rule_of = partial(rules.for_call, training_step=self.step)
-        seed_of_call = self.next_sample(rules.config.seed)
-        (junior,) = rules.config.juniors or (None,)
-        return Trajectory(rule, seed_of_call, rule_of, junior=junior)
-
-    def next_sample(self, base: int) -> Callable[[int], int]:
-        """The tandem seed of each generate call of one more response; base: the run's seed."""
         sample, self.samples = self.samples, self.samples + 1
-        return partial(derive_seed, base, self.phase, self.prompt, sample)
+        (junior,) = rules.config.juniors or (None,)
+        place = self.phase, self.prompt, sample
+        return Trajectory.begin(rules, place, self.step, self.by_team, junior)
 
 
 @dataclass(slots=True)

@@ -90,7 +90,8 @@ class Refusal:
     :mod:`tandem_plugin.refusals`, or an adapter's own sentence; ``{key}`` and ``{value}`` stand for
     the setting and its value, and ``{setting}`` for both as :meth:`setting` gives them. unproven:
     the name by which a run may allow what is only unproven, which may be the ``{value}``; what has
-    no name is known to be wrong. fields: what else the code's sentences name.
+    no name is known to be wrong. fields: what else the code's sentences name, or how it follows
+    from a run's settings.
     """
 
     key: str
@@ -99,9 +100,10 @@ class Refusal:
     unproven: str = ""
     fields: Mapping[str, object] = field(default_factory=dict)
 
-    def error(self, value: Any) -> ConfigError:
-        """The error about a value of the setting."""
-        fields = {"key": self.key, "value": value, "setting": self.setting(value), **self.fields}
+    def error(self, value: Any, settings: Settings) -> ConfigError:
+        """The error about a value of the setting, beside a run's other settings."""
+        more = {name: f(settings) if callable(f) else f for name, f in self.fields.items()}
+        fields = {"key": self.key, "value": value, "setting": self.setting(value), **more}
         if is_code(self.refusal):
             return ConfigError(self.refusal, **fields)
         return ConfigError(self.refusal.format(**fields))
@@ -118,15 +120,14 @@ def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
     rollout engines a run has that stay.
     """
 
-    def refused(value: Any, of: Settings) -> bool:
-        count = len(getattr(value, "juniors", value))
-        return count > 1 and count > engines(of)
+    def juniors(of: Settings) -> int:
+        value = of(key)
+        return len(getattr(value, "juniors", value) or ())
 
-    return Refusal(
-        key,
-        refused,
-        "TP441",
-    )
+    def refused(value: Any, of: Settings) -> bool:
+        return juniors(of) > 1 and juniors(of) > engines(of)
+
+    return Refusal(key, refused, "TP441", fields={"juniors": juniors, "engines": engines})
 
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:
@@ -181,7 +182,7 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
         value = settings(one.key)
         if not one.refused(value, settings):
             continue
-        refusal, name = one.error(value), one.unproven.format(value=value)
+        refusal, name = one.error(value, settings), one.unproven.format(value=value)
         if name not in unproven.names:
             raise refusal
         unproven.check(name, refusal)

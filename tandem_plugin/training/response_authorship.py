@@ -17,10 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule
-from tandem_plugin.training.replaying import replay_each
 
-__all__ = ["AuthoredResponse", "Call", "Stretch", "author_response", "trained_stops"]
+__all__ = [
+    "AuthoredResponse",
+    "Call",
+    "Stretch",
+    "author_response",
+    "replay_each",
+    "trained_stops",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,21 @@ class _Part:
     start: int
     stop: int
     senior: NDArray[np.bool_]
+
+
+def replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.bool_]]:
+    """The authorship of each call's tokens, by its own rule and seed; those of a rule at once."""
+    found: dict[int, NDArray[np.bool_]] = {}
+    of_rule: dict[str, list[int]] = {}
+    for number, (rule, _, _) in enumerate(calls):
+        of_rule.setdefault(rule.fingerprint, []).append(number)
+    for numbers in of_rule.values():
+        rule = calls[numbers[0]][0]
+        replayed = rule.replay_batch(
+            [calls[number][1] for number in numbers], [calls[number][2] for number in numbers]
+        )
+        found |= zip(numbers, (authorship.senior for authorship in replayed), strict=True)
+    return [found[number] for number in range(len(calls))]
 
 
 def author_response(

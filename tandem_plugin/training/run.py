@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
@@ -18,13 +20,14 @@ from tandem_plugin.training.checks import (
     check_rows,
     check_validation_rows,
 )
-from tandem_plugin.training.engine_metrics import DraftingLog, MeasuringLog
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.juniors import OfJuniors, counters_of_engines, metrics_of_juniors
+from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.metrics import (
     PROMPTS_WITHOUT_SENIOR,
     TOKENS_OF_UNKNOWN_AUTHOR,
+    EngineLog,
     batch_metrics,
+    metrics_of_juniors,
 )
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
@@ -79,8 +82,8 @@ class TandemRun:
         """Those of the batch that was admitted last."""
         self._admitted = AdmittedBatch()
         self._warned: set[str] = set()
-        self._drafting = OfJuniors(config.juniors, DraftingLog)
-        self._measuring = OfJuniors(config.juniors, MeasuringLog)
+        self._drafting = EngineLog(DraftStats, config.juniors)
+        self._measuring = EngineLog(MeasureSums, config.juniors)
 
     @classmethod
     def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:

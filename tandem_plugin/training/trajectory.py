@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from tandem_plugin.errors import RequestError
 from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.request import OFF
-from tandem_plugin.rules import Rule
-from tandem_plugin.seeds import sample_seed
+from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import CallRule, Facts, ranges_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
@@ -68,6 +69,28 @@ class Trajectory:
     calls: list[Call] = field(default_factory=list)
     """Those that have returned."""
     started: int = 0
+
+    @classmethod
+    def begin(
+        cls,
+        rules: TandemRules,
+        place: Sequence[int | str],
+        step: int,
+        by_team: bool = True,
+        junior: str | None = None,
+    ) -> Trajectory:
+        """A response of a run with these rules.
+
+        place: what tells it from every other response of the run, the same in every run of one
+        configuration: from it and the run's seed follow the tandem seeds. step: the trainer's, for
+        schedules that depend on it. by_team: whether the junior writes as well.
+        """
+        return cls(
+            rules.for_step(step) if by_team else None,
+            partial(derive_seed, rules.config.seed, *place),
+            partial(rules.for_call, training_step=step),
+            junior,
+        )
 
     def call(self, prompt_ids: ArrayLike, asked: Any = None) -> StartedCall:
         """The next call, of this prompt; it is copied, since a loop may go on with its list.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.training.rows import Row
 
 __all__ = [
     "ANSWERED_BY",
@@ -73,8 +72,6 @@ class Pass:
     is_last: bool
     samples: list[tuple[Any, Any, Any]]
     """(input, output, score) for the loggers' table: those of earlier passes, and its own."""
-    rows: list[Row] = field(default_factory=list)
-    """What was generated so far, where the trainer has no keys to ask for it later."""
 
     def table(self, inputs: Any, outputs: Any, scores: Any) -> dict[str, Any] | None:
         """Samples for the loggers' table, which has one place a step.

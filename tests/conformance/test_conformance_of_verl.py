@@ -31,12 +31,17 @@ from shared_rollouts import (  # noqa: E402
     rule_asked,
     tiny_model,
 )
+from tensordict import TensorDict  # noqa: E402
+from verl.utils import tensordict_utils  # noqa: E402
+from verl.workers.config import ActorConfig  # noqa: E402
+from verl.workers.utils import losses  # noqa: E402
 
 from tandem_plugin.training.authorship_wire import (  # noqa: E402
     FACTS,
     Facts,
 )
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
+from tandem_verl import imitation  # noqa: E402
 from tandem_verl.agent_loop import TandemClient, narrow  # noqa: E402
 
 LAMBDA_JUN = 0.2
@@ -86,21 +91,9 @@ def padded(rows: list[Any], dtype: Any) -> Any:
     return torch.stack([torch.nn.functional.pad(one, (0, LONGEST - len(one))) for one in tensors])
 
 
-def loss_of_micro_batches(
-    model: Any, lambda_jun: float, patch: bool, mode: str = "token-mean"
-) -> Any:
-    """verl's own ``ppo_loss`` of the shared rollouts, summed over micro-batches of three rows."""
-    from tensordict import TensorDict
-    from verl.utils import tensordict_utils
-    from verl.workers.config import ActorConfig
-    from verl.workers.utils import losses
-
-    from tandem_verl import imitation
-
-    every = rollouts()
-    mask = padded([narrowed(one) for one in every], torch.int64)
-    junior = padded([to_imitate(one) for one in every], torch.int64)
-    config = ActorConfig(
+def actor(mode: str) -> ActorConfig:
+    """verl's settings of the loss that the rollouts are held to."""
+    return ActorConfig(
         strategy="fsdp2",
         rollout_n=8,
         loss_agg_mode=mode,
@@ -110,7 +103,16 @@ def loss_of_micro_batches(
         clip_ratio_high=CLIP,
         clip_ratio_c=DUAL_CLIP,
     )
-    loss_function = partial(losses.ppo_loss, config=config)
+
+
+def loss_of_micro_batches(
+    model: Any, lambda_jun: float, patch: bool, mode: str = "token-mean"
+) -> Any:
+    """verl's own ``ppo_loss`` of the shared rollouts, summed over micro-batches of three rows."""
+    every = rollouts()
+    mask = padded([narrowed(one) for one in every], torch.int64)
+    junior = padded([to_imitate(one) for one in every], torch.int64)
+    loss_function = partial(losses.ppo_loss, config=actor(mode))
     if patch:
         loss_function = partial(imitation.imitating, loss_function)
     total = 0.0
@@ -197,8 +199,6 @@ def test_weight_of_0_changes_no_bit_of_the_gradient() -> None:
 
 def model_after_vanilla_loss(mode: str) -> Any:
     """The model with the gradient of verl's own policy loss over all rollouts."""
-    from verl.workers.config import ActorConfig
-
     every = rollouts()
     mask = padded([narrowed(one) for one in every], torch.float32)
     # The reward of the whole response lies at its last token, whoever wrote it.
@@ -210,17 +210,8 @@ def model_after_vanilla_loss(mode: str) -> Any:
     model = tiny_model()
     now = padded([response_log_probs(model, one) for one in every], torch.float32)
     old = padded([old_log_probs(one, i) for i, one in enumerate(every)], torch.float32)
-    config = ActorConfig(
-        strategy="fsdp2",
-        rollout_n=8,
-        ppo_micro_batch_size_per_gpu=1,
-        clip_ratio=CLIP,
-        clip_ratio_low=CLIP,
-        clip_ratio_high=CLIP,
-        clip_ratio_c=DUAL_CLIP,
-    )
     loss, _ = core_algos.compute_policy_loss_vanilla(
-        old, now, gains, mask, loss_agg_mode=mode, config=config
+        old, now, gains, mask, loss_agg_mode=mode, config=actor(mode)
     )
     loss.backward()
     return model

@@ -28,12 +28,9 @@ PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(
 PROMPT, LENGTH, SAMPLES = [1, 2, 3], 30, 4
 
 
-def trainer(estimator: str = "group_norm", samples: int = SAMPLES, **settings: Any) -> Any:
+def trainer(**settings: Any) -> Any:
     config = TandemConfig.from_mapping(settings or {"schedule": "word", "cap": 4})
-    args = SimpleNamespace(
-        rollout=SimpleNamespace(n_samples_per_prompt=samples),
-        algo=SimpleNamespace(advantage=SimpleNamespace(estimator=estimator)),
-    )
+    args = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=SAMPLES))
     return TandemTrainer(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
 
 
@@ -73,33 +70,20 @@ def batch(made: Any, **options: Any) -> list[Any]:
     return [sample(made, i // SAMPLES, i % SAMPLES, **options) for i in range(2 * SAMPLES)]
 
 
-def test_batch_of_narrowed_responses_is_admitted_and_measured() -> None:
+@pytest.mark.parametrize("most", [1000, 12])  # which the trainer cuts off
+@pytest.mark.parametrize("masked", [0, 4])  # by the agent, of a call's first tokens
+def test_batch_of_narrowed_responses_is_admitted_and_measured(most: int, masked: int) -> None:
     made = trainer()
-    samples = batch(made)
-    made.admit(samples)
-    masks = [np.asarray(s.action_mask[0][2:]) for s in samples]
-    senior, tokens = sum(mask.sum() for mask in masks), len(samples) * LENGTH
-    handoffs = sum(np.count_nonzero(mask[1:] != mask[:-1]) for mask in masks)
-    assert made.metrics == {
-        "tandem/senior_share": pytest.approx(senior / tokens),
-        "tandem/spans_per_response": pytest.approx(handoffs / len(samples) + 1),
-        "tandem/handoffs_per_response": pytest.approx(handoffs / len(samples)),
-        "tandem/responses_without_senior": sum(not mask.any() for mask in masks),
-        "tandem/prompts_without_senior": 0,
-        "tandem/tokens_of_unknown_author": 0,
-    }
-
-
-def test_response_cut_off_by_the_trainer_is_admitted() -> None:
-    made = trainer()
-    made.admit(batch(made, most=12))
-
-
-def test_response_whose_first_tokens_the_agent_masks_is_replayed_from_its_first() -> None:
-    made = trainer()
-    samples = batch(made, masked=4)
-    assert not any(bool(s.action_mask[0, : 2 + 4].any()) for s in samples)
-    made.admit(samples)
+    samples = batch(made, most=most, masked=masked)
+    metrics = made.admit(samples)
+    assert metrics == made.metrics
+    trained = sum(int(one.action_mask.sum()) for one in samples)
+    written = len(samples) * min(LENGTH, most - len(PROMPT))
+    if masked:
+        assert not any(bool(one.action_mask[0, : 2 + masked].any()) for one in samples)
+    else:
+        assert metrics["tandem/senior_share"] == pytest.approx(trained / written)
+    assert not any(hasattr(one, JUNIOR_MASK) for one in samples)
 
 
 @pytest.mark.parametrize("most", [1000, 12])
@@ -113,34 +97,18 @@ def test_samples_are_told_the_juniors_tokens_once_they_are_admitted(most: int) -
         trained = torch.zeros_like(one.action_mask)
         trained[:, 2 + 4 :] = 1
         assert (junior + one.action_mask).equal(trained)
-    assert not any(hasattr(one, JUNIOR_MASK) for one in admitted(trainer()))
 
 
-def admitted(made: Any) -> list[Any]:
-    samples = batch(made)
-    made.admit(samples)
-    return samples
-
-
-def test_response_of_the_junior_alone_is_counted_beside_others() -> None:
-    made = trainer(p=0.5)
-    samples = batch(made, length=2)
-    without = [not bool(s.action_mask.any()) for s in samples]
-    assert 0 < sum(without[:SAMPLES]) < SAMPLES
-    assert sum(without[SAMPLES:]) < SAMPLES
-    made.admit(samples)
-    assert made.metrics["tandem/responses_without_senior"] == sum(without)
-
-
-@pytest.mark.parametrize("estimator", ["group_norm", "flash_reinforce"])
-def test_prompt_without_any_token_of_the_seniors_is_counted_beside_others(estimator: str) -> None:
-    made = trainer(estimator, p=0.3)
+def test_prompts_and_responses_without_a_token_of_the_seniors_are_counted_beside_others() -> None:
+    made = trainer(p=0.3)
     prompts = range(12)
     samples = [sample(made, i, j, length=1) for i in prompts for j in range(SAMPLES)]
     trained = [bool(one.action_mask.any()) for one in samples]
     without = sum(not any(trained[i * SAMPLES : (i + 1) * SAMPLES]) for i in prompts)
     assert 0 < without < 12
-    assert made.admit(samples)["tandem/prompts_without_senior"] == without
+    metrics = made.admit(samples)
+    assert metrics["tandem/prompts_without_senior"] == without
+    assert metrics["tandem/responses_without_senior"] == trained.count(False)
 
 
 def test_batch_without_any_token_of_the_seniors_stops_the_run() -> None:
@@ -149,36 +117,38 @@ def test_batch_without_any_token_of_the_seniors_stops_the_run() -> None:
         made.admit(batch(made))
 
 
-def _forget(made: Any) -> None:
-    delattr(made, FACTS)
+def spoiled(column: str, change: Any) -> Any:
+    """What changes a column of a sample, given the tokens that are trained."""
+
+    def spoil(sample: Any) -> None:
+        setattr(sample, column, change(sample, sample.action_mask[0] == 1))
+
+    return spoil
 
 
-def _shorten(made: Any) -> None:
-    made.action_mask = made.action_mask[:, :-1]
+def flipped(sample: Any, place: int) -> Any:
+    mask = sample.action_mask.clone()
+    mask[0, place] = 1 - mask[0, place]
+    return mask
 
 
-def _reveal(made: Any) -> None:
-    made.rollout_log_probs[0, made.action_mask[0] == 0] = -1.0
+SPOILED = {
+    "no facts": (spoiled(FACTS, lambda sample, _: None), "TP406"),
+    "shorter": (spoiled("action_mask", lambda sample, _: sample.action_mask[:, :-1]), "TP415"),
+    "one left out": (
+        spoiled("action_mask", lambda sample, on: flipped(sample, int(on.nonzero()[0]))),
+        "TP416",
+    ),
+    "the junior's": (
+        spoiled("action_mask", lambda sample, on: flipped(sample, 2 + int((~on[2:]).nonzero()[0]))),
+        "TP416",
+    ),
+    "of the prompt": (spoiled("action_mask", lambda sample, _: flipped(sample, 0)), "TP612"),
+    "revealed": (spoiled("rollout_log_probs", lambda _, on: -torch.ones(1, len(on))), "TP433"),
+}
 
 
-def _drop(made: Any) -> None:
-    made.action_mask[0, torch.where(made.action_mask[0] == 1)[0][0]] = 0
-
-
-def _prompt(made: Any) -> None:
-    made.action_mask[0, 0] = 1
-
-
-@pytest.mark.parametrize(
-    ("spoil", "code"),
-    [
-        (_forget, "TP406"),
-        (_shorten, "TP415"),
-        (_drop, "TP416"),
-        (_prompt, "TP612"),
-        (_reveal, "TP433"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "code"), SPOILED.values(), ids=SPOILED.keys())
 def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str) -> None:
     made = trainer()
     samples = batch(made)
@@ -188,18 +158,10 @@ def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str
     assert made.metrics == {}
 
 
-def test_mask_with_a_juniors_token_stops_before_the_update() -> None:
-    made = trainer()
-    samples = batch(made)
-    holes = torch.where(samples[0].action_mask[0][2:] == 0)[0]
-    samples[0].action_mask[0, 2 + int(holes[0])] = 1
-    with refused("TP416", name="response_mask", author="senior"):
-        made.admit(samples)
-
-
 def test_responses_generated_under_other_rules_stop_before_the_update() -> None:
+    samples = batch(trainer())
     with refused("TP408"):
-        trainer(schedule="word", cap=5).admit(batch(trainer()))
+        trainer(schedule="word", cap=5).admit(samples)
 
 
 def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_replay(
@@ -221,10 +183,3 @@ def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_repla
         replayed = made.rules.default.replay(row.response_ids, row.seed)
         assert row.authorship == replayed.tolist()
         assert row.fingerprint == made.rules.default.fingerprint
-
-
-def test_nothing_is_dumped_unless_the_run_says_where() -> None:
-    made = trainer()
-    samples = batch(made)
-    made.admit(samples)
-    made.dump(samples, 3, lambda ids: "")  # the samples have no prompts to tell

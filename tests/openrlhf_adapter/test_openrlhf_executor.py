@@ -1,10 +1,9 @@
-"""What stands before a user's agent executor, and what is put in the place of foreign classes."""
+"""What stands before a user's agent executor."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +11,8 @@ import numpy as np
 import pytest
 from refused import refused
 
-from tandem_openrlhf.patches.training import MaskedTrainer
 from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import FACTS
 from tandem_plugin.training.numbered_prompts import Numbering
@@ -100,11 +97,6 @@ def test_every_sample_of_a_prompt_is_a_trajectory_of_its_own() -> None:
     assert made.name == "the user's"
 
 
-def test_prompt_without_a_number_is_refused() -> None:
-    with refused("TP434"):
-        asyncio.run(asked(executor(), Engine(), "the answer", None))
-
-
 def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed")
     config = TandemConfig.from_mapping({"schedule": "word"})
@@ -112,57 +104,3 @@ def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
     engine = SimpleNamespace(llm=SimpleNamespace(vllm_config=plain))
     with refused("TP363"):
         asyncio.run(asked(TandemExecutor(UsersExecutor(), config), engine, "", None))
-
-
-class TheirTrainer:
-    """As OpenRLHF's, of a loss that is the mask's sum."""
-
-    def __init__(self, strategy: Any, vllm_engines: Any = None) -> None:
-        self.vllm_engines = vllm_engines
-
-    def training_step(self, experience: Any, kl_ctl: float, step: int, info: Any) -> Any:
-        tokens = experience.action_mask.sum()
-        loss = tokens / info["batch_num_tokens"] * info["dp_size"] / info["global_batch_size"]
-        return {"metrics": {"policy_loss": loss}, "num_action_tokens": float(tokens)}
-
-
-def trainer() -> Any:
-    module: Any = SimpleNamespace(ActorPPOTrainer=TheirTrainer)
-    for _ in range(2):
-        in_place_of("ActorPPOTrainer", MaskedTrainer)(module)
-    assert module.ActorPPOTrainer.__bases__ == (MaskedTrainer, TheirTrainer)  # put in place once
-    assert module.ActorPPOTrainer.__qualname__ == "TheirTrainer"
-    return module.ActorPPOTrainer
-
-
-@pytest.fixture
-def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a stand-in for Ray was asked to wait for."""
-    waited: list[Any] = []
-    ray = SimpleNamespace(get=lambda references: waited.extend(references))
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    return waited
-
-
-def stepped(mask: list[int], tokens: float, rows: float) -> Any:
-    info = {"dp_size": 2, "batch_num_tokens": tokens, "global_batch_size": rows}
-    experience = SimpleNamespace(action_mask=np.array([mask]))
-    return trainer()("strategy").training_step(experience, 0.0, 0, info)
-
-
-@pytest.mark.usefixtures("asked_for")
-def test_step_without_a_trained_token_loses_nothing_and_divides_by_nothing() -> None:
-    status = stepped([0, 0], 0.0, 0.0)
-    assert status["metrics"]["policy_loss"] == 0
-    assert 0 < status["num_action_tokens"] < 1e-20
-    status = stepped([1, 1], 4.0, 2.0)
-    assert status["metrics"]["policy_loss"] == 2 / 4.0 * 2 / 2.0
-    assert status["num_action_tokens"] == 2
-
-
-def test_trainer_meets_its_engines_before_it_opens_the_group_for_weights(
-    asked_for: list[Any],
-) -> None:
-    engine = SimpleNamespace(get_num_unfinished_requests=SimpleNamespace(remote=lambda: "alive"))
-    assert trainer()("strategy", vllm_engines=[engine]).vllm_engines == [engine]
-    assert asked_for == ["alive"]

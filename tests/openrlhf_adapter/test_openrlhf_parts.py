@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from refused import refused
 
-from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
+from tandem_openrlhf.patches.generation import Generator, ResumedGenerator, named_metrics
 from tandem_openrlhf.patches.training import (
     Maker,
     MaskedTrainer,
@@ -17,7 +21,9 @@ from tandem_openrlhf.patches.training import (
     Trainer,
 )
 from tandem_plugin.patching.subclasses import check_part, in_place_of
-from tandem_plugin.training.numbered_prompts import Numbering
+from tandem_plugin.training.command import VARIABLE
+from tandem_plugin.training.numbered_prompts import KeyedLabel, Numbering
+from tandem_plugin.training.validation import ANSWERER, answerers
 
 
 class ForeignBase:
@@ -50,6 +56,32 @@ class TheirTrainer:
         return {"status": samples}, global_step + 1
 
 
+class TheirActorTrainer:
+    """As OpenRLHF's, of a loss that is the mask's sum."""
+
+    def __init__(self, strategy: Any, vllm_engines: Any = None) -> None:
+        self.vllm_engines = vllm_engines
+
+    def training_step(self, experience: Any, kl_ctl: float, step: int, info: Any) -> Any:
+        tokens = experience.action_mask.sum()
+        loss = tokens / info["batch_num_tokens"] * info["dp_size"] / info["global_batch_size"]
+        return {"metrics": {"policy_loss": loss}, "num_action_tokens": float(tokens)}
+
+
+class TheirGenerator:
+    """As OpenRLHF's, which walks through two prompts to evaluate."""
+
+    def generate_eval_samples(self, **options: Any) -> list[Any]:
+        assert options == {"temperature": 0.6}
+        return self._dispatch_prompts_to_vllm(["p", "q"], ["a", "b"], images=None)
+
+    def _process_response_into_experience(self) -> None: ...
+
+    def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any, **more: Any) -> list[Any]:
+        assert (prompts, more) == (["p", "q"], {"images": None})
+        return [SimpleNamespace(key=label) for label in labels]
+
+
 class TheirGeneratingActor:
     def __init__(self, generator: Any) -> None:
         self.samples_generator = generator
@@ -66,7 +98,10 @@ class TheirActor:
 
 def in_tandem(ours: type, theirs: type) -> Any:
     module: Any = SimpleNamespace(Kind=theirs)
-    in_place_of("Kind", ours)(module)
+    for _ in range(2):
+        in_place_of("Kind", ours)(module)
+    assert module.Kind.__bases__ == (ours, theirs)  # put in place once
+    assert module.Kind.__qualname__ == theirs.__qualname__
     return module.Kind
 
 
@@ -90,29 +125,6 @@ def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() 
         in_tandem(SynchronousTrainer, TheirTrainer)(
             part(Maker), ForeignBase()
         ).init_checkpoint_states()
-
-
-def test_prompts_are_not_sent_before_their_numbers_are_known() -> None:
-    class TheirGenerator:
-        def __init__(self) -> None:
-            self.sent: list[Any] = []
-
-        def generate_eval_samples(self) -> list[Any]:
-            return self._dispatch_prompts_to_vllm(["p"], ["a"])
-
-        def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any) -> list[Any]:
-            self.sent += labels
-            return []
-
-        def _process_response_into_experience(self) -> None: ...
-
-    generator = in_tandem(Generator, TheirGenerator)()
-    with refused("TP435"):
-        generator._dispatch_prompts_to_vllm(["p"], ["a"])
-    assert generator.sent == []
-    generator.numbering.next_prompt = 7
-    generator._dispatch_prompts_to_vllm(["p"], ["a"])
-    assert [label.prompt for label in generator.sent] == [7]
 
 
 def test_generator_of_an_asynchronous_run_numbers_prompts_from_its_checkpoint() -> None:
@@ -142,6 +154,72 @@ def test_what_a_user_derives_from_a_class_that_is_in_place_is_a_part_as_well() -
         check_part(TheirTrainer(None, None), Trainer)
 
 
-def test_class_that_lost_a_method_which_tandem_extends_is_not_put_in_place() -> None:
-    with refused("TP374", name="TheirActor", problem="has no method fit"):
-        in_tandem(ResumedGenerator, TheirActor)
+@pytest.fixture
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a stand-in for Ray was asked to wait for."""
+    waited: list[Any] = []
+    ray = SimpleNamespace(get=lambda references: waited.extend(references))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return waited
+
+
+@pytest.mark.usefixtures("asked_for")
+@pytest.mark.parametrize(
+    ("mask", "tokens", "rows", "loss"), [([0, 0], 0, 0, 0), ([1, 1], 4, 2, 0.5)]
+)
+def test_step_without_a_trained_token_loses_nothing_and_divides_by_nothing(
+    mask: list[int], tokens: float, rows: float, loss: float
+) -> None:
+    info = {"dp_size": 2, "batch_num_tokens": tokens, "global_batch_size": rows}
+    experience = SimpleNamespace(action_mask=np.array([mask]))
+    trainer = in_tandem(MaskedTrainer, TheirActorTrainer)("strategy")
+    status = trainer.training_step(experience, 0.0, 0, info)
+    assert status["metrics"]["policy_loss"] == loss
+    assert 0 < status["num_action_tokens"] == pytest.approx(sum(mask), abs=1e-20)
+
+
+def test_trainer_meets_its_engines_before_it_opens_the_group_for_weights(
+    asked_for: list[Any],
+) -> None:
+    engine = SimpleNamespace(get_num_unfinished_requests=SimpleNamespace(remote=lambda: "alive"))
+    trainer = in_tandem(MaskedTrainer, TheirActorTrainer)("strategy", vllm_engines=[engine])
+    assert trainer.vllm_engines == [engine]
+    assert asked_for == ["alive"]
+
+
+def test_each_answerers_metrics_have_names_of_their_own() -> None:
+    def mean(loader: str, samples: Sequence[Any], n: int) -> dict[str, float]:
+        assert (loader, n) == ("the loader", 1)
+        return {"pass1": sum(sample.reward for sample in samples) / len(samples)}
+
+    samples = [
+        SimpleNamespace(**{ANSWERER: answerer}, reward=reward)
+        for answerer, reward in (("senior", 0.0), ("senior", 1.0), ("team", 1.0))
+    ]
+    for some, expected in (
+        (samples[:2], {"pass1": 0.5}),
+        (samples[2:], {"team/pass1": 1.0}),
+        (samples, {"pass1": 0.5, "team/pass1": 1.0}),
+        ([], {}),
+    ):
+        assert named_metrics(mean, "the loader", some, 1) == expected
+
+
+@pytest.mark.parametrize("validation", ["senior", "team", "both"])
+def test_every_prompt_is_walked_through_once_an_answerer(
+    validation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, json.dumps({"validation": validation}))
+    generator = in_tandem(Generator, TheirGenerator)()
+    generator.numbering.next_prompt, generator.numbering.step = 3, 1
+    samples = generator.generate_eval_samples(temperature=0.6)
+    walks = answerers(validation)
+    assert [getattr(sample, ANSWERER) for sample in samples] == [w for w in walks for _ in "ab"]
+    assert [sample.key for sample in samples] == [
+        KeyedLabel(label, "validation", i, step=0, by_team=walk == "team")
+        for walk in walks
+        for i, label in enumerate("ab")
+    ]
+    # The numbers of training go on where they were.
+    (next_one,) = generator.numbering.keyed(["c"])
+    assert next_one == KeyedLabel("c", "training", 3, step=1, by_team=True)

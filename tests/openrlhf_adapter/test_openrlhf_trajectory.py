@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_openrlhf.trainer import row_of_sample
 from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
-from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.numbered_prompts import KeyedLabel
 from tandem_plugin.training.trajectory import Trajectory
 
@@ -56,12 +53,9 @@ class Engine:
         return outputs_of(self.answers.pop(0))
 
 
-def begun(made: TandemRules, label: KeyedLabel | None = None, by_team: bool = True) -> Trajectory:
+def begun(made: TandemRules, prompt: int = 0, by_team: bool = True) -> Trajectory:
     """A trajectory of the run with these rules, as its executor begins one."""
-    label = label or KeyedLabel("", "training", 0)
-    rule_of = partial(made.for_call, training_step=label.step)
-    rule = made.default if by_team else None
-    return Trajectory(rule, label.next_sample(made.config.seed), rule_of)
+    return KeyedLabel("", "training", prompt, by_team=by_team).trajectory(made)
 
 
 def call(trajectory: Trajectory, engine: Any, prompt: list[int] = PROMPT, **fields: Any) -> Any:
@@ -79,61 +73,26 @@ def tokens(count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, 24, count).tolist()
 
 
-def test_every_call_of_every_sample_has_a_seed_of_its_own_and_the_engines_fingerprint() -> None:
-    made, engine = rules(), Engine([4], [5], [6], [7])
-    label, seeds = KeyedLabel("", "training", 5), set()
-    for _ in range(2):
-        trajectory = begun(made, label)
-        for _ in range(2):
-            call(trajectory, engine, extra_args={"other": 1})
-    for asked in engine.asked:
-        assert asked["other"] == 1
-        assert asked["tandem"]["fingerprint"] == made.fingerprint
-        seeds.add(asked["tandem"]["seed"])
-    assert len(seeds) == 4
-    assert seeds == {
-        derive_seed(9, "training", 5, sample, call) for sample in range(2) for call in range(2)
-    }
-
-
 def test_call_of_an_agent_has_the_schedule_that_it_asks_for() -> None:
-    made, engine = rules(), Engine([4] * 6, [5] * 6)
-    for by_team in (True, False):
-        partners = {"extra_args": {"tandem": {"schedule": "junior"}, "mine": 1}}
-        trajectory = begun(made, by_team=by_team)
-        call(trajectory, engine, **partners)
-        assert partners["extra_args"]["tandem"] == {"schedule": "junior"}
-        asked = engine.asked[-1]
-        assert (asked["tandem"]["schedule"], asked["mine"]) == ("junior", 1)
-        response = {
-            "observation_tokens": [*PROMPT, *[4] * 6],
-            "action_ranges": [(3, 9)],
-            "rollout_log_probs": None,
-        }
-        handed_on = narrowed(response, trajectory)
-        if by_team:
-            assert handed_on["action_ranges"] == []
-            ((_, settings),) = facts_of(handed_on).asked
-            assert settings["schedule"] == "junior"
-        else:  # a validation of the senior alone trains nothing
-            assert handed_on == response
-
-
-def test_callers_parameters_stay_as_they_were() -> None:
-    shared, engine = parameters(), TandemEngine(Engine([4]), begun(rules()))
-    asyncio.run(engine.generate(PROMPT, shared))
-    assert shared == parameters()
-    assert engine.llm == "the engine's own"
-
-
-@pytest.mark.parametrize("tandem", [False, True])
-def test_validation_is_the_seniors_alone_or_the_teams(tandem: bool) -> None:
-    made, engine = rules(), Engine(tokens(6))
-    trajectory = begun(made, KeyedLabel("", "validation", 0), by_team=tandem)
-    output = call(trajectory, engine)
-    assert (engine.asked[0]["tandem"] != "off") is tandem
-    whole = single(PROMPT, output.outputs[0].token_ids)
-    assert (narrowed(whole, trajectory) == whole) is not tandem
+    made, engine = rules(), Engine(*[[4] * 6] * 3)
+    whole = single(PROMPT, [4] * 6, log_probs=False)
+    partners = {"extra_args": {"tandem": {"schedule": "junior"}, "mine": 1}}
+    trajectory = begun(made)
+    call(trajectory, engine, **partners)
+    assert partners["extra_args"]["tandem"] == {"schedule": "junior"}
+    asked = engine.asked[-1]
+    assert (asked["tandem"]["schedule"], asked["mine"]) == ("junior", 1)
+    handed_on = narrowed(whole, trajectory)
+    assert handed_on["action_ranges"] == []
+    ((_, settings),) = facts_of(handed_on).asked
+    assert settings["schedule"] == "junior"
+    # A validation of the senior alone trains nothing.
+    alone = begun(made, by_team=False)
+    call(alone, engine)
+    assert engine.asked[-1]["tandem"] == "off"
+    call(alone, engine, **partners)
+    assert engine.asked[-1]["tandem"]["schedule"] == "junior"
+    assert narrowed(whole, alone) == whole
 
 
 def single(prompt: list[int], response: list[int], log_probs: bool = True) -> dict[str, Any]:
@@ -149,7 +108,7 @@ def single(prompt: list[int], response: list[int], log_probs: bool = True) -> di
 @given(st.integers(0, 40), st.integers(0, 50))
 def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: int) -> None:
     made, response = rules(), tokens(length, prompt)
-    trajectory = begun(made, KeyedLabel("", "training", prompt))
+    trajectory = begun(made, prompt)
     call(trajectory, Engine(response))
     result = narrowed(single(PROMPT, response), trajectory)
     senior = made.default.replay(response, trajectory.calls[0].seed).senior
@@ -166,29 +125,14 @@ def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: i
     assert response_length(facts, len(PROMPT) + 2) == min(length, 2)
 
 
-def test_turns_are_replayed_each_and_feedback_is_nobodys() -> None:
-    made, first, second, feedback = rules(), tokens(9, 1), tokens(7, 2), tokens(5, 3)
-    engine, trajectory = Engine(first, second), begun(made)
-    call(trajectory, engine)
-    turn = PROMPT + first + feedback
-    call(trajectory, engine, turn)
-    response = {
-        "observation_tokens": [*turn, *second, *feedback],
-        "action_ranges": [(3, 12), (17, 24)],
-        "rollout_log_probs": None,
-    }
-    result = narrowed(response, trajectory)
-    replay = made.default.replay
-    seeds = [call.seed for call in trajectory.calls]
-    expected = [0] * 3 + replay(first, seeds[0]).tolist() + [0] * 5
-    expected += replay(second, seeds[1]).tolist() + [0] * 5
-    bits = np.zeros(29, dtype=int)
-    for start, stop in result["action_ranges"]:
-        bits[start:stop] = 1
-    assert bits.tolist() == expected
-    assert result["rollout_log_probs"] is None
-    assert facts_of(result).segments == ((seeds[0], 3, 12), (seeds[1], 17, 24))
-    assert response_length(facts_of(result), 1000) == 21
+class Sampling:
+    """Returns several samples of one call, all at once or one of them, as vLLM streams them."""
+
+    def __init__(self, *samples: list[int], first: int = 0) -> None:
+        self.output = outputs_of(*samples, first=first)
+
+    async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        return self.output
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -196,97 +140,20 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
     """Asked for in calls of their own, or in one call with n above 1; they begin alike."""
     made = rules()
     samples = [[4, 5, 6, 7, 8, last] for last in (9, 10, 11)]
-
-    class Sampling:
-        async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
-            return outputs_of(*samples)
-
-    for engine, calls in ((Engine(*samples), 3), (Sampling(), 1)):
+    first = derive_seed(9, "training", 0, 0, 0)
+    own = derive_seed(9, "training", 0, 0, kept)
+    for engine, calls, seed in (
+        (Engine(*samples), 3, own),
+        (Sampling(*samples), 1, sample_seed(first, kept)),
+        (Sampling(samples[kept], first=kept), 1, sample_seed(first, kept)),
+    ):
         trajectory = begun(made)
         for _ in range(calls):
             call(trajectory, engine)
-        assert [call.token_ids.tolist() for call in trajectory.calls] == samples
-        seeds = [call.seed for call in trajectory.calls]
-        assert len(set(seeds)) == 3
-        if calls == 1:
-            first = derive_seed(9, "training", 0, 0, 0)
-            assert seeds == [sample_seed(first, number) for number in range(3)]
         result = narrowed(single(PROMPT, samples[kept]), trajectory)
-        senior = made.default.replay(samples[kept], seeds[kept]).senior
+        senior = made.default.replay(samples[kept], seed).senior
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
-        assert facts_of(result).segments == ((seeds[kept], 3, 9),)
-
-
-def test_tokens_that_two_samples_could_have_written_are_in_no_range_and_admitted_so() -> None:
-    made, ids = rules(lambda_jun=0.1, max_unknown_share=1.0), tokens(12)
-    trajectory = begun(made)
-    for _ in range(2):
-        call(trajectory, Engine(ids))
-    result = narrowed(single(PROMPT, ids), trajectory)
-    both = [made.default.replay(ids, one.seed).senior for one in trajectory.calls]
-    agreed = both[0] == both[1]
-    assert 0 < agreed.sum() < 12
-    expected = [False] * 3 + (agreed & both[0]).tolist()
-    assert bits_of(result["action_ranges"], 15).tolist() == expected
-    assert result["rollout_log_probs"] == np.where(expected, -1.0, 0.0).tolist()
-    assert response_length(facts_of(result), 1000) == 12
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    for most in (15, 9):
-        sequences = torch.tensor([[*PROMPT, *ids][:most]])
-        sample = SimpleNamespace(
-            sequences=sequences, action_mask=torch.tensor([expected[1:most]]), tandem=result[FACTS]
-        )
-        row = row_of_sample(sample, "", "")
-        check_rows([row], made)
-        assert row.unknown is not None
-        assert row.unknown.tolist() == (~agreed).tolist()[: most - 3]
-
-
-def test_sample_that_comes_alone_has_the_seed_of_its_number() -> None:
-    """As vLLM streams them: each output of a request with n above 1 holds one of them."""
-    made, response = rules(), tokens(12)
-
-    class Streaming:
-        async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
-            return outputs_of(response, first=2)
-
-    trajectory = begun(made)
-    call(trajectory, Streaming())
-    seed = sample_seed(derive_seed(9, "training", 0, 0, 0), 2)
-    result = narrowed(single(PROMPT, response), trajectory)
-    senior = made.default.replay(response, seed).senior
-    assert bits_of(result["action_ranges"], 15)[3:].tolist() == senior.tolist()
-
-
-def test_agent_that_masks_the_first_tokens_of_a_call_is_replayed_from_the_calls_first() -> None:
-    response = tokens(8, 3)
-    trajectory = generated(response)
-    masked = {**single(PROMPT, response), "action_ranges": [(6, 11)]}
-    result = narrowed(masked, trajectory)
-    assert facts_of(result).segments[0][1:] == (3, 11)
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    sequences = torch.tensor([masked["observation_tokens"]])
-    sample = SimpleNamespace(
-        sequences=sequences, action_mask=sequences[:, 1:], tandem=result[FACTS]
-    )
-    assert row_of_sample(sample, "", "").response_ids.tolist() == response
-
-
-def test_response_of_the_junior_alone_keeps_no_range_and_its_length() -> None:
-    config = TandemConfig.from_mapping({"schedule": "junior"})
-    made, response = TandemRules(config, Vocabulary(PIECES, "a test")), tokens(6)
-    trajectory = begun(made)
-    call(trajectory, Engine(response))
-    result = narrowed(single(PROMPT, response), trajectory)
-    assert result["action_ranges"] == []
-    assert result["rollout_log_probs"] == [0.0] * 9
-    assert response_length(facts_of(result), 1000) == 6
-
-
-def generated(response: list[int]) -> Any:
-    trajectory = begun(rules())
-    call(trajectory, Engine(response))
-    return trajectory
+        assert facts_of(result).segments == ((seed, 3, 9),)
 
 
 @pytest.mark.parametrize(
@@ -300,18 +167,18 @@ def generated(response: list[int]) -> Any:
     ],
 )
 def test_response_that_calls_do_not_explain_is_refused(changes: dict[str, Any], code: str) -> None:
-    response = [4, 5, 6, 7, 8, 9]
+    response, trajectory = [4, 5, 6, 7, 8, 9], begun(rules())
+    call(trajectory, Engine(response))
     with refused(code):
-        narrowed({**single(PROMPT, response), **changes}, generated(response))
+        narrowed({**single(PROMPT, response), **changes}, trajectory)
 
 
-def test_length_is_openrlhfs_own_of_the_whole_mask() -> None:
+@pytest.mark.parametrize("trained", [((3, 9),), ((3, 5), (7, 12)), ((0, 4),), ((9, 9),), ()])
+@pytest.mark.parametrize("most", [4, 8, 20])
+def test_length_is_openrlhfs_own_of_the_whole_mask(
+    trained: tuple[tuple[int, int], ...], most: int
+) -> None:
     """First to last trained token, the sequence's first token being no action."""
-    for trained in (((3, 9),), ((3, 5), (7, 12)), ((0, 4),), ((9, 9),), ()):
-        for most in (4, 8, 20):
-            mask = np.zeros(20, dtype=bool)
-            for start, stop in trained:
-                mask[start:stop] = True
-            ones = np.flatnonzero(mask[1:most])
-            expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
-            assert response_length(Facts("", {}, 0, 20, (), (), trained), most) == expected
+    ones = np.flatnonzero(bits_of(trained, 20)[1:most])
+    expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
+    assert response_length(Facts("", {}, 0, 20, (), (), trained), most) == expected

@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 from refused import refused
 
-from tandem_plugin import (
-    EngineError,
-    Rule,
-    TandemConfig,
-    TandemRules,
-    Vocabulary,
-)
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.checks import (
@@ -32,13 +26,13 @@ from tandem_plugin.training.checks import (
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
 
-RULES = TandemRules(
-    TandemConfig.from_mapping({"schedule": "token"}),
-    Vocabulary(tuple("abcdefgh"), "a test"),
-)
-IMITATING = TandemRules(
-    TandemConfig.from_mapping({"schedule": "token", "lambda_jun": 0.1}), RULES.vocabulary
-)
+
+def rules_with(**settings: object) -> TandemRules:
+    config = TandemConfig.from_mapping({"schedule": "token", **settings})
+    return TandemRules(config, Vocabulary(tuple("abcdefgh"), "a test"))
+
+
+RULES, IMITATING = rules_with(), rules_with(lambda_jun=0.1)
 
 
 @cache
@@ -67,15 +61,13 @@ def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:
     return replace(whole, **fields)
 
 
-WORDS = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(8)), "a test")
-
-
-def replayed(rule: Rule, ids: Any, seed: int) -> Row:
-    """A row that is all of one call."""
-    senior = rule.replay(ids.tolist(), seed).senior
-    whole = Row("Row 0", "g", ids, senior, senior, seed, rule.fingerprint)
-    trained = np.ones(len(ids), dtype=bool)
-    return replace(whole, segments=[[seed, 0, len(ids)]], trained=trained)
+def with_trained(good: Row, trained: Any, unknown: Any = None) -> Row:
+    """A row whose loop would train other tokens, of which some have no known author."""
+    known = trained if unknown is None else trained & ~unknown
+    senior = good.authorship
+    assert senior is not None
+    masks = {"response_mask": known & senior, "loss_mask": known & senior}
+    return replace(good, trained=trained, unknown=unknown, junior_mask=known & ~senior, **masks)
 
 
 GOOD = row([1, 0, 0, 1])
@@ -93,53 +85,27 @@ TURNS = replace(
 """Two calls with a tool's output between them."""
 
 
-def test_whole_batch_passes() -> None:
-    check_rows([GOOD, row([0, 1, 1])], RULES)
+@pytest.mark.parametrize("rules", [RULES, IMITATING], ids=["", "imitating"])
+def test_rows_that_replay_pass(rules: TandemRules) -> None:
+    of_junior = row([0, 0, 0])  # beside others that have a token to train
+    masked = with_trained(GOOD, np.array([False, False, True, True]))
+    check_rows([GOOD, TURNS, row([0, 1, 1]), of_junior, masked], rules)
 
 
-def rules_with(junior: object) -> TandemRules:
-    config = TandemConfig.from_mapping({"schedule": "token", "junior": junior})
-    return TandemRules(config, RULES.vocabulary)
-
-
-def test_rows_of_a_pool_say_which_of_its_juniors_wrote_them() -> None:
-    pool = rules_with(["a", "b"])
-    batch = [replace(GOOD, junior="a"), row([0, 1, 1], junior="b")]
-    check_rows(batch, pool)
-    check_validation_rows(batch, True, pool)
-    for wrong in ("c", None):
-        for check in (check_rows, lambda rows, rules: check_validation_rows(rows, True, rules)):
-            with refused("TP409", juniors="['a', 'b']", junior=wrong):
-                check([replace(GOOD, junior=wrong)], pool)
-
-
-def test_row_of_a_run_with_one_junior_need_not_say_it_but_says_no_other() -> None:
-    for rules, name in ((rules_with("a"), "a"), (RULES, None)):
-        for passing in (None, name):
-            check_rows([replace(GOOD, junior=passing)], rules)
-        with refused("TP409", junior="b"):
-            check_rows([replace(GOOD, junior="b")], rules)
-
-
-def test_response_without_senior_passes_beside_one_that_has() -> None:
-    check_rows([row([0, 0, 0]), GOOD], RULES)
-
-
-def test_tokens_that_the_loop_masks_are_not_trained() -> None:
-    trained = np.array([False, False, True, True])
-    masked = replace(
-        GOOD,
-        trained=trained,
-        response_mask=trained & GOOD.authorship,
-        loss_mask=trained & GOOD.authorship,
-        junior_mask=trained & ~GOOD.authorship,
-    )
-    check_rows([masked], RULES)
-    check_rows([masked], IMITATING)
-
-
-def test_whole_batch_passes_with_the_tokens_to_imitate() -> None:
-    check_rows([GOOD, TURNS, row([0, 1, 1])], IMITATING)
+@pytest.mark.parametrize(
+    ("junior", "passing", "wrong"),
+    [(["a", "b"], ["a", "b"], ["c", None]), ("a", ["a", None], ["b"]), (None, [None], ["b"])],
+)
+def test_rows_say_which_of_the_runs_juniors_wrote_them(
+    junior: object, passing: list[Any], wrong: list[Any]
+) -> None:
+    """A run with one junior needs no word of it."""
+    rules = rules_with(junior=junior)
+    for check in (check_rows, lambda rows, rules: check_validation_rows(rows, True, rules)):
+        check([replace(GOOD, junior=name) for name in passing], rules)
+        for name in wrong:
+            with refused("TP409", junior=name):
+                check([replace(GOOD, junior=name)], rules)
 
 
 def flipped(mask: Any, place: int) -> Any:
@@ -199,16 +165,30 @@ def test_row_that_does_not_replay_bit_for_bit_stops_training(alter: Any) -> None
 
 @pytest.mark.parametrize(
     "columns",
-    [("authorship",), ("response_mask", "loss_mask"), ("seed", "segments"), ("response_ids",)],
+    [("authorship",), ("response_mask", "loss_mask"), ("seed", "segments"), ("trained",)],
 )
 def test_rows_whose_columns_were_swapped_stop_training(columns: tuple[str, ...]) -> None:
-    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word"}), WORDS)
-    rng = np.random.default_rng(0)
-    first, second = (replayed(rules.default, rng.integers(0, 8, 40), seed) for seed in (5, 6))
-    check_rows([first, second], rules)
-    changes = {name: getattr(second, name) for name in columns}
+    other = with_trained(row([0, 1, 1, 0, 0, 0, 1, 0]), np.arange(8) < 6)
+    check_rows([LONG, other], RULES)
+    changes = {name: getattr(other, name) for name in columns}
     with refused("TP411", "TP416", row="Row 0"):
-        check_rows([replace(first, **changes), second], rules)
+        check_rows([replace(LONG, **changes), other], RULES)
+
+
+def test_rows_whose_tokens_were_swapped_stop_training() -> None:
+    """By a schedule that looks at them."""
+    vocabulary = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(8)), "a test")
+    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word"}), vocabulary)
+    rng = np.random.default_rng(0)
+    rows = []
+    for seed in (5, 6):
+        ids = rng.integers(0, 8, 40)
+        senior, every = rules.default.replay(ids.tolist(), seed).senior, np.ones(40, dtype=bool)
+        whole = Row("Row 0", "g", ids, senior, senior, seed, rules.fingerprint)
+        rows.append(replace(whole, segments=[[seed, 0, 40]], trained=every))
+    check_rows(rows, rules)
+    with refused("TP411", row="Row 0"):
+        check_rows([replace(rows[0], response_ids=rows[1].response_ids), rows[1]], rules)
 
 
 @pytest.mark.parametrize("place", range(8))
@@ -219,29 +199,32 @@ def test_every_bit_of_every_mask_counts(place: int) -> None:
             check_rows([altered], IMITATING)
 
 
-def test_update_uses_the_masks_that_were_admitted() -> None:
+NOTHING = np.zeros(4, dtype=bool)
+PADDING = replace(row([0, 0, 0, 0]), name="Row of padding", loss_mask=None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        (replace(GOOD, response_mask=~GOOD.response_mask), "TP421"),
+        (replace(GOOD, loss_mask=flipped(GOOD.loss_mask, 0)), "TP421"),
+        (replace(GOOD, response_mask=GOOD.response_mask[:-1]), "TP420"),
+        (replace(PADDING, response_mask=~NOTHING), "TP419"),
+        (replace(GOOD, name="Row of another batch"), "TP419"),
+        (replace(GOOD, response_mask=NOTHING), "TP421"),
+    ],
+)
+def test_update_uses_the_masks_that_were_admitted(changed: Row, code: str) -> None:
     admitted = AdmittedBatch([GOOD, replace(TURNS, name="Row 1")])
-    padding = row([0], name="Row of padding", response_mask=np.zeros(1, dtype=bool))
-    padding = replace(padding, loss_mask=padding.response_mask)
-    rows = [replace(TURNS, name="Row 1"), padding, GOOD]
+    rows = [replace(TURNS, name="Row 1"), PADDING, GOOD]
     admitted.check(rows, False)
-    for changed in (
-        replace(GOOD, response_mask=~GOOD.response_mask),
-        replace(GOOD, loss_mask=flipped(GOOD.loss_mask, 0)),
-        replace(padding, response_mask=~padding.response_mask),
-        replace(GOOD, name="Row of another batch"),
-        replace(GOOD, response_mask=GOOD.response_mask[:-1]),
-    ):
-        with refused("TP419", "TP420", "TP421"):
-            admitted.check([*rows, changed], False)
+    with refused(code):
+        admitted.check([*rows, changed], False)
 
 
 def test_update_may_leave_out_what_rejection_sampling_rejects_and_add_nothing() -> None:
     admitted = AdmittedBatch([GOOD])
-    rejected = replace(GOOD, response_mask=np.zeros(4, dtype=bool))
-    admitted.check([rejected], True)
-    with refused("TP421", count=2):
-        admitted.check([rejected], False)
+    admitted.check([replace(GOOD, response_mask=NOTHING)], True)
     with refused("TP421", count=2):
         admitted.check([replace(GOOD, response_mask=~GOOD.response_mask)], True)
 
@@ -258,31 +241,25 @@ def test_update_may_leave_out_what_rejection_sampling_rejects_and_add_nothing() 
         (replace(GOOD, fingerprint="g"), "TP408"),
         (replace(GOOD, fingerprint=None), "TP408"),
         (replace(GOOD, error="RequestError: no."), "TP405"),
+        (replace(GOOD, rollout_log_probs=-np.ones(4)), "TP433"),
+        (replace(GOOD, rollout_log_probs=np.zeros(3)), "TP432"),
     ],
 )
 def test_row_that_must_not_be_trained_on(bad: Row, code: str) -> None:
+    check_rows([replace(GOOD, rollout_log_probs=np.where(GOOD.response_mask, -1.0, 0.0))], RULES)
     with refused(code):
         check_rows([GOOD, bad], RULES)
 
 
-def test_prompt_without_any_token_of_the_seniors_passes_and_a_whole_batch_of_them_does_not() -> (
-    None
-):
+def test_batch_without_anything_to_train_stops() -> None:
     without = [row([0, 0], group="h"), row([0], group="h")]
     check_rows([GOOD, *without], RULES)
-    masked = with_trained(GOOD, np.zeros(4, dtype=bool))  # the senior's, but the loop masks it
+    masked = with_trained(GOOD, NOTHING)  # the senior's, but the loop masks it
     for rows in (without, [masked, *without]):
         with refused("TP418", responses=len(rows)):
             check_rows(rows, RULES)
-
-
-def with_trained(good: Row, trained: Any, unknown: Any = None) -> Row:
-    """A row whose loop would train other tokens, of which some have no known author."""
-    known = trained if unknown is None else trained & ~unknown
-    senior = good.authorship
-    assert senior is not None
-    masks = {"response_mask": known & senior, "loss_mask": known & senior}
-    return replace(good, trained=trained, unknown=unknown, junior_mask=known & ~senior, **masks)
+    with refused("TP403"):
+        check_rows([], RULES)
 
 
 UNKNOWN = with_trained(
@@ -292,21 +269,10 @@ UNKNOWN = with_trained(
 )
 """Of seven tokens that its loop would train, the authors of two are unknown."""
 
-HALF = {
-    "loss": TandemRules(
-        TandemConfig.from_mapping({"schedule": "token", "max_unknown_share": 0.5}), RULES.vocabulary
-    ),
-    "imitation": TandemRules(
-        TandemConfig.from_mapping(
-            {"schedule": "token", "max_unknown_share": 0.5, "lambda_jun": 0.1}
-        ),
-        RULES.vocabulary,
-    ),
-}
 
-
-@pytest.mark.parametrize("rules", HALF.values(), ids=HALF.keys())
-def test_tokens_of_unknown_author_are_in_no_mask(rules: TandemRules) -> None:
+@pytest.mark.parametrize("lambda_jun", [0, 0.1])
+def test_tokens_of_unknown_author_are_in_no_mask(lambda_jun: float) -> None:
+    rules = rules_with(max_unknown_share=0.5, lambda_jun=lambda_jun)
     check_rows([GOOD, UNKNOWN], rules)
     assert UNKNOWN.unknown is not None
     for place in (2, 3):
@@ -330,10 +296,7 @@ def test_batch_with_too_many_tokens_of_unknown_author_stops_training(
     share: float, passes: bool
 ) -> None:
     """Two of the eleven that the loops would train."""
-    rules = TandemRules(
-        TandemConfig.from_mapping({"schedule": "token", "max_unknown_share": share}),
-        RULES.vocabulary,
-    )
+    rules = rules_with(max_unknown_share=share)
     if passes:
         check_rows([GOOD, UNKNOWN], rules)
     else:
@@ -341,26 +304,9 @@ def test_batch_with_too_many_tokens_of_unknown_author_stops_training(
             check_rows([GOOD, UNKNOWN], rules)
 
 
-def test_rollout_log_probs_are_zero_outside_the_mask() -> None:
-    check_rows([replace(GOOD, rollout_log_probs=np.where(GOOD.response_mask, -1.0, 0.0))], RULES)
-    for wrong in (-np.ones(4), np.zeros(3)):
-        with refused("TP432", "TP433", row="Row 0"):
-            check_rows([replace(GOOD, rollout_log_probs=wrong)], RULES)
-
-
-def test_empty_batch_stops_training() -> None:
-    with refused("TP403"):
-        check_rows([], RULES)
-
-
-def test_validation_stops_on_errors_only() -> None:
-    check_no_errors([replace(GOOD, authorship=None)])
-    with pytest.raises(EngineError):
-        check_no_errors([replace(GOOD, error="no")])
-
-
 def test_validation_rows_are_whose_they_should_be() -> None:
     alone = replace(GOOD, authorship=None, seed=None, fingerprint=None, segments=[])
+    check_no_errors([alone])
     check_validation_rows([GOOD, row([0, 0], "h")], True, RULES)
     check_validation_rows([alone], False, RULES)
     with refused("TP406"):
@@ -374,29 +320,17 @@ def test_validation_rows_are_whose_they_should_be() -> None:
             check_validation_rows([replace(alone, error="RequestError: no.")], team, RULES)
 
 
-def test_dump_of_a_response_without_a_trained_token_replays(tmp_path: Path) -> None:
-    """Its loop masked all of it: no segment, and no author."""
-    masked = replace(
-        replayed(RULES.default, np.arange(8), 5),
-        authorship=np.zeros(8, dtype=bool),
-        segments=[],
-        settings=RULES.default.settings(),
-    )
+def test_dumps_replay_and_count_tokens_of_unknown_author_apart(tmp_path: Path) -> None:
+    """Also that of a response of which its loop masked all: it has no segment, and no author."""
+    masked = with_trained(replace(GOOD, segments=[], authorship=NOTHING), NOTHING)
+    settings = RULES.default.settings()
+    known, dumped = (replace(one, settings=settings) for one in (UNKNOWN, masked))
     file = tmp_path / "dump.jsonl"
-    file.write_text(json.dumps(masked.dump()))
-    audit = Audit(RuleBook(RULES.vocabulary, {}), 10)
-    audit.add(list(read_rollouts(file)))
-    assert (audit.differing_rows, audit.rows, audit.tokens) == (0, 1, 0)
-
-
-def test_dump_of_tokens_of_unknown_author_replays_and_counts_them_apart(tmp_path: Path) -> None:
-    known = replace(UNKNOWN, settings=RULES.default.settings())
-    file = tmp_path / "dump.jsonl"
-    file.write_text("".join(json.dumps(one.dump()) + "\n" for one in (known, known)))
+    file.write_text("".join(json.dumps(one.dump()) + "\n" for one in (known, known, dumped)))
     assert json.loads(file.read_text().splitlines()[0])["tandem_unknown"] == [[2, 4]]
     audit = Audit(RuleBook(RULES.vocabulary, {}), 10)
     audit.add(list(read_rollouts(file)))
-    assert (audit.differing_rows, audit.rows) == (0, 2)
+    assert (audit.differing_rows, audit.rows) == (0, 3)
     assert (audit.tokens, audit.unknown_tokens, audit.senior_tokens) == (12, 4, 8)
     assert (audit.spans, audit.handoffs) == (10, 6)  # 1 0 . . 1 0 1 1
     metrics = batch_metrics([known, known])

@@ -1,8 +1,7 @@
-"""Rows that tables of refused settings share, whichever way a user gives a setting."""
+"""Tables of refused settings, and what a run allows by name although nobody has shown it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,47 +14,96 @@ from tandem_plugin.training.refusals import (
     broken,
     check_refusals,
     each,
+    given,
     is_on,
+    too_many_juniors,
     untested,
 )
 
-
-def checked(refusals: Sequence[Refusal], *allowed: str, **settings: Any) -> list[str]:
-    tandem = TandemConfig.from_mapping({"unproven": list(allowed)})
-    unproven = Unproven(tandem, {"custom": "one of your own", "megatron": "that engine"})
-    check_refusals(refusals, settings.get, unproven)
-    return unproven.warnings
-
-
-def test_setting_is_named_as_a_user_gives_it() -> None:
-    for key, setting in (("a.loss", "a.loss=new"), ("--a.loss", "--a.loss new")):
-        with refused("TP443", sound="ppo, gspo", setting=setting):
-            checked([untested(key, ("ppo", "gspo"))], **{key: "new"})
-        assert checked([untested(key, ("ppo", "gspo"))], **{key: "gspo"}) == []
-
-
-def test_setting_that_is_not_there_is_tested_only_where_it_says_so() -> None:
-    assert checked([untested("a", (None, "ppo"))]) == []
-    with refused("TP443", key="a", setting="a=None", sound="ppo"):
-        checked([untested("a", ("ppo",))])
+NAMES = {"custom": "one of your own", "megatron": "that engine", "much": "more than most"}
+TABLE = [
+    broken("a", ("gae",), "it drops the reward", ("grpo",)),
+    untested("a", (None, "grpo", "rloo"), "custom"),
+    untested("--a.loss", (None, "ppo", "gspo"), reach=""),
+    untested("engine", (None, "fsdp"), "{value}", reach=""),
+    *each(("on", "pools"), is_on, "TP520"),
+    Refusal("rollouts", given, "TP524"),
+    Refusal(
+        "c",
+        lambda value, of: (value or 0) > of("most"),
+        "TP443",
+        "much",
+        {"reach": "", "sound": lambda of: of("most")},
+    ),
+    too_many_juniors("juniors", lambda of: of("engines")),
+]
 
 
-def test_untested_value_is_allowed_by_its_name_and_what_it_breaks_by_none() -> None:
-    table = [
-        broken("a", ("gae",), "it drops the reward", ("grpo",)),
-        untested("a", ("grpo",), "custom"),
-    ]
-    (warning,) = checked(table, "custom", a="mine")
-    assert warning.startswith("a=mine was not tested with tandem")
-    with refused("TP442", key="a", value="gae", setting="a=gae", why="it drops the reward"):
-        checked(table, "custom", a="gae")
-    (warning,) = checked([untested("a", ("fsdp",), "{value}", reach="")], "megatron", a="megatron")
-    assert warning.startswith("a=megatron was not tested with tandem. Use one of: fsdp.")
+def checked(*allowed: str, **settings: Any) -> Unproven:
+    unproven = Unproven(TandemConfig.from_mapping({"unproven": list(allowed)}), NAMES)
+    found = {"most": 2, "juniors": (), "engines": 2, **settings}
+    check_refusals(TABLE, found.get, unproven)
+    return unproven
 
 
-def test_each_of_several_settings_is_refused_by_its_own_name() -> None:
-    table = each(("a", "b"), is_on, "{key} is on.")
-    assert checked(table, a=0) == []
-    for key in "ab":
-        with pytest.raises(ConfigError, match=f"^{key} is on"):
-            checked(table, **{key: 1})
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"a": "grpo", "--a.loss": "gspo", "engine": "fsdp", "c": 2},
+        {"on": 0, "pools": False, "rollouts": None},
+        {"juniors": ("one", "two")},
+        {"juniors": ("one",), "engines": 0},
+    ],
+)
+def test_sound_settings_pass(settings: dict[str, Any]) -> None:
+    assert checked(**settings).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "fields"),
+    [
+        ({"a": "gae"}, "TP442", {"setting": "a=gae", "value": "gae", "why": "it drops the reward"}),
+        ({"a": "mine"}, "TP443", {"key": "a", "setting": "a=mine", "sound": "grpo, rloo"}),
+        ({"--a.loss": "new"}, "TP443", {"setting": "--a.loss new", "sound": "ppo, gspo"}),
+        ({"engine": "nobodys"}, "TP443", {"setting": "engine=nobodys"}),
+        ({"on": 1}, "TP520", {"key": "on"}),
+        ({"pools": True}, "TP520", {"key": "pools"}),
+        ({"rollouts": "", "c": 3}, "TP524", {"key": "rollouts", "value": ""}),
+        ({"c": 2, "most": 1}, "TP443", {"key": "c", "value": 2, "sound": 1}),
+        ({"juniors": ("one", "two", "three")}, "TP441", {"juniors": 3, "engines": 2}),
+    ],
+)
+def test_first_setting_that_is_refused_is_named(
+    settings: dict[str, Any], code: str, fields: dict[str, Any]
+) -> None:
+    with refused(code, **fields):
+        checked(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("custom", {"a": "mine"}), ("megatron", {"engine": "megatron"}), ("much", {"c": 3})],
+)
+def test_unproven_setting_goes_on_under_its_name_alone_and_is_said_loudly(
+    name: str, settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with refused("TP443") as caught:
+        checked(*(NAMES.keys() - {name}), **settings)
+    assert f"add {name} to tandem.unproven" in caught.value.message
+    run = checked(*NAMES, **settings)
+    run.say()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("WARNING: ")
+    assert f"tandem.unproven allows {name}" in line
+    checked(*NAMES).say()
+    assert capsys.readouterr().err == ""  # nothing of it is made use of
+
+
+def test_what_is_known_to_be_wrong_has_no_name_and_other_names_are_refused() -> None:
+    with refused("TP442", value="gae"):
+        checked(*NAMES, a="gae")
+    with refused("TP440", name="megatrn"):
+        checked("megatrn")
+    with pytest.raises(ValueError, match="none of the names"):
+        checked().check("gae", ConfigError("a mistake of the adapter's"))

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from refused import refused
 
-from tandem_plugin import ConfigError, TandemConfig, Vocabulary
+from tandem_plugin import TandemConfig, Vocabulary
+from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.refusals import Refusal, Unproven, check_refusals, given
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 
@@ -48,7 +50,10 @@ def test_batch_is_admitted_before_an_update_may_train_on_it() -> None:
     assert metrics["tandem/senior_share"] == 1
     run.check_update(batch)
     changed = replace(batch[0], response_mask=~batch[0].response_mask)
-    with refused("TP421"):
+    run.rejects = True  # tokens may be left out
+    run.check_update([changed])
+    run.rejects = False
+    with refused("TP421", count=5):
         run.check_update([changed])
 
 
@@ -82,19 +87,6 @@ def test_prompts_without_senior_and_unknown_authors_are_counted_and_said_once(
     assert [line.startswith("tandem warning: ") for line in lines] == [True, True]
 
 
-def test_run_that_rejects_may_leave_tokens_out() -> None:
-    run = started()
-    batch = [row(run, 5)]
-    fewer = [replace(batch[0], response_mask=np.zeros(5, dtype=bool))]
-    for run.rejects in (True, False):
-        run.admit(batch)
-        if run.rejects:
-            run.check_update(fewer)
-        else:
-            with refused("TP421", count=5):
-                run.check_update(fewer)
-
-
 def test_update_that_left_the_imitation_term_out_stops() -> None:
     run = started(lambda_jun=0.1)
     run.check_imitation({f"actor/{IMITATION_METRIC}": 0.0}, "actor/")
@@ -114,47 +106,13 @@ def test_metrics_of_engines_are_what_they_told_since_the_last_step(
 ) -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.setattr(ray, "get", list)
-    sums = {"senior_tokens": 2.0, "junior_cross_entropy": 3.0, "overlap": 1.0}
-    sums |= {"junior_tokens": 4.0, "senior_cross_entropy": 1.0}
-    drafts = {"rounds": 10, "drafts": 40, "tokens": 42}
-    drafts |= {"senior_drafts": 20, "senior_accepted": 19, "junior_drafts": 18}
-    told = {"tandem_measures": sums, "tandem_draft_stats": drafts}
-    engine = SimpleNamespace(tandem_counters=SimpleNamespace(remote=lambda what: dict(told[what])))
-    run = started(mode="speculative")
-    first = run.engine_metrics([engine, engine])
+    told = {
+        RPC_MEASURES: MeasureSums(2.0, 3.0, 1.0, 4.0, 1.0),
+        RPC_DRAFT_STATS: DraftStats(10, 40, 42, 20, 19, 18),
+    }
+    counters = SimpleNamespace(remote=lambda what: told[what].to_row())
+    engines, run = [SimpleNamespace(tandem_counters=counters)] * 2, started(mode="speculative")
+    first = run.engine_metrics(engines)
     assert first["tandem/junior_cross_entropy"] == 1.5
     assert first["tandem/draft_acceptance"] == 0.95
-    sums |= {"senior_tokens": 3.0, "junior_cross_entropy": 7.0, "overlap": 1.5}
-    assert run.engine_metrics([engine, engine]) == {
-        "tandem/junior_cross_entropy": 4.0,
-        "tandem/overlap": 0.5,
-    }
-
-
-TABLE = (
-    Refusal("a.b", given, "{key}={value!r} is wrong."),
-    Refusal("c", lambda value, of: value > of("most"), "{key}={value} is too much.", "much"),
-)
-
-
-def checked(allowed: tuple[str, ...] = (), **settings: Any) -> list[str]:
-    tandem = TandemConfig.from_mapping({"unproven": list(allowed)})
-    unproven = Unproven(tandem, {"much": "more than most"})
-    found = {"c": 1, "most": 2, **settings}
-    check_refusals(TABLE, found.get, unproven)
-    return unproven.warnings
-
-
-def test_first_setting_that_is_refused_is_named_with_its_value() -> None:
-    assert checked() == []
-    with pytest.raises(ConfigError, match=r"^a\.b='x' is wrong\.$"):
-        checked(**{"a.b": "x", "c": 3})
-    with pytest.raises(ConfigError, match=r"^c=3 is too much\. .* add much to tandem\.unproven"):
-        checked(c=3)
-
-
-def test_what_is_only_unproven_may_be_allowed_by_name_and_is_said() -> None:
-    (warning,) = checked(("much",), c=3)
-    assert warning.startswith("c=3 is too much. tandem.unproven allows much")
-    with pytest.raises(ConfigError, match="is wrong"):
-        checked(("much",), **{"a.b": "x"})
+    assert run.engine_metrics(engines) == {}

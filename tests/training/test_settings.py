@@ -39,16 +39,6 @@ def test_another_series_starts_only_where_its_name_is_allowed() -> None:
         check_versions(found, run, "")  # there is no name that would allow it
 
 
-def test_model_that_sees_or_hears_is_refused_by_the_setting_that_names_it(tmp_path: Path) -> None:
-    for name, config in (("text", "{}"), ("image", '{"vision_config": {"depth": 2}}')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(config)
-    text, image = str(tmp_path / "text"), str(tmp_path / "image")
-    check_text_models({"a.model": text, "tandem.junior": None})
-    with refused("TP451", setting="tandem.junior", tower="vision_config"):
-        check_text_models({"a.model": text, "tandem.junior": image})
-
-
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A Hub of this process, with an empty cache."""
@@ -98,11 +88,19 @@ COMMIT = "0" * 40
 IMAGE = '{"vision_config": {"depth": 2}}'
 
 
-def test_model_that_is_not_in_the_cache_is_looked_up_on_the_hub(hub: Hub) -> None:
-    hub.configs = {"organisation/text": "{}", "organisation/image": IMAGE}
-    check_text_models({"a.model": "organisation/text"})
-    with refused("TP451", setting="a.model", model="organisation/image"):
-        check_text_models({"a.model": "organisation/image"})
+def test_model_that_sees_or_hears_is_refused_by_the_setting_that_names_it(
+    hub: Hub, tmp_path: Path
+) -> None:
+    for name, config in (("text", "{}"), ("image", IMAGE)):
+        hub.configs[f"organisation/{name}"] = config
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    for where in (str(tmp_path), "organisation"):
+        text, image = f"{where}/text", f"{where}/image"
+        check_text_models({"a.model": text, "tandem.junior": None})
+        for juniors in (image, [text, image]):
+            with refused("TP451", setting="tandem.junior", model=image, tower="vision_config"):
+                check_text_models({"a.model": text, "tandem.junior": juniors})
 
 
 def test_hub_that_does_not_answer_is_asked_once(hub: Hub) -> None:

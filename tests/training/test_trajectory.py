@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from itertools import count
+from collections.abc import Callable
+from itertools import count, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,29 +15,26 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import (
-    Rule,
     TandemConfig,
     TandemRequest,
     TandemRules,
     Vocabulary,
 )
 from tandem_plugin.seeds import sample_seed
-from tandem_plugin.training.authorship_wire import Facts
+from tandem_plugin.training.authorship_wire import Facts, bits_of, bits_within, ranges_of
 from tandem_plugin.training.checks import check_rows
+from tandem_plugin.training.log_probs import check_log_probs, masked_log_probs
 from tandem_plugin.training.rows import row_of
 from tandem_plugin.training.trajectory import Trajectory
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 RULES = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
+RULE = RULES.default
 PROMPT, FIRST, FEEDBACK, SECOND = [1, 2], [3, 4, 6, 7, 9, 10, 12], [20, 21], [15, 16, 18, 1, 5]
 
 
-def rule() -> Rule:
-    return RULES.default
-
-
 def two_turns(seed: int = 100) -> Trajectory:
-    trajectory = Trajectory(rule(), lambda call: seed + call)
+    trajectory = Trajectory(RULE, lambda call: seed + call)
     trajectory.call(PROMPT).returned(FIRST)
     trajectory.call([*PROMPT, *FIRST, *FEEDBACK]).returned(SECOND)
     return trajectory
@@ -52,7 +51,7 @@ def facts_of_two_turns(seed: int = 100) -> Facts:
 
 
 def test_each_call_says_its_own_seed_and_how_long_its_prompt_is() -> None:
-    trajectory = Trajectory(rule(), lambda call: 100 + call)
+    trajectory = Trajectory(RULE, lambda call: 100 + call)
     prompt = [1, 2, 3]
     calls = [trajectory.call(prompt) for _ in range(3)]
     prompt.append(4)  # the loop goes on with its list
@@ -60,22 +59,19 @@ def test_each_call_says_its_own_seed_and_how_long_its_prompt_is() -> None:
         request = TandemRequest.parse(call.request)
         assert request is not None
         assert (request.seed, request.prompt_length) == (100 + number, 3)
-        assert request.fingerprint == rule().fingerprint
+        assert request.fingerprint == RULE.fingerprint
         call.returned([5])
     assert [one.prompt_ids.tolist() for one in trajectory.calls] == [[1, 2, 3]] * 3
     assert [one.seed for one in trajectory.calls] == [100, 101, 102]
 
 
 def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
-    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
-    trajectory = Trajectory(rule(), lambda call: call, lambda own: rules.for_call(own, 0), "a/b")
+    trajectory = Trajectory.begin(RULES, ("training", 3), 0, junior="a/b")
     for asked in (None, {"schedule": "solo"}):
-        call = trajectory.call(PROMPT, asked)
-        request = TandemRequest.parse(call.request)
+        request = TandemRequest.parse(trajectory.call(PROMPT, asked).request)
         assert request is not None
         assert request.junior == "a/b"
-        call.returned(FIRST if asked is None else SECOND)
-    facts = trajectory.facts(PROMPT, FIRST, [1] * len(FIRST))
+    facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
     assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
     assert facts.junior == facts.part(0, 3).junior == "a/b"
@@ -85,7 +81,7 @@ def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
 
 
 def test_samples_of_one_call_have_seeds_of_their_own() -> None:
-    trajectory = Trajectory(rule(), lambda call: 100)
+    trajectory = Trajectory(RULE, lambda call: 100)
     call = trajectory.call(PROMPT)
     for index in (1, 0):
         call.returned([5], index)
@@ -103,9 +99,9 @@ def test_senior_that_answers_alone_leaves_no_facts() -> None:
 def test_facts_are_those_of_the_calls_and_masks_follow_from_them() -> None:
     facts = facts_of_two_turns()
     senior = [
-        *rule().replay(FIRST, 100).tolist(),
+        *RULE.replay(FIRST, 100).tolist(),
         *([0] * 2),
-        *rule().replay(SECOND, 101).tolist(),
+        *RULE.replay(SECOND, 101).tolist(),
     ]
     assert 0 < sum(senior) < 12
     assert facts.authorship.astype(int).tolist() == senior
@@ -115,8 +111,8 @@ def test_facts_are_those_of_the_calls_and_masks_follow_from_them() -> None:
         mask - author for mask, author in zip(MASK, senior, strict=True)
     ]
     assert facts.segments == ((100, 0, 7), (101, 9, 14))
-    assert (facts.seed, facts.length, facts.fingerprint) == (100, 14, rule().fingerprint)
-    assert facts.settings == rule().settings()
+    assert (facts.seed, facts.length, facts.fingerprint) == (100, 14, RULE.fingerprint)
+    assert facts.settings == RULE.settings()
 
 
 def test_response_of_which_nothing_is_trained_has_the_first_calls_seed() -> None:
@@ -135,37 +131,38 @@ def test_facts_travel_as_plain_data() -> None:
     assert Facts.from_wire(None) is None
 
 
-@pytest.mark.parametrize("spoil", [lambda wire: wire.pop("senior"), lambda wire: wire.update(x=1)])
-def test_facts_of_another_form_are_refused(spoil: object) -> None:
-    wire = facts_of_two_turns().to_wire()
-    spoil(wire)  # type: ignore[operator]
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda wire: {name: wire[name] for name in wire if name != "senior"},
+        lambda wire: {**wire, "x": 1},
+        lambda wire: [wire],
+    ],
+)
+def test_facts_of_another_form_are_refused(spoil: Callable[[Any], Any]) -> None:
     with refused("TP402"):
-        Facts.from_wire(wire)
-    with refused("TP402"):
-        Facts.from_wire([wire])  # type: ignore[arg-type]
+        Facts.from_wire(spoil(facts_of_two_turns().to_wire()))
 
 
 @given(start=st.integers(0, 4), stop=st.integers(0, 30))
 def test_facts_of_a_part_are_those_of_a_response_that_was_cut(start: int, stop: int) -> None:
     """The prompt among the tokens, as a trainer may have them; no segment begins in it."""
-    trajectory = Trajectory(rule(), lambda call: 100 + call)
+    trajectory = Trajectory(RULE, lambda call: 100 + call)
     prompt = [*PROMPT, 1, 1]
     trajectory.call(prompt).returned(FIRST)
     trajectory.call([*prompt, *FIRST, *FEEDBACK]).returned(SECOND)
     whole = trajectory.facts((), [*prompt, *RESPONSE], [0] * 4 + MASK)
     assert whole is not None
     part = whole.part(start, stop)
-    length = max(min(stop, 18) - start, 0)
-    assert part.length == length
-    assert part.authorship.tolist() == whole.authorship[start : start + length].tolist()
-    assert part.trained_mask.tolist() == whole.trained_mask[start : start + length].tolist()
-    expected = trajectory.facts(
-        prompt[:start], [*prompt, *RESPONSE][start : start + length], whole.trained_mask[start:stop]
+    assert part.length == max(min(stop, 18) - start, 0)
+    for name in ("authorship", "trained_mask"):
+        assert getattr(part, name).tolist() == getattr(whole, name)[start:stop].tolist()
+    starts = {100: 4, 101: 13}
+    assert part.segments == tuple(
+        (seed, starts[seed] - start, min(last, stop) - start)
+        for seed, _, last in whole.segments
+        if starts[seed] < stop
     )
-    assert expected is not None
-    assert [one for one in part.segments if one[0] == 100] == [
-        one for one in expected.segments if one[0] == 100
-    ]
 
 
 def seed_with_a_senior() -> int:
@@ -188,19 +185,15 @@ def test_row_of_a_narrowed_response_is_admitted_and_one_without_facts_is_not() -
     assert given.junior_mask.tolist() == (~facts.mask).tolist()
 
 
-def same_texts(length: int = 12, **more: int) -> Trajectory:
-    """Two candidates of one text, under seeds by which their authors differ somewhere."""
-    trajectory = Trajectory(rule(), lambda call: 100 + call, **more)  # type: ignore[arg-type]
-    for _ in range(2):
-        trajectory.call(PROMPT).returned([3 * i % 24 for i in range(length)])
-    return trajectory
-
-
 def test_facts_of_tokens_of_unknown_author_travel_and_are_cut_like_the_others() -> None:
+    """Two candidates of one text, under seeds by which their authors differ somewhere."""
     ids = [3 * i % 24 for i in range(12)]
-    facts = same_texts().facts(PROMPT, ids, [1] * 11 + [0])
+    trajectory = Trajectory(RULE, lambda call: 100 + call)
+    for _ in range(2):
+        trajectory.call(PROMPT).returned(ids)
+    facts = trajectory.facts(PROMPT, ids, [1] * 11 + [0])
     assert facts is not None
-    both = [rule().replay(ids, seed).senior for seed in (100, 101)]
+    both = [RULE.replay(ids, seed).senior for seed in (100, 101)]
     unknown = (both[0] != both[1]) & (np.arange(12) < 11)
     assert 0 < unknown.sum() < 11
     assert facts.unknown_mask.tolist() == unknown.tolist()
@@ -209,21 +202,32 @@ def test_facts_of_tokens_of_unknown_author_travel_and_are_cut_like_the_others() 
     known = facts.trained_mask & ~unknown
     assert facts.mask.tolist() == (known & both[0]).tolist()
     assert facts.junior_mask.tolist() == (known & ~both[0]).tolist()
-    wire = json.loads(json.dumps(facts.to_wire()))
-    assert Facts.from_wire(wire) == facts
+    assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
     assert facts.part(0, 7).unknown_mask.tolist() == unknown[:7].tolist()
     row = row_of(facts, name="r", group="g", response_ids=np.array(ids), response_mask=facts.mask)
-    dumped = row.dump()["tandem_unknown"]
-    assert [i for start, stop in dumped for i in range(start, stop)] == np.flatnonzero(
-        unknown
-    ).tolist()
-    assert (
-        row_of(
-            facts_of_two_turns(),
-            name="r",
-            group="g",
-            response_ids=np.array(RESPONSE),
-            response_mask=facts_of_two_turns().mask,
-        ).dump()["tandem_unknown"]
-        is None
-    )
+    assert bits_of(row.dump()["tandem_unknown"], 12).tolist() == unknown.tolist()
+
+
+@given(st.lists(st.booleans(), max_size=30), st.integers(0, 40))
+def test_ranges_are_the_runs_of_true(bits: list[bool], length: int) -> None:
+    ranges = ranges_of(np.array(bits, dtype=bool))
+    assert all(a < b for a, b in ranges)
+    assert all(b < c for (_, b), (c, _) in pairwise(ranges))
+    assert bits_of(ranges, length).tolist() == (bits + [False] * length)[:length]
+
+
+def test_action_ranges_lie_within_a_response_and_do_not_run_backwards() -> None:
+    assert bits_within([(0, 1), (2, 4), (3, 3)], 4).tolist() == [True, False, True, True]
+    for start, stop in ((-1, 2), (2, 5), (3, 2)):
+        with refused("TP401", length=4, start=start, stop=stop):
+            bits_within([(0, 1), (start, stop)], 4)
+
+
+def test_rollout_log_probs_become_zero_where_the_senior_did_not_write() -> None:
+    senior = np.array([False, True, False, True])
+    masked = masked_log_probs([-1.0, -2.0, -3.0, -4.0], senior)
+    assert masked == [0.0, -2.0, 0.0, -4.0]
+    check_log_probs("Row 0", np.array(masked), senior)
+    assert masked_log_probs(None, senior) is None
+    with refused("TP431", log_probs=3, tokens=4):
+        masked_log_probs([0.0] * 3, senior)

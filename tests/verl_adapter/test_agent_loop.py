@@ -1,108 +1,156 @@
-"""Requests, seeds and narrowed masks of one trajectory."""
+"""verl's agent-loop workers in tandem: requests, seeds, juniors, narrowed masks, errors."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
+from omegaconf import OmegaConf
 from refused import refused
+from verl.trainer.ppo.v1 import replay_buffer
+from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER, tandem_of
 
-from tandem_plugin import (
-    Rule,
-    TandemConfig,
-    TandemRequest,
-    TandemRules,
-    Vocabulary,
-)
+from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
+from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.training.authorship_wire import FACTS, Facts
-from tandem_verl.agent_loop import TandemClient, make_trajectory, narrow
-from tandem_verl.validation import ROW
+from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.validation import ANSWERER
+from tandem_verl.agent_loop import ROW, TandemClient, WorkerInTandem, make_trajectory, narrow
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 
 
-def config(**settings: Any) -> TandemConfig:
-    return TandemConfig.from_mapping({"schedule": "word", "cap": 4, "seed": 11, **settings})
+def rules(**settings: Any) -> TandemRules:
+    given = {"schedule": "word", "cap": 4, "seed": 11, **settings}
+    return TandemRules(TandemConfig.from_mapping(given), VOCABULARY)
 
 
-def rules(settings: TandemConfig) -> TandemRules:
-    return TandemRules(settings, VOCABULARY)
+RULES = rules()
 
 
-def rule(settings: TandemConfig) -> Rule:
-    return rules(settings).default
-
-
-def v1(row: int, session: int, step: int = 1, validate: bool = False) -> tuple[dict, dict]:
+def begun(
+    row: int | None = 3,
+    session: int = 1,
+    step: int = 1,
+    validate: bool = False,
+    made: TandemRules = RULES,
+    **sample: Any,
+) -> Trajectory:
+    """A response as trainer V1 names it; row: None for a prompt without a number."""
     trajectory = {"step": step, "sample_index": 0, "rollout_n": 0, "validate": validate}
-    return trajectory, {ROW: row, "session_id": session, "index": 0, "uid": f"random {row}"}
-
-
-def seeds(identities: list[tuple[dict, dict]], settings: TandemConfig) -> list[int]:
-    ours = rules(settings)
-    return [make_trajectory(ours, *identity).seed_of_call(0) for identity in identities]
+    numbered = {} if row is None else {ROW: row}
+    named = {"session_id": session, "index": 0, **numbered, **sample}
+    return make_trajectory(made, trajectory, named)
 
 
 def test_seeds_are_unique_and_reproducible_although_every_index_is_zero() -> None:
-    identities = [
-        v1(r, s, t, v) for r in range(8) for s in range(4) for t in (1, 2) for v in (False, True)
-    ]
-    first = seeds(identities, config())
+    identities = list(itertools.product(range(8), range(4), (1, 2), (False, True)))
+
+    def seeds(made: TandemRules, uid: str) -> list[int]:
+        return [begun(*one, made=made, uid=uid).seed_of_call(0) for one in identities]
+
+    first = seeds(RULES, "a random name")
     assert len(set(first)) == len(identities)
-    for _, sample in identities:
-        sample["uid"] = "another random name"
-    assert seeds(identities, config()) == first
-    assert not set(seeds(identities, config(seed=12))) & set(first)
+    assert seeds(RULES, "another random name") == first
+    assert not set(seeds(rules(seed=12), "")) & set(first)
 
 
-def test_prompt_without_a_number_is_named_by_what_it_says() -> None:
-    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
-    samples = [
-        {"session_id": session, "index": 0, "raw_prompt": [{"content": f"prompt {prompt}"}]}
-        for prompt in range(3)
-        for session in range(3)
+def test_prompts_without_a_number_are_named_and_dealt_out_by_what_they_say() -> None:
+    """So by an agent-loop manager that hands out prompts in a way of its own."""
+    made = rules(junior=["a", "b"])
+    found = [
+        [begun(None, n, made=made, raw_prompt=[{"content": f"prompt {i}"}]) for n in range(4)]
+        for i in range(10)
     ]
-    assert len(set(seeds([(trajectory, sample) for sample in samples], config()))) == 9
+    assert len({one.seed_of_call(0) for group in found for one in group}) == 40
+    juniors = [{one.junior for one in group} for group in found]
+    assert [len(group) for group in juniors] == [1] * 10
+    assert set.union(*juniors) == {"a", "b"}
+
+
+def test_prompts_take_the_juniors_in_turns_and_their_responses_share_one() -> None:
+    made = rules(junior=["a", "b"])
+    found = [begun(row, session, 5, made=made).junior for row in range(4) for session in range(3)]
+    assert found == ["b"] * 3 + ["a"] * 3 + ["b"] * 3 + ["a"] * 3
+    # Another one in the next step; at validation the same one each time.
+    assert [begun(0, step=n, made=made).junior for n in (1, 2, 3)] == ["b", "a", "b"]
+    validated = [begun(1, 0, n, True, made, **{ANSWERER: "team"}).junior for n in (1, 2, 3)]
+    assert validated == ["b"] * 3
+    assert begun().junior is None
+
+
+@pytest.mark.parametrize(
+    ("validation", "says", "by_team"),
+    [
+        ("senior", None, False),
+        ("team", None, True),
+        ("both", "senior", False),
+        ("both", "team", True),
+        ("both", None, None),
+    ],
+)
+def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(
+    validation: str, says: str | None, by_team: bool | None
+) -> None:
+    made = rules(validation=validation)
+    said = {} if says is None else {ANSWERER: says}
+    if by_team is None:
+        with refused("TP456"):
+            begun(validate=True, made=made)
+        return
+    engine = Engine()
+    output = played(begun(validate=True, made=made, **said), engine)
+    assert (engine.sent[0]["extra_args"]["tandem"] != "off") is by_team
+    assert (FACTS in output.extra_fields) is by_team
+    if not by_team:
+        assert output.response_mask == [1] * 10
+        assert output.response_logprobs == [-1.0] * 10
 
 
 class Engine:
     """Stands for verl's client: remembers what it was sent, returns fixed tokens."""
 
-    def __init__(self) -> None:
+    name = "inner"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
         self.sent: list[dict[str, Any]] = []
-        self.name = "inner"
 
     async def generate(self, request_id: str, *, sampling_params: Any, **more: Any) -> Any:
         self.sent.append(sampling_params)
+        if self.error is not None:
+            raise self.error
         first = len(self.sent) - 1  # no two answers begin alike
         return SimpleNamespace(token_ids=list(range(first, first + 10)))
 
 
-def run(settings: TandemConfig, identity: tuple[dict, dict], calls: int = 1) -> Any:
-    engine = Engine()
-    trajectory = make_trajectory(rules(settings), *identity)
+def output_of(ids: list[int], **fields: Any) -> Any:
+    """verl's output of one response, all of which its loop would train."""
+    whole = {
+        "prompt_ids": [1, 2],
+        "response_ids": ids,
+        "response_mask": [1] * len(ids),
+        "response_logprobs": [-1.0] * len(ids),
+        "extra_fields": {},
+    }
+    return SimpleNamespace(**{**whole, **fields})
+
+
+def played(trajectory: Trajectory, engine: Any, calls: int = 1) -> Any:
+    """The output of a loop that keeps the first of some calls."""
     client = TandemClient(engine, trajectory)
+    assert client.name == "inner"  # it is otherwise verl's own
     shared = {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
     for _ in range(calls):
         asyncio.run(client.generate("id", prompt_ids=[1, 2], sampling_params=shared))
     assert shared == {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
     output = output_of(list(range(10)))
     narrow(output, trajectory)
-    return SimpleNamespace(engine=engine, client=client, output=output, trajectory=trajectory)
-
-
-def output_of(ids: list[int]) -> Any:
-    """verl's output of one response, all of which its loop would train."""
-    return SimpleNamespace(
-        prompt_ids=[1, 2],
-        response_ids=ids,
-        response_mask=[1] * len(ids),
-        response_logprobs=[-1.0] * len(ids),
-        extra_fields={},
-    )
+    return output
 
 
 def facts_of(output: Any) -> Facts:
@@ -111,56 +159,34 @@ def facts_of(output: Any) -> Facts:
     return facts
 
 
-def test_every_call_carries_a_request_of_its_own_and_keeps_the_token_noise() -> None:
-    settings = config()
-    ran = run(settings, v1(3, 1), calls=3)
-    requests = []
-    for sent in ran.engine.sent:
+def test_calls_carry_requests_of_their_own_and_the_mask_keeps_the_seniors_tokens() -> None:
+    trajectory, engine = begun(), Engine()
+    output = played(trajectory, engine, calls=3)
+    seeds = [trajectory.seed_of_call(call) for call in range(3)]
+    assert len(set(seeds)) == 3
+    for sent, seed in zip(engine.sent, seeds, strict=True):
         assert (sent["temperature"], sent["seed"], sent["extra_args"]["other"]) == (1.0, 3, 1)
         request = TandemRequest.parse(sent["extra_args"]["tandem"])
         assert request is not None
-        assert request.fingerprint == rule(settings).fingerprint
+        assert (request.seed, request.fingerprint) == (seed, RULES.fingerprint)
         assert request.prompt_length == 2  # so that a client may go on with the response
-        requests.append(request.seed)
-    assert requests == [ran.trajectory.seed_of_call(call) for call in range(3)]
-    assert len(set(requests)) == 3
-
-
-def test_mask_keeps_the_seniors_tokens_and_the_whole_authorship_travels() -> None:
-    settings = config()
-    ran = run(settings, v1(3, 1))
-    authorship = rule(settings).replay(list(range(10)), ran.trajectory.seed_of_call(0)).tolist()
+    authorship = RULES.default.replay(list(range(10)), seeds[0]).tolist()
     assert 0 < sum(authorship) < 10
-    assert ran.output.response_mask == authorship
-    assert ran.output.extra_fields.keys() == {FACTS}
-    facts = facts_of(ran.output)
+    assert output.response_mask == authorship
+    assert output.response_logprobs == [-float(bit) for bit in authorship]
+    assert output.extra_fields.keys() == {FACTS}
+    facts = facts_of(output)
     assert facts.authorship.astype(int).tolist() == authorship
-    assert facts.seed == ran.trajectory.seed_of_call(0)
-    assert facts.fingerprint == rule(settings).fingerprint
     assert facts.settings == {"schedule": "word", "p": 0.5, "cap": 4, "boundaries": "word"}
-    assert facts.segments == ((ran.trajectory.seed_of_call(0), 0, 10),)
-    assert facts.trained == ((0, 10),)
-
-
-def test_validation_is_the_senior_alone_unless_the_team_is_asked_for() -> None:
-    identity = v1(3, 1, validate=True)
-    ran = run(config(), identity)
-    assert ran.engine.sent[0]["extra_args"] == {"other": 1, "tandem": "off"}
-    assert ran.output.response_mask == [1] * 10
-    assert ran.output.extra_fields == {}
-    ran = run(config(validation="team"), identity)
-    assert TandemRequest.parse(ran.engine.sent[0]["extra_args"]["tandem"]) is not None
-    assert facts_of(ran.output).length == 10
-
-
-def test_client_is_otherwise_verls_own() -> None:
-    assert run(config(), v1(0, 0)).client.name == "inner"
+    assert (facts.segments, facts.trained) == (((seeds[0], 0, 10),), ((0, 10),))
+    output = output_of(list(range(10)), response_logprobs=None)
+    narrow(output, trajectory)
+    assert output.response_logprobs is None
 
 
 @pytest.mark.parametrize("gathered", [[0, 1, 2], [2, 0, 1]])
 def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[int]) -> None:
     """They begin alike, and come back in another order than they were asked for."""
-    settings = config()
     samples = [[4, 5, 6, 7, 8, last] for last in (9, 10, 11)]
     returned: list[int] = []
 
@@ -171,7 +197,7 @@ def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[
             returned.append(request_id)
             return SimpleNamespace(token_ids=samples[request_id])
 
-    trajectory = make_trajectory(rules(settings), *v1(3, 1))
+    trajectory = begun()
     client = TandemClient(Sampling(), trajectory)
 
     async def sample() -> None:
@@ -183,89 +209,162 @@ def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[
         output = output_of(ids)
         narrow(output, trajectory)
         seed = trajectory.seed_of_call(kept)
-        assert output.response_mask == rule(settings).replay(ids, seed).tolist()
+        assert output.response_mask == RULES.default.replay(ids, seed).tolist()
         assert facts_of(output).segments == ((seed, 0, 6),)
 
 
-@pytest.mark.parametrize("n", [None, 1, 2])
-def test_several_samples_in_one_call_are_refused(n: int | None) -> None:
-    engine, settings = Engine(), config()
-    client = TandemClient(engine, make_trajectory(rules(settings), *v1(3, 1)))
-    asked = client.generate("id", prompt_ids=[1], sampling_params={"n": n})
-    if n == 2:
-        with refused("TP501", samples=2):
-            asyncio.run(asked)
-    else:
-        asyncio.run(asked)
-    assert len(engine.sent) == (n != 2)
+def test_several_samples_in_one_call_are_refused() -> None:
+    engine = Engine()
+    client = TandemClient(engine, begun())
+    for n in (None, 1):
+        asyncio.run(client.generate("id", prompt_ids=[1], sampling_params={"n": n}))
+    with refused("TP501", samples=2):
+        asyncio.run(client.generate("id", prompt_ids=[1], sampling_params={"n": 2}))
+    assert len(engine.sent) == 2
 
 
-def test_tokens_that_two_calls_could_have_written_are_neither_trained_nor_imitated() -> None:
-    settings = TandemConfig.from_mapping({"schedule": "token", "seed": 11})
-    trajectory = make_trajectory(rules(settings), *v1(3, 1))
-    for n in range(2):
-        trajectory.call([1, 2]).returned([4, 5, 6, 7, n])
-    output = output_of([4, 5, 6, 7])
-    narrow(output, trajectory)
-    replay = rules(settings).default.replay
-    both = [replay(output.response_ids, trajectory.seed_of_call(n)).senior for n in range(2)]
-    agreed = both[0] == both[1]
-    assert 0 < agreed.sum() < 4
-    facts = facts_of(output)
-    assert facts.unknown_mask.tolist() == (~agreed).tolist()
-    assert output.response_mask == (agreed & both[0]).astype(int).tolist()
-    assert facts.junior_mask.tolist() == (agreed & ~both[0]).tolist()
-    assert output.response_logprobs == np.where(agreed & both[0], -1.0, 0.0).tolist()
-    output = output_of([4, 5, 6, 7])
-    output.response_mask = [0] * 4
-    narrow(output, trajectory)
-    assert not facts_of(output).authorship.any()
-    assert not facts_of(output).unknown_mask.any()
+class Worker:
+    """verl's AgentLoopWorker, with a loop of one call, of which some tokens are masked."""
+
+    def __init__(self, config: Any, client: Any) -> None:
+        self.config, self.llm_client, self.tokenizer = config, client, TOKENIZER
+
+    async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **sample: Any) -> Any:
+        answer = await self.llm_client.generate(
+            "id", prompt_ids=[1, 2], sampling_params=sampling_params
+        )
+        mask = [0, 0, *[1] * (len(answer.token_ids) - 2)]
+        output = output_of(answer.token_ids, response_mask=mask)
+        # As a worker class of a user's may give several.
+        (output,) = await self._agent_loop_postprocess([output], trajectory["validate"], **sample)
+        return output
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **sample: Any) -> Any:
+        assert not {ROW, ANSWERER} & sample.keys()
+        return output if isinstance(output, list) else [output]
 
 
-def test_log_probs_are_zero_where_the_junior_wrote_and_none_where_verl_has_none() -> None:
-    ran = run(config(), v1(3, 1))
-    assert 0 < sum(ran.output.response_mask) < 10
-    assert ran.output.response_logprobs == [-float(bit) for bit in ran.output.response_mask]
-    for log_probs in (None, [-1.0] * 9):
-        output = output_of(list(range(10)))
-        output.response_logprobs = log_probs
-        if log_probs is None:
-            narrow(output, ran.trajectory)
-            assert output.response_logprobs is None
-        else:
-            with refused("TP431", log_probs=9, tokens=10):
-                narrow(output, ran.trajectory)
+def run_one(client: Any, config: Any = IN_TANDEM, tandem: Any = None, session: int = 0) -> Any:
+    """The output of a worker's loop, which asks for a schedule of its own or for none."""
+    worker = in_tandem(Worker, WorkerInTandem)(config, client)
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    params = {"extra_args": {"mine": 1, **({} if tandem is None else {"tandem": tandem})}}
+    ran = worker._run_agent_loop(params, trajectory=trajectory, session_id=session, tandem_row=3)
+    found = asyncio.run(ran)
+    assert params["extra_args"].get("tandem") == tandem  # siblings share it
+    return found[0] if isinstance(found, list) else found
 
 
-def test_senior_that_answers_alone_keeps_its_log_probs() -> None:
-    assert run(config(), v1(3, 1, validate=True)).output.response_logprobs == [-1.0] * 10
+def test_worker_sends_requests_and_narrows_masks() -> None:
+    client = Engine()
+    output = run_one(client)
+    assert TandemRequest.parse(client.sent[0]["extra_args"]["tandem"]) is not None
+    authors = facts_of(output).authorship.astype(int).tolist()
+    assert 0 < sum(authors[2:]) < 8
+    assert output.response_mask == [0, 0, *authors[2:]]
 
 
-def juniors(identities: list[tuple[dict, dict]], *names: str) -> list[str | None]:
-    ours = rules(config(junior=list(names)) if names else config())
-    return [make_trajectory(ours, *identity).junior for identity in identities]
+def test_call_of_a_loop_has_the_schedule_that_it_asks_for() -> None:
+    """Here in every call, as a user's ``sampling_params`` would have it: nothing is trained."""
+    client = Engine()
+    output = run_one(client, tandem={"schedule": "junior"})
+    sent = client.sent[0]["extra_args"]
+    request = TandemRequest.parse(sent["tandem"])
+    assert request is not None
+    assert (request.schedule, sent["mine"]) == ("junior", 1)
+    assert not any(output.response_mask)
+    assert facts_of(output).asked == (
+        (request.fingerprint, {"schedule": "junior", "boundaries": "every"}),
+    )
 
 
-def test_prompts_take_the_juniors_in_turns_and_their_responses_share_one() -> None:
-    found = juniors([v1(row, session, 5) for row in range(4) for session in range(3)], "a", "b")
-    assert found == ["b"] * 3 + ["a"] * 3 + ["b"] * 3 + ["a"] * 3
-    # Another one in the next step; at validation the same one each time.
-    assert juniors([v1(0, 0, step) for step in (1, 2, 3)], "a", "b") == ["b", "a", "b"]
-    assert juniors([v1(1, 0, step, True) for step in (1, 2, 3)], "a", "b") == ["b"] * 3
-    assert juniors([v1(0, 0), v1(1, 0)]) == [None, None]
+@pytest.mark.parametrize(
+    ("error", "asked", "sentence"),
+    [
+        (RequestError("the engine says no"), None, "RequestError: the engine says no"),
+        (None, {"schedule": "junior", "seed": 1}, "[TP039]"),
+    ],
+)
+def test_error_reaches_the_trainer_although_verl_only_logs_errors(
+    error: Exception | None, asked: Any, sentence: str
+) -> None:
+    output = run_one(Engine(error), tandem=asked)
+    assert sentence in output.extra_fields["tandem_error"]
+    assert not any(output.response_mask)
 
 
-def test_prompts_without_a_number_are_dealt_out_by_what_they_say() -> None:
-    """So by an agent-loop manager that hands out prompts in a way of its own."""
-    prompts = []
-    for number in range(40):
-        trajectory, sample = v1(0, number % 4)
-        del sample[ROW]
-        sample["raw_prompt"] = [{"content": f"prompt {number // 4}"}]
-        prompts.append((trajectory, sample))
-    found = juniors(prompts, "a", "b")
-    groups = [set(found[i : i + 4]) for i in range(0, 40, 4)]
-    assert [len(group) for group in groups] == [1] * 10
-    assert set.union(*groups) == {"a", "b"}
-    assert found == juniors(prompts, "a", "b")
+def test_other_errors_are_verls_business() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        run_one(Engine(ValueError("too long")))
+
+
+@pytest.mark.parametrize("metric", ["reward", "acc"])
+@pytest.mark.parametrize("failed", [1, 2])
+def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
+    metric: str, failed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's own buffer keeps the prompt, so that the trainer is given the error."""
+    filtering = OmegaConf.merge(IN_TANDEM, {"algorithm": {"filter_groups": {"metric": metric}}})
+    fails = Engine(RequestError("the engine says no"))
+    outputs = [run_one(fails, filtering, session=i) for i in range(failed)]
+    outputs += [
+        SimpleNamespace(reward_score=0.5, extra_fields={"reward_extra_info": {"acc": 0.5}})
+        for _ in range(failed, 2)
+    ]
+    rows = {
+        "rm_scores": [torch.tensor([output.reward_score]) for output in outputs],
+        "extra_fields": [output.extra_fields for output in outputs],
+    }
+    monkeypatch.setattr(replay_buffer.tq, "kv_batch_get", lambda **selected: rows)
+    buffer = object.__new__(replay_buffer.ReplayBuffer)
+    buffer.filter_groups_metric = metric
+    buffer.finished_keys = {"train": {"u"}}
+    buffer.partitions = {"train": {"u_0_0": {}, "u_1_0": {}}}
+    buffer._dapo_classification_cache = {"train": {}}
+    dropped, _ = buffer._dapo_filtered_keys("train")
+    assert dropped == set()
+    rows["rm_scores"] = [torch.tensor([0.5])] * 2
+    rows["extra_fields"] = [{"reward_extra_info": {"acc": 0.5}}] * 2
+    buffer._dapo_classification_cache = {"train": {}}
+    assert buffer._dapo_filtered_keys("train")[0] == {"u"}  # equal scores are dropped
+
+
+class InterruptedClient(Engine):
+    """Goes on with a response that is interrupted as verl's FullyAsyncLLMServerClient does.
+
+    It stands for the engine as well: what the engine decides of each part is in ``authors``.
+    """
+
+    def __init__(self, cuts: list[int]) -> None:
+        super().__init__()
+        self.cuts, self.authors = cuts, []
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, **more: Any
+    ) -> Any:
+        tandem, token_ids = tandem_of(IN_TANDEM), list(range(20))
+        for start, stop in itertools.pairwise([0, *self.cuts, 20]):
+            self.sent.append(sampling_params)
+            resolved = tandem.rules.for_request(sampling_params["extra_args"]["tandem"])
+            prefix = resolved.prefix(prompt_ids + token_ids[:start])
+            assert prefix == token_ids[:start]
+            part = resolved.rule.replay_rest(prefix, token_ids[start:stop], resolved.seed)
+            self.authors += part.tolist()
+        return SimpleNamespace(token_ids=token_ids)
+
+
+@pytest.mark.parametrize("cuts", [[], [7], [0, 1, 2], [5, 5, 19], [20]])
+def test_authorship_of_an_interrupted_response_is_that_of_its_parts(cuts: list[int]) -> None:
+    client = InterruptedClient(cuts)
+    facts = facts_of(run_one(client))
+    assert len(client.sent) == len(cuts) + 1
+    assert facts.authorship.tolist() == client.authors
+    assert 0 < facts.authorship.sum() < 20
+    assert facts.segments == ((facts.seed, 0, 20),)
+
+
+def test_worker_says_that_it_is_in_place_and_what_is_wrong_before_anything_is_generated() -> None:
+    ours = in_tandem(Worker, WorkerInTandem)
+    assert ours(IN_TANDEM, Engine()).tandem_in_place() is True
+    with refused("TP530"):
+        ours(PLAIN, Engine()).tandem_in_place()

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("verl", reason="verl is not installed")
-
+import torch
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch
+from verl.utils import tensordict_utils
 
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_verl import imitation
@@ -64,9 +63,6 @@ def test_workers_that_do_not_train_are_left_as_they_are() -> None:
 
 
 def test_tokens_to_imitate_are_counted_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    from verl.utils import tensordict_utils
-
     def all_reduce(count: Any, group: str) -> None:
         assert group == "ranks"
         count += 10  # those of another rank

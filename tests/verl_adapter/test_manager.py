@@ -8,16 +8,17 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from omegaconf import OmegaConf
 from refused import refused
-from verl_stand_ins import IN_TANDEM, OmegaConf, tandem_of, torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopManager
+from verl_stand_ins import IN_TANDEM, tandem_of
 
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_verl import manager
 from tandem_verl.agent_loop import WorkerInTandem
 from tandem_verl.configuration import prepare
 from tandem_verl.manager import ManagerInTandem, NumberingManager
-
-assert torch  # both managers need it
 
 
 class Worker:
@@ -48,7 +49,6 @@ class Manager:
     workers: Any = Worker
 
     def __init__(self, config: Any) -> None:
-        ray = pytest.importorskip("ray", reason="ray is not installed")
         self.config = config
         self.agent_loop_workers_class = ray.remote(self.workers)
 
@@ -79,13 +79,24 @@ def test_prompts_are_numbered_through_each_step() -> None:
     assert made.generate_sequences(Prompts(global_steps=2, tandem_row=[7]))["tandem_row"] == [7]
 
 
+class UsersWorker(Worker): ...
+
+
+class OfUsersWorkers(Manager):
+    workers = UsersWorker
+
+
+class OfItsOwnWorkers(Manager):
+    async def _init_agent_loop_workers(self) -> None:
+        self.agent_loop_workers = [Handle(Worker)]
+
+
+class OfNoWorkers(Manager):
+    workers = SimpleNamespace
+
+
 def test_workers_are_of_ours_whatever_class_the_users_manager_chose() -> None:
-    class UsersWorker(Worker): ...
-
-    class UsersManager(Manager):
-        workers = UsersWorker
-
-    made: Any = in_tandem(UsersManager, ManagerInTandem)(IN_TANDEM)
+    made: Any = in_tandem(OfUsersWorkers, ManagerInTandem)(IN_TANDEM)
     asyncio.run(made._init_agent_loop_workers())
     assert len(made.agent_loop_workers) == 2
     for handle in made.agent_loop_workers:
@@ -93,52 +104,34 @@ def test_workers_are_of_ours_whatever_class_the_users_manager_chose() -> None:
         assert issubclass(handle.worker, UsersWorker)
 
 
-def test_manager_that_makes_workers_in_its_own_way_is_refused() -> None:
-    class UsersManager(Manager):
-        async def _init_agent_loop_workers(self) -> None:
-            self.agent_loop_workers = [Handle(Worker)]
-
-    made: Any = in_tandem(UsersManager, ManagerInTandem)(IN_TANDEM)
+def test_manager_whose_workers_cannot_be_of_ours_is_refused() -> None:
+    made: Any = in_tandem(OfItsOwnWorkers, ManagerInTandem)(IN_TANDEM)
     with refused("TP508"):
         asyncio.run(made._init_agent_loop_workers())
-
-
-def test_worker_that_is_no_agent_loop_worker_is_refused() -> None:
-    class UsersManager(Manager):
-        workers = SimpleNamespace
-
     with refused("TP374", name="SimpleNamespace", problem="has no method _run_agent_loop"):
-        in_tandem(UsersManager, ManagerInTandem)(IN_TANDEM)
+        in_tandem(OfNoWorkers, ManagerInTandem)(IN_TANDEM)
 
 
-def users(monkeypatch: pytest.MonkeyPatch, cls: type) -> Any:
-    """A configuration that names a manager of the user's, as the driver prepares it."""
+class Derived(AgentLoopManager): ...
+
+
+@pytest.mark.parametrize("users", [Derived, SimpleNamespace])
+def test_managers_of_others_keep_working_if_they_derive_from_verls(
+    users: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "users", ModuleType("users"))
-    monkeypatch.setattr(sys.modules["users"], "Manager", cls, raising=False)
+    monkeypatch.setattr(sys.modules["users"], "Manager", users, raising=False)
     config = OmegaConf.create(OmegaConf.to_container(IN_TANDEM))
     config.actor_rollout_ref.rollout.agent = {"agent_loop_manager_class": "users.Manager"}
     OmegaConf.set_struct(config, True)
     prepare(config)
-    return config
-
-
-def test_managers_of_others_keep_working_if_they_derive_from_verls(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("verl", reason="verl is not installed")
-    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
-
-    class Derived(AgentLoopManager): ...
-
-    config = users(monkeypatch, Derived)
-    made = manager.manager_class(config)
-    assert issubclass(made, Derived)
-    assert issubclass(made, NumberingManager)
     config.trainer.v1.trainer_mode = "sync"  # as the trainer has it
-    tandem_of(config)
-
-    config = users(monkeypatch, SimpleNamespace)
-    config.trainer.v1.trainer_mode = "sync"
-    for caught in (manager.manager_class, tandem_of):
+    if users is Derived:
+        tandem_of(config)
+        made = manager.manager_class(config)
+        assert issubclass(made, Derived)
+        assert issubclass(made, NumberingManager)
+        return
+    for starts in (manager.manager_class, tandem_of):
         with refused("TP507", name="users.Manager"):
-            caught(config)
+            starts(config)

@@ -11,9 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from verl.trainer.config import AlgoConfig
+from verl.trainer.config.algorithm import RolloutCorrectionConfig
+from verl.trainer.ppo import core_algos
+from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
 from tandem_verl import plugin
-from tandem_verl.soundness import (
+from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
     MISSING_ESTIMATORS,
     REWARD_TO_GO_ESTIMATORS,
@@ -21,13 +26,6 @@ from tandem_verl.soundness import (
     WHOLE_RESPONSE_ESTIMATORS,
 )
 from tandem_verl.switch import BYPASS_LOSS, OUR_BYPASS_LOSS
-
-pytest.importorskip("verl", reason="verl is not installed")
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from verl.trainer.config import AlgoConfig  # noqa: E402
-from verl.trainer.ppo import core_algos  # noqa: E402
-from verl.workers.config import FSDPActorConfig, PolicyLossConfig  # noqa: E402
 
 ROWS, LENGTH = 6, 9
 GROUPS = np.array(["a", "a", "a", "b", "b", "b"], dtype=object)
@@ -179,8 +177,6 @@ def test_aggregation_takes_numerator_and_denominator_from_the_narrowed_mask(
 
 
 def policy_of_bypass(loss_type: str) -> Any:
-    from verl.trainer.config.algorithm import RolloutCorrectionConfig
-
     config = policy("vanilla")
     correction = RolloutCorrectionConfig(
         bypass_mode=True, loss_type=loss_type, rollout_is="sequence", rollout_is_threshold=2.0

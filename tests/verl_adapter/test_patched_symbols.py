@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from verl_stand_ins import IMITATING, OmegaConf
+from omegaconf import OmegaConf
+from verl_stand_ins import IMITATING
 
 from tandem_verl import configuration, plugin
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("verl") is None, reason="verl is not installed"
-)
 ON_CPU = Path(__file__).parents[2] / "examples" / "demo" / "on_cpu"
 
 PROGRAM = """
@@ -47,7 +43,7 @@ from tandem_verl import plugin, server
 from tandem_verl.configuration import trainer_class
 from tandem_verl.manager import manager_class
 from tandem_verl.switch import MODES
-from tandem_verl.trainer_v1 import TrainerV1InTandem
+from tandem_verl.trainer import TrainerInTandem
 from verl.utils.config import validate_config
 from verl.trainer.ppo.v1 import get_trainer_cls
 
@@ -61,7 +57,7 @@ config = OmegaConf.create(run)
 validated(config)
 assert get_trainer_cls(config.trainer.v1.trainer_mode).__name__ == "TandemTrainer_sync"
 for mode in MODES:
-    assert issubclass(trainer_class(get_trainer_cls(mode)), TrainerV1InTandem)
+    assert issubclass(trainer_class(get_trainer_cls(mode)), TrainerInTandem)
 manager_class(config)
 server.register_replica(config)
 from tandem_verl import imitation

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from tandem_plugin.patching.after_import import _finder, after_import
 from tandem_verl.switch import FLAG, tandem_node
@@ -30,17 +32,13 @@ def test_flag_is_found_in_whole_configurations_and_in_rollout_nodes() -> None:
     text = {"engine_kwargs": {"vllm": {"additional_config": '{"tandem": {"p": 0.5}}'}}}
     assert tandem_node(text) == {"p": 0.5}
     as_attributes = SimpleNamespace(engine_kwargs=tandem_run()["actor_rollout_ref"]["rollout"])
-    assert tandem_node(as_attributes) is None
     nested = {"engine_kwargs": {"vllm": {"additional_config": "[" * 100_000}}}
-    for nothing in (PLAIN, None, "text", SimpleNamespace(), {"engine_kwargs": None}, nested):
+    others = (None, "text", SimpleNamespace(), {"engine_kwargs": None}, nested, as_attributes)
+    for nothing in (PLAIN, *others):
         assert tandem_node(nothing) is None
-
-
-def test_flag_is_found_in_verls_own_kind_of_configuration() -> None:
-    omegaconf = pytest.importorskip("omegaconf", reason="verl's configuration library")
     for config, expected in ((tandem_run({"p": 0.5}), {"p": 0.5}), (PLAIN, None)):
-        node = omegaconf.OmegaConf.create(config)
-        omegaconf.OmegaConf.set_struct(node, True)
+        node = OmegaConf.create(config)
+        OmegaConf.set_struct(node, True)
         assert tandem_node(node) == expected
 
 
@@ -62,86 +60,8 @@ def test_callback_runs_once_after_the_import_and_at_once_when_it_is_past(
     assert "imported_later" not in _finder().callbacks
 
 
-def in_a_new_process(code: str, folder: Path) -> str:
-    for name in ("verl", "verl/utils"):
-        (folder / name).mkdir(exist_ok=True)
-    (folder / "verl/__init__.py").write_text("__version__ = '0.9.1'\n")
-    (folder / "verl/utils/__init__.py").write_text("")
-    (folder / "verl/utils/config.py").write_text(
-        "def validate_config(config, **more):\n    return 'validated'\n"
-    )
-    program = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
-    out = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    return out.stdout + out.stderr
-
-
-BROKEN = f"""
-sys.modules['tandem_verl.agent_loop'] = None  # its import fails
-import tandem_verl.plugin
-from verl.utils.config import validate_config
-print(validate_config(config={PLAIN!r}))
-"""
-
-
-def test_adapter_that_cannot_be_imported_leaves_a_refusal(tmp_path: Path) -> None:
-    log = in_a_new_process(f"{BROKEN}validate_config(config={tandem_run()!r})", tmp_path)
-    assert "validated" in log
-    assert "EngineError: The configuration asks for tandem" in log
-    assert FLAG in log
-    assert "could not be put in place: ModuleNotFoundError: import of tandem_verl.agent_loop" in log
-
-
-def test_plain_run_imports_nothing_of_the_adapter_but_the_entry_point(tmp_path: Path) -> None:
-    code = f"""
-import tandem_verl.plugin
-from verl.utils.config import validate_config
-print(validate_config(config={PLAIN!r}))
-print(sorted(name for name in sys.modules if name.startswith("tandem_verl.")))
-"""
-    log = in_a_new_process(code, tmp_path)
-    assert "validated" in log
-    assert "['tandem_verl.misplaced', 'tandem_verl.plugin', 'tandem_verl.switch']" in log
-
-
-def test_verl_without_the_function_that_is_wrapped_is_left_to_the_engine(tmp_path: Path) -> None:
-    """Which starts in a server of ours alone."""
-    in_a_new_process("", tmp_path)
-    (tmp_path / "verl/utils/config.py").write_text("def validate(config): return 'renamed'\n")
-    program = f"""
-import sys; sys.path.insert(0, {str(tmp_path)!r})
-import tandem_verl.plugin
-from verl.utils.config import validate
-print(validate(None))
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ran.stdout == "renamed\n", ran.stderr
-
-
-def test_broken_core_leaves_a_refusal_as_well(tmp_path: Path) -> None:
-    broken = BROKEN.replace("tandem_verl.agent_loop'] ", "tandem_plugin'] ")
-    log = in_a_new_process(f"{broken}validate_config(config={tandem_run()!r})", tmp_path)
-    assert "validated" in log
-    assert "RuntimeError: The configuration asks for tandem" in log
-
-
-def test_other_version_of_verl_is_refused_only_when_tandem_is_asked_for(tmp_path: Path) -> None:
-    in_a_new_process("", tmp_path)
-    code = f"""
-import verl
-verl.__version__ = "0.12.3"
-import tandem_verl.plugin
-from verl.utils.config import validate_config
-print(validate_config(config={PLAIN!r}))
-validate_config(config={tandem_run()!r})
-"""
-    log = in_a_new_process(code, tmp_path)
-    assert "validated" in log
-    assert "ConfigError: verl 0.12.3 is not a version that this release is made for" in log
-
-
-V1 = """
+VALIDATE = "def validate_config(config, **more):\n    return 'validated'\n"
+TRAINERS = """
 TRAINERS = {}
 def register_trainer(name):
     return lambda cls: TRAINERS.setdefault(name, cls)
@@ -154,84 +74,152 @@ for mode in ("sync", "colocate_async", "separate_async"):
 """
 
 
-def with_trainers(folder: Path) -> None:
-    """A verl whose trainers have lost the methods that tandem extends."""
-    in_a_new_process("", folder)
-    for name in ("verl/trainer", "verl/trainer/ppo"):
-        (folder / name).mkdir()
-        (folder / name / "__init__.py").write_text("")
-    (folder / "verl/trainer/ppo/v1.py").write_text(V1)
+@pytest.fixture
+def in_a_new_process(tmp_path: Path) -> Callable[..., str]:
+    """Runs code beside a verl of a few lines, which lost most of its own; returns its output."""
+
+    def ran(code: str, validate: str = VALIDATE) -> str:
+        for name in ("verl", "verl/utils", "verl/trainer", "verl/trainer/ppo"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "__init__.py").write_text("__version__ = '0.9.1'\n")
+        (tmp_path / "verl/utils/config.py").write_text(validate)
+        (tmp_path / "verl/trainer/ppo/v1.py").write_text(TRAINERS)
+        program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"
+        out = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+        return out.stdout + out.stderr
+
+    return ran
 
 
-def test_method_that_moved_stops_the_trainers_of_tandem_runs_and_no_others(tmp_path: Path) -> None:
-    with_trainers(tmp_path)
-    code = """
+RUNS = f"""
+import tandem_verl.plugin
+from verl.utils.config import validate_config
+print(validate_config(config={PLAIN!r}))
+validate_config(config={tandem_run()!r})
+"""
+"""A plain run, then one in tandem."""
+
+
+@pytest.mark.parametrize(
+    ("broken", "refusal"),
+    [
+        ("tandem_verl.agent_loop", "EngineError: The configuration asks for tandem"),
+        ("tandem_plugin", "RuntimeError: The configuration asks for tandem"),
+    ],
+)
+def test_adapter_that_cannot_be_imported_leaves_a_refusal(
+    broken: str, refusal: str, in_a_new_process: Callable[..., str]
+) -> None:
+    log = in_a_new_process(f"sys.modules[{broken!r}] = None  # its import fails\n{RUNS}")
+    assert "validated" in log
+    assert refusal in log
+    assert FLAG in log
+    assert "could not be put in place: ModuleNotFoundError: " in log
+    assert broken in log
+
+
+def test_other_version_of_verl_is_refused_only_when_tandem_is_asked_for(
+    in_a_new_process: Callable[..., str],
+) -> None:
+    log = in_a_new_process(f"import verl\nverl.__version__ = '0.12.3'\n{RUNS}")
+    assert "validated" in log
+    assert "[TP376]" in log
+
+
+def test_plain_run_imports_nothing_but_the_entry_point(
+    in_a_new_process: Callable[..., str],
+) -> None:
+    log = in_a_new_process("""
+import tandem_verl.plugin
+print(sorted(name for name in sys.modules if name.startswith("tandem_verl.")))
+print([name for name in ("torch", "vllm", "ray", "transformers") if name in sys.modules])
+""")
+    assert log == "['tandem_verl.plugin', 'tandem_verl.switch']\n[]\n"
+
+
+def test_verl_without_the_function_that_is_wrapped_is_left_to_the_engine(
+    in_a_new_process: Callable[..., str],
+) -> None:
+    """Which starts in a server of ours alone."""
+    code = (
+        "import tandem_verl.plugin\nfrom verl.utils.config import validate\nprint(validate(None))"
+    )
+    log = in_a_new_process(code, validate="def validate(config): return 'renamed'\n")
+    assert log == "renamed\n"
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("", "EngineError: verl.trainer.ppo.v1.separate_async has no method "),
+        # The driver may have the adapter, and have named them.
+        (
+            'sys.modules["tandem_verl.agent_loop"] = None',
+            "could not be put in place: ModuleNotFoundError: import of tandem_verl.agent_loop",
+        ),
+    ],
+)
+def test_trainers_of_tandem_runs_alone_stop_where_a_method_moved_or_the_adapter_is_not(
+    broken: str, reason: str, in_a_new_process: Callable[..., str]
+) -> None:
+    log = in_a_new_process(f"""
+{broken}
 import tandem_verl.plugin
 from verl.trainer.ppo.v1 import get_trainer_cls
 get_trainer_cls("sync")(None)
 get_trainer_cls("tandem_separate_async")(None)
-"""
-    log = in_a_new_process(code, tmp_path)
+""")
     assert log.count("began") == 1
-    assert "EngineError: verl.trainer.ppo.v1.separate_async has no method " in log
+    assert reason in log
     assert "EngineError: The configuration asks for tandem" in log
 
 
-def test_trainers_of_a_process_without_the_adapter_say_why(tmp_path: Path) -> None:
-    """The driver may have it, and have named them."""
-    with_trainers(tmp_path)
-    code = """
-sys.modules["tandem_verl.agent_loop"] = None
-import tandem_verl.plugin
-from verl.trainer.ppo.v1 import get_trainer_cls
-get_trainer_cls("sync")(None)
-get_trainer_cls("tandem_sync")(None)
-"""
-    log = in_a_new_process(code, tmp_path)
-    assert log.count("began") == 1
-    assert "could not be put in place: ModuleNotFoundError: import of tandem_verl.agent_loop" in log
-
-
-def test_module_that_was_renamed_stops_tandem_runs_and_no_others(tmp_path: Path) -> None:
-    pytest.importorskip("omegaconf", reason="verl's configuration library")
-    in_a_new_process("", tmp_path)
-    whole = tandem_run()
-    whole["actor_rollout_ref"]["rollout"]["name"] = "vllm"
-    whole["actor_rollout_ref"]["model"] = {"path": str(tmp_path)}
-    whole["actor_rollout_ref"]["actor"] = {"strategy": "fsdp", "policy_loss": {}}
-    whole["algorithm"] = {"adv_estimator": "grpo"}
-    whole["trainer"] = {"v1": {"trainer_mode": "sync"}}
-    code = f"""
+def test_module_that_was_renamed_stops_tandem_runs(
+    tmp_path: Path, in_a_new_process: Callable[..., str]
+) -> None:
+    whole = tandem_run()["actor_rollout_ref"] | {
+        "model": {"path": str(tmp_path)},
+        "actor": {"strategy": "fsdp", "policy_loss": {}},
+    }
+    whole["rollout"]["name"] = "vllm"
+    trainer = {"v1": {"trainer_mode": "sync"}}
+    config = {"actor_rollout_ref": whole, "algorithm": {"adv_estimator": "grpo"}}
+    log = in_a_new_process(f"""
 import tandem_verl.plugin
 from omegaconf import OmegaConf
 from verl.utils.config import validate_config
-print(validate_config(config={PLAIN!r}))
-config = OmegaConf.create({whole!r})
-validate_config(config=config)
-"""
-    log = in_a_new_process(code, tmp_path)
-    assert "validated" in log
+validate_config(config=OmegaConf.create({config | {"trainer": trainer}!r}))
+""")
     assert "EngineError: This verl has no module verl.experimental.agent_loop.agent_loop" in log
+    assert "[TP502]" in log
 
 
-def test_modules_are_looked_for_without_importing_their_packages(tmp_path: Path) -> None:
+def test_modules_are_looked_for_without_importing_their_packages(
+    tmp_path: Path, in_a_new_process: Callable[..., str]
+) -> None:
     (tmp_path / "heavy/inner/leaf").mkdir(parents=True)
     (tmp_path / "heavy/leftover/__pycache__").mkdir(parents=True)
     for package in ("heavy", "heavy/inner"):
         (tmp_path / package / "__init__.py").write_text("raise RuntimeError('imported')\n")
     (tmp_path / "heavy/inner/module.py").write_text("")
-    code = """
+    missing = ["heavy.leftover", "heavy.inner.renamed", "heavy.gone.module", "absent.module"]
+    there = ["heavy", "heavy.inner", "heavy.inner.module"]
+    assert (
+        in_a_new_process(f"""
 from tandem_plugin.patching.after_import import missing_modules
-print(missing_modules(["heavy", "heavy.inner", "heavy.inner.module", "heavy.leftover",
-    "heavy.inner.renamed", "heavy.gone.module", "absent", "absent.module"]))
-"""
-    missing = ["heavy.leftover", "heavy.inner.renamed", "heavy.gone.module"]
-    assert repr([*missing, "absent", "absent.module"]) in in_a_new_process(code, tmp_path)
+print(missing_modules({[*there, *missing]}))
+""")
+        == f"{missing}\n"
+    )
 
 
-def test_module_imported_past_its_patches_is_noticed(tmp_path: Path) -> None:
+def test_module_imported_past_its_patches_is_noticed(
+    tmp_path: Path, in_a_new_process: Callable[..., str]
+) -> None:
     (tmp_path / "unseen.py").write_text("")
-    code = """
+    log = in_a_new_process("""
 import importlib.util
 from tandem_plugin.patching.in_place import check_in_place, is_in_place, put_in_place
 put_in_place("Framework", [("unseen", lambda module: None)], "Mend it.")
@@ -241,15 +229,6 @@ sys.modules["unseen"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["unseen"])
 print(is_in_place("Framework"), is_in_place("Other"))
 check_in_place("Framework")
-"""
-    log = in_a_new_process(code, tmp_path)
+""")
     assert "True False" in log
     assert "EngineError: unseen was imported in this process in a way" in log
-
-
-def test_importing_the_plugin_is_light(tmp_path: Path) -> None:
-    code = """
-import tandem_verl.plugin
-print([name for name in ("torch", "vllm", "ray", "transformers") if name in sys.modules])
-"""
-    assert "[]" in in_a_new_process(code, tmp_path)

@@ -6,12 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from refused import refused
-
-pytest.importorskip("verl", reason="verl is not installed")
-
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 from verl.workers.rollout.router import RequestLoadBalancer
 
 from tandem_verl import router

@@ -8,13 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 from refused import refused
+from verl.workers.rollout.replica import RolloutReplicaRegistry
+from verl.workers.rollout.router import _load_router_yaml, _resolve_router_class
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_plugin import EngineError, RequestError, TandemConfig
 from tandem_plugin.patching import in_place
 from tandem_plugin.patching.mixins import in_tandem
 from tandem_plugin.patching.subclasses import check_part
+from tandem_verl.router import RouterByJunior
 from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
 
 
@@ -34,43 +38,37 @@ class Server:
         return SimpleNamespace(token_ids=prompt_ids, extra_fields={"other": 1})
 
 
-def started(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Any:
-    """A server whose engine has these settings."""
-    monkeypatch.setattr("tandem_plugin.engine.status.check_engine", lambda vllm_config: None)
-    server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
-    asyncio.run(server.run_server(SimpleNamespace(additional_config={"tandem": settings})))
-    return server
+IN_ENGINE = SimpleNamespace(additional_config={"tandem": {"junior_name": "models/b"}})
 
 
-def generate(server: Any, extra: Any = None, **more: Any) -> Any:
-    params = {"temperature": 1.0, "extra_args": extra}
-    return asyncio.run(server.generate(prompt_ids=[4, 5, 6], sampling_params=params, **more))
-
-
-def test_server_whose_engine_is_not_tandems_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tandem_plugin.engine.status", reason="the engine side is not there")
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A server, whose engine is checked by a stand-in."""
 
     def check_engine(vllm_config: Any) -> None:
         if vllm_config == "plain":
             raise EngineError("not in tandem")
 
     monkeypatch.setattr("tandem_plugin.engine.status.check_engine", check_engine)
-    tandem = SimpleNamespace(additional_config={"tandem": {}})
-    asyncio.run(in_tandem(Server, ServerInTandem)(IN_TANDEM).run_server(tandem))
-    server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
+    return in_tandem(Server, ServerInTandem)(IN_TANDEM)
+
+
+def test_server_whose_engine_is_not_tandems_is_shut_down(server: Any) -> None:
+    asyncio.run(server.run_server(IN_ENGINE))
+    assert not hasattr(server, "off")
     with pytest.raises(EngineError, match="not in tandem"):
         asyncio.run(server.run_server("plain"))
     assert server.off
 
 
-def test_engines_refusal_leaves_the_server_with_its_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    server = started(monkeypatch)
+def test_engines_refusal_leaves_the_server_with_its_sentence(server: Any) -> None:
+    def generate(error: Exception, cause: Exception) -> None:
+        asyncio.run(server.generate([4, 5, 6], {}, error, cause))
+
     with pytest.raises(RequestError, match="no seed"):
-        generate(server, error=RuntimeError(), cause=RequestError("no seed"))
+        generate(RuntimeError(), RequestError("no seed"))
     with pytest.raises(RuntimeError, match="of vLLM's own"):
-        generate(server, error=RuntimeError("of vLLM's own"), cause=ValueError())
+        generate(RuntimeError("of vLLM's own"), ValueError())
 
 
 def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,13 +80,11 @@ def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> No
     assert in_place.is_in_place("verl")
 
 
-def test_what_is_told_of_an_engine_is_the_first_workers_answer() -> None:
+def test_what_is_told_of_an_engine_is_the_first_workers_answer(server: Any) -> None:
     async def collective_rpc(method: Any) -> list[dict[str, int]]:
         return [{method: 3}, {method: 4}]
 
-    server = in_tandem(Server, ServerInTandem)(IN_TANDEM)
-    config = SimpleNamespace(additional_config={"tandem": {"junior_name": "models/b"}})
-    server.engine = SimpleNamespace(collective_rpc=collective_rpc, vllm_config=config)
+    server.engine = SimpleNamespace(collective_rpc=collective_rpc, vllm_config=IN_ENGINE)
     assert asyncio.run(server.tandem_counters("drafted")) == {"drafted": 3, "junior": "models/b"}
     assert server.tandem_junior() == "models/b"
 
@@ -108,13 +104,8 @@ def test_engine_of_a_pool_has_the_junior_of_its_replicas_rank(as_json: bool) -> 
 
 
 def test_router_is_ours_where_a_run_has_a_pool_of_juniors(monkeypatch: pytest.MonkeyPatch) -> None:
-    replica = pytest.importorskip("verl.workers.rollout.replica", reason="verl is not installed")
-    from verl.workers.rollout.router import _load_router_yaml, _resolve_router_class
-
-    from tandem_verl.router import RouterByJunior
-
     made: dict[str, Any] = {}
-    registry = replica.RolloutReplicaRegistry
+    registry = RolloutReplicaRegistry
     monkeypatch.setattr(registry, "get", lambda name: Replica)
     monkeypatch.setattr(registry, "register", made.__setitem__)
     for junior, path in ((["a", "b"], ROUTER), ("a", None)):
@@ -130,7 +121,6 @@ class Replica:
     """verl's vLLMReplica; those of reward models are made of the same class."""
 
     def __init__(self, config: Any) -> None:
-        ray = pytest.importorskip("ray", reason="ray is not installed")
         self.config, self.server_class = config, ray.remote(num_cpus=3)(Server)
 
 

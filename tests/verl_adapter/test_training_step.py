@@ -23,12 +23,8 @@ from tandem_plugin.schedules.parameters import check_index
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun, announcement
-from tandem_verl.agent_loop import make_trajectory, narrow
-from tandem_verl.refusals import check_run
-from tandem_verl.validation import ROW
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-OmegaConf = pytest.importorskip("omegaconf", reason="verl's configuration library").OmegaConf
+from tandem_plugin.training.settings import check_settings
+from tandem_verl.agent_loop import ROW, make_trajectory, narrow
 
 PIECES = tuple("Ġa" if i % 3 == 0 else "b" for i in range(24))
 
@@ -89,10 +85,7 @@ def test_rule_at_a_step_has_the_step_in_its_parameters_and_fingerprint() -> None
     assert ours.for_step(2).replay(list(range(400)), 5).senior_share == pytest.approx(0.5, abs=0.1)
     with refused("TP147", name="training_step", value=-1):
         ours.for_step(-1)
-
-
-def test_rule_of_a_schedule_without_a_step_is_the_same_at_every_step() -> None:
-    word = TandemRules(TandemConfig.from_mapping({}), Vocabulary(PIECES, "a test"))
+    word = rules(schedule="word")  # which has no step
     assert word.for_step(0) is word.for_step(99) is word.default
 
 
@@ -121,59 +114,28 @@ def test_request_and_record_carry_the_trainers_step(validate: bool) -> None:
         assert facts.fingerprint == rules().for_step(step).fingerprint
 
 
-def trainer() -> TandemRun:
-    return TandemRun(config(), rules())
-
-
 def test_rows_of_a_step_are_checked_with_the_rule_of_that_step() -> None:
-    metrics = trainer().admit([row(4), row(2)])
-    assert metrics["tandem/responses_without_senior"] == 0
-    assert trainer().admit([row(4), row(0)])["tandem/responses_without_senior"] == 1
-
-
-@pytest.mark.parametrize(
-    "settings", [None, {}, {"schedule": "warming", "training_step": 3}], ids=["none", "", "other"]
-)
-def test_row_whose_step_is_not_the_one_it_was_generated_in_is_refused(settings: Any) -> None:
-    with refused("TP408"):
-        trainer().admit([replace(row(4), settings=settings)])
+    run = TandemRun(config(), rules())
+    assert run.admit([row(4), row(2)])["tandem/responses_without_senior"] == 0
+    assert run.admit([row(4), row(0)])["tandem/responses_without_senior"] == 1
+    for settings in (None, {}, {"schedule": "warming", "training_step": 3}):
+        with refused("TP408"):
+            run.admit([replace(row(4), settings=settings)])
 
 
 def test_dump_says_the_step_and_replays_from_it_alone() -> None:
     dumped = row(2).dump()
-    assert dumped["tandem_schedule"] == {
-        "schedule": "warming",
-        "training_step": 2,
-        "boundaries": "every",
-    }
-    again = TandemRules(
-        TandemConfig.from_mapping(dumped["tandem_schedule"]), Vocabulary(PIECES, "a test")
-    ).default
+    settings = {"schedule": "warming", "training_step": 2, "boundaries": "every"}
+    assert dumped["tandem_schedule"] == settings
+    again = TandemRules(TandemConfig.from_mapping(settings), Vocabulary(PIECES, "a test")).default
     assert again.fingerprint == dumped["tandem_fingerprint"]
-    assert (
-        again.replay(dumped["response_ids"], dumped["tandem_seed"]).tolist()
-        == (dumped["authorship"])
-    )
+    replayed = again.replay(dumped["response_ids"], dumped["tandem_seed"])
+    assert replayed.tolist() == dumped["authorship"]
 
 
-def test_log_says_that_the_step_is_the_trainers() -> None:
-    assert "schedule=warming training_step=(the trainer's) boundaries=every" in announcement(
-        config(), rules().default
-    )
-
-
-def test_step_in_the_settings_of_a_run_is_refused() -> None:
-    run = OmegaConf.create(
-        {
-            "actor_rollout_ref": {
-                "model": {},
-                "actor": {"strategy": "fsdp2", "policy_loss": {}},
-                "rollout": {"name": "vllm", "engine_kwargs": {"vllm": {}}},
-            },
-            "algorithm": {"adv_estimator": "grpo"},
-            "trainer": {"use_v1": True, "v1": {"trainer_mode": "sync"}},
-        }
-    )
-    check_run(run, config())
+def test_step_is_the_trainers_and_no_setting() -> None:
+    said = announcement(config(), rules().default)
+    assert "schedule=warming training_step=(the trainer's) boundaries=every" in said
+    check_settings(config())
     with refused("TP454", value=3):
-        check_run(run, config(training_step=3))
+        check_settings(config(training_step=3))

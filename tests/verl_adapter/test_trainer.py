@@ -1,0 +1,339 @@
+"""Trainer V1 in tandem, on rows as verl makes and pads them: what it checks, measures and dumps."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from refused import refused
+from verl.experimental.agent_loop import agent_loop
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration, tandem_of
+
+from tandem_plugin import TandemRules
+from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
+from tandem_plugin.training.metrics import batch_metrics
+from tandem_plugin.training.rows import dumped_columns
+from tandem_plugin.training.validation import ANSWERER
+from tandem_verl import imitation
+from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory, narrow
+from tandem_verl.manager import ManagerInTandem
+from tandem_verl.rows import rows_of_keys
+from tandem_verl.trainer import AddressedPrompts, TrainerInTandem
+
+ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
+KEYS = ["u_0_0", "u_1_0"]
+
+
+class Queue:
+    """TransferQueue: rows as verl puts them, and its batches made of them as it does."""
+
+    def __init__(self, rules: TandemRules) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        for session, key in enumerate(KEYS):
+            fields = generated(rules, session).as_dict()
+            self.rows[key] = {**fields, "loss_mask": fields["response_mask"]}
+        padding, self.tag = construct_minimal_padding_template(dict(self.rows[KEYS[0]]), {}, 0)
+        self.rows["pad_0_0"] = padding
+
+    @property
+    def filled(self) -> Any:
+        """The batch of an update: in another order, with a row that verl made up to fill it."""
+        return SimpleNamespace(
+            keys=["pad_0_0", *reversed(KEYS)],
+            partition_id="train",
+            tags=[self.tag, {}, {}],
+            extra_info={"epochs": 1},
+        )
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
+        rows = [{name: self.rows[key].get(name) for name in select_fields} for key in keys]
+        rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
+        return list_of_dict_to_tensordict(rows)
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> Any:
+        for key, mask in zip(keys, fields["junior_mask"].unbind(), strict=True):
+            self.rows[key]["junior_mask"] = mask
+        return SimpleNamespace(keys=keys, partition_id=partition_id)
+
+
+def generated(rules: TandemRules, session: int) -> Any:
+    """verl's output of one session: two calls, feedback between them."""
+    identity = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    trajectory = make_trajectory(rules, identity, {ROW: 0, "session_id": session})
+    answers = iter(ANSWERS[2 * session : 2 * session + 2])
+
+    async def generate(request_id: str, **asked: Any) -> Any:
+        return SimpleNamespace(token_ids=next(answers))
+
+    client = TandemClient(SimpleNamespace(generate=generate), trajectory)
+    ids, mask = [1, 2], []
+    for feedback in ([20, 21], []):
+        answer = asyncio.run(client.generate("id", prompt_ids=ids, sampling_params={}))
+        ids = [*ids, *answer.token_ids, *feedback]
+        mask += [1] * len(answer.token_ids) + [0] * len(feedback)
+    output = agent_loop.AgentLoopOutput(
+        prompt_ids=[1, 2],
+        response_ids=ids[2:],
+        response_mask=mask,
+        response_logprobs=[-0.5] * len(mask),
+        reward_score=1.0,
+        metrics=agent_loop.AgentLoopMetrics(),
+        extra_fields={},
+    )
+    narrow(output, trajectory)
+    return output
+
+
+class TrainerV1:
+    """verl's PPOTrainer, whose steps do nothing."""
+
+    workers_have_the_adapter = True
+
+    def __init__(self, config: Any, partition: str = "train") -> None:
+        self.config, self.partition = config, partition
+        self.dumped: dict[str, Any] = {}
+        self.replay_buffer = self._build_replay_buffer()
+        self._init_tokenizer()
+
+    def _init_tokenizer(self) -> None:
+        self.tokenizer = TOKENIZER
+
+    def _setup(self) -> None: ...
+
+    def _init_resource_pool_mgr(self) -> None: ...
+
+    def fit(self, agent_loop_manager: Any) -> Any:
+        return agent_loop_manager
+
+    def _validate(self) -> dict[str, float]:
+        return {}
+
+    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
+
+    def _build_replay_buffer(self) -> Any:
+        batch = SimpleNamespace(keys=KEYS, partition_id=self.partition)
+        return SimpleNamespace(sample=lambda: (batch, {"other": 1}))
+
+    def _dump_generations(self, **dump: Any) -> None:
+        self.dumped = dump
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return batch
+
+    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return batch
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if batch.extra_info.get(imitation.LAMBDA_JUN) and self.workers_have_the_adapter:
+            metrics["actor/junior_imitation_loss"] = 2.0
+        return batch
+
+
+def prepared(config: Any) -> Any:
+    """A configuration as the driver hands it to trainer V1."""
+    copy = config.copy()
+    copy.trainer.v1.trainer_mode = f"tandem_{copy.trainer.v1.trainer_mode}"
+    return copy
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts a trainer, and gives it and its TransferQueue."""
+
+    def started(config: Any = IN_TANDEM, partition: str = "train") -> Any:
+        trainer = in_tandem(TrainerV1, TrainerInTandem)(prepared(config), partition)
+        queue = Queue(trainer._tandem.rules)
+        monkeypatch.setattr("tandem_verl.trainer.queue", lambda: queue)
+        return trainer, queue
+
+    return started
+
+
+@pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
+def test_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
+    with refused("TP532"):
+        in_tandem(TrainerV1, TrainerInTandem)(config)
+
+
+def test_refused_setting_stops_the_trainer(start: Any) -> None:
+    with refused("TP117", kind="schedule", name="words"):
+        start(configuration({"schedule": "words"}))
+
+
+def test_trainer_goes_on_with_a_manager_of_ours_and_one_validation_alone(start: Any) -> None:
+    trainer, _ = start()
+    assert trainer.config.trainer.v1.trainer_mode == "sync"  # which verl compares
+    ours = object.__new__(ManagerInTandem)
+    assert trainer.fit(ours) is ours
+    with refused("TP375"):
+        trainer.fit(SimpleNamespace())
+    with refused("TP531"):
+        trainer._validate(merged=True)
+
+
+@pytest.mark.parametrize("config", [IN_TANDEM, IMITATING], ids=["", "imitating"])
+def test_batch_is_measured_and_its_update_may_be_filled_and_in_another_order(
+    start: Any, config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer, queue = start(config)
+    said = capsys.readouterr().out
+    assert "tandem is on: schedule=word p=0.5 cap=4 boundaries=word" in said
+    assert f"fingerprint={trainer._tandem.rules.fingerprint}" in said
+    batch, metrics = trainer.replay_buffer.sample()
+    rows = rows_of_keys(batch, queue)
+    assert [len(row.segments) for row in rows] == [2, 2]
+    assert metrics == {"other": 1, **batch_metrics(rows)}
+    assert 0 < metrics["tandem/senior_share"] < 1
+    trainer._update_critic(queue.filled, {})
+    trainer._update_actor(queue.filled, {})
+
+
+def test_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> None:
+    trainer, queue = start(configuration({"schedule": "word"}, rollout_data_dir="folder"))
+    batch, _ = trainer.replay_buffer.sample()
+    trainer._dump_generations(
+        inputs=["", "b", "a"],
+        outputs=["", "y", "x"],
+        gts=[None, 1, 0],
+        scores=[0.0, 1.0, 0.5],
+        reward_extra_infos_dict={"uid": ["padded_0_0", "u_1_0", "u_0_0"]},
+        dump_path="folder",
+    )
+    assert trainer.dumped["outputs"] == ["y", "x"]
+    columns = dumped_columns(rows_of_keys(batch, queue)[::-1])
+    assert trainer.dumped["reward_extra_infos_dict"] == {"uid": KEYS[::-1], **columns}
+
+
+def complement(row: dict[str, Any]) -> None:
+    facts = row["extra_fields"][FACTS]
+    senior = Facts.from_wire(facts).authorship  # type: ignore[union-attr]
+    row["extra_fields"] = {FACTS: {**facts, "senior": ranges_of(~senior)}}
+    row["response_mask"] = row["loss_mask"] = 1 - row["response_mask"]
+
+
+def cut(row: dict[str, Any]) -> None:
+    facts = row["extra_fields"][FACTS]
+    row["extra_fields"] = {FACTS: {**facts, "length": facts["length"] - 1}}
+
+
+def reveal(row: dict[str, Any]) -> None:
+    mask = row["response_mask"].bool()
+    assert 0 < mask.sum() < len(mask)
+    # verl's rows have them zero outside the mask.
+    assert row["rollout_log_probs"].tolist() == torch.where(mask, -0.5, 0.0).tolist()
+    row["rollout_log_probs"] = torch.full((len(mask),), -0.5)
+
+
+SPOILED = {
+    "no facts": (lambda row: row.update(extra_fields={FACTS: None}), "TP406"),
+    "of another loop": (lambda row: row.update(extra_fields={}), "TP406"),
+    "facts of fewer tokens": (cut, "TP407"),
+    "complement": (complement, "TP411"),
+    "loss mask": (lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])), "TP416"),
+    "log-probabilities": (reveal, "TP433"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "code"), SPOILED.values(), ids=SPOILED.keys())
+def test_batch_that_is_not_tandems_stops_the_trainer(start: Any, spoil: Any, code: str) -> None:
+    trainer, queue = start()
+    for row in queue.rows.values():
+        row["response_mask"] = row["response_mask"].clone()
+    spoil(queue.rows["u_1_0"])
+    with refused(code, row="Row u_1_0"):
+        trainer.replay_buffer.sample()
+
+
+def test_rows_without_rollout_log_probs_are_admitted(start: Any) -> None:
+    trainer, queue = start()
+    for row in queue.rows.values():
+        del row["rollout_log_probs"]
+    batch, _ = trainer.replay_buffer.sample()
+    assert [row.rollout_log_probs for row in rows_of_keys(batch, queue)] == [None, None]
+
+
+@pytest.mark.parametrize("update", ["_update_actor", "_update_critic"])
+@pytest.mark.parametrize(("key", "code"), [("u_1_0", "TP421"), ("pad_0_0", "TP419")])
+@pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
+def test_update_of_other_masks_is_refused(
+    start: Any, column: str, key: str, code: str, update: str
+) -> None:
+    trainer, queue = start()
+    trainer.replay_buffer.sample()
+    queue.rows[key][column] = 1 - queue.rows[key][column]
+    with refused(code, row=f"Row {key}"):
+        getattr(trainer, update)(queue.filled, {})
+
+
+@pytest.mark.parametrize(
+    ("correction", "rejects"),
+    [
+        ({"rollout_rs": None}, False),
+        ({"rollout_rs": "token_k1"}, True),
+        # In bypass mode the loss rejects, and no mask changes before it.
+        ({"rollout_rs": "token_k1", "bypass_mode": True}, False),
+    ],
+)
+def test_update_may_leave_out_what_rejection_sampling_rejects(
+    correction: dict[str, Any], rejects: bool
+) -> None:
+    config = configuration({"schedule": "word", "cap": 4})
+    config.algorithm.rollout_correction = correction
+    assert tandem_of(config).rejects is rejects
+
+
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_trajectory_that_the_engine_refused_stops_the_trainer(start: Any, partition: str) -> None:
+    trainer, queue = start(partition=partition)
+    queue.rows["u_0_0"]["extra_fields"] = {}
+    queue.rows["u_1_0"]["extra_fields"] = {ERROR: "RequestError: no"}
+    with refused("TP405", error="RequestError: no"):
+        trainer.replay_buffer.sample()
+    if partition == "val":  # which is not measured
+        queue.rows["u_1_0"]["extra_fields"] = {}
+        assert trainer.replay_buffer.sample()[1] == {"other": 1}
+
+
+def test_workers_are_told_what_to_imitate_and_the_run_stops_when_they_do_not(start: Any) -> None:
+    """The junior's tokens, and none in rows that fill the batch."""
+    trainer, queue = start(IMITATING)
+    trainer.replay_buffer.sample()
+    metrics: dict[str, Any] = {}
+    told = trainer._update_actor(queue.filled, metrics)
+    assert told.extra_info == {"epochs": 1, imitation.LAMBDA_JUN: 0.2}
+    assert told.tags == queue.filled.tags
+    assert metrics == {"actor/junior_imitation_loss": 2.0}
+    for key in KEYS:
+        facts = Facts.from_wire(queue.rows[key]["extra_fields"][FACTS])
+        assert facts is not None
+        wanted = facts.trained_mask & ~facts.authorship
+        assert wanted.any()
+        assert queue.rows[key]["junior_mask"].tolist() == wanted.astype(int).tolist()
+    assert queue.rows["pad_0_0"]["junior_mask"].tolist() == [0]
+    trainer.workers_have_the_adapter = False
+    with refused("TP450"):
+        trainer._update_actor(queue.filled, {})
+    plain, queue = start()
+    plain.replay_buffer.sample()
+    assert plain._update_actor(queue.filled, {}).extra_info == {"epochs": 1}
+    assert not any("junior_mask" in row for row in queue.rows.values())
+
+
+def test_addressed_prompts_are_otherwise_verls_own() -> None:
+    class Loader(list[Any]):
+        dataset = "the data set"
+
+    batches = [{"raw_prompt": ["a", "b"]}, {"raw_prompt": ["c"]}]
+    prompts = AddressedPrompts(Loader(batches), "team")
+    assert (len(prompts), prompts.dataset) == (2, "the data set")
+    found = list(prompts)
+    assert [batch["raw_prompt"] for batch in found] == [["a", "b"], ["c"]]
+    assert [batch[ANSWERER].tolist() for batch in found] == [["team"] * 2, ["team"]]
+    assert [batch[ROW].tolist() for batch in found] == [[0, 1], [2]]
+    assert batches[0].keys() == {"raw_prompt"}
