@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
+from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import ANSWERED_BY, Pass, named, passes
@@ -71,7 +73,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def tandem_engine_metrics(self) -> dict[str, float]:
         """What the run's engines counted and measured since the last step."""
         servers = [one for each in self.tandem_servers() for one in each.server_handles]
-        return self._tandem.engine_metrics(servers)
+        return self._tandem.engine_metrics(partial(counters_of_engines, servers))
 
     def tandem_admit(self, rows: Sequence[Row], validates: bool) -> dict[str, float]:
         """Check a batch before anything is computed from it; return a training batch's metrics."""
