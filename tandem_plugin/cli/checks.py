@@ -19,6 +19,7 @@ STACKS = {
     "vllm": ("vllm",),
     "verl": ("vllm", "verl", "TransferQueue"),
     "openrlhf": ("vllm", "openrlhf"),
+    "trl": ("vllm", "trl"),
 }
 """What each stack that a user may ask about needs, by the names of checks."""
 
@@ -29,6 +30,7 @@ _INSTALL = {
     "verl": 'pip install "tandem-plugin[verl]"',
     "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
     "pip install --no-deps openrlhf==0.11.2",
+    "trl": 'pip install "tandem-plugin[trl]"',
     "TransferQueue": "verl's trainer needs it: pip install 'TransferQueue>=0.1.10,<0.2'",
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
@@ -101,6 +103,10 @@ def check_verl(machine: Machine) -> Finding:
 
 def check_openrlhf(machine: Machine) -> Finding:
     return _ranged("openrlhf", machine.versions.get("openrlhf"))
+
+
+def check_trl(machine: Machine) -> Finding:
+    return _ranged("trl", machine.versions.get("trl"))
 
 
 def check_cuda_companions(machine: Machine) -> Finding:
@@ -371,6 +377,7 @@ CHECKS: tuple[Callable[[Machine], Finding], ...] = (
     check_vllm_command,
     check_verl,
     check_openrlhf,
+    check_trl,
     check_transfer_queue,
     check_cuda_companions,
     check_vllm_plugins,
