@@ -9,6 +9,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
+from tandem_plugin.engine.status import check_engine
 from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.trajectory import Trajectory
@@ -60,7 +61,8 @@ def start_next_engine_in_tandem(
 ) -> None:
     """Let the next engine that TRL starts in this process run in tandem, and no later one.
 
-    arguments: more of ``vllm.LLM``'s. started: called with the engine. Of a trainer of adapters
+    arguments: more of ``vllm.LLM``'s. started: called with the engine, of which it is certain that
+    it runs in tandem: otherwise making the trainer raises :class:`EngineError`. Of a trainer of adapters
     (LoRA) whose junior is their base, the engine holds the base once.
 
     Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it hands ``LLM`` no engine arguments but
@@ -74,6 +76,7 @@ def start_next_engine_in_tandem(
             lora = _lora_arguments(generation.model, own, config)
             settings = {"tandem": {**config.settings(), "require": True}}
             engine = TandemEngine(llm(**own, **lora, **arguments, additional_config=settings))
+            check_engine(engine.llm_engine.vllm_config)
             if lora:
                 generation.sync_weights = functools.partial(_send_adapter, generation, engine)
             started(engine)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.status import check_engine
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.rows import Row, row_of, write_step
@@ -70,9 +69,8 @@ class TandemTrainer(TandemRun):
     def __init__(
         self, config: TandemConfig, rules: TandemRules, trainer: Any, engine: TandemEngine
     ) -> None:
-        """trainer: TRL's. Raises :class:`EngineError` for an engine that is not in tandem."""
+        """trainer: TRL's."""
         super().__init__(config, rules)
-        check_engine(engine.llm_engine.vllm_config)
         self.rejects = bool(trainer.mask_truncated_completions)
         self.engine = engine
         self._trainer = trainer

@@ -29,9 +29,7 @@ class Stack(str, Enum):
 def doctor(
     stack: Annotated[
         Stack | None,
-        typer.Argument(
-            help="What must be here. Without it, nothing must."
-        ),
+        typer.Argument(help="What must be here. Without it, nothing must."),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -20,7 +20,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
-from tandem_trl import trainer as trainer_module  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
 
@@ -47,14 +46,11 @@ def made_trainer(rank: int = 0, parallel: int = 1, training: bool = True, **more
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(trainer_module, "check_engine", lambda config: None)
-
+def begun() -> Any:
     def begin(trainer: Any, **settings: Any) -> TandemTrainer:
         config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0, **settings})
-        engine = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=None))
         rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        return TandemTrainer(config, rules, trainer, engine)
+        return TandemTrainer(config, rules, trainer, SimpleNamespace())
 
     return begin
 
@@ -99,15 +95,10 @@ def test_every_response_of_all_processes_has_a_seed_of_its_own(
     groups: int, parallel: int, prompts: int, calls: int
 ) -> None:
     """Ranks of a tensor-parallel group ask for the same rows; each keeps its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "check_engine", lambda config: None)
-        config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0})
-        rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        engine = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=None))
-        runs = [
-            TandemTrainer(config, rules, made_trainer(rank, parallel), engine)
-            for rank in range(groups * parallel)
-        ]
+    config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0})
+    rules = TandemRules(config, Vocabulary(PIECES, "a test"))
+    trainers = [made_trainer(rank, parallel) for rank in range(groups * parallel)]
+    runs = [TandemTrainer(config, rules, one, SimpleNamespace()) for one in trainers]
     own, asked = [], []
     for _ in range(calls):
         for rank, run in enumerate(runs):
