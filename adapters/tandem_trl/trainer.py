@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.seeds import derive_seed
+from tandem_plugin.training.checks import AdmittedTexts
 from tandem_plugin.training.rows import Row, row_of, write_step
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.trajectory import Trajectory
@@ -75,7 +75,7 @@ class TandemTrainer(TandemRun):
         self.engine = engine
         self._trainer = trainer
         self._generations: Counter[tuple[str, int]] = Counter()
-        self._admitted_texts: dict[tuple[bytes, bytes], list[Row]] = {}
+        self._texts = AdmittedTexts()
         self._to_dump: tuple[int, list[tuple[Ids, Row]]] | None = None
         self._dumped: tuple[int, list[Any]] = (0, [])
 
@@ -119,12 +119,10 @@ class TandemTrainer(TandemRun):
             self.check_validation(rows, "team" if batch.by_team else "senior")
             self.engine_metrics(self._counters)  # what is counted here is not the next step's
             return
-        self._admitted_texts = {}
         metrics = self.admit(rows) | self.engine_metrics(self._counters)
         for name, value in metrics.items():
             self._trainer._metrics["train"][name].append(value)
-        for prompt, row in responses:
-            self._admitted_texts.setdefault(_text(prompt, row.response_ids), []).append(row)
+        self._texts = AdmittedTexts(responses)
         self._to_dump = (batch.step, responses)
 
     def _counters(self, what: str) -> Sequence[Mapping[str, Any]]:
@@ -146,19 +144,10 @@ class TandemTrainer(TandemRun):
         rows = []
         for i, length in enumerate(is_completion.sum(1)):
             prompt = prompts[i][is_prompt[i] == 1]
-            rows.append(self._row_of_loss(prompt, completions[i][:length], masks[i][:length] == 1))
+            mask = masks[i][:length] == 1
+            rows.append(self._texts.row(prompt, completions[i][:length], mask))
         self.check_update(rows)
         self._dump()
-
-    def _row_of_loss(
-        self, prompt: NDArray[np.int64], response: NDArray[np.int64], mask: NDArray[np.bool_]
-    ) -> Row:
-        """The row by its text: of several responses of one text, that with this mask."""
-        alike = self._admitted_texts.get(_text(prompt, response), [])
-        same = (row for row in alike if np.array_equal(row.response_mask, mask))
-        admitted = next(same, alike[0] if alike else None)
-        name = "A response that no rollout returned" if admitted is None else admitted.name
-        return Row(name, "", response, mask)
 
     def _dump(self) -> None:
         """Write the batch that was admitted last, once, with the rewards that TRL gave it."""
@@ -181,8 +170,3 @@ class TandemTrainer(TandemRun):
         columns = [logged[name] for name in self._trainer.reward_func_names]
         weights = self._trainer.reward_weights.tolist()
         return [float(np.nansum(np.multiply(each, weights))) for each in zip(*columns, strict=True)]
-
-
-def _text(prompt: Any, response: Any) -> tuple[bytes, bytes]:
-    """Prompt and response as a key, whatever integers they came as."""
-    return np.asarray(prompt, np.int64).tobytes(), np.asarray(response, np.int64).tobytes()
