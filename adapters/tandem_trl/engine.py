@@ -62,8 +62,8 @@ def start_next_engine_in_tandem(
     """Let the next engine that TRL starts in this process run in tandem, and no later one.
 
     arguments: more of ``vllm.LLM``'s. started: called with the engine, once it is known to run in
-    tandem; otherwise making the trainer raises :class:`EngineError`. Of a trainer of adapters (LoRA)
-    whose junior is their base, the engine holds the base once.
+    tandem; otherwise making the trainer raises :class:`EngineError`. Of a trainer of adapters
+    (LoRA) whose junior is their base, the engine holds the base once.
 
     Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it hands ``LLM`` no engine arguments but
     its own, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` takes engine
