@@ -11,6 +11,8 @@ BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py training.py)
 # In an environment of their own: all of them by `make test-openrlhf`, the first line by `make test`.
 OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_openrlhf_training.py
+# TRL's run in the same environment: verl does not start beside TRL.
+TRL_TESTS = $(wildcard integration_tests/test_trl_*.py)
 OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   evaluation_killed.py evaluation_memory.py first_commands.py grading_torture.py plugin_example.py rollout_command.py \
@@ -54,9 +56,9 @@ constraints:
 	echo '# Made by `make constraints`; see docs/compatibility.md.' > constraints/$(STACK).txt
 	$(if $(filter openrlhf,$(TRAINER)),echo openrlhf==0.11.2 >> constraints/$(STACK).txt)
 	uv pip compile pyproject.toml --quiet --no-header --no-annotate --universal \
-	  --python-version $(if $(filter %-0.32.0,$(STACK)),3.11,3.10) \
+	  --python-version $(if $(filter %-0.32.0 trl-%,$(STACK)),3.11,3.10) \
 	  --override $(or $(OVERRIDES),constraints/overrides-torch.txt) --extra $(TRAINER) \
-	  --extra $(if $(filter openrlhf,$(TRAINER)),openrlhf-cpu,cpu) --extra math --extra data \
+	  --extra $(if $(filter verl,$(TRAINER)),cpu,$(TRAINER)-cpu) --extra math --extra data \
 	  --extra eval --extra dev >> constraints/$(STACK).txt
 
 $(VENV)/.demo-ready: pyproject.toml constraints/$(STACK).txt
@@ -147,7 +149,7 @@ test-speculative-verl: $(VLLM_VENV)/.ready
 # OpenRLHF wants another transformers than verl does, so it has an environment of its own. It requires
 # flash-attn, which is compiled for CUDA: what it needs besides is in our extras, and it comes alone.
 define install-openrlhf
-$(call install,$(1),openrlhf-vllm-$(2),--editable ".[openrlhf-cpu$(COMMA)dev]")
+$(call install,$(1),openrlhf-vllm-$(2),--editable ".[openrlhf-cpu$(COMMA)trl-cpu$(COMMA)dev]")
 $(1)/bin/python -m pip install --quiet --no-deps --constraint constraints/openrlhf-vllm-$(2).txt openrlhf
 endef
 
@@ -166,10 +168,11 @@ test-speculative-openrlhf: $(OPENRLHF_VLLM_VENV)/.ready
 	$(OPENRLHF_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_openrlhf.py
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS))
+	$(OPENRLHF_VENV)/bin/python -m pytest tests/trl_adapter \
+	  $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS) $(TRL_TESTS))
 
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest $(OPENRLHF_CORE) --deselect \
+	$(OPENRLHF_VENV)/bin/python -m pytest -m "not long" tests/trl_adapter $(OPENRLHF_CORE) $(TRL_TESTS) --deselect \
 	  integration_tests/test_openrlhf_training.py::test_a_resumed_run_goes_on_with_the_seeds_that_come_next
 
 # A long soak on each runner, without and under CUDA graphs: reports under runs/.
@@ -195,7 +198,7 @@ test-trainers: $(VENV)/.test-ready
 
 test-engines: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "not long" integration_tests \
-	  $(addprefix --ignore=,$(TRAINER_TESTS) $(OPENRLHF_TESTS) $(LONG_TESTS) $(RUNNER_TESTS))
+	  $(addprefix --ignore=,$(TRAINER_TESTS) $(OPENRLHF_TESTS) $(TRL_TESTS) $(LONG_TESTS) $(RUNNER_TESTS))
 	$(BIN)/python -m pytest -m "not long" -k v1 $(V1_TESTS)
 
 # What takes longest and changes least.

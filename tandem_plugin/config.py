@@ -121,8 +121,9 @@ class TandemConfig(BaseModel):
     )
     rollouts: str | None = Field(
         None,
-        description="A folder where OpenRLHF's trainer writes the responses of each step, for "
-        "`tandem view` and `tandem replay`; null writes none. verl has trainer.rollout_data_dir.",
+        description="A folder where the trainers of OpenRLHF and TRL write the responses of each "
+        "step, for `tandem view` and `tandem replay`; null writes none. verl has "
+        "trainer.rollout_data_dir.",
     )
     require: bool = Field(
         False,

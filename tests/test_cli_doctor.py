@@ -66,7 +66,7 @@ def machine(
     )
 
 
-EXPECTED = {"openrlhf": "missing", "vllm serve": "warning"}
+EXPECTED = {"openrlhf": "missing", "trl": "missing", "vllm serve": "warning"}
 """What the machine of these tests has, which is right: one trainer, and vLLM's CPU build."""
 
 
@@ -98,7 +98,7 @@ def test_framework_that_is_absent_is_missing_with_what_to_type():
     findings = {f.check: f for f in (check(bare) for check in CHECKS)}
     missing = {name for name, finding in findings.items() if finding.status == "missing"}
     assert missing == {
-        "torch", "ray", "vllm", "verl", "openrlhf", "TransferQueue", "vllm runner",
+        "torch", "ray", "vllm", "verl", "openrlhf", "trl", "TransferQueue", "vllm runner",
     }  # fmt: skip
     assert {f.status for f in findings.values()} == {"ok", "missing"}
     assert all(findings[name].mend for name in missing)

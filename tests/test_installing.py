@@ -185,7 +185,12 @@ def test_stack_pins_its_vllm_its_trainer_and_a_torch_of_any_build(
 
 
 @pytest.mark.parametrize(
-    ("extra", "stack"), [("verl", "verl-vllm-0.29.0"), ("openrlhf", "openrlhf-vllm-0.29.0")]
+    ("extra", "stack"),
+    [
+        ("verl", "verl-vllm-0.29.0"),
+        ("openrlhf", "openrlhf-vllm-0.29.0"),
+        ("trl", "trl-vllm-0.29.0"),
+    ],
 )
 def test_an_extra_names_the_versions_of_its_tested_stack(extra: str, stack: str) -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")

@@ -23,7 +23,7 @@ LAYERS = (
     ("tandem_plugin",),  # the public names
     ("client", "engine", "grading"),
     ("training",),
-    ("tandem_verl", "tandem_openrlhf", "terminal"),
+    ("tandem_verl", "tandem_openrlhf", "tandem_trl", "terminal"),
     ("lab",),  # its description
     ("lab.planning", "lab.data"),
     ("lab.rollouts",),

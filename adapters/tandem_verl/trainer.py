@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from tandem_plugin.patching.delegation import Delegate
 from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import (
@@ -135,7 +137,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def _tandem_engine_metrics(self) -> dict[str, float]:
         """What the run's engines counted and measured since the last step."""
         servers = [one for each in self._tandem_servers() for one in each.server_handles]
-        return self._tandem.engine_metrics(servers)
+        return self._tandem.engine_metrics(partial(counters_of_engines, servers))
 
     def _build_replay_buffer(self) -> Any:
         """The buffer whose ``sample`` gives the trainer every batch, and metrics with it."""

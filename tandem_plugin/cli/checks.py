@@ -19,6 +19,7 @@ STACKS = {
     "vllm": ("vllm",),
     "verl": ("vllm", "verl", "TransferQueue"),
     "openrlhf": ("vllm", "openrlhf"),
+    "trl": ("vllm", "trl"),
 }
 """What each stack that a user may ask about needs, by the names of checks."""
 
@@ -35,6 +36,7 @@ _INSTALL = {
     "verl": 'pip install "tandem-plugin[verl]"',
     "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
     "pip install --no-deps openrlhf==0.11.2",
+    "trl": 'pip install "tandem-plugin[trl]"',
     "TransferQueue": "verl's trainer needs it: pip install 'TransferQueue>=0.1.10,<0.2'",
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
@@ -182,6 +184,19 @@ def _verl(machine: Machine) -> _Found:
 @_check("openrlhf")
 def _openrlhf(machine: Machine) -> _Found:
     return _ranged("openrlhf", machine.versions.get("openrlhf"))
+
+
+@_check("trl")
+def _trl(machine: Machine) -> _Found:
+    found = _ranged("trl", machine.versions.get("trl"))
+    if found[0] == "missing" or "verl" not in machine.versions:
+        return found
+    return (
+        "problem",
+        f"trl {machine.versions['trl']} and verl {machine.versions['verl']} are both installed: "
+        "verl imports a class that TRL has no more, and does not start.",
+        "Give each of them an environment of its own: pip uninstall trl, or verl.",
+    )
 
 
 @_check("TransferQueue")

@@ -23,12 +23,13 @@ class Stack(str, Enum):
     VLLM = "vllm"
     VERL = "verl"
     OPENRLHF = "openrlhf"
+    TRL = "trl"
 
 
 def doctor(
     stack: Annotated[
         Stack | None,
-        typer.Argument(help="What must be here: vllm, verl or openrlhf. Without it, nothing must."),
+        typer.Argument(help="What must be here. Without it, nothing must."),
     ] = None,
     json: JsonOption = False,
 ) -> None:

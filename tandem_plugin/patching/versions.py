@@ -19,10 +19,15 @@ __all__ = [
     "running_version",
 ]
 
-MADE_FOR = {"vllm": ("0.24", "0.32"), "verl": ("0.9.1", "0.9.1"), "openrlhf": ("0.11.2", "0.11.2")}
+MADE_FOR = {
+    "vllm": ("0.24", "0.32"),
+    "verl": ("0.9.1", "0.9.1"),
+    "openrlhf": ("0.11.2", "0.11.2"),
+    "trl": ("1.16", "1.16"),
+}
 """The versions that this release is made for: the first and the last."""
 
-_TRAINERS = ("verl", "openrlhf")
+_TRAINERS = ("verl", "openrlhf", "trl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.replay import TokenIds
@@ -17,6 +17,7 @@ from tandem_plugin.training.rows import Row
 
 __all__ = [
     "AdmittedBatch",
+    "AdmittedTexts",
     "check_no_errors",
     "check_rows",
     "check_validation_rows",
@@ -259,3 +260,32 @@ class AdmittedBatch:
                 count=int(changed.sum()),
                 position=int(changed.argmax()),
             )
+
+
+class AdmittedTexts:
+    """The rows of an admitted batch by their text, for a trainer in whose batches they lose their
+    names."""
+
+    def __init__(self, responses: Iterable[tuple[ArrayLike, Row]] = ()) -> None:
+        """responses: each prompt's token ids, and the row that answers it."""
+        self._rows: dict[tuple[bytes, bytes], list[Row]] = {}
+        for prompt_ids, row in responses:
+            self._rows.setdefault(_text(prompt_ids, row.response_ids), []).append(row)
+
+    def row(
+        self, prompt_ids: ArrayLike, response_ids: NDArray[np.int64], mask: NDArray[np.bool_]
+    ) -> Row:
+        """A row of an update, for :meth:`AdmittedBatch.check`.
+
+        Of several admitted responses of one text it is that with this mask, if there is one.
+        """
+        alike = self._rows.get(_text(prompt_ids, response_ids), [])
+        same = (row for row in alike if np.array_equal(row.response_mask, mask))
+        admitted = next(same, alike[0] if alike else None)
+        name = "A response that no rollout returned" if admitted is None else admitted.name
+        return Row(name, "", response_ids, mask)
+
+
+def _text(prompt_ids: ArrayLike, response_ids: ArrayLike) -> tuple[bytes, bytes]:
+    """Prompt and response as a key, whatever integers they came as."""
+    return np.asarray(prompt_ids, np.int64).tobytes(), np.asarray(response_ids, np.int64).tobytes()

@@ -87,6 +87,8 @@ def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any
 
     Their method ``tandem_counters`` returns :func:`counters_of_engine` of their engine.
     """
+    if not engines:
+        return []
     import ray
 
     told: list[dict[str, Any]] = ray.get([one.tandem_counters.remote(what) for one in engines])

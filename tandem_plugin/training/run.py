@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
@@ -21,7 +21,6 @@ from tandem_plugin.training.checks import (
     check_validation_rows,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.metrics import (
     PROMPTS_WITHOUT_SENIOR,
     TOKENS_OF_UNKNOWN_AUTHOR,
@@ -132,19 +131,20 @@ class TandemRun:
         """
         self._admitted.check(rows, self.rejects)
 
-    def engine_metrics(self, engines: Sequence[Any]) -> dict[str, float]:
+    def engine_metrics(
+        self, counters: Callable[[str], Sequence[Mapping[str, Any]]]
+    ) -> dict[str, float]:
         """What engines counted and measured since the last call: drafts, and both models' reading.
 
-        engines: the handles of the Ray actors that hold them: see
-        :func:`~tandem_plugin.training.juniors.counters_of_engines`.
+        counters: what each engine tells of one of the names for ``collective_rpc`` in
+        :mod:`tandem_plugin.engine.wire_names`, always in the same order; with several juniors as
+        :func:`~tandem_plugin.training.juniors.counters_of_engine` has it.
         """
         metrics: dict[str, float] = {}
-        if not engines:
-            return metrics
         if self.config.max_drafts:
-            metrics |= self._drafting.step(counters_of_engines(engines, RPC_DRAFT_STATS))
+            metrics |= self._drafting.step(counters(RPC_DRAFT_STATS))
         if self.config.measure_every or self.config.partner_logprobs:
-            metrics |= self._measuring.step(counters_of_engines(engines, RPC_MEASURES))
+            metrics |= self._measuring.step(counters(RPC_MEASURES))
         return metrics
 
     def check_imitation(self, metrics: Mapping[str, Any], prefix: str) -> None:

@@ -13,6 +13,7 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.mixins import ForeignBase
 from tandem_plugin.patching.subclasses import check_part
 from tandem_plugin.training.command import flags_of_args, running_config
+from tandem_plugin.training.juniors import counters_of_engines
 
 __all__ = ["Maker", "MaskedTrainer", "Policy", "SynchronousTrainer", "Trainer", "masked_mean"]
 
@@ -38,8 +39,9 @@ class Maker(ForeignBase):  # type: ignore[misc]
     def make_experience_batch(self, rollout_samples: Any) -> Any:
         import torch
 
-        told = self.tandem.engine_metrics(self.tandem.engines)
-        metrics = {**self.tandem.admit(rollout_samples), **told}
+        counters = partial(counters_of_engines, self.tandem.engines)
+        counted = self.tandem.engine_metrics(counters)
+        metrics = {**self.tandem.admit(rollout_samples), **counted}
         experiences = super().make_experience_batch(rollout_samples)
         for experience in experiences:
             for name, value in metrics.items():

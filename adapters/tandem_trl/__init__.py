@@ -1,0 +1,9 @@
+"""Hugging Face TRL's ``GRPOTrainer`` in tandem: ``rollout_func=tandem_rollouts(schedule="word")``.
+
+The engine is the one that TRL starts in its own process (``vllm_mode="colocate"``); everything is
+TRL's own but the rollouts and the tokens that they leave to train.
+"""
+
+from tandem_trl.rollouts import tandem_rollouts
+
+__all__ = ["tandem_rollouts"]

@@ -1,0 +1,125 @@
+"""The engine that TRL starts in its own process, in tandem, and what stands before it."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.junior import is_seniors_checkpoint
+from tandem_plugin.engine.status import check_engine
+from tandem_plugin.patching.delegation import Delegate
+from tandem_plugin.patching.wrapping import replaced, wrap_once
+from tandem_plugin.training.trajectory import Trajectory
+
+__all__ = ["TandemEngine", "start_next_engine_in_tandem"]
+
+_next: list[Callable[[Callable[[], None], Any], None]] = []
+"""What starts this process's next engine in tandem; empty where that one is without."""
+
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as the largest rank of adapters (``vllm.config.lora.MaxLoRARanks``)."""
+
+
+class TandemEngine(Delegate):
+    """Before TRL's ``vllm.LLM``: each prompt goes out with the request of its own trajectory."""
+
+    def __init__(self, llm: Any) -> None:
+        super().__init__(llm)
+        self.trajectories: Sequence[Trajectory] = ()
+        """Of the prompts of the next call of :meth:`generate`, in their order."""
+        self.adapter: Any = None
+        """The senior's, where the engine reads its base as the junior."""
+
+    def generate(
+        self, prompts: Sequence[Mapping[str, Any]], sampling_params: Any, **options: Any
+    ) -> Any:
+        """As ``vllm.LLM.generate``, with a tandem seed for each prompt."""
+        trajectories, self.trajectories = self.trajectories, ()
+        if not trajectories:  # somebody else's call, which the engine rejects
+            return self._target.generate(prompts, sampling_params=sampling_params, **options)
+        extra = sampling_params.extra_args or {}
+        calls = [
+            trajectory.call(prompt["prompt_token_ids"], extra.get("tandem"))
+            for trajectory, prompt in zip(trajectories, prompts, strict=True)
+        ]
+        params = [sampling_params.clone() for _ in calls]
+        for own, call in zip(params, calls, strict=True):
+            own.extra_args = {**extra, "tandem": call.request}
+        outputs = self._target.generate(
+            prompts, sampling_params=params, lora_request=self.adapter, **options
+        )
+        for call, output in zip(calls, outputs, strict=True):
+            call.returned(output.outputs[0].token_ids)
+        return outputs
+
+
+def start_next_engine_in_tandem(
+    config: TandemConfig, arguments: Mapping[str, Any], started: Callable[[TandemEngine], None]
+) -> None:
+    """Let the next engine that TRL starts in this process run in tandem, and no later one.
+
+    arguments: more of ``vllm.LLM``'s. started: called with the engine, once it is known to run in
+    tandem; otherwise making the trainer raises :class:`EngineError`. Of a trainer of adapters
+    (LoRA) whose junior is their base, the engine holds the base once.
+
+    Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it hands ``LLM`` no engine arguments but
+    its own, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` takes engine
+    arguments, and TRL sends adapters.
+    """
+    from trl.generation import vllm_generation
+
+    def start(initialise: Callable[[], None], generation: Any) -> None:
+        def in_tandem(llm: Callable[..., Any], **own: Any) -> TandemEngine:
+            lora = _lora_arguments(generation.model, own, config)
+            settings = {"tandem": {**config.settings(), "require": True}}
+            engine = TandemEngine(llm(**own, **lora, **arguments, additional_config=settings))
+            check_engine(engine.llm_engine.vllm_config)
+            if lora:
+                generation.sync_weights = functools.partial(_send_adapter, generation, engine)
+            started(engine)
+            return engine
+
+        with replaced(vllm_generation, "LLM", in_tandem):
+            initialise()
+
+    _next[:] = [start]
+    wrap_once(vllm_generation.VLLMGeneration, "_init_vllm", _start_engine)
+
+
+def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
+    own = functools.partial(initialise, generation)
+    if _next and generation.mode == "colocate":
+        _next.pop()(own, generation)
+    else:
+        own()
+
+
+def _lora_arguments(model: Any, own: Mapping[str, Any], config: TandemConfig) -> dict[str, Any]:
+    """What lets the engine read adapters, if their base is the junior; nothing otherwise."""
+    adapter: Any = getattr(model, "peft_config", {}).get("default")
+    is_base = all(is_seniors_checkpoint(one, own["model"], None) for one in config.juniors)
+    if getattr(adapter, "r", None) is None or not is_base or config.max_drafts:
+        return {}
+    if own["quantization"] or adapter.modules_to_save or own["enable_sleep_mode"]:
+        return {}
+    return {
+        "enable_lora": True,
+        "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter.r),
+    }
+
+
+def _send_adapter(generation: Any, engine: TandemEngine) -> None:
+    """Give the engine the adapter as it is now, in the place of ``sync_weights``."""
+    from vllm.lora.request import LoRARequest
+
+    folder = tempfile.TemporaryDirectory(prefix="tandem-adapter-")
+    with generation._dist.gather_params(list(generation.model.parameters())):
+        generation.model.save_pretrained(folder.name)
+    version = 1 if engine.adapter is None else engine.adapter.lora_int_id + 1
+    engine.adapter = LoRARequest(f"senior-{version}", version, folder.name)
+    engine.llm_engine.add_lora(engine.adapter)
+    engine.reset_prefix_cache()
+    folder.cleanup()

@@ -1,0 +1,76 @@
+"""What a run of TRL's ``GRPOTrainer`` may not combine with tandem: rejected before any update.
+
+What is listed as sound was read in TRL 1.16.0, in ``trainer/grpo_trainer.py``: its loss, its
+importance ratios and its metrics take ``env_mask`` wherever they take the completion's own mask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.patching.versions import installed_version
+from tandem_plugin.training import settings
+from tandem_plugin.training.refusals import (
+    Refusal,
+    Unproven,
+    check_refusals,
+    each,
+    is_on,
+    too_many_juniors,
+    untested,
+)
+
+__all__ = ["SOUND_LOSSES", "UNPROVEN", "check_trainer", "check_versions"]
+
+SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
+
+UNPROVEN = {
+    "loss": "a loss that tandem was not tested with",
+    "version": "another series of TRL",
+}
+"""What a run may be allowed by ``unproven``, and what each name stands for."""
+
+_REFUSALS = (
+    Refusal("use_vllm", lambda value, _: not value, "TP651"),
+    Refusal("vllm_mode", lambda value, _: value != "colocate", "TP652"),
+    # Each makes a mask of its own, and TRL then leaves out the one of the rollouts.
+    *each(("tools", "environment_factories"), is_on, "TP653"),
+    Refusal("lambda_jun", is_on, "TP654"),
+    Refusal("validation", lambda value, _: value == "both", "TP655"),
+    too_many_juniors("juniors", lambda _: 1),
+    untested("loss_type", SOUND_LOSSES, "loss"),
+)
+
+
+def check_trainer(trainer: Any, tandem: TandemConfig) -> Unproven:
+    """Raise :class:`ConfigError` for the first setting of a trainer that does not go with tandem.
+
+    trainer: a ``GRPOTrainer``. Returns what the run makes use of that nobody has shown to work.
+    """
+    unproven = Unproven(tandem, UNPROVEN)
+    places = (tandem, trainer, trainer.args)
+
+    def setting(key: str) -> Any:
+        return next((getattr(one, key) for one in places if hasattr(one, key)), None)
+
+    check_refusals(_REFUSALS, setting, unproven)
+    settings.check_text_models(
+        {"model": trainer.model.name_or_path, "tandem.junior": tandem.juniors}
+    )
+    return unproven
+
+
+def check_versions(tandem: TandemConfig) -> list[str]:
+    """The warnings about TRL's and vLLM's versions.
+
+    Raises :class:`ConfigError` where TRL is not installed, or of a version with which nothing is
+    started unless the run allows it.
+    """
+    found = {name: installed_version(name) for name in ("trl", "vllm")}
+    if found["trl"] is None:
+        raise ConfigError("TP656")
+    unproven = Unproven(tandem, UNPROVEN)
+    warnings = settings.check_versions(found, unproven, "version")
+    return [*unproven.warnings, *warnings]

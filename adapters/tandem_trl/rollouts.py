@@ -1,0 +1,100 @@
+"""The rollouts of TRL's ``GRPOTrainer``: written in tandem, admitted, narrowed to the senior's."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.training.log_probs import masked_log_probs
+from tandem_plugin.training.settings import check_settings
+from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
+from tandem_trl.refusals import check_trainer, check_versions
+from tandem_trl.trainer import TandemTrainer
+
+__all__ = ["TandemRollouts", "tandem_rollouts"]
+
+
+def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:
+    """The ``rollout_func`` of the ``GRPOTrainer`` that is made next in this process.
+
+    settings: tandem's, such as ``schedule="word", p=0.5, junior="Qwen/Qwen3-1.7B"``
+    (:class:`~tandem_plugin.TandemConfig`). engine: further arguments of ``vllm.LLM``, which TRL
+    does not pass on, such as ``{"enforce_eager": True}``. Raises :class:`ConfigError` for settings
+    that are wrong; the trainer's are checked at its first rollout, before any update.
+    """
+    return TandemRollouts(TandemConfig.from_mapping(settings), engine or {})
+
+
+class TandemRollouts:
+    """Has a batch's responses written in tandem; TRL gets the senior's tokens as ``env_mask``."""
+
+    def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
+        for warning in check_versions(config):
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
+        check_settings(config)
+        self.config = config
+        self._engine: TandemEngine | None = None
+        self._tandem: TandemTrainer | None = None
+        start_next_engine_in_tandem(config, engine, self._engine_started)
+
+    def _engine_started(self, engine: TandemEngine) -> None:
+        self._engine = engine
+
+    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        """One response to each prompt of this process, as TRL asks for them.
+
+        Raises :class:`ConfigError` for a trainer whose settings do not go with tandem,
+        :class:`EngineError` where its engine does not run in tandem, and :class:`AuthorshipError`
+        for a batch that must not be trained on.
+        """
+        tandem = self._tandem or self._begin(trainer)
+        prompt_ids, images, _ = trainer._tokenize_prompts(prompts)
+        if images is not None:
+            raise ConfigError("TP657")
+        batch = tandem.begin_batch(len(prompt_ids))
+        tandem.engine.trajectories = batch.trajectories
+        _, completions, log_probs, _ = trainer.vllm_generation.generate(
+            prompts=prompt_ids, images=None, num_generations=batch.group_size
+        )
+        rows = batch.rows(prompt_ids, completions, [[1] * len(one) for one in completions])
+        tandem.take(batch, prompt_ids, rows)
+        response = {
+            "prompt_ids": prompt_ids,
+            "completion_ids": [row.response_ids.tolist() for row in rows],
+            "logprobs": [
+                masked_log_probs([first for first, *_ in tokens], row.response_mask)
+                for tokens, row in zip(log_probs, rows, strict=True)
+            ],
+        }
+        if batch.by_team:
+            response["env_mask"] = [row.response_mask.astype(int).tolist() for row in rows]
+        return response
+
+    def _begin(self, trainer: Any) -> TandemTrainer:
+        """Look whether everything is in place, before the first rollout."""
+        check_trainer(trainer, self.config).say()
+        if self._engine is None or trainer.vllm_generation.llm is not self._engine:
+            raise EngineError("TP658")
+        vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
+        self._tandem = TandemTrainer.start(self.config, vocabulary, trainer, self._engine)
+        trainer.compute_loss = functools.partial(_checked_loss, self._tandem, trainer.compute_loss)
+        return self._tandem
+
+
+def _checked_loss(
+    tandem: TandemTrainer, loss: Any, model: Any, inputs: Any, *args: Any, **more: Any
+) -> Any:
+    """TRL's loss, of the masks that were admitted and no others.
+
+    Touches: ``compute_loss`` of one ``GRPOTrainer`` (TRL 1.16), a method that Hugging Face's
+    ``Trainer`` is made to have replaced. Why: what lies between a rollout and its loss is TRL's.
+    Goes when: TRL calls a callback with the inputs of a loss.
+    """
+    if model.training:
+        tandem.check_loss(inputs)
+    return loss(model, inputs, *args, **more)

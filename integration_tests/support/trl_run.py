@@ -1,0 +1,203 @@
+"""Runs TRL's own trainer in a process of its own, on a CPU; as a program it is that process.
+
+What it should do comes as JSON on its command line; what breaks it, by a function's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from support.trainer_run import TrainerRun, run_trainer
+
+__all__ = ["TRLBench", "TRLRun"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class TRLRun(TrainerRun):
+    """What one run of TRL left."""
+
+    UPDATED = "grad_norm"
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """TRL's metrics, one mapping a log entry."""
+        state = self.folder / "history.json"
+        return json.loads(state.read_text()) if state.exists() else []
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The metrics of training steps."""
+        return [one for one in self.metrics if "grad_norm" in one]
+
+    def rollouts(self, step: int) -> list[dict[str, Any]]:
+        """The dump of one step."""
+        lines = (self.folder / "rollouts" / f"{step}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+class TRLBench:
+    """A model on which TRL trains."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder, self.model = folder, model
+
+    @classmethod
+    def make(cls, folder: Path, model: Path) -> TRLBench:
+        folder.mkdir(exist_ok=True)
+        return cls(folder, model)
+
+    def run(
+        self,
+        tandem: Mapping[str, Any] | None = None,
+        *,
+        sabotage: str = "",
+        lora: Mapping[str, Any] | None = None,
+        data: Path | None = None,
+        name: str = "run",
+        watch: str | None = None,
+        timeout: float = 600,
+        environment: Mapping[str, str] | None = None,
+        **arguments: Any,
+    ) -> TRLRun:
+        """One run; tandem: its settings; arguments: of ``GRPOConfig``, over a small run's."""
+        case = {
+            "model": str(self.model),
+            "tandem": tandem,
+            "sabotage": sabotage,
+            "lora": lora,
+            "data": None if data is None else str(data),
+            "arguments": arguments,
+        }
+
+        def started(out: Path, _: Path) -> tuple[list[str], dict[str, str]]:
+            paths = [str(ROOT), str(ROOT / "adapters"), str(ROOT / "integration_tests")]
+            own = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}
+            return [sys.executable, "-m", "support.trl_run", json.dumps(case)], own
+
+        done = run_trainer(self.folder, name, started, watch, timeout)
+        return TRLRun(**vars(done))
+
+
+def main(case: dict[str, Any]) -> None:
+    """The trainer's own process."""
+    import datasets
+    from trl import GRPOConfig
+
+    arguments = {
+        "output_dir": "out",
+        "use_cpu": True,
+        "bf16": False,
+        "use_vllm": True,
+        "vllm_gpu_memory_utilization": 0.2,
+        "vllm_max_model_length": 160,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 4,
+        "num_generations_eval": 1,
+        "max_completion_length": 24,
+        "logging_steps": 1,
+        "report_to": [],
+        "save_strategy": "no",
+        "model_init_kwargs": {"dtype": "float32"},
+        **case["arguments"],
+    }
+    if case["data"]:
+        rows = datasets.load_dataset("parquet", data_files=case["data"], split="train")
+    else:
+        prompts = [f"Say which licence number {i} is." for i in range(16)]
+        rows = datasets.Dataset.from_list(
+            [{"prompt": [{"role": "user", "content": prompt}]} for prompt in prompts]
+        )
+    resumed = arguments.pop("resume_from_checkpoint", None)
+    trainer = made_trainer(case, GRPOConfig(**arguments), rows)
+    trainer.train(resume_from_checkpoint=resumed)
+    trainer.save_model("senior")
+    trainer.processing_class.save_pretrained("senior")
+    Path("history.json").write_text(json.dumps(trainer.state.log_history))
+
+
+def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
+    from peft import LoraConfig
+    from trl import GRPOTrainer
+
+    rollouts = None
+    if case["tandem"] is not None:
+        from tandem_trl import tandem_rollouts
+
+        engine = {"enforce_eager": True, "dtype": "float32"}
+        rollouts = tandem_rollouts(engine, **{"rollouts": "rollouts", **case["tandem"]})
+    if case["sabotage"]:
+        rollouts = globals()[case["sabotage"]](rollouts)
+    reward = count_e
+    if case["data"]:
+        from tandem_plugin.grading.rewards.trl_reward import math_reward as reward
+    return GRPOTrainer(
+        model=case["model"],
+        reward_funcs=reward,
+        args=config,
+        train_dataset=rows,
+        eval_dataset=rows.select(range(4)),
+        rollout_func=rollouts,
+        peft_config=LoraConfig(**case["lora"]) if case["lora"] else None,
+    )
+
+
+def count_e(completions: Any, **_: Any) -> list[float]:
+    """Differs between siblings, so that advantages are not zero."""
+    return [one[0]["content"].count("e") / 10 for one in completions]
+
+
+def without_mask(rollouts: Any) -> Any:
+    """Rollouts whose mask gets lost on the way to the loss."""
+
+    def respond(prompts: Any, trainer: Any) -> Any:
+        return {name: v for name, v in rollouts(prompts, trainer).items() if name != "env_mask"}
+
+    return respond
+
+
+def complemented_mask(rollouts: Any) -> Any:
+    """The junior's tokens in the place of the senior's."""
+
+    def respond(prompts: Any, trainer: Any) -> Any:
+        given = rollouts(prompts, trainer)
+        return {**given, "env_mask": [[1 - bit for bit in mask] for mask in given["env_mask"]]}
+
+    return respond
+
+
+def other_tokens(rollouts: Any) -> Any:
+    """Responses that are changed after they were admitted."""
+
+    def respond(prompts: Any, trainer: Any) -> Any:
+        given = rollouts(prompts, trainer)
+        changed = [[*ids[:-1], (ids[-1] + 1) % 500] for ids in given["completion_ids"]]
+        return {**given, "completion_ids": changed}
+
+    return respond
+
+
+def foreign_fingerprint(rollouts: Any) -> Any:
+    """A trainer that reads other boundaries than its engine."""
+    settings = rollouts.config.settings()
+    rollouts.config = type(rollouts.config).from_mapping({**settings, "boundaries": "newline"})
+    return rollouts
+
+
+def second_trainer(rollouts: Any) -> Any:
+    """Rollouts that were made for another trainer."""
+    from tandem_trl import tandem_rollouts
+
+    tandem_rollouts({"enforce_eager": True, "dtype": "float32"}, schedule="word")
+    return rollouts
+
+
+if __name__ == "__main__":
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,171 @@
+"""TRL's own trainer in tandem: one argument, and what it then trains on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed")
+
+from support.records import recorded
+from support.trainer_run import assert_stopped
+from support.trl_run import TRLBench, TRLRun
+
+from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+
+pytestmark = pytest.mark.timeout(900)
+BENCH, STEPS, SAVED, SEED = TRLBench, 4, 2, 7
+
+# Batches that are generated for two updates, each of two micro-batches, and walked through twice.
+BATCHES = {
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "steps_per_generation": 4,
+    "num_iterations": 2,
+    "learning_rate": 1e-3,
+    "max_steps": STEPS,
+    "save_strategy": "steps",
+    "save_steps": SAVED,
+    "eval_strategy": "steps",
+    "eval_steps": SAVED,
+}
+
+
+@pytest.fixture(scope="module")
+def settings(checkpoints: dict[str, Path]) -> dict[str, Any]:
+    junior = str(checkpoints["junior"])
+    return {"schedule": "word", "cap": 6, "seed": SEED, "junior": junior, "measure_every": 1}
+
+
+@pytest.fixture(scope="module")
+def rule(checkpoints: dict[str, Path]) -> Rule:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
+
+
+@pytest.fixture(scope="module")
+def trained(
+    bench: TRLBench, settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TRLRun, Path]:
+    record = tmp_path_factory.mktemp("record")
+    run = bench.run({**settings, "record": str(record)}, name="trained", **BATCHES)
+    assert run.exit_code == 0, run.log[-3000:]
+    return run, record
+
+
+def rollouts(run: TRLRun) -> list[dict[str, Any]]:
+    files = sorted((run.folder / "rollouts").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_engine_and_trainer_agree_on_the_seniors_tokens_at_every_step(
+    trained: tuple[TRLRun, Path],
+) -> None:
+    """Holds only if authors, positions, mask and weight sync are all right."""
+    steps = trained[0].steps
+    assert len(steps) == STEPS
+    measured = [one["sampling/sampling_logp_difference/max"] for one in steps if "reward" in one]
+    assert max(measured) <= 1e-4
+    assert all(one["grad_norm"] > 0 for one in steps)
+
+
+def test_masks_are_the_replay_and_the_engines_record(
+    trained: tuple[TRLRun, Path], rule: Rule
+) -> None:
+    run, record = trained
+    rows = rollouts(run)
+    records = recorded(record, [row["tandem_seed"] for row in rows])
+    for row in rows:
+        assert rule.replay(row["response_ids"], row["tandem_seed"]).tolist() == row["authorship"]
+        assert records[row["tandem_seed"]]["authorship"] == row["authorship"]
+        assert row["tandem_fingerprint"] == rule.fingerprint
+    assert len({row["tandem_seed"] for row in rows}) == len(rows) == 16
+    bits = [bit for row in rows for bit in row["authorship"]]
+    assert 0.3 < sum(bits) / len(bits) < 0.7
+
+
+def test_dump_has_the_reward_of_each_response(trained: tuple[TRLRun, Path]) -> None:
+    for row in rollouts(trained[0]):
+        text = row["output"].replace("<|im_end|>", "").replace("<|endoftext|>", "")
+        assert row["score"] == pytest.approx(text.count("e") / 10)
+
+
+def test_log_has_the_teams_metrics_and_says_that_tandem_is_on(
+    trained: tuple[TRLRun, Path],
+) -> None:
+    run, _ = trained
+    assert "tandem is on: schedule=word" in run.log
+    rows = rollouts(run)
+    (first, *_) = [one for one in run.steps if "tandem/senior_share" in one]
+    bits = [bit for row in rows if row["step"] == 1 for bit in row["authorship"]]
+    assert first["tandem/senior_share"] == pytest.approx(sum(bits) / len(bits))
+    assert first["tandem/junior_cross_entropy"] > 0
+    assert 0 < first["tandem/overlap"] < 1
+
+
+def test_the_senior_alone_answers_evaluations(trained: tuple[TRLRun, Path]) -> None:
+    run, record = trained
+    lines = [line for file in record.glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert len(lines) == 16  # those of evaluations are not the team's
+    assert sum("eval_reward" in one for one in run.metrics) == STEPS // SAVED
+
+
+@pytest.mark.long
+def test_resumed_run_has_the_seeds_of_one_that_was_not_stopped(
+    bench: TRLBench, settings: dict[str, Any], trained: tuple[TRLRun, Path]
+) -> None:
+    whole = {"gradient_accumulation_steps": 2, "steps_per_generation": 2, "max_steps": STEPS}
+    one = {**whole, "save_strategy": "steps", "save_steps": SAVED}
+    run = bench.run(settings, name="whole", **one)
+    checkpoint = run.folder / "out" / f"checkpoint-{SAVED}"
+    resumed = bench.run(settings, name="resumed", resume_from_checkpoint=str(checkpoint), **one)
+    assert resumed.exit_code == 0, resumed.log[-3000:]
+    for step in range(SAVED + 1, STEPS + 1):
+        seeds, expected = (
+            [(row["input"], row["tandem_seed"]) for row in each.rollouts(step)]
+            for each in (resumed, run)
+        )
+        assert seeds == expected
+    assert not (resumed.folder / "rollouts" / f"{SAVED}.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "code"),
+    [
+        ("without_mask", "TP421"),
+        ("foreign_fingerprint", "TP041"),
+        pytest.param("complemented_mask", "TP421", marks=pytest.mark.long),
+        pytest.param("other_tokens", "TP419", marks=pytest.mark.long),
+        pytest.param("second_trainer", "TP658", marks=pytest.mark.long),
+    ],
+)
+def test_wrong_run_stops_before_its_first_update(
+    bench: TRLBench, settings: dict[str, Any], sabotage: str, code: str
+) -> None:
+    run = bench.run(settings, sabotage=sabotage, name=sabotage, watch=f"[{code}", max_steps=1)
+    assert_stopped(run, f"[{code}")
+
+
+def test_engine_that_does_not_know_tandem_stops_the_run(
+    bench: TRLBench, settings: dict[str, Any]
+) -> None:
+    run = bench.run(
+        settings, name="no-plugin", watch="[TP363]", environment={"VLLM_PLUGINS": ""}, max_steps=1
+    )
+    assert_stopped(run, "[TP363]")
+
+
+def test_adapter_is_sent_to_an_engine_that_has_its_base_once(
+    bench: TRLBench, settings: dict[str, Any]
+) -> None:
+    own = {name: value for name, value in settings.items() if name != "junior"}
+    lora = {"r": 4, "lora_alpha": 64, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    run = bench.run(own, lora=lora, name="lora", learning_rate=1e-2, max_steps=3)
+    assert run.exit_code == 0, run.log[-3000:]
+    overlaps = [step["tandem/overlap"] for step in run.steps]
+    assert overlaps[0] == pytest.approx(1, abs=1e-6)  # the adapter begins as nothing
+    assert max(overlaps[1:]) < 0.95  # the senior leaves its base, which stays the junior
+    assert max(step["sampling/sampling_logp_difference/max"] for step in run.steps) <= 1e-4

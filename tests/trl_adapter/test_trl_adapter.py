@@ -1,0 +1,244 @@
+"""The TRL adapter without an engine: what is rejected, a batch's place, what a loss may see."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from refused import refused
+
+pytest.importorskip("trl", reason="TRL is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
+from tandem_trl.trainer import TandemTrainer  # noqa: E402
+
+FOLDER = Path(__file__).parent  # no checkpoint
+PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
+
+
+def made_trainer(rank: int = 0, parallel: int = 1, training: bool = True, **more: Any) -> Any:
+    """What the adapter reads of a ``GRPOTrainer``."""
+    arguments = {"use_vllm": True, "vllm_mode": "colocate", "loss_type": "dapo", **more}
+    return SimpleNamespace(
+        args=SimpleNamespace(**arguments),
+        tools=more.get("tools"),
+        environment_factories=more.get("environment_factories"),
+        model=SimpleNamespace(training=training, name_or_path=str(FOLDER)),
+        state=SimpleNamespace(global_step=4),
+        accelerator=SimpleNamespace(process_index=rank, is_main_process=rank == 0),
+        vllm_generation=SimpleNamespace(tensor_parallel_size=parallel),
+        num_generations=4,
+        num_generations_eval=2,
+        mask_truncated_completions=more.get("mask_truncated_completions", False),
+        _metrics={"train": defaultdict(list)},
+    )
+
+
+@pytest.fixture
+def begun() -> Any:
+    def begin(trainer: Any, **settings: Any) -> TandemTrainer:
+        config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0, **settings})
+        rules = TandemRules(config, Vocabulary(PIECES, "a test"))
+        return TandemTrainer(config, rules, trainer, SimpleNamespace())
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "code", "fields"),
+    [
+        ({}, {"use_vllm": False}, "TP651", {"value": False}),
+        ({}, {"vllm_mode": "server"}, "TP652", {"value": "server"}),
+        ({}, {"tools": [print]}, "TP653", {"key": "tools"}),
+        ({}, {"environment_factories": {"": print}}, "TP653", {"key": "environment_factories"}),
+        ({"lambda_jun": 0.1}, {}, "TP654", {"value": 0.1}),
+        ({"validation": "both"}, {}, "TP655", {"value": "both"}),
+        ({"junior": ["a", "b"]}, {}, "TP441", {}),
+        ({}, {"loss_type": "new"}, "TP443", {"setting": "loss_type=new"}),
+    ],
+)
+def test_setting_that_does_not_go_with_tandem_is_rejected(
+    settings: dict[str, Any], arguments: dict[str, Any], code: str, fields: dict[str, Any]
+) -> None:
+    config = TandemConfig.from_mapping({"schedule": "word", **settings})
+    with refused(code, **fields):
+        check_trainer(made_trainer(**arguments), config)
+
+
+def test_every_loss_of_trl_is_either_sound_or_unproven() -> None:
+    source = inspect.getsource(importlib.import_module("trl.trainer.grpo_trainer"))
+    for loss in SOUND_LOSSES:
+        assert f'"{loss}"' in source
+        assert not check_trainer(made_trainer(loss_type=loss), TandemConfig()).warnings
+    allowed = TandemConfig.from_mapping({"schedule": "word", "unproven": ["loss"]})
+    assert len(check_trainer(made_trainer(loss_type="new"), allowed).warnings) == 1
+
+
+@given(
+    groups=st.integers(1, 3),
+    parallel=st.sampled_from([1, 2, 4]),
+    prompts=st.integers(1, 5),
+    calls=st.integers(1, 3),
+)
+def test_every_response_of_all_processes_has_a_seed_of_its_own(
+    groups: int, parallel: int, prompts: int, calls: int
+) -> None:
+    """Ranks of a tensor-parallel group ask for the same rows; each keeps its own."""
+    config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0})
+    rules = TandemRules(config, Vocabulary(PIECES, "a test"))
+    trainers = [made_trainer(rank, parallel) for rank in range(groups * parallel)]
+    runs = [TandemTrainer(config, rules, one, SimpleNamespace()) for one in trainers]
+    own, asked = [], []
+    for _ in range(calls):
+        for rank, run in enumerate(runs):
+            batch = run.begin_batch(prompts)
+            seeds = [one.seed_of_call(0) for one in batch.trajectories]
+            asked.append((rank // parallel, tuple(seeds)))
+            own += seeds[batch.own : batch.own + prompts]
+    assert len(set(own)) == len(own) == calls * groups * parallel * prompts
+    assert len(set(asked)) == calls * groups
+    assert sorted(own) == sorted({seed for _, seeds in asked for seed in seeds})
+
+
+def test_batch_says_its_step_its_phase_and_who_writes(begun: Any) -> None:
+    training = begun(made_trainer()).begin_batch(8)
+    assert (training.phase, training.step, training.by_team, training.group_size) == (
+        "training",
+        5,
+        True,
+        4,
+    )
+    alone = begun(made_trainer(training=False)).begin_batch(8)
+    assert (alone.phase, alone.step, alone.by_team, alone.group_size) == ("validation", 4, False, 2)
+    assert alone.trajectories[0].rule is None
+    team = begun(made_trainer(training=False), validation="team").begin_batch(8)
+    assert team.trajectories[0].rule is not None
+    seeds = {one.trajectories[0].seed_of_call(0) for one in (training, alone, team)}
+    assert len(seeds) == 2  # the senior alone has the place, and no draws
+
+
+def taken(run: TandemTrainer, rows: int = 8) -> tuple[list[list[int]], list[Any]]:
+    """A batch that was admitted: its prompts and rows."""
+    noise = np.random.default_rng(2)
+    batch = run.begin_batch(rows)
+    prompts = [[1, 2, number // 4] for number in range(rows)]
+    completions = [noise.integers(0, 24, int(noise.integers(1, 9))).tolist() for _ in prompts]
+    for trajectory, prompt, completion in zip(
+        batch.trajectories, prompts, completions, strict=True
+    ):
+        trajectory.call(prompt).returned(completion)
+    own = batch.rows(prompts, completions, [[1] * len(one) for one in completions])
+    run.take(batch, prompts, own)
+    return prompts, own
+
+
+def inputs_of(prompts: list[list[int]], rows: list[Any]) -> dict[str, Any]:
+    """What TRL gives its loss of admitted rows, in another order and padded."""
+    order = np.random.default_rng(3).permutation(len(rows))
+
+    def padded(each: list[Any], side: str) -> Any:
+        tensors = [torch.as_tensor(np.array(each[number], dtype=np.int64)) for number in order]
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_side=side)
+
+    return {
+        "prompt_ids": padded(prompts, "left"),
+        "prompt_mask": padded([[1] * len(one) for one in prompts], "left"),
+        "completion_ids": padded([row.response_ids for row in rows], "right"),
+        "completion_mask": padded([[1] * len(row.response_ids) for row in rows], "right"),
+        "tool_mask": padded([row.response_mask for row in rows], "right"),
+    }
+
+
+@pytest.fixture
+def admitted(begun: Any) -> Any:
+    def admit(**more: Any) -> tuple[TandemTrainer, dict[str, Any]]:
+        run = begun(made_trainer(**more))
+        return run, inputs_of(*taken(run))
+
+    return admit
+
+
+def test_loss_of_what_was_admitted_goes_on(admitted: Any) -> None:
+    run, inputs = admitted()
+    run.check_loss(inputs)
+
+
+def test_one_token_more_or_less_stops_before_the_loss(admitted: Any) -> None:
+    run, inputs = admitted()
+    for row, column in torch.nonzero(inputs["completion_mask"]).tolist():
+        changed = {**inputs, "tool_mask": inputs["tool_mask"].clone()}
+        changed["tool_mask"][row, column] ^= 1
+        with refused("TP421"):
+            run.check_loss(changed)
+
+
+def test_mask_that_is_not_there_stops_before_the_loss(admitted: Any) -> None:
+    run, inputs = admitted()
+    with refused("TP421"):
+        run.check_loss({name: value for name, value in inputs.items() if name != "tool_mask"})
+
+
+def test_response_that_nobody_admitted_stops_before_the_loss(admitted: Any) -> None:
+    run, inputs = admitted()
+    with refused("TP419"):
+        run.check_loss({**inputs, "completion_ids": inputs["completion_ids"] + 1})
+
+
+def test_truncated_responses_may_be_left_out_where_trl_is_told_to(admitted: Any) -> None:
+    run, inputs = admitted(mask_truncated_completions=True)
+    left = {**inputs, "completion_mask": inputs["completion_mask"].clone()}
+    left["completion_mask"][0] = 0
+    run.check_loss(left)
+    added = {**inputs, "tool_mask": torch.ones_like(inputs["tool_mask"])}
+    with refused("TP421"):
+        run.check_loss(added)
+
+
+HOOKS = [
+    ("trl.generation.vllm_generation", "VLLMGeneration._init_vllm", ["self"]),
+    ("trl.generation.vllm_generation", "VLLMGeneration.sync_weights", ["self"]),
+    (
+        "trl.generation.vllm_generation",
+        "VLLMGeneration.generate",
+        ["self", "prompts", "images", "num_generations", "profiler"],
+    ),
+    ("trl", "GRPOTrainer._tokenize_prompts", ["self", "prompts"]),
+    ("trl", "GRPOTrainer.compute_loss", ["self", "model", "inputs"]),
+    ("trl.scripts.grpo", "main", ["script_args", "training_args", "model_args", "dataset_args"]),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "parameters"), HOOKS)
+def test_hook_is_where_the_adapter_expects_it(
+    module: str, name: str, parameters: list[str]
+) -> None:
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert list(inspect.signature(found).parameters)[: len(parameters)] == parameters
+
+
+def test_what_the_adapter_reads_of_trl_is_there() -> None:
+    trainer = inspect.getsource(importlib.import_module("trl.trainer.grpo_trainer"))
+    for text in (
+        'extra_fields.pop("env_mask", None)',
+        'completion_mask * inputs["tool_mask"]',
+        'self._logs["rewards"][name].extend(',
+        'self._metrics[mode]["reward"].append(',
+        "self.vllm_generation.sync_weights()",
+    ):
+        assert text in trainer, text
+    generation = inspect.getsource(importlib.import_module("trl.generation.vllm_generation"))
+    assert "self.llm = LLM(" in generation
+    assert "self.llm.generate(vllm_prompts, sampling_params=sampling_params" in generation

@@ -1,0 +1,108 @@
+"""``python -m tandem_trl.grpo`` and the three trainers started from one settings file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refused import refused
+
+from tandem_plugin import TandemConfig
+from tandem_plugin.training.command import PREFIX, split_arguments
+
+ROOT = Path(__file__).parents[2]
+TRAIN = ROOT / "examples" / "swap_backends" / "train.py"
+VERL = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem."
+
+
+def command(backend: str, tmp_path: Path) -> list[str]:
+    """What the example would start, without the interpreter."""
+    settings = json.loads(TRAIN.with_name("settings.json").read_text())
+    settings["tandem"] = {"schedule": "word", "p": 0.25, "cap": 9, "seed": 5, "junior": "a/b"}
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(settings))
+    arguments = ["--backend", backend, "--data", "data", "--settings", file, "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, TRAIN, *arguments], capture_output=True, text=True, check=True
+    )
+    return shlex.split(done.stdout)[1:]
+
+
+def settings_of(backend: str, started: list[str]) -> dict[str, Any]:
+    """Tandem's settings as the trainer's adapter reads them off its command."""
+    if backend != "verl":
+        return split_arguments(started)[0]
+    flags = [f"{PREFIX}{one.removeprefix(VERL)}" for one in started if one.startswith(VERL)]
+    return split_arguments(flags)[0]
+
+
+def test_one_settings_file_is_the_same_run_in_every_trainer(tmp_path: Path) -> None:
+    given = {}
+    for backend in ("verl", "openrlhf", "trl"):
+        settings = settings_of(backend, command(backend, tmp_path))
+        settings.pop("rollouts", None)
+        given[backend] = TandemConfig.from_mapping(settings)
+    assert given["verl"] == given["openrlhf"] == given["trl"]
+    assert given["trl"].parameters == {"p": 0.25, "cap": 9}
+    assert (given["trl"].seed, given["trl"].junior) == (5, "a/b")
+
+
+def test_trl_reads_its_part_of_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed")
+    from trl.scripts.grpo import make_parser
+
+    _, others = split_arguments(command("trl", tmp_path)[2:])
+    cpu = ["--use_cpu", "True", "--bf16", "False"]
+    _, training, model, _ = make_parser().parse_args_and_config([*others, *cpu])[:4]
+    assert model.model_name_or_path == "Qwen/Qwen3-1.7B"
+    assert training.generation_batch_size == 16 * 8
+    assert training.gradient_accumulation_steps * training.per_device_train_batch_size == 16 * 8
+    assert (training.vllm_mode, training.use_vllm) == ("colocate", True)
+
+
+@pytest.mark.parametrize("arguments", [["--max_steps", "1"], ["--tandem.engine", '{"a": 1}']])
+def test_command_without_settings_is_rejected(arguments: list[str]) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl.grpo import prepare
+
+    with refused("TP426"):
+        prepare(arguments)
+
+
+def test_command_gives_trls_script_a_trainer_in_tandem(monkeypatch: pytest.MonkeyPatch) -> None:
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl import engine
+    from tandem_trl.grpo import prepare
+
+    original = trl.GRPOTrainer
+    monkeypatch.setattr(trl, "GRPOTrainer", original)
+    monkeypatch.setattr(engine, "_next", [])
+    others = prepare(["--tandem.schedule=word", "--tandem.p", "0.25", "--max_steps", "1"])
+    assert others == ["--max_steps", "1"]
+    assert trl.GRPOTrainer.func is original
+    rollouts = trl.GRPOTrainer.keywords["rollout_func"]
+    assert rollouts.config.parameters == {"p": 0.25}
+    assert len(engine._next) == 1
+
+
+def test_rewards_are_those_of_the_columns_that_a_data_set_has() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    texts = ["so \\boxed{4}", "so \\boxed{5}", "nothing"]
+    chats = [[{"role": "assistant", "content": text}] for text in texts]
+    logged: dict[str, float] = {}
+    golds = {"reward_model": [{"ground_truth": "4"}] * 3}
+    assert math_reward(chats, log_metric=logged.__setitem__, **golds) == [1.0, 0.0, 0.0]
+    assert logged["grading/correct"] == pytest.approx(1 / 3)
+    assert logged["grading/no_answer"] == pytest.approx(1 / 3)
+    assert math_reward(texts, answer=["4", "5", "6"]) == [1.0, 1.0, 0.0]
+    with refused("TP727", columns="question"):
+        math_reward(texts, question=["a", "b", "c"])
