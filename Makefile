@@ -20,7 +20,7 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the oldest and the newest. `make test` runs the first line whole on the
 # stack of most tests, and of these engines those of V1_TESTS on Model Runner V1.
-CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
+CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_compilation.py vllm_hooks.py)
 V1_TESTS = $(addprefix integration_tests/test_, engine_graphs.py engine_weights.py)
 RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py engine_leaves.py \
   engine_measures.py engine_sleep.py engine_variants.py graphs.py drafts_command.py plan_command.py \

@@ -180,14 +180,25 @@ def test_compiled_models_write_the_same_tokens(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("runner", "mode"), ENGINES)
+@pytest.mark.parametrize("width", [64, 96])
 def test_tensor_parallel_ranks_agree_on_authors(
-    checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
+    checkpoints: dict[str, Path],
+    tmp_path: Path,
+    tokenizer: Any,
+    runner: str,
+    mode: str,
+    width: int,
 ) -> None:
-    tandem = {"cap": CAP, "junior": checkpoints["junior"], "mode": mode}
-    with tandem_engine(runner, checkpoints["senior"], tandem, tensor_parallel_size=2) as engine:
+    """Beside a junior of the senior's width and a wider one of another depth."""
+    senior, layers = checkpoints["senior"], 2 if width == 64 else 3
+    junior = make_model(
+        tmp_path / "junior", seed=4, tokenizer=tokenizer, hidden=width, layers=layers
+    )
+    tandem = {"cap": CAP, "junior": junior, "mode": mode}
+    with tandem_engine(runner, senior, tandem, tensor_parallel_size=2) as engine:
         responses = greedy(engine, tokenizer, [5, 6])
         assert len(set(engine.collective_rpc(worker.rank))) == 2
-    assert responses == expected(checkpoints["senior"], checkpoints["junior"], tokenizer, [5, 6])
+    assert responses == expected(senior, junior, tokenizer, [5, 6])
 
 
 @pytest.mark.long

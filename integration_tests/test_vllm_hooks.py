@@ -445,6 +445,40 @@ def test_sampling_parameters_that_drafting_leaves_out_are_known() -> None:
     assert fields <= looked_at, fields - looked_at
 
 
+def test_all_reduces_are_fused_in_one_workspace_of_the_first_models_width() -> None:
+    """Why the fusion is off where two models differ in width."""
+    defaults = source_of("vllm.config.vllm")
+    fusing = defaults.split("def enable_allreduce_rms_fusion(")[1].split("\ndef ")[0]
+    assert "tensor_parallel_size > 1" in fusing
+    workspace = source_of("vllm.distributed.device_communicators.flashinfer_all_reduce")
+    asked = workspace.split("def get_fi_ar_workspace(")[1].split("\ndef ")[0]
+    assert "if _fi_ar_workspace is not None" in asked
+    assert "return _fi_ar_workspace" in asked
+    fusion = source_of("vllm.compilation.passes.fusion.allreduce_rms_fusion")
+    assert "hidden_dim = config.model_config.get_hidden_size()" in fusion
+    assert "if self.pass_config.fuse_allreduce_rms:" in source_of(
+        "vllm.compilation.passes.pass_manager"
+    )
+
+
+def test_compile_ranges_are_written_into_the_compilation_config_at_every_start() -> None:
+    """Why the junior's configuration must leave them: it shares the senior's."""
+    config = source_of("vllm.config.vllm")
+    assert "self._set_compile_ranges()" in config.split("def __post_init__(")[1]
+    ranges = config.split("def _set_compile_ranges(")[1].split("\n    def ")[0]
+    assert "compilation_config.compile_ranges_endpoints = sorted(" in ranges
+    assert "self.model_config.get_hidden_size()" in ranges
+
+
+def test_additional_config_that_is_no_dict_says_its_own_hash() -> None:
+    """What the compilation cache goes by: see :class:`AdditionalConfig`."""
+    from vllm.config import VllmConfig
+
+    hashing = inspect.getsource(VllmConfig.compute_hash)
+    assert "isinstance(additional_config := self.additional_config, dict)" in hashing
+    assert "additional_config.compute_hash()" in hashing
+
+
 def test_deep_sleep_saves_the_models_named_buffers() -> None:
     from vllm.v1.worker.gpu_worker import Worker
 

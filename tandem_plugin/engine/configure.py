@@ -11,6 +11,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
 from tandem_plugin.engine.base_junior import check_base
+from tandem_plugin.engine.compilation import AdditionalConfig, keep_all_reduces_plain
 from tandem_plugin.engine.junior import (
     is_seniors_checkpoint,
     junior_model_config,
@@ -89,11 +90,12 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     refusals.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model
-        vllm_config.additional_config["tandem"] = settings
+    vllm_config.additional_config = AdditionalConfig(args.additional_config | {"tandem": settings})
     junior_config = junior_model_config(vllm_config)
     refusals.check_junior(vllm_config, junior_config)
     refusals.check_experts(vllm_config, junior_config)
     check_base(vllm_config, junior_config)
+    keep_all_reduces_plain(vllm_config, junior_config)
     if config.max_drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)
         check_drafting(vllm_config, config)
