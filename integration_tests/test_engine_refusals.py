@@ -235,6 +235,51 @@ def test_model_runner_v2_is_bound_without_a_logits_processor(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
+def test_a_gpu_without_page_locked_memory_is_refused_where_v2_needs_it(
+    checkpoints: dict[str, Path], runner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under WSL2, where vLLM's own error says that "UVA is not available"."""
+    from vllm.platforms import current_platform
+
+    from tandem_plugin.engine.refusals import check_config
+
+    with on_runner(runner):
+        config = configure(checkpoints["senior"], {"schedule": "word"})
+        check_config(config)
+        monkeypatch.setattr(type(current_platform), "device_type", "cuda")
+        monkeypatch.setattr(
+            type(current_platform), "is_pin_memory_available", classmethod(lambda cls: False)
+        )
+        if runner == "v1":
+            check_config(config)
+            return
+        with refused("TP377"):
+            check_config(config)
+
+
+def test_models_in_breakable_graphs_are_refused(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the names that vLLM has them under; not where the user has switched these graphs off."""
+    from vllm.config import vllm as config
+
+    from tandem_plugin.engine.junior import junior_model_config
+    from tandem_plugin.engine.refusals import check_config, check_junior
+
+    engine = configure(checkpoints["senior"], {"junior": str(checkpoints["other"])})
+    names = frozenset({"Qwen3ForCausalLM"})
+    monkeypatch.setattr(config, "DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES", names, raising=False)
+    monkeypatch.delenv("VLLM_USE_BREAKABLE_CUDAGRAPH", raising=False)
+    with refused("TP378", architecture="Qwen3ForCausalLM"):
+        check_config(engine)
+    with refused("TP378", model=str(checkpoints["other"])):
+        check_junior(engine, junior_model_config(engine))
+    monkeypatch.setenv("VLLM_USE_BREAKABLE_CUDAGRAPH", "0")
+    check_config(engine)
+    check_junior(engine, junior_model_config(engine))
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
 def test_speculative_mode_is_refused_on_an_older_vllm(
     checkpoints: dict[str, Path], runner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -312,3 +312,22 @@ def _wait_for_the_rounds_slots() -> None:
         fill(self)
 
     JuniorSpeculator._fill_with_padding = looking
+
+
+def ban(worker: Any, ids: list[int]) -> None:
+    """Mask ids as verl's worker extension does, around the logits of the engine's own model.
+
+    Source: verl 0.9.1's ``monkey_patch_compute_logits``, which puts a method on the instance.
+    """
+    model = worker.model_runner.model
+    original = model.compute_logits
+
+    def compute_logits(*arguments: Any, **options: Any) -> torch.Tensor:
+        logits: torch.Tensor = original(*arguments, **options)
+        return logits.index_fill_(-1, torch.tensor(ids), -torch.inf)
+
+    model.compute_logits = compute_logits
+
+
+def lift_ban(worker: Any) -> None:
+    del worker.model_runner.model.compute_logits
