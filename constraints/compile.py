@@ -27,9 +27,11 @@ STACKS = (
     "verl-vllm-0.27.1",
     "verl-vllm-0.32.0",
     "openrlhf-vllm-0.32.0",
+    "verl-vllm-0.33.0",
 )
 OWN_EXTRA = {"verl-vllm-0.24.0": ["verl[vllm]==0.9.1"]}
 """What a stack has besides: here that of verl's own extra."""
+WITHOUT_A_CPU_BUILD = {"verl-vllm-0.33.0": [f"tandem-plugin[verl,{TOOLS}]"]}
 WITHOUT_DEPENDENCIES = {"openrlhf": ["openrlhf==0.11.2"], "verl": []}
 """What is installed with `--no-deps`: OpenRLHF requires flash-attn, which cannot be resolved."""
 TORCH = "torch==2.13.0"
@@ -39,13 +41,14 @@ PYTHONS = ("3.10", "3.11", "3.12")
 
 def pythons(stack: str) -> tuple[str, ...]:
     """The versions of Python that a stack's vLLM is made for, of those named here."""
-    return PYTHONS[1:] if stack.endswith("-0.32.0") else PYTHONS
+    return PYTHONS[1:] if stack.endswith(("-0.32.0", "-0.33.0")) else PYTHONS
 
 
 def resolved(stack: str, python: str) -> dict[str, str]:
     """The version of each package of a stack, as uv resolves it for one version of Python."""
     trainer, _, vllm = stack.partition("-")
-    requirements = [f"{name} @ {ROOT.as_uri()}" for name in TRAINERS[trainer]]
+    names = WITHOUT_A_CPU_BUILD.get(stack, TRAINERS[trainer])
+    requirements = [f"{name} @ {ROOT.as_uri()}" for name in names]
     overrides = HERE / f"overrides-{vllm}.txt"
     with tempfile.TemporaryDirectory() as folder:
         if not overrides.exists():
