@@ -85,7 +85,7 @@ bench-speculative: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --speculative --out $(BENCHMARKS)
 
 # On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM and
-# this package. All parts, or some: make test-gpu PART="v2 sleep", make bench-gpu PART=4b
+# this package. All parts, or some: make test-gpu PART="default sleep", make bench-gpu PART=4b
 PART ?=
 GPU_OUT ?= runs/gpu
 test-gpu:

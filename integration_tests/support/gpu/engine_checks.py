@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import torch
 from results import Results
 
 from support import traffic, worker
@@ -17,7 +22,16 @@ from support.lora import RANK
 from support.metrics import metric
 from tandem_plugin.errors import EngineError
 
-__all__ = ["check_engines", "check_juniors", "check_lora", "missing"]
+__all__ = [
+    "check_engines",
+    "check_juniors",
+    "check_large",
+    "check_lora",
+    "check_tensor_parallel",
+    "check_waits",
+    "check_warm_start",
+    "missing",
+]
 
 SCHEDULES: list[dict[str, Any]] = [
     {},
@@ -88,6 +102,80 @@ def check_lora(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
             cases.add("one base", junior == 0, f"{junior:,} bytes of weights are the junior's own")
 
 
+def check_waits(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
+    """That the host never waits for the device in tandem's part of a step, by PyTorch's own mode.
+
+    At toy size the stand-in for CUDA graphs watches the same functions.
+    """
+    for asked in engines:
+        cases = Cases(results, f"{asked}, waiting is an error")
+        if cases.has("greedy", "traffic"):
+            continue
+        with cases.failing(NOT_STARTED):
+            if without := missing(asked):
+                cases.add("all", None, without)
+                continue
+            with running(asked, toy) as engine:
+                if not toy:
+                    engine.call(in_worker.refuse_waiting)
+                _check_greedy(engine, cases)
+                _check_traffic(engine, cases)
+
+
+def check_large(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
+    """Batches above the largest CUDA graph, and as many token ids as a real model has."""
+    options = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "max_model_len": 256}
+    for asked in engines:
+        cases = Cases(results, f"{asked}, 32 requests, graphs of 8")
+        if cases.has("greedy"):
+            continue
+        with cases.failing(NOT_STARTED):
+            if without := missing(asked):
+                cases.add("all", None, without)
+                continue
+            with running(asked, toy, sizes=[1, 2, 4, 8], tight=False, **options) as engine:
+                _check_greedy(engine, cases, gap=0.0)
+
+
+def check_tensor_parallel(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
+    """Two GPUs, beside a wider junior: vLLM's fused all-reduce has room for one width."""
+    for asked in engines:
+        cases = Cases(results, f"{asked}, tensor_parallel_size=2")
+        if cases.has("greedy"):
+            continue
+        with cases.failing(NOT_STARTED):
+            if not toy and torch.cuda.device_count() < 2:
+                cases.add("all", None, f"{torch.cuda.device_count()} GPU is here, two are needed")
+                continue
+            if without := missing(asked):
+                cases.add("all", None, without)
+                continue
+            with running(asked, toy, tensor_parallel_size=2) as engine:
+                _check_greedy(engine, cases)
+
+
+def check_warm_start(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
+    """A second start loads what the first one compiled, also with another seed and record."""
+    for asked in engines:
+        cases = Cases(results, f"{asked}, started twice")
+        if cases.has("cold", "warm"):
+            continue
+        with (
+            cases.failing(NOT_STARTED),
+            tempfile.TemporaryDirectory(prefix="tandem-cache-") as cache,
+            mock.patch.dict(os.environ, VLLM_CACHE_ROOT=cache),
+        ):
+            for start in ("cold", "warm"):
+                begin = time.monotonic()
+                with running(asked, toy) as engine:
+                    seconds = round(time.monotonic() - begin, 1)
+                    counts = engine.call(in_worker.compilations)
+                    wanted = toy or start == "cold" or (counts["loaded"] and not counts["compiled"])
+                    found = f"started in {seconds} s: {counts}"
+                    cases.add(start, bool(wanted), found, seconds=seconds, **counts)
+                    _check_greedy(engine, Cases(results, f"{asked}, {start}"))
+
+
 def missing(asked: Asked) -> str | None:
     """Why this vLLM has no such engine, by what the engine itself would say."""
     if asked.mode != "speculative":
@@ -116,12 +204,12 @@ def _check_graphs(engine: Running, cases: Cases) -> None:
     cases.add("graphs", True if as_asked else None, found, used=used)
 
 
-def _check_greedy(engine: Running, cases: Cases) -> None:
+def _check_greedy(engine: Running, cases: Cases, gap: float = 0.02) -> None:
     """More requests than places: prompts come in while others decode, and some decode alone."""
     before = engine.replays() if engine.asked.graphs != "eager" else 0
     count, length = (10, 12) if engine.toy else (60, 40)
-    jobs = traffic.greedy_jobs("greedy", count, tokenizer(), length, SCHEDULES, gap=0.02)
-    _judge(engine, cases, "greedy", jobs, judge_of(engine.asked, "senior"))
+    jobs = traffic.greedy_jobs("greedy", count, tokenizer(), length, SCHEDULES, gap=gap)
+    _judge(engine, cases, "greedy", jobs, judge_of(engine.asked, engine.asked.senior))
     if engine.asked.graphs != "eager":
         replayed = engine.replays() - before
         cases.add("replayed graphs", replayed > 0, f"{replayed:,} during the greedy check")
