@@ -13,11 +13,11 @@ from support import worker
 from support.engine import engine_settings, on_runner
 from support.metrics import metric
 from support.reading import Readers
+from support.requests import PROMPTS
 from support.speculation import needs_drafting
 
 from tandem_plugin.training.engine_metrics import MeasuringLog
 
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 EXACT = 1e-5
 ENGINES = [
     ("v1", "lockstep"),

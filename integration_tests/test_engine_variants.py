@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import traffic, worker
+from support import requests, traffic, worker
 from support.boundary_ids import word_boundaries
 from support.engine import async_engine, tandem_engine
 from support.models import make_model
 from support.reference import Reference, algorithm_1
+from support.requests import PROMPTS
 from support.speculation import needs_drafting
 
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
@@ -19,23 +20,13 @@ CAP = 4
 ON_V2 = [("v2", "lockstep"), pytest.param("v2", "speculative", marks=needs_drafting)]
 ENGINES = [("v1", "lockstep"), *ON_V2]
 """Model runners and modes."""
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 LENGTH = 16
 
 
 def greedy(engine: Any, tokenizer: Any, seeds: list[int]) -> list[list[int]]:
-    from vllm import SamplingParams
-
-    prompts = [{"prompt_token_ids": tokenizer(p).input_ids} for p in PROMPTS for _ in seeds]
-    params = [
-        SamplingParams(
-            temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args={"tandem": {"seed": seed}}
-        )
-        for _ in PROMPTS
-        for seed in seeds
-    ]
-    outputs = engine.generate(prompts, params, use_tqdm=False)
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    prompts = [tokenizer(p).input_ids for p in PROMPTS for _ in seeds]
+    tandem = [{"seed": seed} for _ in PROMPTS for seed in seeds]
+    return requests.greedy(engine, prompts, tandem, LENGTH)
 
 
 def expected(
@@ -119,14 +110,11 @@ def test_junior_with_the_seniors_checkpoint_is_the_senior_whatever_is_overridden
     checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
 ) -> None:
     """Alone, it writes what the senior writes alone; by position, as the checkpoint would not."""
-    from vllm import SamplingParams
+    prompts = [tokenizer(p * 3).input_ids for p in PROMPTS]
 
     def written(engine: Any, schedule: str) -> list[list[int]]:
-        asked = {"tandem": {"seed": 1, "schedule": schedule}}
-        params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, extra_args=asked)
-        prompts = [{"prompt_token_ids": tokenizer(p * 3).input_ids} for p in PROMPTS]
-        outputs = engine.generate(prompts, params, use_tqdm=False)
-        return [list(output.outputs[0].token_ids) for output in outputs]
+        asked = {"seed": 1, "schedule": schedule}
+        return requests.greedy(engine, prompts, [asked] * len(prompts), 12)
 
     rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}
     overridden = {"hf_overrides": {**rope, "max_position_embeddings": 4096}, "max_model_len": 2048}

@@ -14,6 +14,7 @@ from support.boundary_ids import word_boundaries
 from support.engine import tandem_engine
 from support.records import all_records, recorded
 from support.reference import Reference, algorithm_1, along, always
+from support.requests import PROMPTS
 from support.speculation import needs_drafting
 from vllm.exceptions import VLLMValidationError
 
@@ -24,7 +25,6 @@ from tandem_plugin.seeds import sample_seed
 pytestmark = [needs_drafting, pytest.mark.long]
 
 CAP, DRAFTS, LENGTH = 4, 3, 12
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 
 
 @dataclass

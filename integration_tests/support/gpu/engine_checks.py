@@ -225,7 +225,7 @@ def _check_traffic(engine: Running, cases: Cases) -> None:
         drafted=engine.asked.mode == "speculative",
     )  # fmt: skip
     responses = engine.send(jobs)
-    report = engine.check_records(jobs, responses)
+    report = engine.report(jobs, responses)
     preempted = int(metric("vllm:num_preemptions_total") - before)
     wrong = [*report.mismatches, *report.lost]
     cases.add(
@@ -271,7 +271,7 @@ def _judge(
     """
     responses = engine.send(jobs)
     found = judge.judge(responses)
-    report = engine.check_records(jobs, responses)
+    report = engine.report(jobs, responses)
     whole = len(responses) == len(jobs)
     sentence = found.sentence() + ("" if kept else "; the junior changed")
     sentence += f"; {len(report.mismatches)} records other than the replay"

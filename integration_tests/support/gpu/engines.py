@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support import traffic, worker
-from support.engine import AsyncEngine, async_engine
+from support import worker
+from support.checked_engine import CheckedEngine
+from support.engine import async_engine
 from support.gpu import in_worker
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
@@ -61,36 +62,11 @@ class Asked:
 
 
 @dataclass
-class Running:
-    """An engine that was started, and what it takes to check it."""
+class Running(CheckedEngine):
+    """An engine that was started."""
 
-    asked: Asked
-    engine: AsyncEngine
-    record: Path
-    toy: bool
-
-    def send(self, jobs: list[traffic.Job]) -> list[traffic.Response]:
-        """Send jobs; then one more, at whose step the engine tells its runner which are over."""
-        responses = self.engine.run(traffic.send(self.engine.engine, jobs, patience=300))
-        last = traffic.Job(f"last-{jobs[0].name}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
-        self.engine.run(traffic.send(self.engine.engine, [last], patience=300))
-        return responses
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function returns in the engine's worker."""
-        return self.engine.run(self.engine.engine.collective_rpc(function, args=args))[0]
-
-    def reset_prefix_cache(self) -> None:
-        """Forget what the senior's former weights computed."""
-        self.engine.run(self.engine.engine.reset_prefix_cache())
-
-    def check_records(
-        self, jobs: list[traffic.Job], responses: list[traffic.Response]
-    ) -> traffic.Report:
-        """What the engine itself recorded against the replay; a round may end past a response."""
-        rules = traffic.make_rules(tokenizer(), TANDEM)
-        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if self.asked.mode == "speculative" else 1
-        return traffic.check(jobs, responses, rules, self.record, spare=spare)
+    asked: Asked = Asked("v2")
+    toy: bool = False
 
     def replays(self) -> int:
         """How many CUDA graphs were replayed since the engine's start."""
@@ -131,10 +107,12 @@ def running(
                 **{**arguments, **graphs},
             )
         )
+        # Rounds of drafts may end past a response, and asynchronous scheduling one token later.
+        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if asked.mode == "speculative" else 1
+        one = Running(engine, record, tokenizer(), TANDEM, spare, asked=asked, toy=toy)
         if not toy:
-            one = Running(asked, engine, record, toy)
             one.call(in_worker.count_replays)
-        yield Running(asked, engine, record, toy)
+        yield one
 
 
 def _graphs(asked: Asked, sizes: Sequence[int]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def check_sleep(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
 def _check_level_1(engine: Running, cases: Cases) -> None:
     junior = engine.call(in_worker.junior_digest)
     asleep = _sleep(engine, 1)
-    engine.engine.run(engine.engine.engine.wake_up())
+    engine.running.run(engine.running.engine.wake_up())
     engine.reset_prefix_cache()
     _judge(engine, cases, "level 1", "senior", junior, asleep)
 
@@ -60,10 +60,10 @@ def _check_level_2(engine: Running, cases: Cases, check: str, senior: str) -> No
         given = None
     else:
         given = _sleep(engine, 2)
-        engine.engine.run(engine.engine.engine.wake_up(["weights"]))
+        engine.running.run(engine.running.engine.wake_up(["weights"]))
     engine.call(worker.sync, checkpoint, 1_000)
     if not engine.toy:
-        engine.engine.run(engine.engine.engine.wake_up(["kv_cache"]))
+        engine.running.run(engine.running.engine.wake_up(["kv_cache"]))
     engine.reset_prefix_cache()
     _judge(engine, cases, check, senior, junior, given)
 
@@ -71,7 +71,7 @@ def _check_level_2(engine: Running, cases: Cases, check: str, senior: str) -> No
 def _sleep(engine: Running, level: int) -> float:
     """Returns how many GiB of the device it gave back."""
     before = engine.call(in_worker.free_gib)
-    engine.engine.run(engine.engine.engine.sleep(level))
+    engine.running.run(engine.running.engine.sleep(level))
     return float(engine.call(in_worker.free_gib) - before)
 
 
@@ -83,7 +83,7 @@ def _judge(
     kept = engine.call(in_worker.junior_digest) == junior
     responses = engine.send(jobs)
     found = judge_of(engine.asked, senior).judge(responses)
-    report = engine.check_records(jobs, responses)
+    report = engine.report(jobs, responses)
     enough = given is None or given >= LEAST_GIB
     told = "" if given is None else f"{given:.2f} GiB given back; "
     told += "the junior kept every bit; " if kept else "the junior changed; "
