@@ -232,3 +232,11 @@ def test_term_of_imitation_is_added_where_the_worker_has_its_loss() -> None:
 
 def test_installed_verl_is_of_the_tested_series() -> None:
     assert check_version("verl", importlib.metadata.version("verl")) == ""
+
+
+def test_ids_are_masked_by_a_compute_logits_on_the_engines_model() -> None:
+    """What the drafts of a speculative engine follow: see ``SpeculativeState``."""
+    source = source_of("verl.workers.rollout.vllm_rollout.utils")
+    every_model = source.split("def _iter_all_models(")[1].split("\n    def ")[0]
+    assert "yield self.model_runner.model\n        if self._use_mtp_drafter" in every_model
+    assert "model.compute_logits = MethodType(compute_logits, model)" in source
