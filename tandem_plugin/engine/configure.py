@@ -82,11 +82,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     vllm_config = create(args, *rest, **options)
 
-    wrap_offline_beam_search()
-    wrap_model_check()
-    wrap_invalid_bodies()
-    wrap_outputs()
-    wrap_responses()
+    _wrap_front_end()
     refusals.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model
@@ -110,6 +106,15 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         line = _announcement(vllm_config.model_config.model, junior, rules)
         print(line, file=sys.stderr, flush=True)
     return vllm_config
+
+
+def _wrap_front_end() -> None:
+    """Put in place what an engine in tandem alone needs in this process."""
+    wrap_offline_beam_search()
+    wrap_model_check()
+    wrap_invalid_bodies()
+    wrap_outputs()
+    wrap_responses()
 
 
 def _announcement(senior: str, junior: str, rules: TandemRules) -> str:
