@@ -51,6 +51,7 @@ def test_all_reduces_of_models_of_different_width_are_not_fused(
             checkpoints["senior"],
             {"junior": str(junior), "mode": mode},
             tensor_parallel_size=2,
+            max_num_batched_tokens=2048,
             compilation_config={"pass_config": fused},
         )
         compilation = config.compilation_config

@@ -176,4 +176,6 @@ def test_memory_of_draws_follows_the_lengths_that_are_asked_for() -> None:
         places = [table.take(4097) for _ in range(1024)]
         for first in places:
             table.give_back(first, 4097)
-    assert len(table.host) == 2**23, "64 MiB, where all that could be read takes 2 GiB"
+    assert len(table.host) == 2**23, (
+        "64 MiB, and as much outgrown; all that could be read takes 2 GiB"
+    )
