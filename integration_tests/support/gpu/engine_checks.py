@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +24,7 @@ from support.metrics import metric
 from tandem_plugin.errors import EngineError
 
 __all__ = [
+    "check_each",
     "check_engines",
     "check_juniors",
     "check_large",
@@ -40,26 +42,47 @@ SCHEDULES: list[dict[str, Any]] = [
     {"schedule": "junior"},
     {"schedule": "solo"},
 ]
-CHECKS = ("greedy", "traffic", "first sync", "second sync")
-NOT_STARTED = "start"
+
+
+def check_each(
+    results: Results,
+    toy: bool,
+    engines: Sequence[Asked],
+    check: Callable[[Running, Cases], None],
+    names: Sequence[str],
+    *,
+    subject: str = "",
+    without: Callable[[Asked], str | None] | None = None,
+    **options: Any,
+) -> None:
+    """Start each engine and check it, where not all checks of these names passed before.
+
+    subject: what a case says behind the engine. without: why one cannot be here; :func:`missing`
+    where None. options: those of :func:`running`.
+    """
+    for asked in engines:
+        cases = Cases(results, f"{asked}{subject}")
+        if cases.has(*names):
+            continue
+        with cases.failing("start"):
+            if reason := (without or missing)(asked):
+                cases.add("all", None, reason)
+                continue
+            with running(asked, toy, **options) as engine:
+                check(engine, cases)
 
 
 def check_engines(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
     """All checks of each engine."""
-    for asked in engines:
-        cases = Cases(results, str(asked))
-        if cases.has(*CHECKS):
-            continue
-        with cases.failing(NOT_STARTED):
-            if without := missing(asked):
-                cases.add("all", None, without)
-                continue
-            with running(asked, toy) as engine:
-                if asked.graphs != "eager" and not toy:
-                    _check_graphs(engine, cases)
-                _check_greedy(engine, cases)
-                _check_traffic(engine, cases)
-                _check_syncs(engine, cases)
+
+    def check(engine: Running, cases: Cases) -> None:
+        if engine.asked.graphs != "eager" and not toy:
+            _check_graphs(engine, cases)
+        _check_greedy(engine, cases)
+        _check_traffic(engine, cases)
+        _check_syncs(engine, cases)
+
+    check_each(results, toy, engines, check, ("greedy", "traffic", "first sync", "second sync"))
 
 
 def check_juniors(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
@@ -68,7 +91,7 @@ def check_juniors(results: Results, toy: bool, engines: Sequence[Asked]) -> None
         cases = Cases(results, str(asked))
         if cases.has("greedy"):
             continue
-        with cases.failing(NOT_STARTED):
+        with cases.failing("start"):
             if without := missing(asked):
                 cases.add("all", None, without)
                 continue
@@ -84,22 +107,20 @@ def check_juniors(results: Results, toy: bool, engines: Sequence[Asked]) -> None
 def check_lora(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
     """Greedy tokens of a senior with an adapter (LoRA), beside the base that it is for."""
     folder, merged = adapter()
-    for asked in engines:
-        cases = Cases(results, f"{asked}, with an adapter")
-        if cases.has("greedy", "one base"):
-            continue
-        with (
-            cases.failing(NOT_STARTED),
-            running(asked, toy, enable_lora=True, max_lora_rank=RANK) as engine,
-        ):
-            count, length = (10, 12) if toy else (60, 40)
-            jobs = traffic.greedy_jobs("adapter", count, tokenizer(), length, SCHEDULES, gap=0.02)
-            for job in jobs:
-                job.adapter = str(folder)
-            judge = _judge_of(merged, checkpoints()["senior"], asked.dtype)
-            _judge(engine, cases, "greedy", jobs, judge)
-            junior = engine.call(worker.bytes_of_the_juniors_own)
-            cases.add("one base", junior == 0, f"{junior:,} bytes of weights are the junior's own")
+
+    def check(engine: Running, cases: Cases) -> None:
+        count, length = (10, 12) if toy else (60, 40)
+        jobs = traffic.greedy_jobs("adapter", count, tokenizer(), length, SCHEDULES, gap=0.02)
+        for job in jobs:
+            job.adapter = str(folder)
+        judge = _judge_of(merged, checkpoints()["senior"], engine.asked.dtype)
+        _judge(engine, cases, "greedy", jobs, judge)
+        junior = engine.call(worker.bytes_of_the_juniors_own)
+        cases.add("one base", junior == 0, f"{junior:,} bytes of weights are the junior's own")
+
+    options = {"enable_lora": True, "max_lora_rank": RANK}
+    names, subject = ("greedy", "one base"), ", with an adapter"
+    check_each(results, toy, engines, check, names, subject=subject, **options)
 
 
 def check_waits(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
@@ -107,61 +128,47 @@ def check_waits(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
 
     At toy size the stand-in for CUDA graphs watches the same functions.
     """
-    for asked in engines:
-        cases = Cases(results, f"{asked}, waiting is an error")
-        if cases.has("greedy", "traffic"):
-            continue
-        with cases.failing(NOT_STARTED):
-            if without := missing(asked):
-                cases.add("all", None, without)
-                continue
-            with running(asked, toy) as engine:
-                if not toy:
-                    engine.call(in_worker.refuse_waiting)
-                _check_greedy(engine, cases)
-                _check_traffic(engine, cases)
+
+    def check(engine: Running, cases: Cases) -> None:
+        if not toy:
+            engine.call(in_worker.refuse_waiting)
+        _check_greedy(engine, cases)
+        _check_traffic(engine, cases)
+
+    subject = ", waiting is an error"
+    check_each(results, toy, engines, check, ("greedy", "traffic"), subject=subject)
 
 
 def check_large(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
     """Batches above the largest CUDA graph, and as many token ids as a real model has."""
-    options = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "max_model_len": 256}
-    for asked in engines:
-        cases = Cases(results, f"{asked}, 32 requests, graphs of 8")
-        if cases.has("greedy"):
-            continue
-        with cases.failing(NOT_STARTED):
-            if without := missing(asked):
-                cases.add("all", None, without)
-                continue
-            with running(asked, toy, sizes=[1, 2, 4, 8], tight=False, **options) as engine:
-                _check_greedy(engine, cases, gap=0.0)
+    options: dict[str, Any] = {"max_num_seqs": 32, "max_num_batched_tokens": 512}
+    options |= {"max_model_len": 256, "sizes": [1, 2, 4, 8], "tight": False}
+    check = partial(_check_greedy, gap=0.0)
+    subject = ", 32 requests, graphs of 8"
+    check_each(results, toy, engines, check, ("greedy",), subject=subject, **options)
 
 
 def check_tensor_parallel(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
     """Two GPUs, beside a wider junior: vLLM's fused all-reduce has room for one width."""
-    for asked in engines:
-        cases = Cases(results, f"{asked}, tensor_parallel_size=2")
-        if cases.has("greedy"):
-            continue
-        with cases.failing(NOT_STARTED):
-            if not toy and torch.cuda.device_count() < 2:
-                cases.add("all", None, f"{torch.cuda.device_count()} GPU is here, two are needed")
-                continue
-            if without := missing(asked):
-                cases.add("all", None, without)
-                continue
-            with running(asked, toy, tensor_parallel_size=2) as engine:
-                _check_greedy(engine, cases)
+
+    def without(asked: Asked) -> str | None:
+        if not toy and torch.cuda.device_count() < 2:
+            return "one GPU is here, two are needed"
+        return missing(asked)
+
+    options: dict[str, Any] = {"tensor_parallel_size": 2, "without": without}
+    subject = ", tensor_parallel_size=2"
+    check_each(results, toy, engines, _check_greedy, ("greedy",), subject=subject, **options)
 
 
 def check_warm_start(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
-    """A second start loads what the first one compiled, also with another seed and record."""
+    """A second start loads what the first one compiled, with another record."""
     for asked in engines:
         cases = Cases(results, f"{asked}, started twice")
         if cases.has("cold", "warm"):
             continue
         with (
-            cases.failing(NOT_STARTED),
+            cases.failing("start"),
             tempfile.TemporaryDirectory(prefix="tandem-cache-") as cache,
             mock.patch.dict(os.environ, VLLM_CACHE_ROOT=cache),
         ):

@@ -9,8 +9,8 @@ from results import Results
 from support import sleeping, traffic, worker
 from support.gpu import in_worker
 from support.gpu.cases import Cases
-from support.gpu.engine_checks import SCHEDULES, judge_of, missing
-from support.gpu.engines import Asked, Running, checkpoints, running, tokenizer
+from support.gpu.engine_checks import SCHEDULES, check_each, judge_of
+from support.gpu.engines import Asked, Running, checkpoints, tokenizer
 
 __all__ = ["check_sleep"]
 
@@ -23,22 +23,18 @@ def check_sleep(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
 
     At toy size a sleep is the stand-in of ``support/sleeping.py``, which knows level 2 alone.
     """
-    for asked in engines:
-        cases = Cases(results, str(asked))
-        if cases.has("level 2, again") and (toy or cases.has("level 1")):
-            continue
-        with cases.failing("start"):
-            if without := missing(asked):
-                cases.add("all", None, without)
-                continue
-            options = {} if toy else {"enable_sleep_mode": True, "num_gpu_blocks_override": 8_000}
-            with running(asked, toy, **options) as engine:
-                if toy:
-                    engine.call(sleeping.prepare)
-                else:
-                    _check_level_1(engine, cases)
-                _check_level_2(engine, cases, "level 2", "trained")
-                _check_level_2(engine, cases, "level 2, again", "senior")
+
+    def check(engine: Running, cases: Cases) -> None:
+        if toy:
+            engine.call(sleeping.prepare)
+        else:
+            _check_level_1(engine, cases)
+        _check_level_2(engine, cases, "level 2", "trained")
+        _check_level_2(engine, cases, "level 2, again", "senior")
+
+    options = {} if toy else {"enable_sleep_mode": True, "num_gpu_blocks_override": 8_000}
+    names = ["level 2, again", *([] if toy else ["level 1"])]
+    check_each(results, toy, engines, check, names, **options)
 
 
 def _check_level_1(engine: Running, cases: Cases) -> None:
