@@ -22,7 +22,7 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the oldest and the newest. `make test` runs the first line whole on the
 # stack of most tests, and of these engines those of V1_TESTS on Model Runner V1.
-CORE_TESTS = $(addprefix integration_tests/test_, engine.py vllm_hooks.py)
+CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_compilation.py vllm_hooks.py)
 V1_TESTS = $(addprefix integration_tests/test_, engine_graphs.py engine_weights.py)
 RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py engine_leaves.py \
   engine_measures.py engine_sleep.py engine_variants.py graphs.py drafts_command.py plan_command.py \
@@ -39,7 +39,8 @@ VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
 .PHONY: constraints demo study bench bench-speculative test-gpu bench-gpu soak \
   soak-speculative test test-vllm test-lane \
-  test-oldest-vllm test-newest-vllm test-vllm-sources test-openrlhf test-speculative-verl \
+  test-oldest-vllm test-newest-vllm test-vllm-sources test-newest-vllm-sources test-newest-verl \
+  test-newest-openrlhf test-newest-trl test-openrlhf test-speculative-verl \
   test-speculative-openrlhf test-openrlhf-core test-fast test-trainers test-engines \
   test-long browser release docs lint format clean
 
@@ -99,7 +100,7 @@ bench-speculative: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/speculative.py --out $(BENCHMARKS)
 
 # On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM and
-# this package. All parts, or some: make test-gpu PART="v2 sleep", make bench-gpu PART=4b
+# this package. All parts, or some: make test-gpu PART="default sleep", make bench-gpu PART=4b
 PART ?=
 GPU_OUT ?= runs/gpu
 test-gpu:
@@ -132,15 +133,21 @@ test-oldest-vllm:
 	$(MAKE) VLLM=$(OLDEST_VLLM) test-lane
 
 # The hooks in the sources of a vLLM that has no CPU build: its wheel for CUDA is unpacked, and
-# everything else is of the newest stack.
+# everything else is of the newest stack. SOURCES_OF= takes the newest there is.
 SOURCES_OF ?= 0.33.0
 test-vllm-sources: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python -m pip download --quiet --no-deps --dest build "vllm==$(SOURCES_OF)"
-	rm -rf build/vllm
+	rm -rf build/vllm build/vllm-*.whl
+	$(VLLM_VENV)/bin/python -m pip download --quiet --no-deps --dest build \
+	  "vllm$(addprefix ==,$(SOURCES_OF))"
 	$(VLLM_VENV)/bin/python -c "import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
 	  wheel.extractall('build/vllm', [name for name in wheel.namelist() \
-	  if name.endswith(('.py', '/METADATA'))])" build/vllm-$(SOURCES_OF)-*.whl
+	  if name.endswith(('.py', '/METADATA'))])" build/vllm-*.whl
 	PYTHONPATH=build/vllm $(VLLM_VENV)/bin/python -m pytest integration_tests/test_vllm_hooks.py
+
+# Hooks and patched symbols in the newest release of each library, beside the packages of a stack that is
+# tested: a newer library may move what tandem touches.
+test-newest-vllm-sources:
+	$(MAKE) SOURCES_OF= test-vllm-sources
 
 # verl's real trainer on a speculative engine.
 test-speculative-verl: $(VLLM_VENV)/.ready
@@ -174,6 +181,23 @@ test-openrlhf: $(OPENRLHF_VENV)/.ready
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 	$(OPENRLHF_VENV)/bin/python -m pytest -m "not long" tests/trl_adapter $(OPENRLHF_CORE) $(TRL_TESTS) --deselect \
 	  integration_tests/test_openrlhf_training.py::test_a_resumed_run_goes_on_with_the_seeds_that_come_next
+
+# As test-newest-vllm-sources, for trainers. $(1): the library. $(2): the environment. $(3): the tests.
+define test-newest
+rm -rf build/newest-$(1)
+$(2)/bin/python -m pip install --quiet --no-deps --target build/newest-$(1) $(1)
+PYTHONPATH=build/newest-$(1) $(2)/bin/python -m pytest -k "hooks or patched_symbols" $(3)
+endef
+
+test-newest-verl: $(VENV)/.test-ready
+	$(call test-newest,verl,$(VENV),tests/verl_adapter)
+
+test-newest-openrlhf: $(OPENRLHF_VENV)/.ready
+	$(call test-newest,openrlhf,$(OPENRLHF_VENV),tests/openrlhf_adapter)
+
+# Nothing is looked up in TRL where its adapter has no tests yet.
+test-newest-trl: $(VENV)/.test-ready
+	$(if $(wildcard tests/trl_adapter),$(call test-newest,trl,$(VENV),tests/trl_adapter))
 
 # A long soak on each runner, without and under CUDA graphs: reports under runs/.
 soak: $(VENV)/.test-ready

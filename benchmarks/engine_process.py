@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from engine_work import OFF, PROMPT, EngineError, StartError, serve
 from machine import spread_over_cores
 
@@ -72,7 +73,8 @@ def environment() -> dict[str, str]:
     chosen = {
         # The engine in the process itself: nothing polls while another engine is measured.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_LOGGING_LEVEL": "ERROR",
+        # On a GPU the log says why an engine starts slowly, and what it captures.
+        "VLLM_LOGGING_LEVEL": "INFO" if torch.cuda.is_available() else "ERROR",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": str(spread_over_cores()),
     }

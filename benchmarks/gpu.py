@@ -2,8 +2,8 @@
 
 Throughput of the senior alone, in lockstep and speculative at batch 1, 16, 64 and 256, memory,
 weight syncs and sleep, with random models at the widths of Qwen3 made on the spot.
-Each part takes less than eight minutes on an H100 and can be run alone; started again, it goes on
-where it stopped. ``--list`` says what the parts are.
+Each part is ended within four minutes and can be run alone; started again, it goes on where it
+stopped. ``--list`` says what the parts are.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["PAGE", "PARTS"]
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
-def _throughput(name: str, results: Results, toy: bool) -> None:
+def _throughput(name: str, drafts: tuple[int, ...], results: Results, toy: bool) -> None:
     _prepare(toy)
-    gpu_throughput.measure(PAIRS[name], results, toy)
+    gpu_throughput.measure(PAIRS[name], drafts, results, toy)
 
 
 def _weights(name: str, results: Results, toy: bool) -> None:
@@ -45,15 +45,16 @@ def _prepare(toy: bool) -> None:
 
 
 def _parts() -> list[Part]:
-    parts = [
-        Part(
-            name,
-            f"throughput and memory, {pair.title}",
-            partial(_throughput, name),
-            partial(gpu_throughput.table, pair),
-        )
-        for name, pair in PAIRS.items()
-    ]
+    parts = []
+    for name, pair in PAIRS.items():
+        table: Any = partial(gpu_throughput.table, pair)
+        purpose = f"throughput and memory, {pair.title}: alone, in lockstep, with "
+        for suffix, drafts in (("", (4,)), ("-drafts", (2, 8))):
+            if suffix:
+                purpose = f"throughput of {pair.title} with "
+            said = purpose + " and ".join(map(str, drafts)) + " drafts"
+            measure = partial(_throughput, name, drafts)
+            parts.append(Part(name + suffix, said, measure, table))
     for name in ("1.7b", "4b"):
         whole: Any = partial(gpu_weights.table, PAIRS[name])
         purpose = f"weight syncs and sleep, {PAIRS[name].title}"

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from engine_process import PROMPT, EngineProcess, StartError
-from gpu_pairs import MODES, Pair, arguments, left_out, sentence_of, start
+from gpu_pairs import Pair, arguments, left_out, sentence_of, start
 from results import Results
 from rounds import run_rounds
 from table import Table, spread
@@ -21,24 +21,28 @@ __all__ = ["measure", "table"]
 TOKENS = {1: 128, 16: 96, 64: 96, 256: 96}
 """Tokens of each response, by batch size."""
 TOY_TOKENS = {1: 12, 4: 12}
-DRAFTS = (2, 4, 8)
-"""Of the speculative engines, one for each: it has graphs of its own number of drafts."""
 ROUNDS = 3
 
 
-def measure(pair: Pair, results: Results, toy: bool) -> None:
-    """One case an engine, all its batch sizes in it."""
-    for mode in MODES:
-        for drafts in DRAFTS if mode == "speculative" else (None,):
-            name = mode if drafts is None else f"{mode}, {drafts} drafts"
-            if name in results and results.cases[name].get("passed") is not False:
-                continue
-            try:
-                with start(pair, mode, toy, drafts) as engine:
-                    results.add(name, _figures(pair, engine, toy))
-            except StartError as error:
-                passed = None if left_out(error) else False
-                results.add(name, {"passed": passed, "found": sentence_of(error), "rows": []})
+def measure(pair: Pair, drafts: tuple[int, ...], results: Results, toy: bool) -> None:
+    """One case an engine, all its batch sizes in it; what teaches most comes first.
+
+    drafts: of the speculative engines, one for each, beside the senior alone, and lockstep where it
+    is only one.
+    """
+    engines: list[tuple[str, int | None]] = [("single", None)]
+    engines += [("lockstep", None)] if len(drafts) == 1 else []
+    engines += [("speculative", number) for number in drafts]
+    for mode, number in engines:
+        name = mode if number is None else f"{mode}, {number} drafts"
+        if name in results and results.cases[name].get("passed") is not False:
+            continue
+        try:
+            with start(pair, mode, toy, number) as engine:
+                results.add(name, _figures(pair, engine, toy))
+        except StartError as error:
+            passed = None if left_out(error) else False
+            results.add(name, {"passed": passed, "found": sentence_of(error), "rows": []})
 
 
 def _figures(pair: Pair, engine: EngineProcess, toy: bool) -> dict[str, Any]:

@@ -69,9 +69,8 @@ class DeviceTensors:
         from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
         choices, self._tokens = _rules(rules), torch.from_numpy(_tokens(steps, rows))
-        draws = np.zeros((rows, steps + 1))
         self._authors = DeviceAuthors(
-            draws, torch.from_numpy(draws), VOCABULARY, torch.device("cpu"), record=False
+            rows, VOCABULARY, torch.device("cpu"), _host_memory, record=False
         )
         for row in range(rows):
             self._authors.add(row, choices[row % rules], row, [], steps)
@@ -88,6 +87,13 @@ class DeviceTensors:
             tokens = self._tokens[self._step - 1]
             self._authors.advance(self._slots, self._one_each, tokens)
         return self._authors.of(self._slots)
+
+
+def _host_memory(places: int) -> tuple[NDArray[np.float64], Any]:
+    import torch
+
+    draws = np.zeros(places)
+    return draws, torch.from_numpy(draws)
 
 
 def _rules(count: int) -> list[Any]:

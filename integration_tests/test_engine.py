@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from support import requests
 from support.boundary_ids import word_boundaries
 from support.engine import RUNNERS, tandem_engine
 from support.records import all_records, recorded
@@ -18,12 +19,7 @@ from tandem_plugin.draws import draws
 from tandem_plugin.seeds import sample_seed
 
 CAP = 4
-PROMPTS = [
-    "import numpy\n",
-    "class Foo(object):\n    def",
-    "return x of the tokens",
-    "The senior and the junior write one response together, and the",
-]
+PROMPTS = [*requests.PROMPTS, "The senior and the junior write one response together, and the"]
 
 
 @pytest.fixture(scope="module", params=RUNNERS)
@@ -66,15 +62,8 @@ def word_ids(tokenizer: Any) -> set[int]:
 
 
 def generate(engine: Any, tokenizer: Any, asked: list[tuple[str, Any]], **sampling: Any) -> Any:
-    from vllm import SamplingParams
-
-    prompts = [{"prompt_token_ids": tokenizer(prompt).input_ids} for prompt, _ in asked]
-    params = [
-        SamplingParams(**sampling, extra_args=None if tandem is None else {"tandem": tandem})
-        for _, tandem in asked
-    ]
-    outputs = engine.generate(prompts, params, use_tqdm=False)
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    prompts = [tokenizer(prompt).input_ids for prompt, _ in asked]
+    return requests.generate(engine, prompts, [tandem for _, tandem in asked], **sampling)
 
 
 def test_the_engine_runs_on_the_runner_that_was_asked_for(engine: Any, runner: str) -> None:

@@ -12,6 +12,7 @@ from support.boundary_ids import word_boundaries
 from support.engine import tandem_engine
 from support.families import WINDOW, make_family
 from support.reference import Reference, algorithm_1, always, every_token
+from support.requests import greedy
 from support.speculation import needs_drafting
 
 CAP = 4
@@ -99,17 +100,8 @@ REQUESTS = [
 
 
 def generate(engine: Any, tokenizer: Any) -> list[list[int]]:
-    from vllm import SamplingParams
-
-    prompts = [{"prompt_token_ids": tokenizer(prompt).input_ids} for prompt, _ in REQUESTS]
-    params = [
-        SamplingParams(
-            temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args={"tandem": tandem}
-        )
-        for _, tandem in REQUESTS
-    ]
-    outputs = engine.generate(prompts, params, use_tqdm=False)
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    prompts = [tokenizer(prompt).input_ids for prompt, _ in REQUESTS]
+    return greedy(engine, prompts, [tandem for _, tandem in REQUESTS], LENGTH)
 
 
 def compared(

@@ -7,7 +7,8 @@ mix, and whole steps where all decode.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import pytest
 import vllm
 from packaging.version import Version
 from support import traffic, worker
-from support.boundary_ids import step_boundaries, word_boundaries
-from support.engine import AsyncEngine, async_engine
+from support.checked_engine import CheckedEngine
+from support.engine import async_engine
 from support.graphs import with_graphs
 from support.metrics import metric
 from support.reference import Reference
@@ -68,49 +69,13 @@ ENGINES = [
 
 
 @dataclass
-class Setup:
-    """An engine under CUDA graphs, and what it takes to check it."""
+class Setup(CheckedEngine):
+    """An engine under CUDA graphs."""
 
-    runner: str
-    mode: str
-    kinds: list[str]
+    runner: str = ""
+    mode: str = ""
+    kinds: tuple[str, ...] = ()
     """Of graphs."""
-    running: AsyncEngine
-    record: Path
-    references: dict[str, Reference]
-    """By the checkpoint that the senior has."""
-    tokenizer: Any
-
-    def send(self, jobs: list[traffic.Job]) -> list[traffic.Response]:
-        """Send jobs; then one more, at whose step the engine tells its runner which are over."""
-        responses = self.running.run(traffic.send(self.running.engine, jobs, patience=600))
-        last = traffic.Job(f"last-{jobs[0].name}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
-        self.running.run(traffic.send(self.running.engine, [last], patience=300))
-        return responses
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function returns in the engine's worker."""
-        return self.running.run(self.running.engine.collective_rpc(function, args=args))[0]
-
-    def differing(
-        self, responses: list[traffic.Response], senior: str = "senior"
-    ) -> list[tuple[str, float]]:
-        """The responses that a Hugging Face loop would not have written, and by how many logits."""
-        words, steps = word_boundaries(self.tokenizer), step_boundaries(self.tokenizer)
-        reference, found = self.references[senior], []
-        for response in responses:
-            authors = traffic.authors_by_plain_loop(response.job.tandem, TANDEM, words, steps)
-            given = response.job.prompt, response.token_ids
-            if reference.choices(*given, authors()) != response.token_ids:
-                found.append((response.job.name, reference.shortfall(*given, authors())))
-        return found
-
-    def check_records(self, jobs: list[traffic.Job], responses: list[traffic.Response]) -> None:
-        """What the engine itself recorded equals the replay; a round may end past a response."""
-        rules = traffic.make_rules(self.tokenizer, TANDEM)
-        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if self.mode == "speculative" else 1
-        report = traffic.check(jobs, responses, rules, self.record, spare=spare)
-        assert (report.lost, report.mismatches) == ([], [])
 
 
 @pytest.fixture(scope="module", params=ENGINES, ids="-".join)
@@ -119,9 +84,22 @@ def setup(
     checkpoints: dict[str, Path],
     tokenizer: Any,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Any:
-    runner, mode, junior, kinds = request.param
+) -> Iterator[Setup]:
     record = tmp_path_factory.mktemp("record")
+    with started(*request.param, record, checkpoints, tokenizer) as setup:
+        yield setup
+
+
+@contextmanager
+def started(
+    runner: str,
+    mode: str,
+    junior: str,
+    kinds: str,
+    record: Path,
+    checkpoints: dict[str, Path],
+    tokenizer: Any,
+) -> Iterator[Setup]:
     # Every step is measured, so that a host that waits for it is noticed.
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
     tandem["measure_every"] = 1
@@ -143,7 +121,9 @@ def setup(
             **TIGHT,
         ) as running,
     ):
-        yield Setup(runner, mode, kinds.split("_AND_"), running, record, references, tokenizer)
+        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if mode == "speculative" else 1
+        checked = running, record, tokenizer, TANDEM, spare, references
+        yield Setup(*checked, runner, mode, tuple(kinds.split("_AND_")))
 
 
 def greedy_jobs(setup: Setup, name: str, count: int, length: int, gap: float) -> list[traffic.Job]:
@@ -162,7 +142,7 @@ def test_greedy_responses_equal_a_hugging_face_loop_where_prompts_and_decoding_m
     jobs = greedy_jobs(setup, "mixed", 20, 12, gap=0.02)
     responses = setup.send(jobs)
     assert [len(response.token_ids) for response in responses] == [12] * len(jobs)
-    assert setup.differing(responses) == []
+    assert setup.differing(responses) == {}
     setup.check_records(jobs, responses)
     after = setup.call(worker.graph_replays)
     kinds = [*setup.kinds, "ROUND"] if setup.mode == "speculative" else setup.kinds
@@ -178,7 +158,7 @@ def test_preempted_requests_resume_with_their_authors(setup: Setup) -> None:
     assert metric("vllm:num_preemptions_total") > before
     differing = setup.differing(responses)
     assert len(differing) <= 1
-    assert all(gap < OWN_NOISE for _, gap in differing)
+    assert all(gap < OWN_NOISE for gap in differing.values())
     setup.check_records(jobs, responses)
 
 
@@ -189,7 +169,7 @@ def test_prompts_longer_than_a_step_are_prefilled_while_others_decode(setup: Set
     responses = setup.send(jobs)
     differing = setup.differing(responses)
     assert len(differing) <= 1
-    assert all(gap < OWN_NOISE for _, gap in differing)
+    assert all(gap < OWN_NOISE for gap in differing.values())
     setup.check_records(jobs, responses)
 
 
@@ -197,9 +177,9 @@ def test_each_weight_sync_reaches_the_graphs(setup: Setup, checkpoints: dict[str
     """They compute with the memory of the senior's parameters, whatever is loaded into it."""
     for number, (senior, processed) in enumerate([("junior", False), ("senior", True)]):
         setup.call(worker.sync, str(checkpoints[senior]), 5, processed)
-        setup.running.run(setup.running.engine.reset_prefix_cache())
+        setup.reset_prefix_cache()
         responses = setup.send(greedy_jobs(setup, f"{number} synced", 8, 10, gap=0.02))
-        assert setup.differing(responses, senior) == []
+        assert setup.differing(responses, senior) == {}
         other = {"senior": "junior", "junior": "senior"}[senior]
         assert len(setup.differing(responses, other)) > 4
 
@@ -273,3 +253,16 @@ def test_a_step_that_waits_for_the_device_is_noticed(setup: Setup) -> None:
     jobs = greedy_jobs(setup, "waiting", 1, 2, gap=0.0)
     with pytest.raises(Exception, match="EngineCore encountered an issue"):
         setup.send(jobs)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_attention_that_reads_new_memory_in_each_step_is_noticed(
+    runner: str, checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+) -> None:
+    """Its tokens are right here, and would not be on a GPU: a graph reads the capture's memory."""
+    kinds = runner, "lockstep", "junior", "FULL_AND_PIECEWISE"
+    with started(*kinds, tmp_path, checkpoints, tokenizer) as setup:
+        setup.call(worker.build_lengths_anew)
+        with pytest.raises(Exception, match="EngineCore encountered an issue"):
+            setup.send(greedy_jobs(setup, "new memory", 2, 8, gap=0.0))

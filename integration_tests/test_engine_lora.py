@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import records, worker
+from support import records, requests, worker
 from support.boundary_ids import word_boundaries
 from support.engine import RUNNERS, tandem_engine
 from support.lora import RANK, has_lora, make_adapter
 from support.reading import Readers
 from support.reference import Reference, algorithm_1, along
+from support.requests import PROMPTS
 
 pytestmark = pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29 or newer")
 CAP = 4
 LENGTH = 24
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 SEEDS = [1, 2, 3]
 ADAPTING = {"enable_lora": True, "max_loras": 2, "max_lora_rank": RANK}
 
@@ -51,28 +51,15 @@ def greedy(
     engine: Any, tokenizer: Any, adapters: list[tuple[int, Path] | None], seed: int = 0
 ) -> list[list[int]]:
     """Responses to every prompt by every seed, in one batch; prompts take adapters in turn."""
-    from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
-    asked = [(p, s) for p in PROMPTS for s in SEEDS]
-    chosen = [adapters[i % len(adapters)] for i in range(len(asked))]
-    outputs = engine.generate(
-        [{"prompt_token_ids": tokenizer(p).input_ids} for p, _ in asked],
-        [
-            SamplingParams(
-                temperature=0,
-                max_tokens=LENGTH,
-                ignore_eos=True,
-                extra_args={"tandem": {"seed": seed + s}},
-            )
-            for _, s in asked
-        ],
-        use_tqdm=False,
-        lora_request=[
-            None if one is None else LoRARequest(str(one[0]), one[0], str(one[1])) for one in chosen
-        ],
-    )
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    chosen = [
+        None if one is None else LoRARequest(str(one[0]), one[0], str(one[1])) for one in adapters
+    ]
+    prompts = [tokenizer(p).input_ids for p in PROMPTS for _ in SEEDS]
+    tandem = [{"seed": seed + s} for _ in PROMPTS for s in SEEDS]
+    in_turn = [chosen[i % len(chosen)] for i in range(len(prompts))]
+    return requests.greedy(engine, prompts, tandem, LENGTH, adapters=in_turn)
 
 
 def expected(seniors: list[Path], junior: Path, tokenizer: Any, seed: int = 0) -> list[list[int]]:

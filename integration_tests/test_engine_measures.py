@@ -13,12 +13,12 @@ from support import worker
 from support.engine import engine_settings, on_runner
 from support.metrics import metric
 from support.reading import Readers
+from support.requests import PROMPTS
 from support.speculation import needs_drafting
 
 from tandem_plugin.engine.measures.sums import MeasureSums
 from tandem_plugin.training.metrics import EngineLog
 
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 EXACT = 1e-5
 ENGINES = [
     ("v1", "lockstep"),

@@ -10,6 +10,7 @@ from support import sleeping, worker
 from support.drafting import has_drafting
 from support.engine import RUNNERS, tandem_engine
 from support.reference import Reference, alternating
+from support.requests import greedy
 
 LENGTH = 6
 PROMPT = "import numpy\n"
@@ -46,18 +47,9 @@ def test_rounds_of_sleep_and_sync_keep_every_bit_of_the_junior(
             call(sleeping.pack_the_junior_anew)
             call(worker.sync, args=(str(checkpoints[senior]), 1_000))
             engine.reset_prefix_cache()
-            assert greedy(engine, prompt) == Reference(
-                checkpoints[senior], checkpoints["other"]
-            ).greedy(prompt, LENGTH, alternating(True))
+            expected = Reference(checkpoints[senior], checkpoints["other"]).greedy(
+                prompt, LENGTH, alternating(True)
+            )
+            assert greedy(engine, [prompt], [{"seed": 1}], LENGTH) == [expected]
         assert len(copies) == 1, "the host copy was made anew"
         assert all(copies)
-
-
-def greedy(engine: Any, prompt: list[int]) -> list[int]:
-    from vllm import SamplingParams
-
-    params = SamplingParams(
-        temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args={"tandem": {"seed": 1}}
-    )
-    (output,) = engine.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)
-    return list(output.outputs[0].token_ids)

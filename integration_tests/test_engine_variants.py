@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import traffic, worker
+from support import requests, traffic, worker
 from support.boundary_ids import word_boundaries
 from support.engine import async_engine, tandem_engine
 from support.models import make_model
 from support.reference import Reference, algorithm_1
+from support.requests import PROMPTS
 from support.speculation import needs_drafting
 
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
@@ -19,23 +20,13 @@ CAP = 4
 ON_V2 = [("v2", "lockstep"), pytest.param("v2", "speculative", marks=needs_drafting)]
 ENGINES = [("v1", "lockstep"), *ON_V2]
 """Model runners and modes."""
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 LENGTH = 16
 
 
 def greedy(engine: Any, tokenizer: Any, seeds: list[int]) -> list[list[int]]:
-    from vllm import SamplingParams
-
-    prompts = [{"prompt_token_ids": tokenizer(p).input_ids} for p in PROMPTS for _ in seeds]
-    params = [
-        SamplingParams(
-            temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args={"tandem": {"seed": seed}}
-        )
-        for _ in PROMPTS
-        for seed in seeds
-    ]
-    outputs = engine.generate(prompts, params, use_tqdm=False)
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    prompts = [tokenizer(p).input_ids for p in PROMPTS for _ in seeds]
+    tandem = [{"seed": seed} for _ in PROMPTS for seed in seeds]
+    return requests.greedy(engine, prompts, tandem, LENGTH)
 
 
 def expected(
@@ -119,14 +110,11 @@ def test_junior_with_the_seniors_checkpoint_is_the_senior_whatever_is_overridden
     checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
 ) -> None:
     """Alone, it writes what the senior writes alone; by position, as the checkpoint would not."""
-    from vllm import SamplingParams
+    prompts = [tokenizer(p * 3).input_ids for p in PROMPTS]
 
     def written(engine: Any, schedule: str) -> list[list[int]]:
-        asked = {"tandem": {"seed": 1, "schedule": schedule}}
-        params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, extra_args=asked)
-        prompts = [{"prompt_token_ids": tokenizer(p * 3).input_ids} for p in PROMPTS]
-        outputs = engine.generate(prompts, params, use_tqdm=False)
-        return [list(output.outputs[0].token_ids) for output in outputs]
+        asked = {"seed": 1, "schedule": schedule}
+        return requests.greedy(engine, prompts, [asked] * len(prompts), 12)
 
     rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}
     overridden = {"hf_overrides": {**rope, "max_position_embeddings": 4096}, "max_model_len": 2048}
@@ -180,14 +168,25 @@ def test_compiled_models_write_the_same_tokens(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("runner", "mode"), ENGINES)
+@pytest.mark.parametrize("width", [64, 96])
 def test_tensor_parallel_ranks_agree_on_authors(
-    checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
+    checkpoints: dict[str, Path],
+    tmp_path: Path,
+    tokenizer: Any,
+    runner: str,
+    mode: str,
+    width: int,
 ) -> None:
-    tandem = {"cap": CAP, "junior": checkpoints["junior"], "mode": mode}
-    with tandem_engine(runner, checkpoints["senior"], tandem, tensor_parallel_size=2) as engine:
+    """Beside a junior of the senior's width and a wider one of another depth."""
+    senior, layers = checkpoints["senior"], 2 if width == 64 else 3
+    junior = make_model(
+        tmp_path / "junior", seed=4, tokenizer=tokenizer, hidden=width, layers=layers
+    )
+    tandem = {"cap": CAP, "junior": junior, "mode": mode}
+    with tandem_engine(runner, senior, tandem, tensor_parallel_size=2) as engine:
         responses = greedy(engine, tokenizer, [5, 6])
         assert len(set(engine.collective_rpc(worker.rank))) == 2
-    assert responses == expected(checkpoints["senior"], checkpoints["junior"], tokenizer, [5, 6])
+    assert responses == expected(senior, junior, tokenizer, [5, 6])
 
 
 @pytest.mark.long

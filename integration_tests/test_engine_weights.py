@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import worker
+from support import requests, worker
 from support.engine import RUNNERS, tandem_engine
 from support.families import make_family, quantise
 from support.reference import Reference, alternating, always
+from support.requests import PROMPTS
 
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 LENGTH = 16
 
 
@@ -24,14 +24,8 @@ def engine(request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Any:
 
 
 def greedy(engine: Any, tokenizer: Any, tandem: dict[str, Any]) -> list[list[int]]:
-    from vllm import SamplingParams
-
-    params = SamplingParams(
-        temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args={"tandem": tandem}
-    )
-    prompts = [{"prompt_token_ids": tokenizer(prompt).input_ids} for prompt in PROMPTS]
-    outputs = engine.generate(prompts, params, use_tqdm=False)
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    prompts = [tokenizer(prompt).input_ids for prompt in PROMPTS]
+    return requests.greedy(engine, prompts, [tandem] * len(prompts), LENGTH)
 
 
 def expected(reference: Reference, tokenizer: Any, authors: Any) -> list[list[int]]:

@@ -18,6 +18,15 @@ SCRIPT = Path(__file__).parent / "gpu_checks.py"
 ENGINES = ["V1, lockstep, eager, float32", "V1, lockstep, FULL_AND_PIECEWISE, float32"]
 
 
+def test_what_teaches_most_comes_first_and_ends_within_25_minutes() -> None:
+    from gpu_checks import PARTS
+
+    first = [part.name for part in PARTS[:7]]
+    assert first == ["default", "waits", "large", "warm", "sleep", "juniors", "verl"]
+    assert sum(part.limit for part in PARTS[:7]) <= 25 * 60
+    assert all(part.limit < 240 for part in PARTS)
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpu")

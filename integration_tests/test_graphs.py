@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from support.graphs.frozen import FrozenMetadata, MovedError
 from support.graphs.pool import Pool
 from support.graphs.recording import Capture, Graph
 from support.graphs.waiting import HostWaitsError, let_wait, watch, watched
@@ -107,6 +109,39 @@ def test_memory_that_was_free_at_a_graphs_capture_is_spoilt_when_it_runs(pool: P
     first.replay()
     third.replay()
     assert output[1:].isnan().all()
+
+
+def test_a_replay_over_a_tensor_that_was_replaced_is_noticed(pool: Pool) -> None:
+    """On a GPU it would read memory that was freed."""
+    held = {"scale": torch.full((ROWS, WIDTH), 2.0)}
+    inputs = torch.rand(ROWS, WIDTH)
+    graph, output = captured(pool, lambda x: x * held["scale"], inputs)
+    held["scale"].fill_(3)
+    graph.replay()
+    torch.testing.assert_close(output, inputs * 3)
+    held["scale"] = torch.full((ROWS, WIDTH), 5.0)
+    with pytest.raises(MovedError, match="1 tensors"):
+        graph.replay()
+
+
+def metadata(seq_lens: torch.Tensor, longest: int) -> dict[str, Any]:
+    """As a backend of attention has it."""
+    scheduled = seq_lens.clone()  # of a CPU alone
+    one = SimpleNamespace(seq_lens=seq_lens, max_seq_len=longest, scheduler_metadata=scheduled)
+    return {"junior.model.layers.0.attn": one}
+
+
+def test_metadata_that_a_graph_would_not_see_is_noticed() -> None:
+    """A graph reads the lengths where they lay at its capture, as long as it was launched for."""
+    buffer = torch.arange(8)
+    frozen = FrozenMetadata(metadata(buffer[:4], 64))
+    buffer += 1
+    frozen.check(metadata(buffer[:4], 64))
+    frozen.check(metadata(buffer[:4], 9))
+    with pytest.raises(MovedError, match="seq_lens"):
+        frozen.check(metadata(buffer[:4].clone(), 64))
+    with pytest.raises(MovedError, match="larger"):
+        frozen.check(metadata(buffer[:4], 65))
 
 
 Waiting = Callable[[torch.Tensor], Any]

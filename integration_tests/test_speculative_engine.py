@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support import worker
 from support.boundary_ids import word_boundaries
 from support.engine import tandem_engine
 from support.records import all_records, recorded
-from support.reference import Reference, algorithm_1, always
+from support.reference import Reference, algorithm_1, along, always
+from support.requests import PROMPTS
 from support.speculation import needs_drafting
 from vllm.exceptions import VLLMValidationError
 
@@ -23,7 +25,6 @@ from tandem_plugin.seeds import sample_seed
 pytestmark = [needs_drafting, pytest.mark.long]
 
 CAP, DRAFTS, LENGTH = 4, 3, 12
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 
 
 @dataclass
@@ -201,6 +202,26 @@ def test_every_token_is_one_that_its_author_allows(setup: Setup, sampling: dict[
                 assert likelier < 0.4 + 1e-4
             juniors += not author
     assert juniors > 10
+
+
+@pytest.mark.parametrize("schedule", ["junior", "word"])
+def test_ids_that_a_trainer_masks_are_written_by_neither_model(setup: Setup, schedule: str) -> None:
+    """Token for token what the author finds likeliest of the others; and all again without it."""
+    asked = {"seed": 3, "schedule": schedule}
+    prompt, reference = setup.prompt(0), setup.reference()
+    before = list(setup.generate(asked)[0].token_ids)
+    banned = sorted(set(before))
+    setup.engine.collective_rpc(worker.ban, args=(banned,))
+    try:
+        written = list(setup.generate(asked)[0].token_ids)
+    finally:
+        setup.engine.collective_rpc(worker.lift_ban)
+    authors = always(False) if schedule == "junior" else setup.loop(3)
+    for place, author in enumerate(along(authors, written)):
+        logits = reference.logits(author, prompt + written[:place])
+        logits[banned] = -torch.inf
+        assert written[place] == int(logits.argmax())
+    assert list(setup.generate(asked)[0].token_ids) == before
 
 
 def test_no_request_ends_before_the_tokens_that_it_must_have(setup: Setup) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import traffic, worker
-from support.boundary_ids import step_boundaries, word_boundaries
+from support.boundary_ids import word_boundaries
+from support.checked_engine import CheckedEngine
 from support.engine import AsyncEngine, async_engine, engine_settings, on_runner
 from support.models import make_model
 from support.records import recorded
 from support.reference import Reference, algorithm_1
+from support.requests import PROMPTS
 from support.speculation import needs_drafting
 
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
@@ -24,7 +25,6 @@ pytestmark = [needs_drafting, pytest.mark.long]
 
 CAP, MOST, LENGTH = 4, 6, 32
 TABLE = {1: MOST, 3: 2, 6: 1, 9: 0}
-PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 
 
 SCHEDULES: list[dict[str, Any]] = [
@@ -36,26 +36,13 @@ SCHEDULES: list[dict[str, Any]] = [
 ]
 
 
-@dataclass
-class Setup:
-    """An engine with a table of drafts, and what it takes to check it."""
-
-    running: AsyncEngine
-    reference: Reference
-    record: Path
-
-    def call(self, function: Any, *args: Any) -> Any:
-        """What a function returns in the engine's worker."""
-        return self.running.run(self.running.engine.collective_rpc(function, args=args))[0]
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["synchronous", "asynchronous"])
 def setup(
     request: pytest.FixtureRequest,
     checkpoints: dict[str, Path],
     tokenizer: Any,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Setup]:
+) -> Iterator[CheckedEngine]:
     """An engine whose junior is far cheaper than its senior and agrees with it in nothing."""
     folder, record = tmp_path_factory.mktemp("pair"), tmp_path_factory.mktemp("record")
     sizes = {"hidden": 32, "layers": 1, "heads": 1, "kv_heads": 1}
@@ -65,11 +52,12 @@ def setup(
     }  # fmt: skip
     senior = checkpoints["senior"]
     with async_engine("v2", senior, tandem, async_scheduling=request.param) as running:
-        yield Setup(running, Reference(senior, junior), record)
+        references = {"senior": Reference(senior, junior)}
+        yield CheckedEngine(running, record, tokenizer, {"cap": CAP}, 2 * (MOST + 1), references)
 
 
 def test_lengths_that_change_at_every_step_change_no_token_and_no_author(
-    setup: Setup, tokenizer: Any
+    setup: CheckedEngine, tokenizer: Any
 ) -> None:
     """0 is one of them: rounds without drafts follow rounds with some, and each other."""
     before = len(setup.call(worker.noted_steps))
@@ -77,27 +65,20 @@ def test_lengths_that_change_at_every_step_change_no_token_and_no_author(
     setup.call(worker.vary_drafts)
     try:
         jobs = traffic.greedy_jobs("varied", 16, tokenizer, LENGTH, SCHEDULES, gap=0.05)
-        responses = setup.running.run(traffic.send(setup.running.engine, jobs, patience=900))
+        responses = setup.send(jobs)
         sampled = traffic.random_jobs(
             16, tokenizer, 3, longest=LENGTH, arrival=0.05, seeded=True, drafted=True
         )
-        others = setup.running.run(traffic.send(setup.running.engine, sampled, patience=900))
-        last = traffic.Job("last", [5, 6], None, {"max_tokens": 2}, 0.0, None)
-        setup.running.run(traffic.send(setup.running.engine, [last], patience=300))
+        others = setup.send(sampled)
         steps = setup.call(worker.noted_steps)[before:]
     finally:
         setup.call(worker.mend_speculation)
     assert {asked for _, _, asked, _ in steps} == set(TABLE.values())
-    words, step_ends = word_boundaries(tokenizer), step_boundaries(tokenizer)
     for response in responses:
-        authors = traffic.authors_by_plain_loop(response.job.tandem, {"cap": CAP}, words, step_ends)
-        expected = setup.reference.greedy(response.job.prompt, LENGTH, authors())
+        authors = setup.authors(response)()
+        expected = setup.references["senior"].greedy(response.job.prompt, LENGTH, authors)
         assert response.token_ids == expected
-    rules = traffic.make_rules(tokenizer, {"cap": CAP})
-    report = traffic.check(
-        jobs + sampled, responses + others, rules, setup.record, spare=2 * (MOST + 1)
-    )
-    assert (report.lost, report.mismatches) == ([], [])
+    setup.check_records(jobs + sampled, responses + others)
 
 
 async def at_once(engine: Any, jobs: list[traffic.Job]) -> list[traffic.Response]:
@@ -110,7 +91,7 @@ async def at_once(engine: Any, jobs: list[traffic.Job]) -> list[traffic.Response
 
 
 def test_each_step_drafts_what_the_table_says_of_its_batch_size_and_repeats(
-    setup: Setup, tokenizer: Any
+    setup: CheckedEngine, tokenizer: Any
 ) -> None:
     """Ten requests of other lengths at once, sampled, twice: batches of ten down to one."""
     before = len(setup.call(worker.noted_steps))

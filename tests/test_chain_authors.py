@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from algorithm_1 import algorithm_1
+from host_memory import host_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,8 +40,7 @@ def rules() -> list[Rule]:
 
 
 def chain_authors(*, record: bool = True) -> ChainAuthors:
-    host = np.full((SLOTS, POSITIONS), np.nan)
-    return ChainAuthors(host, torch.from_numpy(host), len(PIECES) + 7, CPU, record=record)
+    return ChainAuthors(SLOTS, len(PIECES) + 7, CPU, host_memory, record=record)
 
 
 @dataclass
@@ -161,12 +161,11 @@ def test_rounds_of_any_length_write_algorithm_1(
 @pytest.mark.parametrize("lost", ["_run", "_place"])
 def test_a_chain_that_forgot_its_state_is_noticed(lost: str) -> None:
     """The tests above can fail: without a chain's run, or its place among draws, authors differ."""
-    host = np.full((SLOTS, POSITIONS), np.nan)
     made = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 3}), VOCABULARY)
     tokens = [1, 2, 4, 5, 7, 8, 10]
     differing = 0
     for seed in range(40):
-        authors = _Forgetful(host, torch.from_numpy(host), len(PIECES), CPU, record=False)
+        authors = _Forgetful(SLOTS, len(PIECES), CPU, host_memory, record=False)
         authors.lost = lost
         authors.add(0, made.default, seed, [], POSITIONS)
         authors.write_staged()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from host_memory import host_memory
 from scipy import stats
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
@@ -116,8 +117,7 @@ def play(of: World, rule: Rule, rules: Rules) -> list[Any]:
     """Responses of an engine that goes by these rules, with the authors that replay gives them."""
     generator = torch.Generator().manual_seed(11)
     positions = LENGTH + 2 * DRAFTS + 4
-    host = np.zeros((SIZE, positions))
-    authors = ChainAuthors(host, torch.from_numpy(host), len(PIECES), CPU, record=False)
+    authors = ChainAuthors(SIZE, len(PIECES), CPU, host_memory, record=False)
     for slot in range(SIZE):
         authors.add(slot, rule, 900_000 + slot, [], positions)
     authors.write_staged()

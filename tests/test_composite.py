@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from tandem_plugin.engine import senior
+from tandem_plugin.engine.step_authors import StepAuthors
 
 SENIOR_WIDTH, JUNIOR_WIDTH = 4, 3
 
@@ -39,3 +41,19 @@ def test_hidden_states_are_right_where_both_models_return_the_same_memory() -> N
             [ids[:, None].expand(-1, SENIOR_WIDTH), -ids[:, None].expand(-1, width)], 1
         )
         assert torch.equal(hidden, expected.float())
+
+
+def test_both_heads_run_while_vllm_measures_what_memory_logits_take() -> None:
+    asked: list[torch.Tensor | None] = []
+    step_authors = StepAuthors()
+    step_authors.bind()
+    heads = SimpleNamespace(logits=lambda hidden, authors: asked.append(authors))
+    model = SimpleNamespace(tandem_step_authors=step_authors, tandem_heads=heads)
+    hidden = torch.zeros(3, SENIOR_WIDTH + JUNIOR_WIDTH)
+    senior._compute_logits(model, hidden)
+    assert asked[0] is not None
+    assert asked[0].tolist() == [True] * 3
+    step_authors.post(None)
+    step_authors.settle()
+    senior._compute_logits(model, hidden)
+    assert asked[1] is None

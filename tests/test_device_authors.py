@@ -6,15 +6,16 @@ import itertools
 import random
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 import torch
+from host_memory import host_memory
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
+from tandem_plugin.engine.runners.v2.draws_table import DrawsTable
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 
@@ -36,8 +37,7 @@ def rules() -> list[Rule]:
 
 
 def device_authors(*, record: bool = True) -> DeviceAuthors:
-    host = np.full((SLOTS, POSITIONS), np.nan)
-    return DeviceAuthors(host, torch.from_numpy(host), len(PIECES) + 7, CPU, record=record)
+    return DeviceAuthors(SLOTS, len(PIECES) + 7, CPU, host_memory, record=record)
 
 
 @dataclass
@@ -146,3 +146,36 @@ def make_junior(rules: list[Rule]) -> Rule:
 def test_a_request_without_room_for_another_token_is_refused(rules: list[Rule]) -> None:
     with refused("TP347"):
         device_authors().add(0, rules[0], 1, list(range(9)), 8)
+
+
+@given(st.lists(st.tuples(st.integers(1, 300_000), st.booleans()), max_size=60))
+def test_requests_have_draws_of_their_own_and_others_take_their_places(
+    entering: list[tuple[int, bool]],
+) -> None:
+    """Each with its length; half of them leave when the next one comes."""
+    table, held, most = DrawsTable(host_memory, first=8), [], 0
+    for value, (length, leaves) in enumerate(entering):
+        first = table.take(length)
+        table.host[first : first + length] = value
+        held.append((first, length, value))
+        most = max(most, sum(length for _, length, _ in held))
+        assert first >= 8
+        for start, size, written in held:
+            assert (table.host[start : start + size] == written).all()
+            assert table.host[start] == table.view[start]
+        if leaves:
+            start, size, _ = held.pop(0)
+            table.give_back(start, size)
+    assert len(held) <= len(entering)
+
+
+def test_memory_of_draws_follows_the_lengths_that_are_asked_for() -> None:
+    """A batch of 1,024 of an engine that reads 262,144 tokens, whose responses have 4,096."""
+    table = DrawsTable(host_memory, first=1024)
+    for _ in range(3):
+        places = [table.take(4097) for _ in range(1024)]
+        for first in places:
+            table.give_back(first, 4097)
+    assert len(table.host) == 2**23, (
+        "64 MiB, and as much outgrown; all that could be read takes 2 GiB"
+    )

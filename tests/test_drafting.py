@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -216,17 +217,6 @@ def test_nothing_but_its_engine_holds_a_junior(monkeypatch: pytest.MonkeyPatch) 
         junior_of(config)
 
 
-def test_a_junior_on_the_host_is_not_among_the_buffers_that_are_copied_there(
-    made: tuple[TandemJunior, Any],
-) -> None:
-    junior, _ = made
-    junior.tandem_host_copy.hold()
-    assert dict(junior.named_buffers()) == {}
-    junior.junior.weight.data.fill_(7)
-    junior.tandem_host_copy.restore()
-    assert dict(junior.named_buffers())["weight"].tolist() == [1.0, 1.0]
-
-
 def test_weights_are_ignored_while_the_engine_starts_and_refused_later(
     made: tuple[TandemJunior, Any],
 ) -> None:
@@ -247,40 +237,30 @@ PLAIN = {
     "structured_outputs": None,
     "logprob_token_ids": None,
 }
+IN_TANDEM = [(True, torch.float32), (True, torch.bfloat16)]
+"""Whether a request is in tandem, and the type of its engine's heads."""
+ANYWHERE = [*IN_TANDEM, (False, torch.float32), (False, torch.bfloat16)]
+ROUNDED = [(True, torch.bfloat16)]
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("asked", "code", "where"),
     [
-        ({"bad_words": ["x"]}, "TP025"),
-        ({"structured_outputs": "a grammar"}, "TP025"),
-        ({"thinking_token_budget": 0}, "TP025"),
+        ({"bad_words": ["x"]}, "TP025", IN_TANDEM),
+        ({"structured_outputs": "a grammar"}, "TP025", IN_TANDEM),
+        ({"thinking_token_budget": 0}, "TP025", IN_TANDEM),
+        ({"presence_penalty": 0.1}, "TP024", ROUNDED),
+        ({"frequency_penalty": -0.1}, "TP024", ROUNDED),
+        ({"repetition_penalty": 0.9}, "TP024", ROUNDED),
+        ({"logprob_token_ids": [1, 2]}, "TP023", ANYWHERE),
+        ({}, "", []),
     ],
 )
-def test_what_follows_the_tokens_so_far_is_refused_in_tandem_alone(
-    asked: dict[str, Any], code: str
+def test_parameters_that_drafts_cannot_follow_are_refused_where_they_matter(
+    asked: dict[str, Any], code: str, where: list[tuple[bool, torch.dtype]]
 ) -> None:
     params = SimpleNamespace(**(PLAIN | asked))
-    with refused(code):
-        check_sampling(params, in_tandem=True, head_dtype=torch.float32)
-    check_sampling(params, in_tandem=False, head_dtype=torch.float32)
-    check_sampling(SimpleNamespace(**PLAIN), in_tandem=True, head_dtype=torch.bfloat16)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("presence_penalty", 0.1), ("frequency_penalty", -0.1), ("repetition_penalty", 0.9)],
-)
-def test_penalties_need_drafts_that_are_kept_exactly(name: str, value: float) -> None:
-    params = SimpleNamespace(**(PLAIN | {name: value}))
-    check_sampling(params, in_tandem=True, head_dtype=torch.float32)
-    check_sampling(params, in_tandem=False, head_dtype=torch.bfloat16)
-    with refused("TP024", name=name, asked=value):
-        check_sampling(params, in_tandem=True, head_dtype=torch.bfloat16)
-
-
-@pytest.mark.parametrize("in_tandem", [False, True])
-def test_logprobs_that_vllm_would_leave_out_are_refused(in_tandem: bool) -> None:
-    params = SimpleNamespace(**(PLAIN | {"logprob_token_ids": [1, 2]}))
-    with refused("TP023"):
-        check_sampling(params, in_tandem=in_tandem, head_dtype=torch.float32)
+    for in_tandem, head_dtype in ANYWHERE:
+        expected = refused(code) if (in_tandem, head_dtype) in where else nullcontext()
+        with expected:
+            check_sampling(params, in_tandem=in_tandem, head_dtype=head_dtype)

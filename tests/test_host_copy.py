@@ -93,6 +93,16 @@ def test_rounds_of_sleep_return_every_bit_from_one_copy(
         assert bits(kept(model)) == before
 
 
+def test_copies_of_a_device_are_page_locked_where_vllm_has_such_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    platform_utils = pytest.importorskip("vllm.utils.platform_utils")
+    for locked in (True, False):
+        monkeypatch.setattr(platform_utils, "is_pin_memory_available", lambda locked=locked: locked)
+        assert junior_offload._pins(torch.device("cuda")) is locked
+    assert not junior_offload._pins(torch.device("cpu"))
+
+
 def test_what_came_after_loading_is_not_touched(model: Any) -> None:
     """Keys and values live in a pool of their own, and are bound to the layers later."""
     copy = HostCopy(model)

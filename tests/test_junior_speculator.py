@@ -157,7 +157,8 @@ def test_in_a_step_with_prompts_the_junior_reads_them_before(sampled: list[Any])
 
 
 @pytest.mark.usefixtures("sampled")
-def test_a_round_may_be_shorter_than_the_longest() -> None:
+def test_a_round_has_as_many_drafts_as_were_asked_for() -> None:
+    """But vLLM's warm-up asks for none, also of an engine that always drafts."""
     made = make()
     drafts, _ = propose(made, [1], [2], asked={"num_speculative_tokens": 2})
     assert drafts.tolist() == [[15, 16, -1]]
@@ -165,50 +166,35 @@ def test_a_round_may_be_shorter_than_the_longest() -> None:
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, -1, -1]]
     assert made.foreseen == [False]
-
-
-@pytest.mark.usefixtures("sampled")
-def test_an_engine_that_can_skip_drafts_nothing_always_drafts() -> None:
-    """vLLM's warm-up asks for none."""
-    made = make()
     made.asked, made._can_skip_drafts = 0, False
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, 16, 17]]
 
 
 NONE = {"num_speculative_tokens": 0}
+NEWEST, LAST_TWO = [([29, 3], [5, 3], [6, 4])], [([28, 29, 2, 3], [4, 5, 2, 3], [6, 4])]
 
 
+@pytest.mark.parametrize(
+    ("options", "first", "following"),
+    [
+        ({}, [], NEWEST),
+        ({"drafted": 4}, LAST_TWO, []),  # behind a round with drafts, whose last nobody read
+        ({"drafted": 4, "prompts": True}, [], NEWEST),  # the step before was read just now
+    ],
+)
 def test_without_drafts_the_junior_reads_the_newest_token_and_what_it_says_is_kept(
-    sampled: list[Any],
+    options: dict[str, Any], first: list[Any], following: list[Any], sampled: list[Any]
 ) -> None:
     made = make()
-    _, read = propose(made, [2, 0], [5, 3], asked=NONE)
-    assert not read
-    assert made._first.read == []
-    assert made._following.read == [([29, 3], [5, 3], [6, 4])]
+    _, read = propose(made, [2, 0], [5, 3], asked=NONE, **options)
+    assert read is options.get("prompts", False)
+    assert made._first.read == first
+    assert made._following.read == following
     assert made.hidden[[2, 0], 0, 0].tolist() == [29, 3]
     assert (made.hidden[[1, 3]] == -1).all()
     assert sampled == []
     assert made.foreseen == [True]
-
-
-@pytest.mark.usefixtures("sampled")
-def test_without_drafts_behind_a_round_with_some_the_last_of_them_is_read_as_well() -> None:
-    made = make()
-    propose(made, [2, 0], [5, 3], asked=NONE, drafted=4)
-    assert made._first.read == [([28, 29, 2, 3], [4, 5, 2, 3], [6, 4])]
-    assert made._following.read == []
-    assert made.hidden[[2, 0], 0, 0].tolist() == [29, 3]
-
-
-@pytest.mark.usefixtures("sampled")
-def test_without_drafts_in_a_step_with_prompts_the_junior_reads_the_step_before() -> None:
-    made = make()
-    _, read = propose(made, [2, 0], [5, 3], asked=NONE, drafted=4, prompts=True)
-    assert read
-    assert made._first.read == []
-    assert made._following.read == [([29, 3], [5, 3], [6, 4])]
 
 
 @pytest.mark.parametrize("length", [0, 1, 3])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from algorithm_1 import boundary_set
+from host_memory import host_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refused import refused
@@ -144,8 +145,7 @@ def test_both_runners_go_on_from_where_requests_resume(
     """All enter in one step; then each writes some tokens more, by what the engine says."""
     size = len(entering)
     host = BatchAuthors(size, ROOM + 1)
-    table = np.full((size, ROOM + 1), np.nan)
-    device = DeviceAuthors(table, torch.from_numpy(table), IDS, torch.device("cpu"), record=True)
+    device = DeviceAuthors(size, IDS, torch.device("cpu"), host_memory, record=True)
     requests, slot_requests = [], []
     for row, one in enumerate(entering):
         requests.append(
@@ -212,8 +212,7 @@ def test_requests_that_enter_a_host_batch_share_their_steps(counted: Counted) ->
 
 def test_requests_that_enter_device_slots_share_their_steps(counted: Counted) -> None:
     rule, length, size = Rule(counted, boundary_set({1}), "c"), 30, 20
-    table = np.zeros((size, 2 * length))
-    authors = DeviceAuthors(table, torch.from_numpy(table), IDS, torch.device("cpu"), record=True)
+    authors = DeviceAuthors(size, IDS, torch.device("cpu"), host_memory, record=True)
     for slot in range(size):
         authors.add(slot, rule, slot, [0] * length, length + 5)
     authors.write_staged()
@@ -260,8 +259,7 @@ def test_a_request_that_leaves_before_its_first_step_has_its_record() -> None:
 
 def test_a_device_slot_whose_request_left_before_its_first_step_is_the_seniors() -> None:
     rule = Rule(make_schedule("junior", {}), boundary_set({1}), "j")
-    table = np.zeros((2, 20))
-    authors = DeviceAuthors(table, torch.from_numpy(table), IDS, torch.device("cpu"), record=False)
+    authors = DeviceAuthors(2, IDS, torch.device("cpu"), host_memory, record=False)
     authors.remove(authors.add(1, rule, 3, [4, 5], 9))
     authors.write_staged()
     assert authors.of(torch.arange(2)).tolist() == [True, True]

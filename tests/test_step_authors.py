@@ -31,7 +31,9 @@ def test_authors_are_taken_once(step_authors: StepAuthors) -> None:
 
 def test_a_step_of_the_senior_alone_settles_without_being_asked(step_authors: StepAuthors) -> None:
     step_authors.post(None)
+    assert not step_authors.has_sampled
     step_authors.settle()
+    assert step_authors.has_sampled
 
 
 def test_taking_authors_without_a_bound_runner_stops() -> None:

@@ -284,6 +284,20 @@ def join_afterwards(worker: Any) -> None:
 join_as_before = mend_speculation
 
 
+def build_lengths_anew(worker: Any) -> None:
+    """Give each step's attention its lengths in new memory, which no graph on a GPU would read."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadataBuilder as Builder
+
+    build = Builder.build
+
+    def anew(self: Any, *args: Any, **options: Any) -> Any:
+        metadata = build(self, *args, **options)
+        metadata.seq_lens = metadata.seq_lens.clone()
+        return metadata
+
+    Builder.build = anew
+
+
 def wait_for_the_authors(worker: Any) -> None:
     """Let each step look on the host at what decides its logits."""
     from tandem_plugin.engine.heads import Heads
@@ -312,3 +326,22 @@ def _wait_for_the_rounds_slots() -> None:
         fill(self)
 
     JuniorSpeculator._fill_with_padding = looking
+
+
+def ban(worker: Any, ids: list[int]) -> None:
+    """Mask ids as verl's worker extension does, around the logits of the engine's own model.
+
+    Source: verl 0.9.1's ``monkey_patch_compute_logits``, which puts a method on the instance.
+    """
+    model = worker.model_runner.model
+    original = model.compute_logits
+
+    def compute_logits(*arguments: Any, **options: Any) -> torch.Tensor:
+        logits: torch.Tensor = original(*arguments, **options)
+        return logits.index_fill_(-1, torch.tensor(ids), -torch.inf)
+
+    model.compute_logits = compute_logits
+
+
+def lift_ban(worker: Any) -> None:
+    del worker.model_runner.model.compute_logits

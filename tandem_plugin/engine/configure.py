@@ -11,6 +11,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine import refusals
 from tandem_plugin.engine.base_junior import check_base
+from tandem_plugin.engine.compilation import AdditionalConfig, keep_all_reduces_plain
 from tandem_plugin.engine.junior import (
     is_seniors_checkpoint,
     junior_model_config,
@@ -81,19 +82,16 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     vllm_config = create(args, *rest, **options)
 
-    wrap_offline_beam_search()
-    wrap_model_check()
-    wrap_invalid_bodies()
-    wrap_outputs()
-    wrap_responses()
+    _wrap_front_end()
     refusals.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model
-        vllm_config.additional_config["tandem"] = settings
+    vllm_config.additional_config = AdditionalConfig(args.additional_config | {"tandem": settings})
     junior_config = junior_model_config(vllm_config)
     refusals.check_junior(vllm_config, junior_config)
     refusals.check_experts(vllm_config, junior_config)
     check_base(vllm_config, junior_config)
+    keep_all_reduces_plain(vllm_config, junior_config)
     if config.max_drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)
         check_drafting(vllm_config, config)
@@ -108,6 +106,15 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         line = _announcement(vllm_config.model_config.model, junior, rules)
         print(line, file=sys.stderr, flush=True)
     return vllm_config
+
+
+def _wrap_front_end() -> None:
+    """Put in place what an engine in tandem alone needs in this process."""
+    wrap_offline_beam_search()
+    wrap_model_check()
+    wrap_invalid_bodies()
+    wrap_outputs()
+    wrap_responses()
 
 
 def _announcement(senior: str, junior: str, rules: TandemRules) -> str:

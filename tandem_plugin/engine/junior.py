@@ -7,6 +7,7 @@ import os
 from dataclasses import fields
 from typing import Any
 
+from tandem_plugin.engine.compilation import keep_compile_ranges
 from tandem_plugin.engine.wire_names import without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.files import check_model
@@ -106,14 +107,15 @@ def junior_config(vllm_config: Any) -> Any:
     from vllm.config.utils import replace
 
     junior = junior_model_config(vllm_config)
-    return replace(
-        vllm_config,
-        model_config=junior,
-        cache_config=_cache_config(vllm_config, junior),
-        load_config=_load_config(vllm_config),
-        quant_config=None,
-        lora_config=None,  # adapters are the senior's
-    )
+    with keep_compile_ranges(vllm_config):
+        return replace(
+            vllm_config,
+            model_config=junior,
+            cache_config=_cache_config(vllm_config, junior),
+            load_config=_load_config(vllm_config),
+            quant_config=None,
+            lora_config=None,  # adapters are the senior's
+        )
 
 
 def _cache_config(vllm_config: Any, junior: Any) -> Any:

@@ -41,9 +41,8 @@ class HostCopy:
     def hold(self) -> None:
         """See to it that the host has a copy; it is made once, for the model is frozen."""
         if not self._copies:
-            # clone: a tensor of the host itself is not copied by cpu().
             self._copies = {
-                place: _bytes_of(storage).cpu().clone() for place, storage in self._storages.items()
+                place: _copied(_bytes_of(storage)) for place, storage in self._storages.items()
             }
         self._is_held = True
 
@@ -87,6 +86,21 @@ def _tensors_among(values: Iterable[Any], seen: set[int]) -> Iterator[torch.Tens
         elif type(value).__module__.startswith(_LAYERS) and hasattr(value, "__dict__"):
             seen.add(id(value))
             yield from _tensors_among(vars(value).values(), seen)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the host, page-locked where it comes from a device: it then returns much faster."""
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=_pins(tensor.device))
+    return copy.copy_(tensor)
+
+
+def _pins(device: torch.device) -> bool:
+    """Whether copies of a device's tensors are page-locked."""
+    if device.type == "cpu":
+        return False
+    from vllm.utils.platform_utils import is_pin_memory_available
+
+    return bool(is_pin_memory_available())
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -7,6 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from tandem_plugin.engine.junior import senior_model_config
+from tandem_plugin.engine.wire_names import without_prefix
 from tandem_plugin.errors import EngineError
 
 __all__ = [
@@ -44,6 +45,16 @@ def check_config(vllm_config: Any) -> None:
     if ends := [name for name in adapted if "lm_head" in name or "embed" in name]:
         raise EngineError("TP335", layers=", ".join(ends))
     _check_kind(model)
+    if getattr(vllm_config, "use_v2_model_runner", False):
+        _check_pinned_memory()
+
+
+def _check_pinned_memory() -> None:
+    """Raise :class:`EngineError` where a GPU cannot read memory that the host writes."""
+    from vllm.platforms import current_platform
+
+    if current_platform.device_type == "cuda" and not current_platform.is_pin_memory_available():
+        raise EngineError("TP377")
 
 
 def check_junior(vllm_config: Any, junior: Any) -> None:
@@ -138,3 +149,22 @@ def _check_kind(model: Any) -> None:
         raise EngineError("TP340", model=model.model)
     if model.is_encoder_decoder:
         raise EngineError("TP341", model=model.model)
+    _check_graphs(model)
+
+
+_BREAKABLE = frozenset({"DeepseekV4ForCausalLM", "MiniMaxM3SparseForCausalLM"})
+"""What ``DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES`` holds before vLLM has it."""
+
+
+def _check_graphs(model: Any) -> None:
+    """Raise :class:`EngineError` for a model that vLLM captures in breakable CUDA graphs.
+
+    It goes by the name of the architecture and sets a variable of the process, when the senior is
+    built already under the name that it has in tandem.
+    """
+    from vllm.config import vllm as config
+
+    breakable = getattr(config, "DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES", _BREAKABLE)
+    architecture = without_prefix(model.architectures[0])
+    if architecture in breakable and os.environ.get("VLLM_USE_BREAKABLE_CUDAGRAPH") != "0":
+        raise EngineError("TP378", model=model.model, architecture=architecture)

@@ -114,6 +114,9 @@ def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | No
     if authors is not None and self.tandem_measures.is_due():
         width = hidden_states.shape[1] - self.tandem_junior_width
         self.tandem_measures.keep(hidden_states[:, :width], hidden_states[:, width:])
+    if authors is None and not self.tandem_step_authors.has_sampled:
+        # vLLM measures here what memory logits take: both heads' and the choice between them.
+        authors = torch.ones(len(hidden_states), dtype=torch.bool, device=hidden_states.device)
     heads: Heads = self.tandem_heads
     return heads.logits(hidden_states, authors)
 

@@ -28,6 +28,8 @@ class StepAuthors:
 
     def __init__(self) -> None:
         self.bound = False
+        self.has_sampled = False
+        """Whether a step has sampled; none has while vLLM profiles."""
         self._posted = False
         self._authors: Authors | None = None
 
@@ -49,6 +51,7 @@ class StepAuthors:
         if not self._posted:
             raise EngineError("TP364")
         self._posted = False
+        self.has_sampled = True
         if self._authors is not None:
             raise EngineError("TP365")
 

@@ -171,3 +171,11 @@ def test_nothing_reads_the_mode_between_the_driver_and_the_trainer() -> None:
 
 def test_installed_verl_is_of_the_tested_series() -> None:
     assert check_version("verl", importlib.metadata.version("verl")) == ""
+
+
+def test_ids_are_masked_by_a_compute_logits_on_the_engines_model() -> None:
+    """What the drafts of a speculative engine follow: see ``SpeculativeState``."""
+    source = source_of("verl.workers.rollout.vllm_rollout.utils")
+    every_model = source.split("def _iter_all_models(")[1].split("\n    def ")[0]
+    assert "yield self.model_runner.model\n        if self._use_mtp_drafter" in every_model
+    assert "model.compute_logits = MethodType(compute_logits, model)" in source

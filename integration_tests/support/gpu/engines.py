@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support import traffic, worker
-from support.engine import AsyncEngine, async_engine
+from support import worker
+from support.checked_engine import CheckedEngine
+from support.engine import async_engine
 from support.gpu import in_worker
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
@@ -53,6 +54,7 @@ class Asked:
     dtype: str = "bfloat16"
     junior: str = "junior"
     """One of :func:`checkpoints`."""
+    senior: str = "senior"
 
     def __str__(self) -> str:
         beside = "" if self.junior == "junior" else f", beside {self.junior}"
@@ -60,36 +62,11 @@ class Asked:
 
 
 @dataclass
-class Running:
-    """An engine that was started, and what it takes to check it."""
+class Running(CheckedEngine):
+    """An engine that was started."""
 
-    asked: Asked
-    engine: AsyncEngine
-    record: Path
-    toy: bool
-
-    def send(self, jobs: list[traffic.Job]) -> list[traffic.Response]:
-        """Send jobs; then one more, at whose step the engine tells its runner which are over."""
-        responses = self.engine.run(traffic.send(self.engine.engine, jobs, patience=300))
-        last = traffic.Job(f"last-{jobs[0].name}", [5, 6], None, {"max_tokens": 2}, 0.0, None)
-        self.engine.run(traffic.send(self.engine.engine, [last], patience=300))
-        return responses
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function returns in the engine's worker."""
-        return self.engine.run(self.engine.engine.collective_rpc(function, args=args))[0]
-
-    def reset_prefix_cache(self) -> None:
-        """Forget what the senior's former weights computed."""
-        self.engine.run(self.engine.engine.reset_prefix_cache())
-
-    def check_records(
-        self, jobs: list[traffic.Job], responses: list[traffic.Response]
-    ) -> traffic.Report:
-        """What the engine itself recorded against the replay; a round may end past a response."""
-        rules = traffic.make_rules(tokenizer(), TANDEM)
-        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if self.asked.mode == "speculative" else 1
-        return traffic.check(jobs, responses, rules, self.record, spare=spare)
+    asked: Asked = Asked("v2")
+    toy: bool = False
 
     def replays(self) -> int:
         """How many CUDA graphs were replayed since the engine's start."""
@@ -99,48 +76,62 @@ class Running:
 
 
 @contextmanager
-def running(asked: Asked, toy: bool, **options: Any) -> Iterator[Running]:
-    """Start an engine. options: engine arguments beside :data:`TIGHT`."""
+def running(
+    asked: Asked,
+    toy: bool,
+    *,
+    sizes: Sequence[int] = CAPTURE_SIZES,
+    tight: bool = True,
+    **options: Any,
+) -> Iterator[Running]:
+    """Start an engine.
+
+    sizes: those of CUDA graphs. tight: whether it starts with :data:`TIGHT`. options: engine
+    arguments besides.
+    """
     found = checkpoints()
     record = Path(tempfile.mkdtemp(prefix="record-", dir=found["senior"].parent))
     tandem = {**TANDEM, "junior": found[asked.junior], "record": record, "mode": asked.mode}
-    arguments = {**TIGHT, "dtype": asked.dtype, **options}
+    arguments = {**(TIGHT if tight else {}), "dtype": asked.dtype, **options}
     with ExitStack() as stack:
         if toy:
-            graphs, scheduling = _stand_in(asked, stack), asked.runner == "v2"
+            graphs, scheduling = _stand_in(asked, stack, sizes), asked.runner == "v2"
         else:
-            graphs, scheduling = _graphs(asked), None
+            graphs, scheduling = _graphs(asked, sizes), None
         engine = stack.enter_context(
             async_engine(
                 asked.runner,
-                found["senior"],
+                found[asked.senior],
                 tandem,
                 async_scheduling=scheduling,
                 **{**arguments, **graphs},
             )
         )
+        # Rounds of drafts may end past a response, and asynchronous scheduling one token later.
+        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if asked.mode == "speculative" else 1
+        one = Running(engine, record, tokenizer(), TANDEM, spare, asked=asked, toy=toy)
         if not toy:
-            one = Running(asked, engine, record, toy)
             one.call(in_worker.count_replays)
-        yield Running(asked, engine, record, toy)
+        yield one
 
 
-def _graphs(asked: Asked) -> dict[str, Any]:
+def _graphs(asked: Asked, sizes: Sequence[int]) -> dict[str, Any]:
     """On a GPU: vLLM's own executor, compiler and graphs."""
     own: dict[str, Any] = {"distributed_executor_backend": None, "gpu_memory_utilization": 0.3}
     if asked.graphs == "eager":
         return {**own, "enforce_eager": True}
-    compilation = {"cudagraph_mode": asked.graphs, "cudagraph_capture_sizes": CAPTURE_SIZES}
+    compilation = {"cudagraph_mode": asked.graphs, "cudagraph_capture_sizes": list(sizes)}
     return {**own, "enforce_eager": False, "compilation_config": compilation}
 
 
-def _stand_in(asked: Asked, stack: ExitStack) -> dict[str, Any]:
+def _stand_in(asked: Asked, stack: ExitStack, sizes: Sequence[int]) -> dict[str, Any]:
     """On a CPU: the stand-in for CUDA graphs."""
     if asked.graphs == "eager":
         return {}
     from support.graphs import with_graphs
 
-    return stack.enter_context(with_graphs(asked.graphs))
+    chosen = with_graphs(asked.graphs, cudagraph_capture_sizes=list(sizes))
+    return stack.enter_context(chosen)
 
 
 @cache
@@ -151,28 +142,43 @@ def tokenizer() -> Any:
     return make_tokenizer()
 
 
+_SAME: dict[str, Any] = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 64}
+_VOCABULARY = {**_SAME, "vocab_size": 151_936}
+_SHAPES: dict[str, dict[str, Any]] = {
+    "senior": _SAME,
+    "junior": _SAME,
+    "trained": _SAME,
+    "deeper": {**_SAME, "hidden": 192, "layers": 3},
+    "other": {**_SAME, "hidden": 192, "layers": 3, "heads": 6, "kv_heads": 3},
+    "senior of Qwen3's vocabulary": _VOCABULARY,
+    "junior of Qwen3's vocabulary": _VOCABULARY,
+}
+
+
+class _Checkpoints(dict[str, Path]):
+    """Made when they are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = Path(tempfile.mkdtemp(prefix="tandem-gpu-"))
+
+    def __missing__(self, name: str) -> Path:
+        from support.models import make_model
+
+        seed, shape = list(_SHAPES).index(name), _SHAPES[name]
+        folder = self._folder / name.replace(" ", "-").replace("'", "")
+        self[name] = make_model(folder, seed=seed, tokenizer=tokenizer(), spread=0.1, **shape)
+        return self[name]
+
+
 @cache
 def checkpoints() -> dict[str, Path]:
-    """Tiny models, made once a process: they only differ in their weights but for the last two.
+    """Tiny models, made once a process: they only differ in their weights but for the last four.
 
     "trained" is what a senior becomes; "deeper" has another depth and width with the senior's
-    attention, "other" another attention.
+    attention, "other" another attention, and two have as many token ids as Qwen3.
     """
-    from support.models import make_model
-
-    folder = Path(tempfile.mkdtemp(prefix="tandem-gpu-"))
-    same: dict[str, Any] = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 64}
-    shapes: dict[str, dict[str, Any]] = {
-        "senior": same,
-        "junior": same,
-        "trained": same,
-        "deeper": {**same, "hidden": 192, "layers": 3},
-        "other": {**same, "hidden": 192, "layers": 3, "heads": 6, "kv_heads": 3},
-    }
-    return {
-        name: make_model(folder / name, seed=seed, tokenizer=tokenizer(), spread=0.1, **shape)
-        for seed, (name, shape) in enumerate(shapes.items())
-    }
+    return _Checkpoints()
 
 
 @cache

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import Any
 
 import torch
+
+from support.step_hooks import drafting_hooks, excepted, hooks
 
 _replays: Counter[str] = Counter()
 
@@ -20,6 +23,40 @@ def count_replays(worker: Any) -> None:
         original(self)
 
     graph.replay = replay  # type: ignore[method-assign]
+
+
+def refuse_waiting(worker: Any) -> None:
+    """Let it be an error, from now on, that the host waits for the device in tandem's steps."""
+    for owner, name in [*hooks(), *drafting_hooks()]:
+        _in_debug_mode(owner, name, "error")
+    for owner, name in excepted():
+        _in_debug_mode(owner, name, "default")
+
+
+def _in_debug_mode(owner: Any, name: str, mode: str) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            return original(*args, **options)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+    setattr(owner, name, wrapper)
+
+
+def compilations(worker: Any) -> dict[str, int]:
+    """What vLLM compiled in this worker, and what it loaded of an earlier start."""
+    from vllm.compilation.counter import compilation_counter
+
+    return {
+        "compiled": compilation_counter.num_inductor_compiles,
+        "loaded": compilation_counter.num_aot_artifacts_loaded
+        + compilation_counter.num_compiled_artifacts_loaded,
+    }
 
 
 def replays(worker: Any) -> int:

@@ -9,8 +9,8 @@ from results import Results
 from support import sleeping, traffic, worker
 from support.gpu import in_worker
 from support.gpu.cases import Cases
-from support.gpu.engine_checks import SCHEDULES, judge_of, missing
-from support.gpu.engines import Asked, Running, checkpoints, running, tokenizer
+from support.gpu.engine_checks import SCHEDULES, check_each, judge_of
+from support.gpu.engines import Asked, Running, checkpoints, tokenizer
 
 __all__ = ["check_sleep"]
 
@@ -23,28 +23,24 @@ def check_sleep(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
 
     At toy size a sleep is the stand-in of ``support/sleeping.py``, which knows level 2 alone.
     """
-    for asked in engines:
-        cases = Cases(results, str(asked))
-        if cases.has("level 2, again") and (toy or cases.has("level 1")):
-            continue
-        with cases.failing("start"):
-            if without := missing(asked):
-                cases.add("all", None, without)
-                continue
-            options = {} if toy else {"enable_sleep_mode": True, "num_gpu_blocks_override": 8_000}
-            with running(asked, toy, **options) as engine:
-                if toy:
-                    engine.call(sleeping.prepare)
-                else:
-                    _check_level_1(engine, cases)
-                _check_level_2(engine, cases, "level 2", "trained")
-                _check_level_2(engine, cases, "level 2, again", "senior")
+
+    def check(engine: Running, cases: Cases) -> None:
+        if toy:
+            engine.call(sleeping.prepare)
+        else:
+            _check_level_1(engine, cases)
+        _check_level_2(engine, cases, "level 2", "trained")
+        _check_level_2(engine, cases, "level 2, again", "senior")
+
+    options = {} if toy else {"enable_sleep_mode": True, "num_gpu_blocks_override": 8_000}
+    names = ["level 2, again", *([] if toy else ["level 1"])]
+    check_each(results, toy, engines, check, names, **options)
 
 
 def _check_level_1(engine: Running, cases: Cases) -> None:
     junior = engine.call(in_worker.junior_digest)
     asleep = _sleep(engine, 1)
-    engine.engine.run(engine.engine.engine.wake_up())
+    engine.running.run(engine.running.engine.wake_up())
     engine.reset_prefix_cache()
     _judge(engine, cases, "level 1", "senior", junior, asleep)
 
@@ -60,10 +56,10 @@ def _check_level_2(engine: Running, cases: Cases, check: str, senior: str) -> No
         given = None
     else:
         given = _sleep(engine, 2)
-        engine.engine.run(engine.engine.engine.wake_up(["weights"]))
+        engine.running.run(engine.running.engine.wake_up(["weights"]))
     engine.call(worker.sync, checkpoint, 1_000)
     if not engine.toy:
-        engine.engine.run(engine.engine.engine.wake_up(["kv_cache"]))
+        engine.running.run(engine.running.engine.wake_up(["kv_cache"]))
     engine.reset_prefix_cache()
     _judge(engine, cases, check, senior, junior, given)
 
@@ -71,7 +67,7 @@ def _check_level_2(engine: Running, cases: Cases, check: str, senior: str) -> No
 def _sleep(engine: Running, level: int) -> float:
     """Returns how many GiB of the device it gave back."""
     before = engine.call(in_worker.free_gib)
-    engine.engine.run(engine.engine.engine.sleep(level))
+    engine.running.run(engine.running.engine.sleep(level))
     return float(engine.call(in_worker.free_gib) - before)
 
 
@@ -83,7 +79,7 @@ def _judge(
     kept = engine.call(in_worker.junior_digest) == junior
     responses = engine.send(jobs)
     found = judge_of(engine.asked, senior).judge(responses)
-    report = engine.check_records(jobs, responses)
+    report = engine.report(jobs, responses)
     enough = given is None or given >= LEAST_GIB
     told = "" if given is None else f"{given:.2f} GiB given back; "
     told += "the junior kept every bit; " if kept else "the junior changed; "

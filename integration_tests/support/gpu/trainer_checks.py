@@ -15,7 +15,7 @@ from support.gpu.engines import checkpoints, tokenizer
 
 __all__ = ["check_openrlhf", "check_verl"]
 
-TIMEOUT = 420
+TIMEOUT = 215
 STEPS = 2
 
 

@@ -52,6 +52,11 @@ class Pool:
         copy = torch.from_numpy(memory).view(tensor.dtype)
         return copy.as_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in the pool."""
+        place = tensor.untyped_storage().data_ptr()
+        return any(0 <= place - one.ctypes.data < one.nbytes for one in self._segments)
+
     def weak(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same memory without holding it; a tensor of other memory as it is."""
         storage = tensor.untyped_storage()

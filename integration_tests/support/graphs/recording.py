@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from support.graphs.frozen import Outside
 from support.graphs.pool import Block, Pool
 from support.graphs.waiting import watched
 
@@ -27,6 +28,7 @@ class Graph:
         self._calls: list[Callable[[], None]] = []
         self._pool: Pool
         self._kept: frozenset[Block]
+        self._outside = Outside()
 
     def begin(self, pool: Pool) -> None:
         """Begin a capture: what nobody refers to by now, this graph may overwrite."""
@@ -38,6 +40,7 @@ class Graph:
 
     def replay(self) -> None:
         """Run all operations again."""
+        self._outside.check()
         self._pool.spoil(self._kept)
         for call in self._calls:
             call()
@@ -49,8 +52,14 @@ class Graph:
         """Run and record what works on memory by itself, such as a kernel of Triton's."""
         with _disable_current_modes():
             call(*args, **options)
-        weak = tree_map_only(torch.Tensor, self._pool.weak, (args, options))
+        weak = tree_map_only(torch.Tensor, self.weak, (args, options))
         self._calls.append(lambda: call(*weak[0], **weak[1]))
+
+    def weak(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The memory of a tensor, of the pool or outside, without holding it."""
+        if self._pool.has(tensor):
+            return self._pool.weak(tensor)
+        return self._outside.at_its_address(tensor)
 
 
 class Capture:
@@ -106,9 +115,8 @@ class _Recorder(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, homes: list[torch.Tensor | None]
     ) -> Callable[[], None]:
         """The operation over memory: what it makes goes where it went at the capture."""
-        weak = self._pool.weak
-        args, kwargs = tree_map_only(torch.Tensor, weak, (args, kwargs))
-        outputs = [home if home is None else weak(home) for home in homes]
+        args, kwargs = tree_map_only(torch.Tensor, self._graph.weak, (args, kwargs))
+        outputs = [home if home is None else self._pool.weak(home) for home in homes]
 
         def call() -> None:
             for output, result in zip(outputs, _tensors(func(*args, **kwargs)), strict=True):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from support.graphs.frozen import FrozenMetadata
 from support.graphs.recording import Capture
 
 __all__ = ["record_rounds"]
@@ -25,7 +26,26 @@ def record_rounds(replays: Counter[str]) -> None:
     _record_kernels()
     _record_contexts()
     _refresh_in_place()
+    _check_metadata()
     _count_rounds(replays)
+
+
+def _check_metadata() -> None:
+    """What is built for a replay must lie where the capture's lay."""
+    from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
+
+    build = JuniorSpeculator._build_for_graph
+    frozen: dict[tuple[int, int], list[FrozenMetadata]] = {}
+
+    def checked(self: Any, rows: int, longest: Any, length: int, *, capturing: bool = False) -> Any:
+        built = build(self, rows, longest, length, capturing=capturing)
+        if capturing:
+            frozen[rows, length] = [FrozenMetadata(one) for one in built]
+        for kept, one in zip(frozen[rows, length], built, strict=True):
+            kept.check(one)
+        return built
+
+    JuniorSpeculator._build_for_graph = checked
 
 
 def _record_kernels() -> None:

@@ -16,10 +16,12 @@ from vllm.v1.worker.workspace import init_workspace_manager
 
 from support.drafting import has_drafting
 from support.graphs.front import platform_has_graphs
+from support.graphs.frozen import FrozenMetadata
 from support.graphs.pool import Pool
 from support.graphs.recording import Capture, Graph
 from support.graphs.rounds import record_rounds
 from support.graphs.waiting import let_wait, watch
+from support.step_hooks import drafting_hooks, excepted, hooks
 
 __all__ = ["GraphsWorker", "replays"]
 
@@ -91,6 +93,17 @@ def _let_full_graphs_see_their_step() -> None:
     prepare, run = DefaultModelState.prepare_attn, ModelCudaGraphManager.run_fullgraph
     step: list[Any] = []
 
+    class StepCapture(Capture):
+        """Keeps what a graph on a GPU does of the metadata of its capture."""
+
+        def __enter__(self) -> None:
+            super().__enter__()
+            if step:
+                frozen[id(self._graph)] = FrozenMetadata(step[0])
+
+    frozen: dict[int, FrozenMetadata] = {}
+    torch.cuda.graph = StepCapture  # type: ignore[misc, assignment]
+
     def prepare_attn(
         self: Any, batch: Any, mode: Any, tables: Any, slots: Any, groups: Any, kv: Any, **more: Any
     ) -> Any:
@@ -101,6 +114,7 @@ def _let_full_graphs_see_their_step() -> None:
     def run_fullgraph(self: Any, desc: Any) -> Any:
         metadata, slots = step
         replays["FULL"] += 1
+        frozen[id(self.graphs[desc])].check(metadata)
         with set_forward_context(
             metadata, self.vllm_config, num_tokens=desc.num_tokens, slot_mapping=slots
         ):
@@ -121,14 +135,17 @@ def _compute_with_plain_weights() -> None:
 
 
 def _check_addresses() -> None:
-    """A graph's inputs must lie where they lay at its capture, and are counted by mode."""
+    """A graph's inputs must lie where they lay at its capture, and are counted by mode.
+
+    So must what attention reads, where a graph holds that as well.
+    """
     make, call = CUDAGraphWrapper.__init__, CUDAGraphWrapper.__call__
 
     def checking(self: Any, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
         # vLLM itself checks positional inputs where it logs everything.
         self.is_debugging_mode, self._runnable_str = True, str(type(self.runnable))
-        self.named_addresses = {}
+        self.named_addresses, self.frozen = {}, {}
 
     def with_named_inputs(self: Any, *args: Any, **inputs: Any) -> Any:
         context = get_forward_context() if is_forward_context_available() else None
@@ -137,6 +154,9 @@ def _check_addresses() -> None:
             found = {k: v.data_ptr() for k, v in inputs.items() if isinstance(v, torch.Tensor)}
             known = self.named_addresses.setdefault(context.batch_descriptor, found)
             assert found == known, f"Inputs of a graph lie at {found}, not at {known}."
+            if self.runtime_mode == CUDAGraphMode.FULL:
+                made = FrozenMetadata(context.attn_metadata)
+                self.frozen.setdefault(context.batch_descriptor, made).check(context.attn_metadata)
         return call(self, *args, **inputs)
 
     CUDAGraphWrapper.__init__, CUDAGraphWrapper.__call__ = checking, with_named_inputs
@@ -145,49 +165,19 @@ def _check_addresses() -> None:
 def _watch_authors() -> None:
     """Refuse what lets the host wait in what tandem does within a step.
 
-    On V1 the authors are NumPy arrays, made from tokens that the runner has waited for by then; the
-    tensors of a step are watched there as well. Excepted are vLLM's own sampler, the kernels of
-    Triton's interpreter, and the making, once an engine, of what authors are kept in: part of it is
-    the host's memory. What happens when a request ends is outside: its record, where asked for, and
-    the log of drafting wait.
+    Excepted are the kernels of Triton's interpreter as well, without which V2 does not run here.
     """
-    from tandem_plugin.engine.heads import Heads
-    from tandem_plugin.engine.runners.v1.processor import AuthorsLogitsProcessor
-    from tandem_plugin.engine.runners.v2.state import AuthorsState
-
-    watch(Heads, "logits")
-    watch(AuthorsLogitsProcessor, "update_state")
-    for name in ("apply_staged_writes", "prepare_inputs", "postprocess_state"):
-        watch(AuthorsState, name)
-    let_wait(AuthorsState, "_made")
+    for owner, name in hooks():
+        watch(owner, name)
     if HAS_TRITON:
         from triton.runtime.interpreter import GridExecutor
-        from vllm.v1.worker.gpu.sample.sampler import Sampler
 
-        let_wait(GridExecutor, "__call__")
-        let_wait(Sampler, "__call__")
-        let_wait(Sampler, "apply_sampling_params")
+        for owner, name in drafting_hooks():
+            watch(owner, name)
+        for owner, name in [*excepted(), (GridExecutor, "__call__")]:
+            let_wait(owner, name)
         if has_drafting():
-            _watch_drafting()
             record_rounds(replays)
-
-
-def _watch_drafting() -> None:
-    from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
-
-    from tandem_plugin.engine.speculative.drafting import Drafting
-    from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
-    from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
-    from tandem_plugin.engine.speculative.state import SpeculativeState
-
-    for name in ("_fill", "_sample"):
-        watch(JuniorSpeculator, name)
-    watch(Drafting, "masked")
-    watch(UndraftedSampler, "__call__")
-    let_wait(RejectionSampler, "__call__")  # vLLM's own, which calls ``_verify``
-    for name in ("__call__", "_verify"):
-        watch(CheckingSampler, name)
-    watch(SpeculativeState, "prepare_inputs")
 
 
 _offer_graphs()

@@ -33,7 +33,7 @@ class ChainAuthors(DeviceAuthors):
         authors, runs = [author], [run]
         for tokens in drafts.clamp(min=0).unbind(1):
             place = torch.minimum(place + 1, self._last_place)
-            u = self._draws.index_select(0, place)
+            u = self._draws.view.index_select(0, place)
             author, run = self._chosen(author, run, tokens, u)
             authors.append(author)
             runs.append(run)

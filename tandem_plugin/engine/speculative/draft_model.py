@@ -37,6 +37,8 @@ class TandemJunior(nn.Module):
         self.config = self.junior.config
         target = vllm_config.speculative_config.target_model_config
         self._vocabulary = int(target.get_vocab_size())
+        self.banned: torch.Tensor | None = None
+        """bool ``[vocabulary]``, the ids that nobody may write; None for none."""
         self._frozen = False
         _juniors[_key(vllm_config)] = self
 
@@ -48,9 +50,13 @@ class TandemJunior(nn.Module):
         return hidden
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """The junior's own logits, over the senior's ids: ``[rows, vocabulary]``."""
+        """The junior's own logits, over the senior's ids: ``[rows, vocabulary]``.
+
+        Those of banned ids are -inf.
+        """
         logits: torch.Tensor = self.junior.compute_logits(hidden_states)
-        return in_seniors_ids(logits, self._vocabulary)
+        logits = in_seniors_ids(logits, self._vocabulary)
+        return logits if self.banned is None else logits.masked_fill_(self.banned, -torch.inf)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Load nothing: the junior inside was loaded when it was made, and is frozen.

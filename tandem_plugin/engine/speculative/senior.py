@@ -39,6 +39,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     object.__setattr__(self, "tandem_measures", measures_of(vllm_config))
     self.tandem_shared_ids = shared_vocabulary(vllm_config)
     self.tandem_states = None
+    self.tandem_probe = None
 
 
 def _compute_logits(
@@ -48,6 +49,9 @@ def _compute_logits(
 
     The hidden states are left for the sampler, which may want to measure what comes of them.
     """
+    if self.tandem_probe is not None:
+        probe: torch.Tensor = self.tandem_probe
+        return probe
     if self.tandem_measures.is_on:
         self.tandem_states = hidden_states
     logits: torch.Tensor | None = self._senior.compute_logits(

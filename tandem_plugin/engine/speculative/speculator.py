@@ -59,6 +59,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._kept = torch.full((size,), size, dtype=torch.int64, device=device)
         self._columns = torch.arange(k, dtype=torch.int64, device=device)
         self._before = torch.tensor([-1, 0], device=device)
+        self.banned = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
+        """The ids that nobody may write; graphs of rounds read them."""
         self._graphs: Any = None
         self._lengths = draft_lengths(vllm_config)
         self._can_skip_drafts = 0 in self._lengths[1:]
@@ -66,7 +68,9 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         """How many drafts the scheduler asked for, where the runner does not say."""
 
     def load_draft_model(self, target_model: Any, target_attn_layer_names: set[str]) -> Any:
-        return TandemJunior(vllm_config=self.vllm_config)
+        junior = TandemJunior(vllm_config=self.vllm_config)
+        junior.banned = self.banned
+        return junior
 
     def set_attn(
         self, model_state: Any, kv_cache_config: Any, block_tables: Any, *rest: Any

@@ -68,6 +68,8 @@ class SpeculativeState(AuthorsState):
         self._foreseen = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._speculator: Any = None
         self._attention: _Attention | None = None
+        self._compute_logits: Any = None
+        """What a trainer put around the senior's, which the junior's drafts follow."""
         self._read: tuple[Any, torch.Tensor] | None = None
         """The step's batch and the junior's hidden states over it, once it has read that."""
 
@@ -145,7 +147,25 @@ class SpeculativeState(AuthorsState):
 
     def prepare_inputs(self, input_batch: Any, req_states: Any) -> Any:
         self._read = None
+        self._ban_ids()
         return super().prepare_inputs(input_batch, req_states)
+
+    def _ban_ids(self) -> None:
+        """Let drafts follow the ids that a trainer has masked in the senior's logits."""
+        masking = vars(self.model).get("compute_logits")
+        if masking is not self._compute_logits:
+            self._compute_logits = masking
+            self._speculator.banned.copy_(self._masked_ids())
+
+    def _masked_ids(self) -> torch.Tensor:
+        """What the ``compute_logits`` that verl puts around the model's masks: bool ``[ids]``."""
+        ids = self.model_config.get_vocab_size()
+        self.model.tandem_probe = torch.zeros((1, ids), device=self.device)
+        try:
+            masked: torch.Tensor = self.model.compute_logits(None)[0] == -torch.inf
+        finally:
+            self.model.tandem_probe = None
+        return masked
 
     def masks(self, batch: Any) -> Drafting | None:
         """What drafts of a step's requests are masked by; None where a temperature says it all."""

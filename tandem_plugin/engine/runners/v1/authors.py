@@ -64,6 +64,7 @@ class BatchAuthors:
     """
 
     def __init__(self, size: int, max_positions: int) -> None:
+        # Pages of memory are taken when they are first written: what nobody asks for costs nothing.
         self._draws = np.empty((size, max_positions), dtype=np.float64)
         self._written = np.empty((size, max_positions), dtype=np.bool_)
         self._flat_draws, self._flat_written = self._draws.ravel(), self._written.ravel()

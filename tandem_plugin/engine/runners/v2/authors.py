@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
+from tandem_plugin.engine.runners.v2.draws_table import DrawsTable, Memory
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule
 
@@ -24,25 +25,18 @@ __all__ = ["DeviceAuthors", "SlotRequest", "to_device"]
 
 @dataclass(slots=True)
 class SlotRequest:
-    """A request in tandem and the slot it is in."""
+    """A request in tandem, the slot it is in and its places in the table of draws."""
 
     rule: Rule
     seed: int
     slot: int
+    first: int
+    limit: int
+    """How many draws it may need."""
     prefix: Sequence[int] = ()
     """How the response began, in an earlier request under the same seed."""
     author: bool = True
     """Who writes its first token in this slot, once its state is written; true = senior."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Entered:
-    """A request that entered a slot and has no state there yet."""
-
-    slot_request: SlotRequest
-    request: Resumed
-    limit: int
-    """How many draws it may need."""
 
 
 @dataclass(slots=True)
@@ -59,36 +53,25 @@ class _Group:
 class DeviceAuthors:
     """Who writes the next token of the request in each of ``size`` slots.
 
-    draws_view: float64 ``[size, positions]`` as the device sees it, and draws_host the same memory
-    as the host sees it: draws are written there once a request and read one a step. vocabulary: how
-    many token ids the engine may sample. record: whether to keep who wrote each token, for audits.
+    vocabulary: how many token ids the engine may sample. memory: that of the draws. record: whether
+    to keep who wrote each token, for audits.
     """
 
     def __init__(
-        self,
-        draws_host: NDArray[np.float64],
-        draws_view: torch.Tensor,
-        vocabulary: int,
-        device: torch.device,
-        *,
-        record: bool,
+        self, size: int, vocabulary: int, device: torch.device, memory: Memory, *, record: bool
     ) -> None:
-        size, self._positions = draws_host.shape
-        self._draws_host, self._draws = draws_host, draws_view.view(-1)
-        self._vocabulary = vocabulary
-        self._device = device
+        self._size, self._vocabulary, self._device = size, vocabulary, device
+        self._draws = DrawsTable(memory, first=size)
         self._author = torch.ones(size, dtype=torch.bool, device=device)
         self._run = torch.zeros(size, dtype=torch.int64, device=device)
-        first = np.arange(size) * self._positions
-        self._place = self._to_device(first)
-        self._last_place = self._to_device(first + self._positions - 1)
+        # A slot without a request has one place of its own, among the first.
+        self._place = torch.arange(size, dtype=torch.int64, device=device)
+        self._first_place, self._last_place = self._place.clone(), self._place.clone()
         self._fresh = torch.zeros(size, dtype=torch.bool, device=device)
-        self._record = (
-            torch.zeros(size * self._positions, dtype=torch.bool, device=device) if record else None
-        )
+        self._record = torch.zeros(0, dtype=torch.bool, device=device) if record else None
         self._groups: dict[Rule, _Group] = {}
-        self._staged: dict[int, tuple[bool, int, int]] = {}
-        self._entered: dict[int, _Entered] = {}
+        self._staged: dict[int, tuple[bool, int, int, int, int]] = {}
+        self._entered: dict[int, tuple[SlotRequest, Resumed]] = {}
 
     @property
     def any_in_tandem(self) -> bool:
@@ -112,7 +95,7 @@ class DeviceAuthors:
         have. prefix: how the response began, in an earlier request under the same seed. Draws and
         record of the slot begin where the output does.
         """
-        limit = min(positions, self._positions - 1) + 1
+        limit = positions + 1
         if len(output) >= limit:
             raise EngineError("TP347", tokens=len(output))
         group = self._groups.get(rule)
@@ -120,17 +103,19 @@ class DeviceAuthors:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
         group.members.add(slot)
         group.mask = None
-        slot_request = SlotRequest(rule, seed, slot, prefix)
-        self._entered[slot] = _Entered(slot_request, Resumed(rule, seed, output, prefix), limit)
+        slot_request = SlotRequest(rule, seed, slot, self._draws.take(limit), limit, prefix)
+        self._entered[slot] = slot_request, Resumed(rule, seed, output, prefix)
         return slot_request
 
     def remove(self, slot_request: SlotRequest) -> None:
         """Let a request leave its slot."""
-        self._entered.pop(slot_request.slot, None)
+        slot = slot_request.slot
+        self._entered.pop(slot, None)
         # The senior's, unless another one enters.
-        self._staged[slot_request.slot] = (True, 0, slot_request.slot * self._positions)
+        self._staged[slot] = (True, 0, slot, slot, slot)
+        self._draws.give_back(slot_request.first, slot_request.limit)
         group = self._groups[slot_request.rule]
-        group.members.discard(slot_request.slot)
+        group.members.discard(slot)
         group.mask = None
         if not group.members:
             del self._groups[slot_request.rule]
@@ -145,6 +130,8 @@ class DeviceAuthors:
         self._author[slots] = state[:, 0] != 0
         self._run[slots] = state[:, 1]
         self._place[slots] = state[:, 2]
+        self._first_place[slots] = state[:, 3]
+        self._last_place[slots] = state[:, 4]
         self._staged.clear()
 
     def _enter(self) -> None:
@@ -153,28 +140,35 @@ class DeviceAuthors:
         self._entered.clear()
         if not entered:
             return
-        requests = [one.request for one in entered]
-        slots = [one.slot_request.slot for one in entered]
-        limits = [one.limit for one in entered]
-        rows = [self._draws_host[slot, :limit] for slot, limit in zip(slots, limits, strict=True)]
+        slot_requests, requests = [one for one, _ in entered], [request for _, request in entered]
+        rows = [self._draws.host[one.first : one.first + one.limit] for one in slot_requests]
         fill_draws(rows, requests)
         walks = walk_all(requests)
-        for one, walk in zip(entered, walks, strict=True):
-            slot, length = one.slot_request.slot, len(one.request.output)
-            one.slot_request.author = walk.author
-            self._staged[slot] = (walk.author, walk.run, slot * self._positions + length)
+        for (one, request), walk in zip(entered, walks, strict=True):
+            place, last = one.first + len(request.output), one.first + one.limit - 1
+            one.author = walk.author
+            self._staged[one.slot] = (walk.author, walk.run, place, one.first, last)
         if self._record is not None:
+            self._record = self._grown(self._record)
             lengths = [len(request.prefix) for request in requests]
             written = [walk.authors[n:-1] for n, walk in zip(lengths, walks, strict=True)]
-            self._write_record(self._record, slots, written)
+            self._write_record(self._record, slot_requests, written)
+
+    def _grown(self, record: torch.Tensor) -> torch.Tensor:
+        """The record, with a place for each draw."""
+        more = len(self._draws.host) - len(record)
+        return torch.cat([record, record.new_zeros(more)]) if more else record
 
     def _write_record(
-        self, record: torch.Tensor, slots: Sequence[int], written: Sequence[NDArray[np.bool_]]
+        self,
+        record: torch.Tensor,
+        slot_requests: Sequence[SlotRequest],
+        written: Sequence[NDArray[np.bool_]],
     ) -> None:
         """Record who wrote the tokens that each slot's request came with."""
         places = [
-            slot * self._positions + np.arange(len(authors))
-            for slot, authors in zip(slots, written, strict=True)
+            one.first + np.arange(len(authors))
+            for one, authors in zip(slot_requests, written, strict=True)
         ]
         where, who = np.concatenate(places), np.concatenate(written)
         record.index_copy_(0, self._to_device(where), self._to_device(who))
@@ -195,8 +189,7 @@ class DeviceAuthors:
 
     def lengths(self, slots: torch.Tensor) -> torch.Tensor:
         """How many tokens the requests in these slots have written: int64 ``[slots]``, as they."""
-        written: torch.Tensor = self._place.index_select(0, slots) - slots * self._positions
-        return written
+        return (self._place - self._first_place).index_select(0, slots)
 
     def advance(
         self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
@@ -215,7 +208,7 @@ class DeviceAuthors:
             kept = self._record.index_select(0, self._place)
             self._record.scatter_(0, self._place, torch.where(fresh, self._author, kept))
         self._place = torch.minimum(self._place + fresh, self._last_place)
-        u = self._draws.index_select(0, self._place)
+        u = self._draws.view.index_select(0, self._place)
         tokens = last_tokens * fresh  # where there is no fresh one, whatever is in the table
         self._author, self._run = self._chosen(self._author, self._run, tokens, u, fresh)
 
@@ -249,12 +242,12 @@ class DeviceAuthors:
         Waits for the device. Only where ``record`` was asked for.
         """
         assert self._record is not None
-        first = slot_request.slot * self._positions
+        first = slot_request.first
         return [bool(author) for author in self._record[first : first + length].tolist()]
 
     def _mask_of(self, group: _Group) -> torch.Tensor:
         if group.mask is None:
-            mask = np.zeros(len(self._draws_host), dtype=np.bool_)
+            mask = np.zeros(self._size, dtype=np.bool_)
             mask[list(group.members)] = True
             group.mask = self._to_device(mask)
         return group.mask

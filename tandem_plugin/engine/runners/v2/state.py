@@ -62,11 +62,11 @@ class AuthorsState:
         return self._made(DeviceAuthors)
 
     def _made(self, kind: type[AuthorsT]) -> AuthorsT:
-        positions = self.max_model_len + 1 + self._ahead
         return kind(
-            *shared_memory((self.max_num_reqs, positions), torch.float64),
+            self.max_num_reqs,
             self.model_config.get_vocab_size(),
             self.device,
+            memory=shared_memory,
             record=self._record is not None,
         )
 
@@ -197,15 +197,15 @@ class AuthorsState:
         return {}
 
 
-def shared_memory(size: tuple[int, int], dtype: torch.dtype) -> tuple[Any, torch.Tensor]:
+def shared_memory(places: int) -> tuple[Any, torch.Tensor]:
     """Memory that the host writes and the device reads, as vLLM itself keeps token ids.
 
-    Returns it as a NumPy array and as a tensor of the device. It is large, written once a request
-    and read one element a row and step, so it takes no device memory.
+    Returns float64 ``[places]`` as a NumPy array and as a tensor of the device. It is written once
+    a request and read one element a row and step, so it takes no device memory.
     """
     from vllm.v1.worker.gpu.buffer_utils import UvaBuffer
 
-    buffer = UvaBuffer(size, dtype)
+    buffer = UvaBuffer(places, torch.float64)
     # A method since 0.32, an attribute before.
     view = buffer.uva() if callable(buffer.uva) else buffer.uva
     return buffer.np, view

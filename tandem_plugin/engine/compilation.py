@@ -1,0 +1,84 @@
+"""What vLLM's compiler is told about an engine with two models."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+__all__ = ["AdditionalConfig", "keep_all_reduces_plain", "keep_compile_ranges"]
+
+logger = logging.getLogger(__name__)
+
+_COMPILED = ("junior", "mode", "drafts")
+"""The tandem settings that a model's compiled graphs may depend on."""
+
+
+class AdditionalConfig(Mapping[str, Any]):
+    """An engine's ``additional_config``, hashed by what compiled graphs depend on.
+
+    vLLM hashes a whole mapping of type ``dict`` into the key of its compilation cache, and asks any
+    other object for ``compute_hash()``: so another schedule, seed or record finds the graphs that
+    were compiled before. What other plugins put here is hashed whole. Source:
+    ``VllmConfig.compute_hash`` of vLLM 0.24 to 0.33.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._settings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __repr__(self) -> str:
+        return repr(self._settings)
+
+    def compute_hash(self) -> str:
+        """A hash that is the same in every process."""
+        tandem = self["tandem"]
+        hashed = self._settings | {"tandem": {name: tandem[name] for name in _COMPILED}}
+        return sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+
+
+def keep_all_reduces_plain(vllm_config: Any, junior: Any) -> None:
+    """Switch the fusion of all-reduce and RMSNorm off for two models of different width.
+
+    With tensor parallelism on Hopper and Blackwell, vLLM fuses them by FlashInfer, in a workspace
+    that a process has once and that the first compiled model sizes for its own hidden size: a
+    wider model ends the engine by an error there. junior: its model configuration. Source:
+    ``AllReduceFusionPass`` and ``get_fi_ar_workspace`` of vLLM 0.24 to 0.33.
+    """
+    width, other = vllm_config.model_config.get_hidden_size(), junior.get_hidden_size()
+    passes = vllm_config.compilation_config.pass_config
+    if width == other or not passes.fuse_allreduce_rms:
+        return
+    passes.fuse_allreduce_rms = False
+    logger.warning(
+        "The hidden sizes of senior (%d) and junior (%d) differ: fuse_allreduce_rms is off, whose "
+        "workspace has one model's size.",
+        width,
+        other,
+    )
+
+
+@contextmanager
+def keep_compile_ranges(vllm_config: Any) -> Iterator[None]:
+    """Leave the ranges of batch sizes that vLLM compiles for as the senior has them.
+
+    A configuration that is made of another one computes them anew by its own model's hidden size,
+    into the compilation config that both share. Source: ``VllmConfig._set_compile_ranges``.
+    """
+    compilation = vllm_config.compilation_config
+    ranges = compilation.compile_ranges_endpoints
+    try:
+        yield
+    finally:
+        compilation.compile_ranges_endpoints = ranges
