@@ -195,9 +195,8 @@ test-newest-verl: $(VENV)/.test-ready
 test-newest-openrlhf: $(OPENRLHF_VENV)/.ready
 	$(call test-newest,openrlhf,$(OPENRLHF_VENV),tests/openrlhf_adapter)
 
-# Nothing is looked up in TRL where its adapter has no tests yet.
-test-newest-trl: $(VENV)/.test-ready
-	$(if $(wildcard tests/trl_adapter),$(call test-newest,trl,$(VENV),tests/trl_adapter))
+test-newest-trl: $(OPENRLHF_VENV)/.ready
+	$(call test-newest,trl,$(OPENRLHF_VENV),tests/trl_adapter)
 
 # A long soak on each runner, without and under CUDA graphs: reports under runs/.
 soak: $(VENV)/.test-ready
