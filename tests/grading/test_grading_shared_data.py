@@ -47,6 +47,6 @@ def test_raw_golds_are_right_against_themselves(grader: Grader):
 
 def test_the_files_are_the_named_sets(tmp_path: Path):
     years = tuple(problem_file(f"aime{year}.jsonl") for year in (24, 25, 26))
-    assert len(load_named("aime24-26", years, cache=tmp_path)) == 90
-    assert len(load_named("minerva", (problem_file("minerva.json"),), cache=tmp_path)) == 272
-    assert len(load_named("amc23", (problem_file("amc23.jsonl"),), cache=tmp_path)) == 40
+    assert len(load_named("aime24-26", years)) == 90
+    assert len(load_named("minerva", (problem_file("minerva.json"),))) == 272
+    assert len(load_named("amc23", (problem_file("amc23.jsonl"),))) == 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tandem_plugin.engine.measures.sums import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.training.imitation import IMITATION_METRIC
+from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 
@@ -97,8 +99,12 @@ def test_update_that_left_the_imitation_term_out_stops() -> None:
 
 
 def test_engines_of_a_run_that_neither_drafts_nor_measures_are_not_asked() -> None:
-    assert started(measure_every=0).engine_metrics([SimpleNamespace()]) == {}
-    assert started(measure_every=1, mode="speculative").engine_metrics([]) == {}
+    def counters(what: str) -> Any:
+        raise AssertionError(what)
+
+    assert started(measure_every=0).engine_metrics(counters) == {}
+    nobody = partial(counters_of_engines, [])
+    assert started(measure_every=1, mode="speculative").engine_metrics(nobody) == {}
 
 
 def test_metrics_of_engines_are_what_they_told_since_the_last_step(
@@ -112,7 +118,8 @@ def test_metrics_of_engines_are_what_they_told_since_the_last_step(
     }
     counters = SimpleNamespace(remote=lambda what: told[what].to_row())
     engines, run = [SimpleNamespace(tandem_counters=counters)] * 2, started(mode="speculative")
-    first = run.engine_metrics(engines)
+    counters_of = partial(counters_of_engines, engines)
+    first = run.engine_metrics(counters_of)
     assert first["tandem/junior_cross_entropy"] == 1.5
     assert first["tandem/draft_acceptance"] == 0.95
-    assert run.engine_metrics(engines) == {}
+    assert run.engine_metrics(counters_of) == {}
