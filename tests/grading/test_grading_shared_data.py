@@ -45,7 +45,7 @@ def test_raw_golds_are_right_against_themselves(grader: Grader):
     assert GradeCounts.of(grades).outcomes["correct"] == 272
 
 
-def test_the_files_are_the_named_sets(tmp_path: Path):
+def test_the_files_are_the_named_sets():
     years = tuple(problem_file(f"aime{year}.jsonl") for year in (24, 25, 26))
     assert len(load_named("aime24-26", years)) == 90
     assert len(load_named("minerva", (problem_file("minerva.json"),))) == 272
