@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from tandem_verl.switch import (
+    ASYNC_TRAINING,
     BYPASS_LOSS,
     FLAG,
     MODES,
@@ -26,9 +27,16 @@ from tandem_verl.switch import (
     tandem_node,
 )
 
-__all__ = ["PATCHED", "activate", "prepare_runs", "register_losses", "register_trainers"]
+__all__ = [
+    "PATCHED",
+    "activate",
+    "check_async_runs",
+    "prepare_runs",
+    "register_losses",
+    "register_trainers",
+]
 
-PATCHED = ("verl.utils.config.validate_config",)
+PATCHED = ("verl.trainer.main_ppo.run_ppo", "verl.utils.config.validate_config")
 """The symbols of verl that a run in tandem finds changed."""
 
 
@@ -36,6 +44,7 @@ def activate() -> None:
     """Wait for what is wrapped and registered: a process that never imports it pays nothing."""
     after_import = _after_import()
     after_import("verl.utils.config", prepare_runs)
+    after_import("verl.trainer.main_ppo", check_async_runs)
     after_import("verl.trainer.ppo.v1", register_trainers)
     after_import("verl.trainer.ppo.core_algos", register_losses)
 
@@ -62,6 +71,29 @@ def prepare_runs(module: ModuleType) -> None:
 
     validate_config._tandem_wrapped = True  # type: ignore[attr-defined]
     module.validate_config = validate_config  # type: ignore[attr-defined]
+
+
+def check_async_runs(module: ModuleType) -> None:
+    """Check the settings of the one trainer of verl's that does not validate them.
+
+    Touches: ``verl.trainer.main_ppo.run_ppo``, in verl 0.9. Why: ``fully_async_policy`` calls it
+    with the whole configuration, before Ray is started, and never ``validate_config``. Where it is
+    gone, engines in tandem do not start. Goes when: ``fully_async_policy`` validates.
+    """
+    original: Callable[..., Any] | None = getattr(module, "run_ppo", None)
+    if original is None or getattr(original, "_tandem_wrapped", False):
+        return
+
+    @functools.wraps(original)
+    def run_ppo(config: Any, *rest: Any, **more: Any) -> Any:
+        if ASYNC_TRAINING in config:
+            check_places(config)
+            if tandem_node(config) is not None:
+                _adapter().prepare(config)
+        return original(config, *rest, **more)
+
+    run_ppo._tandem_wrapped = True  # type: ignore[attr-defined]
+    module.run_ppo = run_ppo  # type: ignore[attr-defined]
 
 
 def register_trainers(module: ModuleType) -> None:

@@ -24,7 +24,7 @@ from tandem_plugin.training.refusals import (
 )
 from tandem_plugin.training.settings import check_settings
 from tandem_verl.server import ROUTER, engines_that_stay
-from tandem_verl.switch import BYPASS_LOSS, MODES, OUR_BYPASS_LOSS
+from tandem_verl.switch import ASYNC_TRAINING, BYPASS_LOSS, MODES, OUR_BYPASS_LOSS
 
 __all__ = [
     "BROKEN_ESTIMATORS",
@@ -97,6 +97,7 @@ UNPROVEN = {
     "custom_estimator": "an advantage estimator of your own",
     "custom_loss": "a policy loss of your own",
     "distillation": "distillation.enabled=True",
+    "router_replay": "router_replay.mode=R3",
     "development_version": "a development version of verl",
 }
 """What is refused only because nobody has shown that it works, by the name that allows it."""
@@ -123,7 +124,7 @@ def _replays_r3(engine: Any, of: Settings) -> bool:
 REFUSALS = (
     # verl's experimental trainers, known by what only their configurations have: they begin and
     # update in ways of their own, where no batch is checked.
-    Refusal("async_training", given, "TP510"),
+    Refusal(ASYNC_TRAINING, given, "TP510"),
     Refusal("rollout", given, "TP511"),
     Refusal("trainer.use_v1", lambda value, of: value is not None and not value, "TP512"),
     Refusal(f"{_ROLLOUT}.name", lambda name, of: name != "vllm", "TP513"),
@@ -195,7 +196,7 @@ REFUSALS = (
         "TP518",
         fields={"sound": ", ".join(SOUND_ENGINES)},
     ),
-    Refusal(f"{_ACTOR}.strategy", _replays_r3, "TP519"),
+    Refusal(f"{_ACTOR}.strategy", _replays_r3, "TP519", "router_replay"),
     Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "TP520"),
     untested(_LOSS, (None, *SOUND_LOSSES, BYPASS_LOSS, OUR_BYPASS_LOSS), "custom_loss"),
     Refusal(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tandem_plugin.config import TandemConfig
 
 __all__ = [
+    "ASYNC_TRAINING",
     "BYPASS_LOSS",
     "FLAG",
     "KEPT",
@@ -42,6 +43,9 @@ MODES = ("sync", "colocate_async", "separate_async")
 
 OUR_MODE = "tandem_"
 """What comes before a mode's name where verl looks up the trainer of a run in tandem."""
+
+ASYNC_TRAINING = "async_training"
+"""The node that only the configuration of verl's ``fully_async_policy`` has."""
 
 BYPASS_LOSS = "bypass_mode"
 """verl's policy loss that corrects for the rollouts' own log-probabilities."""

@@ -49,6 +49,22 @@ def test_driver_checks_runs_that_ask_before_verl_and_leaves_others_as_they_are()
         driver.validate_config(config=copy(configuration({"schedule": "words"})))
 
 
+def test_fully_async_runs_that_ask_are_refused_before_ray_and_others_are_left_alone() -> None:
+    """verl never calls ``validate_config`` for them."""
+    driver: Any = SimpleNamespace(run_ppo=lambda config, **more: "ran")
+    for _ in range(2):  # repeatable
+        plugin.check_async_runs(driver)
+    plain, asking = copy(PLAIN), copy(IN_TANDEM)
+    streamed = {"async_training": {"partial_rollout": True}}
+    for config in (plain, asking, OmegaConf.merge(PLAIN, streamed)):
+        assert driver.run_ppo(config, task_runner_class=None) == "ran"
+    assert (plain, asking) == (copy(PLAIN), copy(IN_TANDEM))
+    with refused("TP510"):
+        driver.run_ppo(OmegaConf.merge(IN_TANDEM, streamed))
+    with refused("TP509"):
+        driver.run_ppo(OmegaConf.merge(PLAIN, streamed, {"tandem": {"schedule": "word"}}))
+
+
 def test_what_is_allowed_unproven_is_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:
     config = copy(configuration({"unproven": ["megatron"]}))
     config.actor_rollout_ref.actor.strategy = "megatron"

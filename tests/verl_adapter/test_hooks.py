@@ -19,9 +19,12 @@ AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 V1 = "verl.trainer.ppo.v1.trainer_base"
 TQ = "verl.trainer.ppo.v1.agent_loop_tq"
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+MAIN = "verl.trainer.main_ppo"
+ASYNC_MAIN = "verl.experimental.fully_async_policy.fully_async_main"
 
 HOOKS = {
     "verl.utils.config": {"validate_config": "config"},
+    MAIN: {"run_ppo": "config task_runner_class"},
     AGENT_LOOP: {
         "async AgentLoopWorker._run_agent_loop": "self sampling_params trajectory",
         "async AgentLoopWorker._agent_loop_postprocess": "self output validate",
@@ -101,7 +104,7 @@ def test_everything_that_is_patched_or_extended_is_among_the_hooks() -> None:
             assert INHERITED.get(hook, hook) in hooks, hook
 
 
-MAIN, WORKERS = "verl.trainer.main_ppo", "verl.workers.engine_workers"
+WORKERS = "verl.workers.engine_workers"
 GROUPER = "verl.trainer.ppo.prefix_grouper_utils"
 SAID = [
     # Sessions' advantages are computed where they are replaced.
@@ -115,6 +118,9 @@ SAID = [
     (MAIN, '.rollout.get("agent", {}).get("agent_loop_manager_class")'),
     (MAIN, "load_class_from_fqn(manager_class_fqn, "),
     (MAIN, "trainer_cls = get_trainer_cls(config.trainer.v1.trainer_mode)"),
+    # The trainer that does not validate its configuration starts there, where it is checked.
+    (f"{ASYNC_MAIN}:main", "from verl.trainer.main_ppo import run_ppo"),
+    (f"{ASYNC_MAIN}:main", "run_ppo(config, task_runner_class=FullyAsyncTaskRunner)"),
     # Prefix grouping takes the mask of trained tokens for the response: the flag is refused.
     (GROUPER, "suffix_mask=response_mask"),
     (GROUPER, "concat_input(prefix_ids, prefix_mask, responses, response_mask)"),

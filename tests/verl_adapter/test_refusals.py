@@ -71,6 +71,11 @@ PASSING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"algorithm": {"use_kl_in_reward": False, "kl_ctrl": {"type": "adaptive"}}}, {}),
     ({f"{ROLLOUT}.disaggregation": {"enabled": False}}, {}),
     ({BACKEND: {"backend": "delta_sharded"}}, {}),  # a synchronous trainer does not use it
+    # What a run allows by name.
+    (
+        {f"{ACTOR}.strategy": "megatron", f"{ACTOR}.router_replay": {"mode": "R3"}},
+        {"unproven": ["megatron", "router_replay"]},
+    ),
     # Adapters, which are sent alone or merged.
     ({MODEL: LORA}, {}),
     ({MODEL: MERGED}, SPECULATIVE),
