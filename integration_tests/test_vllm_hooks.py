@@ -477,7 +477,7 @@ def test_breakable_graphs_are_chosen_by_the_names_of_architectures() -> None:
 
     config = source_of("vllm.config.vllm")
     chosen = config.split('"VLLM_USE_BREAKABLE_CUDAGRAPH" not in os.environ')
-    assert len(chosen) == 2
+    assert len(chosen) >= 2
     named = "DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES = frozenset(" in config
     assert named or all(f'"{name}"' in chosen[1] for name in _BREAKABLE)
 
