@@ -61,9 +61,9 @@ def start_next_engine_in_tandem(
 ) -> None:
     """Let the next engine that TRL starts in this process run in tandem, and no later one.
 
-    arguments: more of ``vllm.LLM``'s. started: called with the engine, once it is known to run in
-    tandem; otherwise making the trainer raises :class:`EngineError`. Of a trainer of adapters
-    (LoRA) whose junior is their base, the engine holds the base once.
+    arguments: more of ``vllm.LLM``'s, which come before TRL's own. started: called with the engine,
+    once it is known to run in tandem; otherwise making the trainer raises :class:`EngineError`. Of
+    a trainer of adapters (LoRA) whose junior is their base, the engine holds the base once.
 
     Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it hands ``LLM`` no engine arguments but
     its own, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` takes engine
@@ -73,9 +73,11 @@ def start_next_engine_in_tandem(
 
     def start(initialise: Callable[[], None], generation: Any) -> None:
         def in_tandem(llm: Callable[..., Any], **own: Any) -> TandemEngine:
-            lora = _lora_arguments(generation.model, own, config)
-            settings = {"tandem": {**config.settings(), "require": True}}
-            engine = TandemEngine(llm(**own, **lora, **arguments, additional_config=settings))
+            lora = {} if "enable_lora" in arguments else _lora_arguments(generation, own, config)
+            given = {**own, **lora, **arguments}
+            settings = {**config.settings(), "require": True}
+            given["additional_config"] = {**given.get("additional_config", {}), "tandem": settings}
+            engine = TandemEngine(llm(**given))
             check_engine(engine.llm_engine.vllm_config)
             if lora:
                 generation.sync_weights = functools.partial(_send_adapter, generation, engine)
@@ -97,13 +99,19 @@ def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
         own()
 
 
-def _lora_arguments(model: Any, own: Mapping[str, Any], config: TandemConfig) -> dict[str, Any]:
-    """What lets the engine read adapters, if their base is the junior; nothing otherwise."""
-    adapter: Any = getattr(model, "peft_config", {}).get("default")
+def _lora_arguments(
+    generation: Any, own: Mapping[str, Any], config: TandemConfig
+) -> dict[str, Any]:
+    """What lets the engine read adapters, if their base is the junior; nothing otherwise.
+
+    Without it TRL merges the adapter and sends all weights, as ever: where the engine could not
+    read the adapter, or an FSDP process has only a part of it.
+    """
+    adapter: Any = getattr(generation.model, "peft_config", {}).get("default")
     is_base = all(is_seniors_checkpoint(one, own["model"], None) for one in config.juniors)
-    if getattr(adapter, "r", None) is None or not is_base or config.max_drafts:
+    if not is_base or config.max_drafts or own["quantization"] or own["enable_sleep_mode"]:
         return {}
-    if own["quantization"] or adapter.modules_to_save or own["enable_sleep_mode"]:
+    if generation._dist.is_fsdp or not _is_plain(adapter):
         return {}
     return {
         "enable_lora": True,
@@ -111,15 +119,30 @@ def _lora_arguments(model: Any, own: Mapping[str, Any], config: TandemConfig) ->
     }
 
 
+def _is_plain(adapter: Any) -> bool:
+    """Whether vLLM reads the whole adapter by its rank: LoRA of layers that are no head."""
+    if getattr(adapter, "r", None) is None or adapter.r > _RANKS[-1]:
+        return False
+    targets = adapter.target_modules
+    names = {targets} if isinstance(targets, str) else set(targets or ())
+    at_ends = any(end in name for name in names for end in ("lm_head", "embed"))
+    special = ("modules_to_save", "use_dora", "rank_pattern", "alpha_pattern", "bias")
+    return not at_ends and not any(getattr(adapter, n, None) not in _USUAL for n in special)
+
+
+_USUAL: tuple[Any, ...] = (None, False, "none", {}, [])
+"""What PEFT has where a setting of an adapter says nothing."""
+
+
 def _send_adapter(generation: Any, engine: TandemEngine) -> None:
     """Give the engine the adapter as it is now, in the place of ``sync_weights``."""
     from vllm.lora.request import LoRARequest
 
-    folder = tempfile.TemporaryDirectory(prefix="tandem-adapter-")
-    with generation._dist.gather_params(list(generation.model.parameters())):
-        generation.model.save_pretrained(folder.name)
     version = 1 if engine.adapter is None else engine.adapter.lora_int_id + 1
-    engine.adapter = LoRARequest(f"senior-{version}", version, folder.name)
-    engine.llm_engine.add_lora(engine.adapter)
+    with tempfile.TemporaryDirectory(prefix="tandem-adapter-") as folder:
+        with generation._dist.gather_params(list(generation.model.parameters())):
+            # False: PEFT would ask the Hub whether the embedding has another size.
+            generation.model.save_pretrained(folder, save_embedding_layers=False)
+        engine.adapter = LoRARequest(f"senior-{version}", version, folder)
+        engine.llm_engine.add_lora(engine.adapter)
     engine.reset_prefix_cache()
-    folder.cleanup()

@@ -23,10 +23,12 @@ def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) ->
     """The ``rollout_func`` of the ``GRPOTrainer`` that is made next in this process.
 
     settings: tandem's, such as ``schedule="word", p=0.5, junior="Qwen/Qwen3-1.7B"``
-    (:class:`~tandem_plugin.TandemConfig`). engine: further arguments of ``vllm.LLM``, which TRL
-    does not pass on, such as ``{"enforce_eager": True}``. Raises :class:`ConfigError` for settings
-    that are wrong; the trainer's are checked at its first rollout, before any update.
+    (:class:`~tandem_plugin.TandemConfig`). engine: further arguments of ``vllm.LLM``, which
+    come before TRL's own, such as ``{"enforce_eager": True}``. Raises :class:`ConfigError` for
+    settings that are wrong; the trainer's are checked at its first rollout, before any update.
     """
+    if engine is not None and not isinstance(engine, Mapping):
+        raise ConfigError("TP659", engine=engine)
     return TandemRollouts(TandemConfig.from_mapping(settings), engine or {})
 
 

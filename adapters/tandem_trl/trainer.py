@@ -156,7 +156,8 @@ class TandemTrainer(TandemRun):
             return
         decode = self._trainer.processing_class.decode
         written = [] if self._dumped[0] != step else self._dumped[1]
-        for (prompt, row), score in zip(responses, self._scores(), strict=True):
+        scores = self._scores()[-len(responses) :]  # TRL keeps those of one generation
+        for (prompt, row), score in zip(responses, scores, strict=True):
             known = {"input": decode(prompt), "output": decode(row.response_ids), "score": score}
             written.append((row, known))
         self._dumped = (step, written)

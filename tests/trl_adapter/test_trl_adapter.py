@@ -20,6 +20,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_trl import engine as engine_module  # noqa: E402
+from tandem_trl import tandem_rollouts  # noqa: E402
+from tandem_trl.engine import _lora_arguments, start_next_engine_in_tandem  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
 
@@ -203,3 +206,97 @@ def test_truncated_responses_may_be_left_out_where_trl_is_told_to(admitted: Any)
     added = {**inputs, "tool_mask": torch.ones_like(inputs["tool_mask"])}
     with refused("TP421"):
         run.check_loss(added)
+
+
+@pytest.mark.parametrize(
+    ("changed", "rank"),
+    [
+        ({}, 8),
+        ({"r": 12}, 16),
+        ({"target_modules": "all-linear"}, 8),
+        ({"r": 513}, None),
+        ({"use_dora": True}, None),
+        ({"modules_to_save": ["lm_head"]}, None),
+        ({"rank_pattern": {"q_proj": 4}}, None),
+        ({"target_modules": ["q_proj", "lm_head"]}, None),
+        ({"target_modules": ["embed_tokens"]}, None),
+        ({"bias": "all"}, None),
+    ],
+)
+def test_adapter_that_vllm_would_not_read_whole_is_merged_by_trl(
+    changed: dict[str, Any], rank: int | None
+) -> None:
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+    config = peft.LoraConfig(**{"r": 8, "target_modules": ["q_proj"], **changed})
+    assert lora_arguments({"default": config}) == (
+        {} if rank is None else {"enable_lora": True, "max_lora_rank": rank}
+    )
+
+
+def test_base_is_held_twice_where_the_adapter_cannot_be_sent_alone() -> None:
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+    plain = {"default": peft.LoraConfig(r=8, target_modules=["q_proj"])}
+    assert lora_arguments(plain)
+    assert not lora_arguments({})
+    assert not lora_arguments(plain, is_fsdp=True)
+    assert not lora_arguments(plain, quantization="bitsandbytes")
+    assert not lora_arguments(plain, enable_sleep_mode=True)
+    assert not lora_arguments(plain, settings={"mode": "speculative"})
+    assert not lora_arguments(plain, settings={"junior": "another/one"})
+
+
+def lora_arguments(
+    adapters: dict[str, Any],
+    is_fsdp: bool = False,
+    settings: dict[str, Any] | None = None,
+    **own: Any,
+) -> dict[str, Any]:
+    generation = SimpleNamespace(
+        model=SimpleNamespace(peft_config=adapters), _dist=SimpleNamespace(is_fsdp=is_fsdp)
+    )
+    given = {"model": "a/base", "quantization": None, "enable_sleep_mode": False, **own}
+    config = TandemConfig.from_mapping({"schedule": "word", **(settings or {})})
+    return _lora_arguments(generation, given, config)
+
+
+def test_engine_gets_the_users_arguments_before_trls_and_other_plugins_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: dict[str, Any] = {}
+    monkeypatch.setattr(engine_module, "check_engine", lambda config: None)
+    monkeypatch.setattr(engine_module, "_next", [])
+    config = TandemConfig.from_mapping({"schedule": "word", "p": 0.25})
+    mine = {"max_num_batched_tokens": 64, "additional_config": {"other": 1}}
+    made: list[Any] = []
+    start_next_engine_in_tandem(config, mine, made.append)
+
+    def llm(**arguments: Any) -> Any:
+        started.update(arguments)
+        return SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=None))
+
+    from trl.generation import vllm_generation
+
+    monkeypatch.setattr(vllm_generation, "LLM", llm)
+    own = {"model": "a/base", "quantization": None, "enable_sleep_mode": False}
+    generation = SimpleNamespace(
+        mode="colocate",
+        model=SimpleNamespace(),
+        _dist=SimpleNamespace(is_fsdp=False),
+    )
+
+    def initialise(one: Any) -> None:
+        one.llm = vllm_generation.LLM(**own, max_num_batched_tokens=4096)
+
+    engine_module._start_engine(initialise, generation)
+    assert made == [generation.llm]
+    assert started["max_num_batched_tokens"] == 64
+    assert started["additional_config"]["other"] == 1
+    assert started["additional_config"]["tandem"]["p"] == 0.25
+    assert started["additional_config"]["tandem"]["require"] is True
+    engine_module._start_engine(initialise, generation)  # a later trainer's is without
+    assert generation.llm is not made[0]
+
+
+def test_engine_arguments_that_are_no_mapping_are_rejected() -> None:
+    with refused("TP659", engine="[1]"):
+        tandem_rollouts("[1]", schedule="word")  # type: ignore[arg-type]
