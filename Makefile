@@ -60,7 +60,7 @@ constraints:
 	  --python-version $(if $(filter %-0.32.0 trl-%,$(STACK)),3.11,3.10) \
 	  --override $(or $(OVERRIDES),constraints/overrides-torch.txt) --extra $(TRAINER) \
 	  --extra $(if $(filter verl,$(TRAINER)),cpu,$(TRAINER)-cpu) --extra math --extra data \
-	  --extra eval --extra dev >> constraints/$(STACK).txt
+	  --extra eval --extra dev --extra tasks >> constraints/$(STACK).txt
 
 $(VENV)/.demo-ready: pyproject.toml constraints/$(STACK).txt
 	$(call install,$(VENV),$(STACK),--editable ".[cpu]")
@@ -68,7 +68,7 @@ $(VENV)/.demo-ready: pyproject.toml constraints/$(STACK).txt
 
 # Everything that the demo needs, and the tests' own tools.
 $(VENV)/.test-ready: pyproject.toml constraints/$(STACK).txt
-	$(call install,$(VENV),$(STACK),--editable ".[cpu$(COMMA)dev]")
+	$(call install,$(VENV),$(STACK),--editable ".[cpu$(COMMA)dev$(COMMA)tasks]")
 	touch $(VENV)/.demo-ready $@
 
 # The page of `tandem view` is tested in a real browser. Where there is none and it cannot be

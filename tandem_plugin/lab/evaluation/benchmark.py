@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.data import Problem, PromptTemplate, read_problems
+from tandem_plugin.lab.data.generated import is_generated_source
 from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
 from tandem_plugin.lab.data.prepare import checksum
 
@@ -65,6 +66,8 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
 
 def source_of(given: str) -> str:
     """The source in ``NAME=SOURCE``, or in ``SOURCE`` by itself."""
+    if is_generated_source(given):  # which has settings with = in it
+        return given
     _, _, source = given.partition("=")
     return source or given
 

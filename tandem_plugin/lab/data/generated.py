@@ -1,0 +1,60 @@
+"""Problem sets that reasoning-gym generates: ``reasoning-gym:NAME[,key=value...]``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from tandem_plugin.errors import DataError
+from tandem_plugin.grading.generated import check_task, gold_of
+from tandem_plugin.lab.data.problem import Problem, ProblemSet
+
+__all__ = ["is_generated_source", "read_generated"]
+
+_PREFIX = "reasoning-gym:"
+
+
+def is_generated_source(source: str) -> bool:
+    """Whether a source names a task of reasoning-gym."""
+    return source.startswith(_PREFIX)
+
+
+def read_generated(source: str) -> ProblemSet:
+    """The problems of ``reasoning-gym:NAME,count=500,seed=0,...``.
+
+    count: how many problems. seed: which ones; sets with different seeds are drawn independently,
+    and in a small task they can share problems (``tandem data check`` says how many). Other keys
+    are the task's own settings, such as ``max_terms=3``. Raises :class:`DataError` for an unknown
+    task or a setting that it does not take, :class:`GradingError` where the library is missing.
+    """
+    name, *pairs = source.removeprefix(_PREFIX).split(",")
+    check_task(name)
+    settings = dict(map(_setting, pairs))
+    count, seed = settings.pop("count", 500), settings.pop("seed", 0)
+    import reasoning_gym
+
+    # The library seeds problem i with seed + i, so that seeds side by side give the same problems.
+    start = int.from_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest()[:4], "big")
+    try:
+        entries = reasoning_gym.create_dataset(name, size=count, seed=start, **settings)
+        problems = tuple(
+            Problem(
+                row,
+                ({"role": "user", "content": entry["question"].strip()},),
+                (gold_of(name, entry),),
+            )
+            for row, entry in enumerate(entries, 1)
+        )
+    except (AssertionError, TypeError, ValueError) as error:
+        raise DataError("TP730", source=source, error=error) from error
+    return ProblemSet(f"reasoning-gym-{name}", problems)
+
+
+def _setting(pair: str) -> tuple[str, Any]:
+    """``max_terms=3`` as a name and a value; a value that is no JSON is text."""
+    key, _, text = pair.partition("=")
+    try:
+        return key.strip(), json.loads(text)
+    except ValueError:
+        return key.strip(), text.strip()
