@@ -227,9 +227,8 @@ def test_page_has_every_row_and_a_verdict_on_every_claim(found: Found, tmp_path:
     judged = sum(len(judge_all(found, SELF, choice)) for choice in CHOICES)
     known = [one for one in verdicts if one in ("agrees", "does not", "cannot tell")]
     assert len(known) == judged
-    glance = said[
-        said.index("# Verdicts") : said.index("# The junior: the senior as it was taught")
-    ]
+    of_self = "# The junior: the senior as it was taught, the paper's setting"
+    glance = said[said.index("# Verdicts within these pairs") : said.index(of_self)]
     cells = [cell.strip() for line in glance for cell in line.split("|")]
     assert sum(cells.count(one) for one in ("agrees", "does not", "cannot tell")) == judged
     assert (tmp_path / "figures" / "self.svg").exists()

@@ -124,8 +124,8 @@ def _claims(judged: list[Judged]) -> list[str]:
         *(
             f"| {one.claim.text} | {one.method} | {one.against} | {one.claim.paper} | "
             f"{one.mean:+.3f} ± {one.error:.3f} | "
-            f"{', '.join(f'{mean:+.3f}' for mean in one.by_pair)} | {_probability(one.p)} | {one.verdict} | "
-            f"{one.within} |"
+            f"{', '.join(f'{mean:+.3f}' for mean in one.by_pair)} | {_probability(one.p)} | "
+            f"{one.verdict} | {one.within} |"
             for one in judged
         ),
     ]
