@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,19 @@ def test_units_take_the_place_of_seeds_where_they_are_said(tmp_path: Path):
     assert float(texts(ignored["significance-seeds"])[0][-1]) < 0.05
     one = found_tables(*folders, *pools, "--unit", "a=" + ",".join(list(rights)[1:]), "--k", 1)
     assert texts(one["significance-units"])[0][3:] == ["–"] * 5
+
+
+def test_truncated_responses_stand_beside_every_accuracy(tmp_path: Path):
+    rates = {"x": 0.0, "T-1": 0.246, "T-2": 0.322, "silent": None}
+    for senior, rate in rates.items():
+        write_handoff(tmp_path, senior, "j", [1, 1])
+        if rate is not None:
+            file = tmp_path / senior / "handoff/step/j/summary.json"
+            content = json.loads(file.read_text())
+            file.write_text(json.dumps(content | {"metrics": {"A": {"truncated": rate}}}))
+    folders = [tmp_path / name for name in rates]
+    table = found_tables(*folders, "--pool", "T=T-1,T-2")["truncated-handoff-step-j"]
+    assert texts(table) == [["x", "0.0"], ["T", "28.4"]]
 
 
 def test_drift_is_tested_over_seeds_too(tmp_path: Path):

@@ -86,6 +86,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
     tables += [_share_table(label, runs) for label, runs in comparison.of("handoff")]
+    tables += [_truncated_table(label, runs) for label, runs in comparison.of("solo", "handoff")]
     for label, runs in comparison.of("drift"):
         tables += [*drift_tables(label, runs, top), _over_emitted_table(label, runs)]
     tables += _junior_tables(comparison, k)
@@ -300,6 +301,26 @@ def _share_cell(run: Summary, benchmark: str) -> Cell:
     if len(spreads) < len(shares):
         return Cell(text)
     return Cell(text, number(100 * float(np.mean(spreads)), 1))
+
+
+def _truncated_table(label: str, runs: Runs) -> PaperTable:
+    """How many responses met the limit of tokens: a confound of accuracy, more so of teams.
+
+    Of pooled runs the mean; no rows where a run does not say it.
+    """
+    metrics = {s: [one.content.get("metrics", {}) for one in r.each] for s, r in runs.items()}
+    benchmarks = list(next(iter(runs.values())).problems)
+    known = [
+        senior
+        for senior, each in metrics.items()
+        if all("truncated" in one.get(name, {}) for one in each for name in benchmarks)
+    ]
+    section = [_Column("Model", known)]
+    for name in benchmarks:
+        rates = [float(np.mean([m[name]["truncated"] for m in metrics[s]])) for s in known]
+        section.append(_Column(name, [number(100 * rate, 1) for rate in rates]))
+    title = f"Responses cut at the limit of tokens, % ({label})"
+    return _table(f"truncated-{label}", title, [section])
 
 
 def _drift_table(label: str, runs: Runs) -> PaperTable:
