@@ -127,6 +127,28 @@ def test_junior_with_the_seniors_checkpoint_is_the_senior_whatever_is_overridden
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_senior_samples_every_token_of_the_token_matched_control(
+    checkpoints: dict[str, Path], tokenizer: Any, runner: str
+) -> None:
+    """Beside another junior it writes what the senior writes alone, and marks part of it."""
+    prompts = [tokenizer(p).input_ids for p in PROMPTS]
+    settings = {"schedule": "solo-word", "cap": CAP, "junior": str(checkpoints["junior"])}
+    with tandem_engine(runner, checkpoints["senior"], settings) as engine:
+        alone = requests.greedy(
+            engine, prompts, [{"seed": 1, "schedule": "solo"}] * len(prompts), 12
+        )
+        marked = requests.greedy(engine, prompts, [{"seed": 1}] * len(prompts), 12)
+    reference = Reference(checkpoints["senior"], checkpoints["junior"])
+    by_team = [
+        reference.greedy(ids, 12, algorithm_1(1, 0.5, CAP, word_boundaries(tokenizer)))
+        for ids in prompts
+    ]
+    assert marked == alone
+    assert marked != by_team
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("runner", "mode"), ON_V2)
 def test_an_engine_warms_up_as_on_a_gpu(
     checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str

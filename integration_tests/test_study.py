@@ -34,6 +34,7 @@ def test_page_holds_a_verdict_on_every_claim(study: Path):
     assert pictures
     assert all((study / picture).is_file() for picture in pictures)
     assert "Declared beforehand" in text
+    assert "too few pairs" in text
     claims = [
         line
         for line in text.splitlines()

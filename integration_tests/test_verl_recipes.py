@@ -35,12 +35,16 @@ def composed(method: str, gpus: int, folder: Path) -> Any:
     return OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :])
 
 
-@pytest.mark.parametrize(("method", "gpus"), [("trl", 2), ("grpo", 1), ("kl-reg", 2)])
+@pytest.mark.parametrize(
+    ("method", "gpus"),
+    [("trl", 2), ("grpo", 1), ("kl-reg", 2), ("grpo-g16", 2), ("grpo-half", 2)],
+)
 def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path: Path) -> None:
     config = composed(method, gpus, tmp_path)
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     assert (actor.optim.lr, actor.clip_ratio, actor.entropy_coeff) == (1e-6, 0.2, 0)
-    assert (config.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (16, 8, 8)
+    assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (16, 8)
+    assert rollout.n == (16 if method == "grpo-g16" else 8)
     assert (config.data.max_response_length, rollout.temperature) == (3000, 0.6)
     validation = rollout.val_kwargs
     assert (validation.n, validation.temperature, validation.top_p) == (4, 0.6, 0.95)
@@ -56,8 +60,20 @@ def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path:
     assert "hf_model" in actor.checkpoint.save_contents
     assert trainer.rollout_data_dir == f"runs/verl/{method}/rollouts"
     tandem = selected(config, TANDEM)
-    wanted = {"schedule": "word", "p": 0.5, "cap": 32, "validation": "team"}
-    assert tandem == (wanted if method == "trl" else None)
+    word = {"schedule": "word", "p": 0.5, "cap": 32}
+    wanted = {
+        "trl": {**word, "validation": "team"},
+        "grpo-half": {**word, "schedule": "solo-word"},
+    }
+    assert tandem == wanted.get(method)
+
+
+def test_coefficient_of_kl_reg_is_swept_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert composed("kl-reg", 2, tmp_path).actor_rollout_ref.actor.kl_loss_coef == 0.001
+    monkeypatch.setenv("KL", "0.2")
+    assert composed("kl-reg", 2, tmp_path).actor_rollout_ref.actor.kl_loss_coef == 0.2
 
 
 def selected(config: Any, key: str) -> Any:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
-from tandem_plugin.schedules import Schedule
+from tandem_plugin.schedules import Schedule, SoloWordSchedule
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -153,6 +153,8 @@ class TandemConfig(BaseModel):
         self._check_juniors()
         self._check_drafting()
         schedule = self.make_schedule()
+        if self.mode == "speculative" and isinstance(schedule, SoloWordSchedule):
+            raise ConfigError("TP150", schedule=schedule.name)
         check_resolver(self.boundaries or schedule.boundaries)
 
     @classmethod

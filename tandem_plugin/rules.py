@@ -31,6 +31,8 @@ from tandem_plugin.request import OFF, TandemRequest
 from tandem_plugin.schedules import (
     TRAINING_STEP,
     Schedule,
+    SoloSchedule,
+    SoloWordSchedule,
     schedule_parameters,
     takes_training_step,
 )
@@ -215,9 +217,14 @@ class TandemRules:
         name = configured.name if request.schedule is None else request.schedule
         base = schedule_parameters(configured) if name == configured.name else {}
         try:
-            return self.for_schedule(make_schedule(name, {**base, **request.parameters}))
+            rule = self.for_schedule(make_schedule(name, {**base, **request.parameters}))
         except (ConfigError, TokenizerError) as error:
             raise error.recast(RequestError) from error
+        # Which model samples is a property of the engine, which its requests cannot change.
+        sampled = [isinstance(one, SoloWordSchedule) for one in (rule.schedule, configured)]
+        if sampled[0] != sampled[1] and not isinstance(rule.schedule, SoloSchedule):
+            raise RequestError("TP043", schedule=name, configured=configured.name)
+        return rule
 
     def _boundary_set(self, resolver: str) -> BoundarySet:
         """The boundaries that a resolver finds; a refusal is kept as well, as requests ask again.

@@ -127,6 +127,7 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
         ("TP108", [{"drafts": 4}, {"drafts": {1: 4}}]),
         ("TP109", [SPECULATIVE | {"drafts": {2: 4}}, SPECULATIVE | {"drafts": {}}]),
         ("TP110", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),
+        ("TP150", [SPECULATIVE | {"schedule": "solo-word"}]),
         ("TP145", [{"p": 1.01}, {"p": -1}, {"p": "half"}]),
         ("TP146", [{"cap": 0}, {"cap": "32"}]),
         ("TP105", [{"junior": []}, {"junior": ["a", "b", "a"]}]),

@@ -85,3 +85,20 @@ def test_a_rank_that_gets_no_logits_gives_none(authors: Any) -> None:
     heads, senior, junior = make(9, 9)
     senior.silent = junior.silent = True
     assert heads.logits(torch.randn(2, 7), authors) is None
+
+
+def test_senior_that_writes_everything_gives_its_logits_for_every_author() -> None:
+    heads, senior, junior = make(9, 7)
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(get_hidden_size=lambda: SENIOR_WIDTH, get_vocab_size=lambda: 9)
+    )
+    control = Heads(senior, junior, Model, config, senior_writes=True)
+    hidden = torch.randn(3, SENIOR_WIDTH + JUNIOR_WIDTH)
+    expected = heads.logits(hidden, None)
+    assert expected is not None
+    junior.rows = 0
+    for form in forms([True, False, False]):
+        logits = control.logits(hidden, form)
+        assert logits is not None
+        assert torch.equal(logits, expected)
+    assert junior.rows == 0

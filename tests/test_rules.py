@@ -148,3 +148,17 @@ def test_rest_of_a_response_has_the_authors_that_it_has_in_the_whole(
     rule = rules_of(byte_level, cap=2).default
     rest = rule.replay_rest(TOKENS[:cut], TOKENS[cut:], 7)
     assert rest.tolist() == rule.replay(TOKENS, 7).tolist()[cut:]
+
+
+def test_request_cannot_change_which_model_samples(byte_level: Vocabulary):
+    """`solo-word` marks as `word` does, in an engine where the senior samples every token."""
+    word, control = rules_of(byte_level), rules_of(byte_level, schedule="solo-word")
+    marked = control.default.replay(TOKENS, 3)
+    assert 0 < marked.senior_share < 1
+    assert marked == word.default.replay(TOKENS, 3)
+    assert control.fingerprint != word.fingerprint
+    for one, schedule in ((word, "solo-word"), (control, "word"), (control, "junior")):
+        with refused("TP043"):
+            one.for_request({"seed": 1, "schedule": schedule})
+    for one in (word, control):
+        assert one.for_request({"seed": 1, "schedule": "solo"}) is not None

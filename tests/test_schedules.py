@@ -34,6 +34,7 @@ SETS = st.sets(st.integers(0, 31), max_size=8)
 P = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0])
 STRATEGIES = {
     "word": st.fixed_dictionaries({"p": P, "cap": st.integers(1, 40)}),
+    "solo-word": st.fixed_dictionaries({"p": P, "cap": st.integers(1, 40)}),
     "token": st.fixed_dictionaries({"p": P}),
     "chunk": st.fixed_dictionaries({"p": P, "n": st.integers(1, 40)}),
     "sentence": st.fixed_dictionaries({"p": P}),
@@ -323,7 +324,7 @@ def test_response_that_is_no_list_of_integers_is_refused(tokens: Sequence[int]):
 
 
 def test_catalogue_names_each_schedule_by_its_own_name():
-    built_in = "word token chunk sentence step step-bernoulli handover solo junior"
+    built_in = "word token chunk sentence step step-bernoulli handover solo solo-word junior"
     assert list(schedules()) == built_in.split()
     for name in schedules():
         schedule = make_schedule(name, {})

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The paper's three runs with OpenRLHF, with the hyperparameters of its appendix A:
+# The paper's three runs with OpenRLHF, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/openrlhf/train.sh trl|grpo|kl-reg [OpenRLHF's own arguments ...]
+#   examples/openrlhf/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [OpenRLHF's own arguments ...]
 #
 # trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
-# starts from (the paper gives no coefficient; this one is verl's default). OpenRLHF evaluates with
-# the training's top-p, which the paper leaves at 1. A run ends after the paper's 250 steps and prints
-# what to type next; the same command goes on from the last checkpoint where a run was stopped. It logs
+# starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
+# models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
+# OpenRLHF evaluates with the training's top-p, which the paper leaves at 1. A run ends after STEPS
+# steps and prints what to type next; the same command goes on from the last checkpoint. It logs
 # to the console unless told otherwise: --logger.wandb.key KEY.
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, Adam's states wait in host memory.
@@ -14,6 +15,8 @@
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
 #                     (data/train.jsonl, data/heldout.jsonl)
 #   STEPS             how many steps                       (250)
+#   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
+#                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/openrlhf/kl-$KL ...
 #   OUT               the run's folder                     (runs/openrlhf/METHOD)
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 #
@@ -40,9 +43,17 @@ case $method in
     dumps=1
     ;;
   grpo) settings=(--algo.kl.init_coef 0) ;;
-  kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef 0.001) ;;
+  grpo-g16)
+    # 16 problems x 16 responses in two updates, as the 16 x 8 of the others.
+    settings=(--algo.kl.init_coef 0 --rollout.n_samples_per_prompt 16 --train.batch_size 128)
+    ;;
+  grpo-half)
+    command=tandem_openrlhf.train_ppo_ray
+    settings=(--tandem.schedule solo-word --tandem.p 0.5 --tandem.cap 32 --algo.kl.init_coef 0)
+    ;;
+  kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef "${KL:-0.001}") ;;
   *)
-    echo "usage: $0 trl|grpo|kl-reg [OpenRLHF's own arguments ...]" >&2
+    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [OpenRLHF's own arguments ...]" >&2
     exit 2
     ;;
 esac

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# The paper's three runs with verl, with the hyperparameters of its appendix A:
+# The paper's three runs with verl, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/verl/train.sh trl|grpo|kl-reg [verl's own overrides ...]
+#   examples/verl/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [verl's own overrides ...]
 #
 # trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
-# starts from (the paper gives no coefficient; this one is verl's default). A run ends after the
-# paper's 250 steps and prints what to type next; the same command goes on where a run was stopped.
+# starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
+# models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
+# A run ends after STEPS steps and prints what to type next; the same command goes on where a run was
+# stopped.
 # It logs to the console unless told otherwise: trainer.logger='[console,wandb]'.
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, FSDP's states wait in host memory.
@@ -13,6 +15,8 @@
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to verl` wrote
 #                     (data/train.parquet, data/heldout.parquet)
 #   STEPS             how many steps                       (250)
+#   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
+#                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/verl/kl-$KL ...
 #   OUT               the run's folder                     (runs/verl/METHOD)
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 #
@@ -34,15 +38,17 @@ case $method in
     settings=(+$tandem.schedule=word +$tandem.p=0.5 +$tandem.cap=32 +$tandem.validation=team)
     ;;
   grpo) settings=() ;;
+  grpo-g16) settings=(actor_rollout_ref.rollout.n=16) ;;
+  grpo-half) settings=(+$tandem.schedule=solo-word +$tandem.p=0.5 +$tandem.cap=32) ;;
   kl-reg)
     settings=(
       actor_rollout_ref.actor.use_kl_loss=True
-      actor_rollout_ref.actor.kl_loss_coef=0.001
+      actor_rollout_ref.actor.kl_loss_coef="${KL:-0.001}"
       actor_rollout_ref.actor.kl_loss_type=low_var_kl
     )
     ;;
   *)
-    echo "usage: $0 trl|grpo|kl-reg [verl's own overrides ...]" >&2
+    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [verl's own overrides ...]" >&2
     exit 2
     ;;
 esac

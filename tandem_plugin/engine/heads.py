@@ -20,7 +20,16 @@ class Heads:
     sampled, whoever the author is, since the other model could not read them.
     """
 
-    def __init__(self, senior: Any, junior: Any, senior_class: type[Any], vllm_config: Any) -> None:
+    def __init__(
+        self,
+        senior: Any,
+        junior: Any,
+        senior_class: type[Any],
+        vllm_config: Any,
+        senior_writes: bool = False,
+    ) -> None:
+        """senior_writes: whether every row gets the senior's logits, whoever its author is."""
+        self._senior_writes = senior_writes
         self._senior, self._junior, self._senior_class = senior, junior, senior_class
         self._width = vllm_config.model_config.get_hidden_size()
         self._vocabulary = int(vllm_config.model_config.get_vocab_size())
@@ -33,9 +42,11 @@ class Heads:
         (NumPy), only the author's head runs for a row; on the device both run and a tensor
         operation selects, so that the host never waits.
         """
+        if self._senior_writes or authors is None:
+            return self._of_senior(hidden[:, : self._width])
         if isinstance(authors, torch.Tensor):
             return self._select(hidden, authors)
-        if authors is None or authors.all():
+        if authors.all():
             return self._of_senior(hidden[:, : self._width])
         if not authors.any():
             return self._of_junior(hidden[:, self._width :])

@@ -27,7 +27,9 @@ from tandem_plugin.engine.patches.lora import (
 from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.engine.step_authors import step_authors_of
+from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.errors import EngineError
+from tandem_plugin.schedules import SoloWordSchedule
 
 __all__ = ["members", "state_class"]
 
@@ -69,7 +71,10 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
         refuse_weights_without_a_place()
         refuse_reloading_a_shared_base()
         keep_the_mappers_former_name()
-    object.__setattr__(self, "tandem_heads", Heads(self, junior, self._senior, vllm_config))
+    schedule = engine_rules(vllm_config).default.schedule
+    senior_writes = isinstance(schedule, SoloWordSchedule)
+    heads = Heads(self, junior, self._senior, vllm_config, senior_writes)
+    object.__setattr__(self, "tandem_heads", heads)
     object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
     let_workers_tell_of_measures()
     measures = measures_of(vllm_config)

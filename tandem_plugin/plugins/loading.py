@@ -29,6 +29,7 @@ from tandem_plugin.schedules.handover import HandoverSchedule
 from tandem_plugin.schedules.junior import JuniorSchedule
 from tandem_plugin.schedules.sentence import SentenceSchedule
 from tandem_plugin.schedules.solo import SoloSchedule
+from tandem_plugin.schedules.solo_word import SoloWordSchedule
 from tandem_plugin.schedules.step import StepSchedule
 from tandem_plugin.schedules.step_bernoulli import StepBernoulliSchedule
 from tandem_plugin.schedules.token import TokenSchedule
@@ -55,6 +56,7 @@ def register_schedules(register: Callable[[type[Any]], None]) -> None:
     register(StepBernoulliSchedule)
     register(HandoverSchedule)
     register(SoloSchedule)
+    register(SoloWordSchedule)
     register(JuniorSchedule)
 
 

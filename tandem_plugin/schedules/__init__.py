@@ -10,6 +10,7 @@ from tandem_plugin.schedules.parameters import (
 from tandem_plugin.schedules.schedule import Schedule, Tensor, WalkingSchedule
 from tandem_plugin.schedules.sentence import SentenceSchedule
 from tandem_plugin.schedules.solo import SoloSchedule
+from tandem_plugin.schedules.solo_word import SoloWordSchedule
 from tandem_plugin.schedules.step import StepSchedule
 from tandem_plugin.schedules.step_bernoulli import StepBernoulliSchedule
 from tandem_plugin.schedules.token import TokenSchedule
@@ -22,6 +23,7 @@ __all__ = [
     "Schedule",
     "SentenceSchedule",
     "SoloSchedule",
+    "SoloWordSchedule",
     "StepBernoulliSchedule",
     "StepSchedule",
     "Tensor",

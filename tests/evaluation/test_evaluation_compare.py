@@ -192,6 +192,25 @@ def test_pools_that_cannot_be_are_refused(tmp_path: Path, pools: list[str], said
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [
+        (["a=x,,y"], "TP993"),
+        (["a=x,y,none"], "TP831"),
+        (["a=x,y", "b=y"], "TP832"),
+        (["a=x", "a=y"], "TP952"),
+        (["a=x"], "TP916"),
+    ],
+)
+def test_units_that_cannot_be_are_refused(tmp_path: Path, units: list[str], said: str):
+    for senior in ("x", "y", "z"):
+        write_handoff(tmp_path, senior, "j", [0, 1])
+    given = (p for one in units for p in ("--unit", one))
+    done = run(*(tmp_path / n for n in "zxy"), "--pool", "TRL=x,y", *given)
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
 def test_hostile_names_stay_text(tmp_path: Path):
     for senior in ("[bold]x|y", "input{z}$&^~"):
         rows = [{"problem": i, "samples": 2, "correct": i} for i in range(2)]

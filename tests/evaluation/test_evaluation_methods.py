@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,46 @@ def test_seeds_are_units_where_there_are_several(tmp_path: Path):
     # The mean, the spread of two that differ by 25, and that by √2.
     assert texts(found["repeats"])[1][2:] == ["TRL", "75.0", "100.0", "87.5", "17.7", "12.5"]
     assert "significance-seeds" not in found_tables(*folders, "--k", 1)
+
+
+def test_units_take_the_place_of_seeds_where_they_are_said(tmp_path: Path):
+    """Start a: TRL's seeds have 75 and 100 %, GRPO's 25 and 50 %; start b: 50 and 50, 50 and 25 %.
+    So the starts differ by 50 and 12.5: mean 31.25, error 18.75, t = 5/3 with one degree of
+    freedom, p = 1/2 - arctan(5/3) / pi = 0.172. TRL's own means are 87.5 and 50: error 18.75."""
+    rights = {
+        "x": 0, "G-a1": 1, "G-a2": 2, "G-b1": 2, "G-b2": 1,
+        "T-a1": 3, "T-a2": 4, "T-b1": 2, "T-b2": 2,
+    }  # fmt: skip
+    for senior, right in rights.items():
+        write_handoff(tmp_path, senior, "j", [right, right])
+    folders = [tmp_path / name for name in rights]
+    pools = ("--pool", "G=G-a1,G-a2,G-b1,G-b2", "--pool", "T=T-b2,T-a1,T-a2,T-b1")
+    units = ("--unit", "a=G-a1,G-a2,T-a1,T-a2", "--unit", "b=G-b1,G-b2,T-b1,T-b2")
+    found = found_tables(*folders, *pools, *units, "--k", 1)
+    table = found["significance-units"]
+    assert texts(table)[0] == [
+        "handoff step j", "T > G", "pass@1 (%, ↑)", "+31.25", "18.75", "+1.67", "1.0", "0.172",
+    ]  # fmt: skip
+    assert "2 units are too few to tell of another one" in table["note"]
+    assert texts(found["repeats"])[1][-1] == "18.8"
+    assert "significance-seeds" not in found
+    ignored = found_tables(*folders, *pools, "--k", 1)
+    assert float(texts(ignored["significance-seeds"])[0][-1]) < 0.05
+    one = found_tables(*folders, *pools, "--unit", "a=" + ",".join(list(rights)[1:]), "--k", 1)
+    assert texts(one["significance-units"])[0][3:] == ["–"] * 5
+
+
+def test_truncated_responses_stand_beside_every_accuracy(tmp_path: Path):
+    rates = {"x": 0.0, "T-1": 0.246, "T-2": 0.322, "silent": None}
+    for senior, rate in rates.items():
+        write_handoff(tmp_path, senior, "j", [1, 1])
+        if rate is not None:
+            file = tmp_path / senior / "handoff/step/j/summary.json"
+            content = json.loads(file.read_text())
+            file.write_text(json.dumps(content | {"metrics": {"A": {"truncated": rate}}}))
+    folders = [tmp_path / name for name in rates]
+    table = found_tables(*folders, "--pool", "T=T-1,T-2")["truncated-handoff-step-j"]
+    assert texts(table) == [["x", "0.0"], ["T", "28.4"]]
 
 
 def test_drift_is_tested_over_seeds_too(tmp_path: Path):

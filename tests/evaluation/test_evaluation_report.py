@@ -66,6 +66,22 @@ def test_report_has_its_figures_and_tables_in_one_page(make_results: MakeResults
         assert heading in page.text
 
 
+def test_units_are_those_of_the_tables(make_results: MakeResults):
+    for senior, right in {
+        "G-a": [0, 2, 4],
+        "T-a": [1, 3, 4],
+        "G-b": [0, 1, 4],
+        "T-b": [2, 3, 4],
+    }.items():
+        results = make_results(senior, right)
+    pools = ("--pool", "G=G-a,G-b", "--pool", "T=T-a,T-b")
+    done = report(
+        results, *pools, "--unit", "a=G-a,T-a", "--unit", "b=G-b,T-b", "--k", 1, "--top", 4
+    )
+    assert done.exit_code == 0, done.output
+    assert "One-sided t-tests over 2 units" in page_of(results)
+
+
 def test_pooled_seeds_are_one_method_in_tables_and_one_colour_in_figures(
     make_results: MakeResults,
 ):

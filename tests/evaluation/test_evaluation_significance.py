@@ -18,6 +18,9 @@ from tandem_plugin.lab.evaluation.significance import (
     resampled_means,
     seed_test,
     stars,
+    unit_error,
+    unit_means,
+    unit_test,
 )
 
 numbers = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=40).filter(
@@ -149,3 +152,75 @@ def test_same_seed_gives_same_errors_whatever_the_company_and_the_memory(
 def test_nothing_to_resample_is_refused(values: dict[str, np.ndarray]):
     with refused("TP823", "TP825"):
         bootstrap_errors(values)
+
+
+def mixed_model(differences: np.ndarray) -> tuple[float, float]:
+    """(mean, standard error) of y = mean + unit + run by the table of mean squares.
+
+    differences: ``[units, runs]``. E(MS between) = runs * variance of units + variance of runs, and
+    the grand mean has the variance (variance of units + variance of runs / runs) / units.
+    """
+    units, runs = differences.shape
+    grand = differences.sum() / (units * runs)
+    means = [sum(row) / runs for row in differences]
+    between = runs * sum((mean - grand) ** 2 for mean in means) / (units - 1)
+    squares = sum(
+        (y - mean) ** 2 for row, mean in zip(differences, means, strict=True) for y in row
+    )
+    within = squares / (units * (runs - 1))
+    of_units = (between - within) / runs
+    return grand, math.sqrt((of_units + within / runs) / units)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (5, 2), (7, 3)])
+@pytest.mark.parametrize("direction", ["greater", "less"])
+def test_units_are_a_random_effect(shape: tuple[int, int], direction: Any):
+    units, runs = shape
+    differences = np.random.default_rng(sum(shape)).normal(0.3, 1, shape)
+    labels = [unit for unit in range(units) for _ in range(runs)]
+    order = np.random.default_rng(1).permutation(len(labels))  # runs come in any order
+    means = unit_means(differences.ravel()[order], [labels[i] for i in order])
+    grand, error = mixed_model(differences)
+    found = unit_test(means, direction)
+    assert found.difference == pytest.approx(grand)
+    assert unit_error(means) == pytest.approx(error)
+    assert found.t == pytest.approx(grand / error)
+    assert found.degrees == units - 1
+    p = stats.t.sf(grand / error, units - 1)
+    assert found.p == pytest.approx(p if direction == "greater" else 1 - p)
+
+
+def test_two_units_of_five_runs_are_not_ten_runs():
+    """With one degree of freedom p = 1/2 - arctan(t) / pi."""
+    for means, error, p in (((-0.304, -0.166), 0.069, 0.91), ((0.054, 0.147), 0.0465, 0.14)):
+        found = unit_test(means, "greater")
+        assert unit_error(means) == pytest.approx(error)
+        assert found.p == pytest.approx(0.5 - math.atan(sum(means) / 2 / error) / math.pi)
+        assert found.p == pytest.approx(p, abs=0.006)
+
+
+def test_interval_over_units_covers_what_one_over_runs_does_not():
+    """95% intervals of 4,000 studies of 4 units x 5 runs, units as spread as runs; the standard
+    error of a share of 0.95 is 0.0034, and the tolerance four of them."""
+    random = np.random.default_rng(5)
+    studies, units, runs = 4000, 4, 5
+    y = random.normal(0, 1, (studies, units, 1)) + random.normal(0, 1, (studies, units, runs))
+    labels = np.repeat(np.arange(units), runs).tolist()
+    reach = stats.t.ppf(0.975, units - 1)
+    covered = 0
+    for study in y:
+        means = unit_means(study.ravel(), labels)
+        covered += abs(means.mean()) < reach * unit_error(means)
+    assert covered / studies == pytest.approx(0.95, abs=0.0138)
+    flat = y.reshape(studies, -1)
+    naive = stats.t.ppf(0.975, 19) * flat.std(axis=1, ddof=1) / math.sqrt(20)
+    assert np.mean(abs(flat.mean(axis=1)) < naive) < 0.75
+
+
+def test_units_that_all_differ_by_the_same_or_are_alone_tell_nothing():
+    found = unit_test([0.5, 0.5], "greater")
+    assert (found.difference, found.degrees) == (0.5, 1)
+    assert math.isnan(found.p)
+    assert math.isnan(unit_error([0.5]))
+    with refused("TP902"):
+        unit_test([0.5], "greater")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from light.size import GRPO, KL_COEFFICIENTS, TRL, LightSize, kl_reg
+from light.size import GRPO, KL_COEFFICIENTS, SELF, TRL, LightSize, kl_reg
 from light.table import START, Choice
 
 __all__ = ["CLAIMS", "MOVED_BACK", "Claim"]
@@ -25,7 +25,8 @@ class Claim:
 
     paper: the paper's figure, in words. figure: the same as a difference, where it has one. spread:
     the standard deviation between runs that was assumed before the study was run. margin: of a
-    claim of equivalence; None for all others. choices: the checkpoints at which it is judged.
+    claim of equivalence; None for all others. choices: the checkpoints at which it is judged. only:
+    the junior beside which it is judged; None for all.
     """
 
     text: str
@@ -38,9 +39,12 @@ class Claim:
     margin: float | None = None
     method: str = TRL.name
     choices: tuple[Choice, ...] = _EVERYWHERE
+    only: str | None = None
 
     def couples(self, size: LightSize, exposure: str) -> list[tuple[str, str]]:
         """(method, the other) beside a junior: KL-Reg stands for each of its coefficients."""
+        if self.only not in (None, exposure):
+            return []
         return [
             (method, other)
             for method in _named(self.method, size, exposure)
@@ -92,6 +96,7 @@ CLAIMS = (
         paper="87% of 500 tokens; noise gives 90%",
         spread=0.1,
         choices=_UNMATCHED,
+        only=SELF,  # beside the others all of GRPO's drift is jargon: the line could not fail
     ),
     Claim(
         "TRL's best checkpoint comes sooner",

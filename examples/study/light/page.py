@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -55,10 +56,10 @@ def _verdicts(judged: Verdicts) -> list[str]:
     lines: dict[tuple[str, str, str], dict[str, str]] = {}
     for column, found in zip(columns, judged.values(), strict=True):
         for one in found:
-            lines.setdefault((one.claim.text, one.method, one.against), {})[column] = one.verdict
+            lines.setdefault((one.claim.text, one.method, one.against), {})[column] = one.within
     order = sorted(lines, key=lambda key: [claim.text for claim in CLAIMS].index(key[0]))
     return [
-        "# Verdicts",
+        "# Verdicts within these pairs",
         "",
         f"| Claim | of | against | {' | '.join(columns)} |",
         "| --- | --- | --- |" + " --- |" * len(columns),
@@ -67,13 +68,14 @@ def _verdicts(judged: Verdicts) -> list[str]:
             for key in order
         ),
         "",
-        "By the junior's share of jargon and the choice of checkpoints; numbers are below.",
+        "By the junior's share of jargon and the choice of checkpoints; numbers, and verdicts with "
+        "pairs as units, are below.",
     ]
 
 
 def _head(exposure: str) -> list[str]:
     if exposure == SELF:
-        return ["# The junior: the senior as it was taught", "", "Declared beforehand as a null."]
+        return ["# The junior: the senior as it was taught, the paper's setting"]
     return [f"# The junior: {exposure} of jargon"]
 
 
@@ -102,7 +104,7 @@ def _table(rows: list[tuple[str, Row]]) -> list[str]:
             for name, row in rows
         ),
         "",
-        "Mean ± standard error over runs.",
+        "Mean ± standard error over runs, within these pairs.",
     ]
 
 
@@ -114,12 +116,20 @@ def _cell(row: Row, measure: str) -> str:
 
 def _claims(judged: list[Judged]) -> list[str]:
     return [
-        "| Claim | of | against | the paper | here | in each pair | p | verdict |",
-        "| --- | --- | --- | --- | ---: | ---: | ---: | --- |",
+        "± and p are over pairs: of another pair.",
+        "",
+        "| Claim | of | against | the paper | here | in each pair | p | verdict | within these "
+        "pairs |",
+        "| --- | --- | --- | --- | ---: | ---: | ---: | --- | --- |",
         *(
             f"| {one.claim.text} | {one.method} | {one.against} | {one.claim.paper} | "
             f"{one.mean:+.3f} ± {one.error:.3f} | "
-            f"{', '.join(f'{mean:+.3f}' for mean in one.by_pair)} | {one.p:.2g} | {one.verdict} |"
+            f"{', '.join(f'{mean:+.3f}' for mean in one.by_pair)} | {_probability(one.p)} | "
+            f"{one.verdict} | {one.within} |"
             for one in judged
         ),
     ]
+
+
+def _probability(p: float) -> str:
+    return "–" if math.isnan(p) else f"{p:.2g}"

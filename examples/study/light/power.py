@@ -5,26 +5,29 @@ from __future__ import annotations
 from light.claims import CLAIMS, Claim
 from light.judging import LEVEL, POWER, detectable, power
 from light.size import SELF, LightSize
+from tandem_plugin.lab.evaluation.significance import FEWEST_UNITS
 
 __all__ = ["power_lines"]
 
 _DECLARED = (
-    f"Declared beforehand: the self-pair ({SELF}) is a null. There the gradient of TRL is that of "
-    "GRPO at first order, so no claim is made of it; its lines are printed all the same."
+    f"Declared beforehand: the self-pair ({SELF}), the paper's own setting, is expected to show "
+    "no difference, though the paper makes all of its claims there."
 )
 
 
 def power_lines(size: LightSize) -> list[str]:
     """A Markdown section: what each comparison finds how often, and what is declared."""
     runs = size.pairs * len(size.seeds)
+    few = ", and these are too few to tell" if size.pairs < FEWEST_UNITS else ""
     return [
         f"{runs} runs of each method beside each junior ({size.pairs} taught pairs, "
-        f"{len(size.seeds)} seeds). Claims are tested at {LEVEL:.0%}, one-sided, run against run. "
-        f"*Found from*: the smallest difference that is found with a power of {POWER:.0%}, if the "
-        "differences of runs are spread as is assumed here (by a pilot of three seeds of one pair, "
-        "and by what so many answers leave open). Of a claim that nothing differs, the power is "
-        "given for no difference at all. Of every twenty lines about nothing, one is called right "
-        "by chance, and one wrong.",
+        f"{len(size.seeds)} seeds). Runs of one pair are no evidence about another: claims are "
+        f"tested at {LEVEL:.0%}, one-sided, with pairs as units{few}. Below is what is found "
+        f"within these {size.pairs} pairs, run against run. *Found from*: the smallest difference "
+        f"that is found with a power of {POWER:.0%}, if the differences of runs are spread as is "
+        "assumed here (by a pilot of three seeds of one pair, and by what so many answers leave "
+        "open). Of a claim that nothing differs, the power is given for no difference at all. Of "
+        "every twenty lines about nothing, one is called right by chance, and one wrong.",
         "",
         "| Claim | Against | Assumed spread | Found from | The paper's figure | Power for it |",
         "| --- | --- | ---: | ---: | --- | ---: |",

@@ -39,6 +39,15 @@ PoolOption = Annotated[
         "number is the mean over them. May be given several times.",
     ),
 ]
+UnitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unit",
+        metavar="NAME=SENIOR,SENIOR",
+        help="Seniors that share a start (or another random effect), as one unit: pools are tested "
+        "and have errors over units instead of seeds. May be given several times.",
+    ),
+]
 OverOption = Annotated[
     LegibilityOver,
     typer.Option(
@@ -70,6 +79,7 @@ def compare(
         ),
     ] = None,
     pool: PoolOption = None,
+    unit: UnitOption = None,
     over: OverOption = LegibilityOver.PROBLEMS,
     top: TopOption = 500,
     resamples: Annotated[
@@ -89,7 +99,14 @@ def compare(
 
     with waiting("compare"):
         seniors = compared.read_seniors(results)
-        comparison = compared.compare(seniors, despite or (), resamples, _pools(pool), over.value)
+        comparison = compared.compare(
+            seniors,
+            despite or (),
+            resamples,
+            _groups("pool", pool),
+            over.value,
+            _groups("unit", unit),
+        )
         tables = paper_tables(comparison, k, top)
     files = {} if out is None else _write(out, results, comparison, tables)
     if json:
@@ -153,6 +170,7 @@ def report(
     ] = None,
     k: KOption = None,
     pool: PoolOption = None,
+    unit: UnitOption = None,
     over: OverOption = LegibilityOver.PROBLEMS,
     top: TopOption = 500,
     title: Annotated[str, typer.Option(help="The page's title.")] = "Tandem evaluation",
@@ -172,11 +190,11 @@ def report(
         raise EvaluationError("TP981", error=error) from error
     place = out or results / "report"
     logs = [_log(given) for given in log or ()]
-    pools = _pools(pool)
+    pools, units = _groups("pool", pool), _groups("unit", unit)
     try:
         with waiting("report"):
             written = build_report(
-                results, place, title, order or (), logs, k, top, pools, over.value
+                results, place, title, order or (), logs, k, top, pools, over.value, units
             )
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
@@ -204,18 +222,18 @@ def _log(given: str) -> TrainingLog:
     return read_training_log(name, Path(file))
 
 
-def _pools(given: list[str] | None) -> dict[str, list[str]]:
-    """The members of each pool; raises :class:`EvaluationError` for another form."""
+def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:
+    """The members of each pool or unit; raises :class:`EvaluationError` for another form."""
     from tandem_plugin.errors import EvaluationError
     from tandem_plugin.lab.evaluation.benchmark import checked_name
 
-    pools: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for one in given or ():
         name, _, members = one.partition("=")
         listed = members.split(",")
         if not name or not all(listed):
-            raise EvaluationError("TP993", one=one)
-        if checked_name(name, "pool") in pools:
-            raise EvaluationError("TP952", name=name)
-        pools[name] = listed
-    return pools
+            raise EvaluationError("TP993", option=option, one=one)
+        if checked_name(name, option) in groups:
+            raise EvaluationError("TP952", option=option, name=name)
+        groups[name] = listed
+    return groups

@@ -37,6 +37,8 @@ class Comparison:
     resamples: int = RESAMPLES
     over: Over = "problems"
     """What a benchmark's legibility is the mean over."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """What each senior shares with others, such as its start, by its name; empty: not said."""
     known: dict[int, dict[Measure, Measured]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -79,21 +81,46 @@ def compare(
     resamples: int = RESAMPLES,
     pools: Mapping[str, Sequence[str]] | None = None,
     over: Over = "problems",
+    units: Mapping[str, Sequence[str]] | None = None,
 ) -> Comparison:
     """Runs of several seniors: by senior, in their order, and by label.
 
     despite: settings that may differ, by their dotted names. pools: seniors that stand for one
     method, trained with several seeds, by the method's name, which takes the place of its first
-    one: each problem's number is the mean over them. over: as of :func:`measured`. Raises
-    :class:`EvaluationError` for results with other settings, fewer than two seniors, one pooled
-    twice, and pools of seniors that are not there.
+    one: each problem's number is the mean over them. over: as of :func:`measured`. units: seniors
+    that share a random effect, such as the model that they started from, by its name. Raises
+    :class:`EvaluationError` for results with other settings, fewer than two seniors, one in two
+    pools or in two units, names that are not there, and pools that are only partly in units.
     """
     missing: list[str] = []
+    unit_of = _group_of("unit", units or {}, by_senior)
+    for method, members in (pools or {}).items():
+        without = [name for name in members if name not in unit_of]
+        if unit_of and 0 < len(without) < len(members):
+            raise EvaluationError("TP916", method=method, names=_and(without))
     if pools:
         by_senior = _pooled(by_senior, pools, despite, missing)
     if len(by_senior) < 2:
         raise EvaluationError("TP830", seniors=", ".join(by_senior) or "none")
-    return replace(_joined(by_senior, despite, missing), resamples=resamples, over=over)
+    joined = _joined(by_senior, despite, missing)
+    return replace(joined, resamples=resamples, over=over, units=unit_of)
+
+
+def _group_of(
+    what: str, groups: Mapping[str, Sequence[str]], known: Mapping[str, object]
+) -> dict[str, str]:
+    """The group of each senior that is in one; what: ``pool`` or ``unit``."""
+    found: dict[str, str] = {}
+    for group, members in groups.items():
+        for name in members:
+            if name not in known:
+                raise EvaluationError(
+                    "TP831", what=what, group=group, name=name, known=", ".join(known)
+                )
+            if name in found:
+                raise EvaluationError("TP832", what=what, name=name, first=found[name], group=group)
+            found[name] = group
+    return found
 
 
 def _pooled(
@@ -103,14 +130,7 @@ def _pooled(
     missing: list[str],
 ) -> dict[str, dict[str, Summary]]:
     """The seniors with pools in place of their members; ``missing`` is told what members lack."""
-    method_of: dict[str, str] = {}
-    for method, members in pools.items():
-        for name in members:
-            if name not in by_senior:
-                raise EvaluationError("TP831", method=method, name=name, known=", ".join(by_senior))
-            if name in method_of:
-                raise EvaluationError("TP832", name=name, first=method_of[name], method=method)
-            method_of[name] = method
+    method_of = _group_of("pool", pools, by_senior)
     for method in pools:
         if method in by_senior and method not in method_of:
             raise EvaluationError("TP833", method=method)

@@ -63,15 +63,16 @@ def build_report(
     top: int,
     pools: Mapping[str, Sequence[str]],
     over: Over,
+    units: Mapping[str, Sequence[str]],
 ) -> Report:
     """Write ``index.html`` and ``figures/*.png`` under ``out``.
 
     order: seniors in the order of tables and legends; the first that drifted is the baseline of
     recovery, the last is tested against the others. Those not named come first, as
     :func:`ordered_seniors` has them: the junior's own model, then in the order in which they were
-    evaluated. k, top, pools, over: as of :func:`paper_tables` and :func:`compare`; figures show
-    every run by itself, pooled ones in one colour. No file that is read is written over. Raises
-    :class:`EvaluationError` for results that cannot be compared, or where there are none.
+    evaluated. k, top, pools, over, units: as of :func:`paper_tables` and :func:`compare`; figures
+    show every run by itself, pooled ones in one colour. No file that is read is written over.
+    Raises :class:`EvaluationError` for results that cannot be compared, or where there are none.
     """
     runs, seniors = _runs(results, order)
     summaries = _each(runs)
@@ -87,7 +88,7 @@ def build_report(
         drift_figure(runs, drawn),
     )
     pictures = [figure for figure in figures if figure is not None]
-    comparison = _comparison(runs, seniors, pools, over)
+    comparison = _comparison(runs, seniors, pools, over, units)
     notes: tuple[str, ...] = ("There are results of one senior: tables compare two or more.",)
     tables: list[PaperTable] = []
     if comparison is not None:
@@ -137,7 +138,11 @@ def _rank(label: str, runs: Mapping[str, Summary]) -> tuple[int, str]:
 
 
 def _comparison(
-    runs: Runs, seniors: Sequence[str], pools: Mapping[str, Sequence[str]], over: Over
+    runs: Runs,
+    seniors: Sequence[str],
+    pools: Mapping[str, Sequence[str]],
+    over: Over,
+    units: Mapping[str, Sequence[str]],
 ) -> Comparison | None:
     """As of ``tandem compare``, of pooled seniors and those evaluated most widely; None of one."""
     counts = {name: sum(name in by_senior for by_senior in runs.values()) for name in seniors}
@@ -152,7 +157,7 @@ def _comparison(
         name: {label: found[name] for label, found in runs.items() if name in found}
         for name in chosen
     }
-    return compare(by_senior, pools=pools, over=over)
+    return compare(by_senior, pools=pools, over=over, units=units)
 
 
 def _page(

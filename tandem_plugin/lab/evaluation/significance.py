@@ -1,8 +1,8 @@
-"""How sure a difference is: bootstrap errors over problems, t-tests over problems and seeds."""
+"""How sure a difference is: bootstrap errors over problems, t-tests over problems, seeds, units."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -13,6 +13,7 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.seeds import derive_seed
 
 __all__ = [
+    "FEWEST_UNITS",
     "RESAMPLES",
     "BootstrapErrors",
     "Direction",
@@ -22,6 +23,9 @@ __all__ = [
     "resampled_means",
     "seed_test",
     "stars",
+    "unit_error",
+    "unit_means",
+    "unit_test",
 ]
 
 Direction: TypeAlias = Literal["greater", "less"]
@@ -30,6 +34,9 @@ _LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 
 RESAMPLES = 10_000
 """Section 4.5 of the paper, table of legibility."""
+
+FEWEST_UNITS = 5
+"""With fewer, no test reaches p < 0.05 but by assuming a distribution: 0.5^4 > 0.05 (sign test)."""
 
 _MOST_COUNTS = 2**23
 """Resampling counts held at a time: 64 MiB."""
@@ -182,6 +189,41 @@ def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTe
     degrees = float(parts.sum() ** 2 / each.sum())
     p = float(stats.t.sf(t if direction == "greater" else -t, degrees))
     return TTest(difference, t, degrees, p)
+
+
+def unit_means(values: ArrayLike, units: Sequence[Hashable]) -> NDArray[np.float64]:
+    """The mean of each unit's runs, by units in the order of their first run: ``[units]``.
+
+    values: one number per run, ``[runs]``. units: what each run shares with others, such as the
+    model that it started from.
+    """
+    numbers = np.asarray(values, np.float64)
+    places = {unit: [i for i, one in enumerate(units) if one == unit] for unit in units}
+    return np.array([numbers[of_unit].mean() for of_unit in places.values()])
+
+
+def unit_error(means: ArrayLike) -> float:
+    """The standard error of the mean of :func:`unit_means` over units drawn at random.
+
+    With equally many runs of every unit it is that of the mixed model y = mean + unit + run by its
+    mean squares, sqrt(MS between units / runs). Not a number for one unit. Source: Searle, Casella
+    and McCulloch, *Variance Components* (1992), chapter 3.
+    """
+    each = np.asarray(means, np.float64)
+    return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
+
+
+def unit_test(differences: ArrayLike, direction: Direction) -> TTest:
+    """Whether the difference would be greater (or less) than 0 for another unit, such as a start.
+
+    differences: the methods' difference in each unit, ``[units]``, from :func:`unit_means`; runs of
+    one unit resemble each other, so units and not runs are counted. Where all units differ by the
+    same there is no spread to test by: t and p are not a number. Raises as :func:`paired_test`.
+    """
+    each = np.asarray(differences, np.float64)
+    if len(each) > 1 and np.ptp(each) <= 1e-12 * np.abs(each).max():
+        return TTest(float(each[0]), float("nan"), len(each) - 1, float("nan"))
+    return paired_test(each, np.zeros_like(each), direction)
 
 
 def _without_spread(difference: float, degrees: float, direction: Direction) -> TTest:

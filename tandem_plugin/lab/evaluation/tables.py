@@ -28,7 +28,16 @@ from tandem_plugin.lab.evaluation.rendering import (
     signed,
 )
 from tandem_plugin.lab.evaluation.results import Summary
-from tandem_plugin.lab.evaluation.significance import Direction, TTest, paired_test, seed_test
+from tandem_plugin.lab.evaluation.significance import (
+    FEWEST_UNITS,
+    Direction,
+    TTest,
+    paired_test,
+    seed_test,
+    unit_error,
+    unit_means,
+    unit_test,
+)
 
 __all__ = ["drift_tables", "paper_tables"]
 
@@ -77,6 +86,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
     tables += [_share_table(label, runs) for label, runs in comparison.of("handoff")]
+    tables += [_truncated_table(label, runs) for label, runs in comparison.of("solo", "handoff")]
     for label, runs in comparison.of("drift"):
         tables += [*drift_tables(label, runs, top), _over_emitted_table(label, runs)]
     tables += _junior_tables(comparison, k)
@@ -84,7 +94,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
     tables += [
         _repeats_table(comparison, k),
         _significance_table(comparison),
-        _seed_tests_table(comparison),
+        _unit_tests_table(comparison) if comparison.units else _seed_tests_table(comparison),
     ]
     return [table for table in tables if table.rows]
 
@@ -293,6 +303,26 @@ def _share_cell(run: Summary, benchmark: str) -> Cell:
     return Cell(text, number(100 * float(np.mean(spreads)), 1))
 
 
+def _truncated_table(label: str, runs: Runs) -> PaperTable:
+    """How many responses met the limit of tokens: a confound of accuracy, more so of teams.
+
+    Of pooled runs the mean; no rows where a run does not say it.
+    """
+    metrics = {s: [one.content.get("metrics", {}) for one in r.each] for s, r in runs.items()}
+    benchmarks = list(next(iter(runs.values())).problems)
+    known = [
+        senior
+        for senior, each in metrics.items()
+        if all("truncated" in one.get(name, {}) for one in each for name in benchmarks)
+    ]
+    section = [_Column("Model", known)]
+    for name in benchmarks:
+        rates = [float(np.mean([m[name]["truncated"] for m in metrics[s]])) for s in known]
+        section.append(_Column(name, [number(100 * rate, 1) for rate in rates]))
+    title = f"Responses cut at the limit of tokens, % ({label})"
+    return _table(f"truncated-{label}", title, [section])
+
+
 def _drift_table(label: str, runs: Runs) -> PaperTable:
     """Divergence from the junior; of pooled runs, the mean. Source: section 4.4 of the paper."""
     junior = label.removeprefix("drift").strip()
@@ -386,6 +416,8 @@ class _Test(NamedTuple):
     """None where there are too few problems."""
     scale: float = 1.0
     """Of the difference."""
+    error: float = float("nan")
+    """Of the difference, over units."""
 
     @property
     def section(self) -> tuple[str, str]:
@@ -401,9 +433,10 @@ class _Test(NamedTuple):
             "Metric": Cell(self.chosen.heading),
         }
         if self.result is None:
-            return named | dict.fromkeys((_DELTA, "t", "d.f.", "p"), Cell(_DASH))
+            return named | dict.fromkeys((_DELTA, "s.e.", "t", "d.f.", "p"), Cell(_DASH))
         return named | {
             _DELTA: Cell(signed(self.scale * self.result.difference, self.chosen.decimals + 1)),
+            "s.e.": Cell(number(self.error, self.chosen.decimals + 1)),
             "t": Cell(signed(self.result.t, 2)),
             "d.f.": Cell(number(self.result.degrees, 1)),
             "p": Cell(probability(self.result.p), stars=self.result.stars),
@@ -459,6 +492,14 @@ class _Seeds(NamedTuple):
     run: Summary
     chosen: Measure
     values: Mapping[str, Sequence[float]]
+    units: Mapping[str, Sequence[str]]
+    """What each run shares with others; of methods in units alone, so empty where none are said."""
+
+    def of_units(self, method: str) -> dict[str, float]:
+        """The mean of each unit's runs."""
+        units = self.units[method]
+        means = unit_means(self.values[method], units).tolist()
+        return dict(zip(dict.fromkeys(units), means, strict=True))
 
 
 def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
@@ -468,9 +509,14 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
         if not pooled:
             continue
         first = next(iter(pooled.values()))
+        units = {
+            method: [comparison.units[one.senior] for one in run.each]
+            for method, run in pooled.items()
+            if all(one.senior in comparison.units for one in run.each)
+        }
         if first.kind == "drift":
             kl = {m: [mean_metric(one, "kl") for one in run.each] for m, run in pooled.items()}
-            yield _Seeds(label, first, _KL, kl)
+            yield _Seeds(label, first, _KL, kl, units)
             continue
         each = {
             method: [measured(one, 2, comparison.over) for one in run.each]
@@ -478,7 +524,7 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
         }
         for chosen in measures(first):
             values = {m: [chosen.scale * one[chosen].macro for one in s] for m, s in each.items()}
-            yield _Seeds(label, first, chosen, values)
+            yield _Seeds(label, first, chosen, values, units)
 
 
 def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
@@ -510,8 +556,14 @@ def _repeats_section(seeds: _Seeds, most: int) -> _Section:
         *(_Column(str(i + 1), cells) for i, cells in enumerate(each)),
         column("mean", lambda values: float(np.mean(values))),
         column("s.d.", _spread),
-        column("s.e.", lambda values: _spread(values) / len(values) ** 0.5),
+        _Column("s.e.", [number(_error(seeds, m), seeds.chosen.decimals) for m in seeds.values]),
     ]
+
+
+def _error(seeds: _Seeds, method: str) -> float:
+    """The standard error over units where they are said, else over seeds."""
+    in_units = method in seeds.units
+    return unit_error(list(seeds.of_units(method).values()) if in_units else seeds.values[method])
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -542,3 +594,33 @@ def _seed_tests(comparison: Comparison) -> Iterator[_Test]:
             if other != claimed:
                 result = seed_test(several[claimed], values, _direction(one.chosen))
                 yield _Test(one.label, claimed, other, one.chosen, result)
+
+
+def _unit_tests_table(comparison: Comparison) -> PaperTable:
+    """One-sided t-tests of the last method against each other one, with units as they were given.
+
+    No rows where no two pools are in units.
+    """
+    count = len(set(comparison.units.values()))
+    few = f" {count} units are too few to tell of another one." if count < FEWEST_UNITS else ""
+    return _tests_table(
+        "significance-units",
+        f"One-sided t-tests over {count} units",
+        _unit_tests(comparison),
+        ("Run", "Comparison", "Metric", _DELTA, "s.e.", "t", "d.f.", "p"),
+        "Paired t-tests on each unit's mean over its seeds: would another unit differ alike, on "
+        f"these problems?{few}",
+    )
+
+
+def _unit_tests(comparison: Comparison) -> Iterator[_Test]:
+    claimed = comparison.seniors[-1]
+    for one in _seeds(comparison):
+        for other in one.units:
+            if claimed not in one.units or other == claimed:
+                continue
+            ours, theirs = one.of_units(claimed), one.of_units(other)
+            both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
+            enough = len(both) > 1
+            result = unit_test(both, _direction(one.chosen)) if enough else None
+            yield _Test(one.label, claimed, other, one.chosen, result, error=unit_error(both))
