@@ -395,6 +395,7 @@ def rules(tokenizer: Any) -> TandemRules:
     return TandemRules(TandemConfig.from_mapping(SETTINGS), Vocabulary.from_tokenizer(tokenizer))
 
 
+@pytest.mark.long
 def test_async_engine_serves_many_requests_at_once_and_refuses_a_bad_one_alone(
     checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any, rules: TandemRules
 ):
