@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from dataclasses import dataclass, field
 
@@ -96,34 +95,6 @@ def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], see
                 if len(request.tokens) < POSITIONS - 1 and rng.random() < 0.5:
                     preempted.append(request)
     assert finished > 15
-
-
-@given(
-    st.sampled_from(["word", "token", "step"]),
-    st.integers(0, 2**63 - 1),
-    st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=20),
-    st.data(),
-)
-def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
-    schedule: str, seed: int, tokens: list[int], data: st.DataObject
-) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(tokens)), max_size=3)))
-    rules = TandemRules(TandemConfig.from_mapping({"schedule": schedule}), VOCABULARY)
-    rule, authors = rules.default, device_authors()
-    whole = rule.replay(tokens, seed).senior.tolist()
-    for start, stop in itertools.pairwise([0, *cuts, len(tokens)]):
-        half = (start + stop) // 2  # where the request is preempted
-        for first, last in ((start, half), (half, stop)):
-            slot_request = authors.add(
-                3, rule, seed, tokens[start:first], len(tokens) + 1 - start, tokens[:start]
-            )
-            authors.write_staged()
-            for position in range(first, last):
-                assert authors.of(torch.tensor([3])).tolist() == [whole[position]]
-                last_tokens = torch.tensor([0, 0, 0, tokens[position], 0])
-                authors.advance(torch.tensor([3]), torch.tensor([1]), last_tokens)
-            assert authors.recorded(slot_request, last - start) == whole[start:last]
-            authors.remove(slot_request)
 
 
 def test_nothing_is_in_tandem_once_every_request_left(rules: list[Rule]) -> None:

@@ -147,15 +147,6 @@ def test_indexes_that_do_not_answer_are_given_up_within_a_minute(
         assert time.monotonic() - before < 40
 
 
-def test_an_environment_that_cannot_have_a_cpu_torch_is_left_with_the_sentence(
-    installing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(installing.venv, "create", lambda *_, **__: None)
-    monkeypatch.setattr(installing, "install_cpu_torch", lambda *_: "Nowhere to be had.")
-    with pytest.raises(SystemExit, match=r"^Nowhere to be had\.$"):
-        installing.install(tmp_path / "new", "verl-vllm-0.29.0", ["."])
-
-
 def pins(stack: str) -> dict[str, set[str]]:
     """The versions of each package that a constraint file allows, for any Python."""
     found: dict[str, set[str]] = {}
@@ -206,14 +197,3 @@ def test_an_extra_names_the_versions_of_its_tested_stack(extra: str, stack: str)
     assert {"vllm", "transformers"} <= set(named)
     found = pins(stack)
     assert {name: found[name] for name in named} == {n: {v} for n, v in named.items()}
-
-
-def test_environments_of_the_makefile_name_a_constraint_file_that_exists() -> None:
-    said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "test-fast", "test-openrlhf", "test-vllm"],
-        cwd=ROOT, env=os.environ | {"MAKEFLAGS": ""}, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    named = re.findall(r"constraints/install\.py \S+ (\S+)", said)
-    assert len(named) >= 3
-    assert set(named) <= set(STACKS)
-    assert not re.findall(r"pip install (?!.*--constraint)", said)

@@ -61,11 +61,6 @@ def test_a_better_senior_takes_the_place_of_the_best(keeping: Any, tmp_path: Pat
     assert kept(tmp_path) == ["step_2", "step_3"]
 
 
-def test_the_first_of_equally_good_seniors_is_the_best(keeping: Any, tmp_path: Path) -> None:
-    train(keeping, tmp_path, {1: 0.25, 2: 0.5, 3: 0.5})
-    assert keeping.best_senior(tmp_path).name == "step_2"
-
-
 def test_without_validation_all_are_kept_and_the_newest_is_taken(
     keeping: Any, tmp_path: Path
 ) -> None:
