@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
 import pytest
 import torch
+from device_slots import CPU, PIECES, SLOTS, Running, rules_of_all_kinds
 from host_memory import host_memory
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 from tandem_plugin.engine.runners.v2.draws_table import DrawsTable
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 
-SLOTS, POSITIONS = 5, 41
-PIECES = (*(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(30)), "ĊĊ", ".ĊĊ")
-VOCABULARY = Vocabulary(PIECES, "a test")
-CPU = torch.device("cpu")
+POSITIONS = 41
 
 
 @pytest.fixture(scope="module")
 def rules() -> list[Rule]:
-    made = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 2}), VOCABULARY)
-    other = [
-        make_schedule("token", {"p": 0.3}),
-        make_schedule("step", {}),
-        make_schedule("solo", {}),
-    ]
-    return [made.default, *(made.for_schedule(schedule) for schedule in other)]
+    return rules_of_all_kinds()
 
 
 def device_authors(*, record: bool = True) -> DeviceAuthors:
     return DeviceAuthors(SLOTS, len(PIECES) + 7, CPU, host_memory, record=record)
-
-
-@dataclass
-class Running:
-    rule: Rule
-    seed: int
-    slot: int
-    slot_request: SlotRequest
-    tokens: list[int] = field(default_factory=list)
-    authors: list[bool] = field(default_factory=list)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -67,9 +47,8 @@ def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], see
             number = again.seed if again else 1_000 * seed + step * SLOTS + slot
             tokens = again.tokens if again else []
             slot_request = authors.add(slot, rule, number, tokens, POSITIONS - 1)
-            running[slot] = Running(
-                rule, number, slot, slot_request, tokens, again.authors if again else []
-            )
+            said_before = again.authors if again else []
+            running[slot] = Running(rule, number, slot_request, tokens, said_before)
         authors.write_staged()
         rows = rng.sample(range(SLOTS), SLOTS)
         said = authors.of(torch.tensor(rows)).tolist()

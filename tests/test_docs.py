@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import pluggy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts import module_of
 from typer.main import get_command
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary, draws, resolvers, schedules
@@ -27,17 +27,8 @@ from tandem_plugin.training.trajectory import Trajectory
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.fixture
-def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_cli", DOCS / "generate_cli.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_cli_page_is_what_the_commands_say(generator: Any):
+def test_cli_page_is_what_the_commands_say():
+    generator = module_of(DOCS / "generate_cli.py")
     assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), (
         "docs/cli.md is out of date: run python docs/generate_cli.py"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import socket
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import module_of
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints"
@@ -30,12 +30,7 @@ VERSION = "2.13.0"
 
 @pytest.fixture
 def installing() -> Any:
-    spec = importlib.util.spec_from_file_location("install", CONSTRAINTS / "install.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(CONSTRAINTS / "install.py")
 
 
 def add_wheel(folder: Path, version: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 from collections import Counter
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scripts import module_of
 
 from tandem_plugin import TandemError
 
@@ -18,12 +18,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def module(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(Path(name).stem, EXAMPLES / name)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return module_of(EXAMPLES / name)
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import module_of
 
 from tandem_plugin import __version__
 
@@ -18,11 +18,7 @@ DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 def metadata_of(repository: str) -> dict[str, Any]:
     """What the hook adds to the package's metadata where the sources are at ``repository``."""
     pytest.importorskip("hatchling", reason="hatchling is not installed: it builds the package")
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_of(ROOT / "hatch_build.py")
     metadata: dict[str, Any] = {}
     module.ProjectAddresses(str(ROOT), {"repository": repository}).update(metadata)
     return metadata

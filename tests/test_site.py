@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import module_of
 
 import tandem_plugin
 
@@ -23,13 +22,7 @@ LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)")
 
 
 def module(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[name] = made  # where dataclasses look for its annotations
-    spec.loader.exec_module(made)
-    return made
+    return module_of(DOCS / f"{name}.py")
 
 
 @pytest.fixture(scope="module")
