@@ -230,7 +230,8 @@ test-engines: $(VENV)/.test-ready
 # What takes longest and changes least.
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(LONG_TESTS) $(RUNNER_TESTS)
-	$(BIN)/python -m pytest -m long $(TRAINER_TESTS) $(CORE_TESTS) integration_tests/test_serving.py
+	$(BIN)/python -m pytest -m long $(TRAINER_TESTS) $(CORE_TESTS) \
+	  $(addprefix integration_tests/test_, first_steps.py serving.py)
 	$(MAKE) test-oldest-vllm
 
 # What is published, into dist/.

@@ -367,6 +367,7 @@ def test_response_that_was_cut_goes_on(server: Server, reader: AuthorshipReader,
     assert 0 < names["authorship"].senior_tokens < 24
 
 
+@pytest.mark.long
 def test_server_of_a_cpu_build_starts_as_a_module(
     checkpoints: dict[str, Path], reader: AuthorshipReader, tmp_path: Path
 ):

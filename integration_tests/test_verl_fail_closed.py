@@ -25,7 +25,7 @@ REPLAY = "is not what its tokens and seeds replay to"
 STOPPED = [
     later({"environment": {"VLLM_PLUGINS": ""}}, "the vLLM engine does not run in tandem"),
     # Only the engine plugin is alive: it refuses requests that say nothing about tandem.
-    (
+    later(
         {"environment": {"VERL_USE_EXTERNAL_PLUGINS": "none"}},
         "the trainer's tandem adapter is not active",
     ),

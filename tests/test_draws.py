@@ -97,3 +97,8 @@ def test_seed_that_is_no_integer_is_refused(seed: object):
 
 def test_numpy_integers_are_seeds():
     assert np.array_equal(draws(np.int64(5), 3), draws(5, 3))
+
+
+@pytest.mark.parametrize("seed", [0, MAX_SEED])
+def test_the_smallest_and_the_largest_seed_are_seeds(seed: int):
+    assert draws(seed, 2).tolist() == draws_table([seed], 2)[0].tolist()
