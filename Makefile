@@ -114,7 +114,7 @@ bench-gpu:
 
 # Each keeps one core busy most of the time: they are tested two at a time, the longest first.
 test: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-engines test-trainers test-newest-vllm test-openrlhf-core test-fast
+	$(MAKE) --jobs 2 test-engines test-openrlhf-core test-newest-vllm test-trainers test-fast
 
 $(VLLM_VENV)/.ready: pyproject.toml constraints/verl-vllm-$(VLLM).txt
 	$(call install,$(VLLM_VENV),verl-vllm-$(VLLM),--editable ".[cpu$(COMMA)dev]")
