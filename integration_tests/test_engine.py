@@ -272,6 +272,17 @@ def test_parts_of_a_sampled_response_are_recorded_with_the_authors_of_the_whole(
             assert row["authorship"] == authorship[:stop]
 
 
+def test_several_samples_of_a_response_that_began_are_refused(engine: Any) -> None:
+    from vllm import SamplingParams
+
+    tandem = {"seed": 1, "prompt_length": 3}
+    params = SamplingParams(n=2, max_tokens=2, extra_args={"tandem": tandem})
+    whole = {"prompt_token_ids": [5, 6, 7]}
+    assert len(engine.generate(whole, params, use_tqdm=False)[0].outputs) == 2
+    with refused("TP019", samples=2, length=2):
+        engine.generate({"prompt_token_ids": [5, 6, 7, 3, 4]}, params, use_tqdm=False)
+
+
 @pytest.mark.parametrize("past", [0, 1])
 def test_a_prompt_past_both_vocabularies_is_refused(engine: Any, tokenizer: Any, past: int) -> None:
     """By vLLM, or by tandem where vLLM lets it through: before 0.32 it counts one id too many."""

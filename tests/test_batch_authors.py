@@ -108,6 +108,15 @@ def test_authors_and_records_of_a_changing_batch_equal_replay(seed: int) -> None
         assert request.authors == replayed.senior.tolist()[len(request.prefix) :]
 
 
+def test_tokens_that_were_taken_back_are_forgotten() -> None:
+    batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], 3, [0, 1, 2, 3, 0, 0])
+    batch.add(0, request, 49)
+    batch.next_authors(1)
+    del request.output[2:]
+    (author,) = batch.next_authors(1)
+    assert author == RULES[0].walk_batch([[0, 1]], [3])[0].author
+
+
 def test_placeholder_of_a_token_that_is_not_known_yet_is_refused() -> None:
     batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], 3, [])
     batch.add(0, request, 49)
