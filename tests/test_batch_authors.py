@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from algorithm_1 import boundary_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,13 +109,14 @@ def test_authors_and_records_of_a_changing_batch_equal_replay(seed: int) -> None
         assert request.authors == replayed.senior.tolist()[len(request.prefix) :]
 
 
-def test_tokens_that_were_taken_back_are_forgotten() -> None:
-    batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], 3, [0, 1, 2, 3, 0, 0])
+@pytest.mark.parametrize(("seed", "before", "after"), [(4, True, False), (5, False, True)])
+def test_tokens_that_were_taken_back_are_forgotten(seed: int, before: bool, after: bool) -> None:
+    batch, request = BatchAuthors(1, 50), AuthoredRequest(RULES[0], seed, [0, 1, 2, 3, 0, 0])
     batch.add(0, request, 49)
-    batch.next_authors(1)
+    assert batch.next_authors(1).tolist() == [before]
     del request.output[2:]
-    (author,) = batch.next_authors(1)
-    assert author == RULES[0].walk_batch([[0, 1]], [3])[0].author
+    assert batch.next_authors(1).tolist() == [after]
+    assert RULES[0].walk_batch([[0, 1]], [seed])[0].author is after
 
 
 def test_placeholder_of_a_token_that_is_not_known_yet_is_refused() -> None:
