@@ -11,21 +11,24 @@ BENCHMARKS ?= runs/benchmarks
 TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py training.py)
 # In an environment of their own: all of them by `make test-openrlhf`, the first line by `make test`.
 OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_openrlhf_training.py
-# TRL's run in the same environment: verl does not start beside TRL.
+# TRL's runs in the same environment: verl does not start beside TRL. How the demo's model learns is left
+# to `make test-openrlhf`.
 TRL_TESTS = $(wildcard integration_tests/test_trl_*.py)
+TRL_CORE = integration_tests/test_trl_training.py
 OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
-  evaluation_killed.py evaluation_memory.py first_commands.py grading_torture.py plugin_example.py rollout_command.py \
+  evaluation_memory.py first_commands.py grading_torture.py plugin_example.py rollout_command.py \
   speculative_verl.py study.py verl_lora.py \
   verl_admission.py verl_agent_loops.py verl_interrupted.py verl_juniors.py verl_loss_terms.py verl_estimators.py verl_learning.py \
   verl_page.py verl_recipes.py gpu_checks.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
-# greedy tokens by `make test` on the oldest and the newest. `make test` runs the first line whole on the
-# stack of most tests, and of these engines those of V1_TESTS on Model Runner V1.
+# greedy tokens by `make test` on the newest and by `make test-long` on the oldest, which moves no more.
+# `make test` runs the first line whole on the stack of most tests, and of these engines those of V1_TESTS
+# on Model Runner V1.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_compilation.py vllm_hooks.py)
 V1_TESTS = $(addprefix integration_tests/test_, engine_graphs.py engine_weights.py)
 RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py engine_leaves.py \
-  engine_measures.py engine_sleep.py engine_variants.py graphs.py drafts_command.py plan_command.py \
+  engine_measures.py engine_sleep.py engine_variants.py drafts_command.py plan_command.py \
   serving_conditions.py speculative_table.py speculative_benchmarks.py speculative_engine.py \
   speculative_greedy.py speculative_law.py)
 ENGINE_TESTS = $(CORE_TESTS) integration_tests/test_engine_refusals.py $(RUNNER_TESTS)
@@ -109,9 +112,9 @@ test-gpu:
 bench-gpu:
 	$(PYTHON) benchmarks/gpu.py --out $(GPU_OUT)/benchmarks $(addprefix --part ,$(PART))
 
-# Each keeps one core busy most of the time: they are tested two at a time.
+# Each keeps one core busy most of the time: they are tested two at a time, the longest first.
 test: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-trainers test-engines test-fast test-openrlhf-core test-oldest-vllm test-newest-vllm
+	$(MAKE) --jobs 2 test-engines test-openrlhf-core test-newest-vllm test-trainers test-fast
 
 $(VLLM_VENV)/.ready: pyproject.toml constraints/verl-vllm-$(VLLM).txt
 	$(call install,$(VLLM_VENV),verl-vllm-$(VLLM),--editable ".[cpu$(COMMA)dev]")
@@ -179,7 +182,7 @@ test-openrlhf: $(OPENRLHF_VENV)/.ready
 	  $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS) $(TRL_TESTS))
 
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest -m "not long" tests/trl_adapter $(OPENRLHF_CORE) $(TRL_TESTS) --deselect \
+	$(OPENRLHF_VENV)/bin/python -m pytest -m "not long" tests/trl_adapter $(OPENRLHF_CORE) $(TRL_CORE) --deselect \
 	  integration_tests/test_openrlhf_training.py::test_a_resumed_run_goes_on_with_the_seeds_that_come_next
 
 # As test-newest-vllm-sources, for trainers. $(1): the library. $(2): the environment. $(3): the tests.
@@ -227,7 +230,9 @@ test-engines: $(VENV)/.test-ready
 # What takes longest and changes least.
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(LONG_TESTS) $(RUNNER_TESTS)
-	$(BIN)/python -m pytest -m long $(TRAINER_TESTS) $(CORE_TESTS)
+	$(BIN)/python -m pytest -m long $(TRAINER_TESTS) $(CORE_TESTS) \
+	  $(addprefix integration_tests/test_, first_steps.py serving.py)
+	$(MAKE) test-oldest-vllm
 
 # What is published, into dist/.
 release:

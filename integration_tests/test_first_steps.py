@@ -49,6 +49,7 @@ def wait_for_memory(share: float, patience: float = 600) -> None:
         time.sleep(2)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_first_lines_of_the_readme_run(
     tmp_path: Path, checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch

@@ -18,15 +18,6 @@ SCRIPT = Path(__file__).parent / "gpu_checks.py"
 ENGINES = ["V1, lockstep, eager, float32", "V1, lockstep, FULL_AND_PIECEWISE, float32"]
 
 
-def test_what_teaches_most_comes_first_and_ends_within_25_minutes() -> None:
-    from gpu_checks import PARTS
-
-    first = [part.name for part in PARTS[:7]]
-    assert first == ["default", "waits", "large", "warm", "sleep", "juniors", "verl"]
-    assert sum(part.limit for part in PARTS[:7]) <= 25 * 60
-    assert all(part.limit < 240 for part in PARTS)
-
-
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpu")
@@ -58,10 +49,3 @@ def test_greedy_tokens_are_those_of_their_authors_and_of_nobody_else(cases: dict
             case = cases[f"{engine}: {check}"]
             assert case["likeliest"] == case["tokens"] >= 40
             assert case["telling"] > 0.9 * case["tokens"]
-
-
-def test_table_names_the_command_and_says_that_it_was_a_toy(out: Path) -> None:
-    text = (out / "tables.md").read_text()
-    assert "`python integration_tests/gpu_checks.py --part v1 --toy`" in text
-    assert text.count("| passed |") == 9
-    assert json.loads((out / "v1.json").read_text())["quick"]

@@ -158,38 +158,32 @@ def test_request_without_tandem_is_the_seniors(server: Server, reader: Authorshi
 
 
 BAD = [
-    ("on", "is not a request"),
-    ("{", "is not a request"),
-    ('{"p": 0.3}', "without a seed"),
-    ('{"seed": -1}', "seed=-1 is out of range"),
-    ('{"seed": 1, "schedule": "chess"}', "schedule='chess' does not exist"),
-    ('{"seed": 1, "schedule": ""}', "schedule='' is not the name of a schedule"),
-    ('{"seed": 1, "cap": 0}', "cap=0 is not a count"),
-    ('{"seed": 1, "fingerprint": "0000"}', "was made for the rules 0000"),
-    ('{"seed": 1, "prompt_length": 1000}', "prompt_length=1000, but only"),
-    ("[" * 4000, "is not a request"),
-    ("x" * 100_000, "a text of 100000 characters"),
-    (7, "is not a request"),
-    ([1, 2], "is not a request"),
-    ("\u0000\u2028", "is not a request"),
+    ("{", "TP036"),
+    ('{"p": 0.3}', "TP031"),
+    ('{"seed": 1, "cap": 0}', "TP146"),
+    ('{"seed": 1, "fingerprint": "0000"}', "TP041"),
+    ('{"seed": 1, "prompt_length": 1000}', "TP037"),
+    ("x" * 100_000, "TP035"),
+    (7, "TP034"),
+    ("\u0000\u2028", "TP036"),
 ]
 
 
-@pytest.mark.parametrize(("tandem", "sentence"), BAD)
+@pytest.mark.parametrize(("tandem", "code"), BAD)
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_bad_request_gets_400_with_a_sentence_and_the_server_lives_on(
-    server: Server, path: str, tandem: Any, sentence: str
+    server: Server, path: str, tandem: Any, code: str
 ):
     prompt = CHAT if "chat" in path else {"prompt": PROMPT}
     body = {"model": "team", **prompt, "max_tokens": 2, "vllm_xargs": {"tandem": tandem}}
     status, response = server.post(path, body)
     assert status == 400, response
-    assert sentence in response["error"]["message"]
+    assert f"[{code}]" in response["error"]["message"]
     assert len(response["error"]["message"]) < 10_000
     status, events = server.post(path, body | {"stream": True})
     caught = events if status == 400 else events[-1]
     assert caught["error"]["code"] == 400
-    assert sentence in caught["error"]["message"]
+    assert f"[{code}]" in caught["error"]["message"]
     good = body | {"vllm_xargs": {"tandem": '{"seed": 1}'}}
     assert server.post(path, good)[0] == 200
     assert server.is_healthy()
@@ -373,6 +367,7 @@ def test_response_that_was_cut_goes_on(server: Server, reader: AuthorshipReader,
     assert 0 < names["authorship"].senior_tokens < 24
 
 
+@pytest.mark.long
 def test_server_of_a_cpu_build_starts_as_a_module(
     checkpoints: dict[str, Path], reader: AuthorshipReader, tmp_path: Path
 ):
@@ -395,6 +390,7 @@ def rules(tokenizer: Any) -> TandemRules:
     return TandemRules(TandemConfig.from_mapping(SETTINGS), Vocabulary.from_tokenizer(tokenizer))
 
 
+@pytest.mark.long
 def test_async_engine_serves_many_requests_at_once_and_refuses_a_bad_one_alone(
     checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any, rules: TandemRules
 ):

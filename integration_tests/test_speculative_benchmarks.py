@@ -55,8 +55,3 @@ def test_every_round_had_the_drafts_that_were_asked_for(out: Path) -> None:
         counted = row["counters"]
         assert counted["drafts"] == row["drafts"] * counted["rounds"] > 0
         assert counted["tokens"] <= counted["drafts"] + counted["rounds"]
-
-
-def test_tables_have_the_command_beside_every_figure(out: Path) -> None:
-    text = (out / "tables.md").read_text()
-    assert "`python benchmarks/speculative.py --part speculative --toy`" in text

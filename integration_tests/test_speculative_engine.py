@@ -338,8 +338,8 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
 @pytest.mark.parametrize(
     ("sampling", "sentence"),
     [
-        ({"bad_words": ["the"]}, "bad_words=.* is not supported in tandem"),
-        ({"logprob_token_ids": [3, 4]}, "logprob_token_ids is not supported with"),
+        ({"bad_words": ["the"]}, "TP025"),
+        ({"logprob_token_ids": [3, 4]}, "TP023"),
         ({"min_p": 0.1, "temperature": 1.0}, "min_p and logit_bias sampling parameters"),
         ({"logit_bias": {3: 1.0}}, "min_p and logit_bias sampling parameters"),
     ],

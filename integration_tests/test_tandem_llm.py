@@ -12,8 +12,7 @@ from refused import refused
 from support.records import recorded
 
 from tandem_plugin import Authorship, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.errors import RequestError
-from tandem_plugin.seeds import derive_seed, sample_seed
+from tandem_plugin.seeds import sample_seed
 
 CAP = 4
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
@@ -90,12 +89,6 @@ def test_unseeded_requests_are_fresh_and_a_reported_seed_gives_the_same_again(
     assert again.authorship == first.authorship
 
 
-def test_one_seed_is_the_first_prompts_and_gives_the_others_theirs(llm: Any, params: Any) -> None:
-    outputs = llm.generate(PROMPTS, params, tandem=7, use_tqdm=False)
-    seeds = [output.outputs[0].tandem_seed for output in outputs]
-    assert seeds == [7, derive_seed(7, "prompt", 1), derive_seed(7, "prompt", 2)]
-
-
 def test_each_prompt_may_ask_for_its_own(llm: Any, params: Any) -> None:
     asked = [5, {"seed": 6, "p": 1.0}, {"schedule": "junior"}, "off"]
     outputs = llm.generate([PROMPTS[0]] * 4, params, tandem=asked, use_tqdm=False)
@@ -132,19 +125,19 @@ def test_parameters_of_the_caller_are_left_as_they_were(llm: Any, params: Any) -
 
 
 @pytest.mark.parametrize(
-    ("tandem", "sentence"),
+    ("tandem", "code"),
     [
-        (-1, "out of range"),
-        ([1, 2], "2 tandem requests came with 3 prompts"),
-        ({"seed": 1, "p": 2}, "p=2 is not a probability"),
-        ("on", "is not an integer"),
-        ({"seed": 1, "fingerprint": "0" * 16}, "was made for the rules"),
+        (-1, "TP016"),
+        ([1, 2], "TP026"),
+        ({"seed": 1, "p": 2}, "TP145"),
+        ("on", "TP015"),
+        ({"seed": 1, "fingerprint": "0" * 16}, "TP041"),
     ],
 )
 def test_a_bad_request_is_refused_and_nothing_of_it_stays(
-    llm: Any, params: Any, tandem: Any, sentence: str
+    llm: Any, params: Any, tandem: Any, code: str
 ) -> None:
-    with pytest.raises(RequestError, match=sentence):
+    with refused(code):
         llm.generate(PROMPTS, params, tandem=tandem, use_tqdm=False)
     assert not llm.llm_engine.has_unfinished_requests()
     assert len(llm.generate(PROMPTS, params, use_tqdm=False)) == 3

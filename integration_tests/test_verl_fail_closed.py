@@ -23,9 +23,9 @@ def later(*row: Any) -> Any:
 # Whole in every respect, and of the run's own rules: only a replay tells.
 REPLAY = "is not what its tokens and seeds replay to"
 STOPPED = [
-    ({"environment": {"VLLM_PLUGINS": ""}}, "the vLLM engine does not run in tandem"),
+    later({"environment": {"VLLM_PLUGINS": ""}}, "the vLLM engine does not run in tandem"),
     # Only the engine plugin is alive: it refuses requests that say nothing about tandem.
-    (
+    later(
         {"environment": {"VERL_USE_EXTERNAL_PLUGINS": "none"}},
         "the trainer's tandem adapter is not active",
     ),

@@ -197,19 +197,6 @@ def test_policy_of_the_page_stops_what_would_slip_through(page: Any, browser: An
     assert requests_sent(browser) == []
 
 
-def test_character_split_over_two_authors_is_shown_whole_and_as_both(page: Any, browser: Any):
-    smile = "😀".encode()
-    page([row(b"ab" + smile + b"c" + smile[:2], [1, 1, 1, 0, 0, 0, 0, 1, 0])])
-    assert texts(browser) == ["ab😀c\ufffd"]
-    pieces = [(e.get_attribute("class"), e.text) for e in elements(browser, ".text span")]
-    assert pieces == [("senior", "ab"), ("shared", "😀"), ("junior", "c"), ("shared", "\ufffd")]
-    elements(browser, ".text .shared")[0].click()
-    detail = elements(browser, "#detail")[0].text
-    assert "One character, written by both" in detail
-    assert "begins in span 1 (senior) and ends in span 2 (junior)" in detail
-    assert elements(browser, "#legend-shared")[0].is_displayed()
-
-
 def test_span_says_its_number_author_tokens_and_position_to_mouse_tap_and_keys(
     page: Any, browser: Any
 ):
@@ -327,33 +314,6 @@ def test_steps_are_filtered_and_sorted_and_one_problem_is_followed_with_a_slider
     assert (summary(browser)["responses"], across.is_displayed()) == ("9", False)
 
 
-def test_chat_is_shown_as_turns(page: Any, browser: Any):
-    turns = [{"role": "system", "content": "Be <b>kind</b>."}, {"role": "user", "content": "Q"}]
-    page([row("one", prompt=turns), row("two", input="user\nR\nassistant\n")])
-    for prompt in elements(browser, ".prompt summary"):
-        prompt.click()
-    assert texts(browser, ".prompt summary") == ["Prompt: Q", "Prompt: R"]
-    assert texts(browser, ".prompt .role") == ["system", "user", "user"]
-    assert texts(browser, ".prompt pre") == ["Be <b>kind</b>.", "Q", "R"]
-
-
-def test_page_without_room_for_all_says_what_it_shows(page: Any, browser: Any):
-    page([row("x", problem=0)])
-    assert not elements(browser, "#chosen")[0].is_displayed()
-    letters = random.Random(0)
-    rows = [
-        row("".join(letters.choices("abcdefgh", k=3000)), problem=i // 4, prompt="P", step=i // 8)
-        for i in range(160)
-    ]
-    page(rows, megabytes="0.2")
-    said = elements(browser, "#chosen")[0].text
-    shown = int(summary(browser)["responses"])
-    assert 20 < shown < 160
-    assert said.startswith(f"Shown are {shown} of 160 responses: ")
-    assert " of 20 steps, " in said
-    assert "--megabytes" in said
-
-
 def test_search_reaches_every_part_and_what_is_asked_for_last_wins(page: Any, browser: Any):
     letters = random.Random(0)
     rows = [row("".join(letters.choices("abcdefgh ", k=900)) + f" no{i}.") for i in range(600)]
@@ -371,51 +331,3 @@ def test_search_reaches_every_part_and_what_is_asked_for_last_wins(page: Any, br
     browser.execute_script(type_twice)
     wait(browser)
     assert [text[-4:] for text in texts(browser)] == ["no7."]
-
-
-def test_many_different_rewards_are_filtered_by_range(page: Any, browser: Any):
-    page([row("x", reward=i / 100) for i in range(101)])
-    assert len(elements(browser, "#reward option")) == 11
-    choose(browser, "reward", "~9")
-    assert summary(browser)["responses"] == "11 of 101"
-    choose(browser, "reward", "~0")
-    assert summary(browser)["responses"] == "10 of 101"
-
-
-def test_page_of_a_phone_does_not_scroll_sideways(page: Any, browser: Any):
-    size = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        page([row("x" * 3000, prompt="y" * 500, answer="z" * 200), row("a word " * 200)])
-        assert browser.execute_script("return document.documentElement.scrollWidth") == 360
-        elements(browser, ".text span")[0].click()
-        detail = elements(browser, "#detail")[0].rect
-        assert (detail["x"] >= 0, detail["x"] + detail["width"] <= 360) == (True, True)
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def test_thousands_of_responses_open_quickly_and_are_built_as_they_are_scrolled_to(
-    page: Any, browser: Any
-):
-    words = random.Random(0)
-    rows = [
-        row("".join(words.choices("abcdefgh  ", k=600)), problem=i // 4, prompt=f"P{i // 4}")
-        for i in range(4000)
-    ]
-    page(rows)
-    opened = browser.execute_script("return performance.getEntriesByName('shown')[0].startTime")
-    assert opened < 10_000
-    assert summary(browser)["responses"] == "4,000"
-    first = len(elements(browser, ".response"))
-    assert 0 < first <= 100
-    browser.execute_script("document.getElementById('more').scrollIntoView()")
-    for _ in range(50):
-        if len(elements(browser, ".response")) > first:
-            break
-        time.sleep(0.1)
-    assert first < len(elements(browser, ".response")) < 400
-    before = time.monotonic()
-    choose(browser, "text", "abc")
-    assert time.monotonic() - before < 5
-    assert summary(browser)["responses"].endswith("of 4,000")

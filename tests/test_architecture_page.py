@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from test_layers import LAYERS
 
 ROOT = Path(__file__).parents[1]
@@ -22,14 +21,6 @@ def test_every_path_of_the_architecture_page_exists() -> None:
     named = paths(PAGE.read_text(encoding="utf-8"))
     assert len(named) > 40
     assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
-def test_links_to_pages_lead_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", text)
-    assert links
-    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
 
 
 def test_layers_of_the_page_are_those_that_imports_are_held_to() -> None:

@@ -3,52 +3,31 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
 from algorithm_1 import algorithm_1
+from device_slots import CPU, PIECES, SLOTS, VOCABULARY, Running, rules_of_all_kinds
 from host_memory import host_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules
 from tandem_plugin.draws import draws
-from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.speculative.authors import ChainAuthors
-from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 
-SLOTS, POSITIONS, DRAFTS = 5, 48, 3
-PIECES = (*(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(30)), "ĊĊ", ".ĊĊ")
-VOCABULARY = Vocabulary(PIECES, "a test")
-CPU = torch.device("cpu")
+POSITIONS, DRAFTS = 48, 3
 
 
 @pytest.fixture(scope="module")
 def rules() -> list[Rule]:
-    made = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 2}), VOCABULARY)
-    other = [
-        make_schedule("token", {"p": 0.3}),
-        make_schedule("step", {}),
-        make_schedule("solo", {}),
-        make_schedule("junior", {}),
-        make_schedule("chunk", {"n": 3}),
-    ]
-    return [made.default, *(made.for_schedule(schedule) for schedule in other)]
+    return rules_of_all_kinds()
 
 
 def chain_authors(*, record: bool = True) -> ChainAuthors:
     return ChainAuthors(SLOTS, len(PIECES) + 7, CPU, host_memory, record=record)
-
-
-@dataclass
-class Running:
-    rule: Rule
-    seed: int
-    slot_request: SlotRequest
-    tokens: list[int] = field(default_factory=list)
 
 
 def expected_authors(request: Running, tokens: list[int]) -> list[bool]:
@@ -156,32 +135,3 @@ def test_rounds_of_any_length_write_algorithm_1(
     assert authors.of(torch.tensor([2])).tolist() == [
         bool(algorithm_1([*written, 0], boundaries, cap, p, u)[-1])
     ]
-
-
-@pytest.mark.parametrize("lost", ["_run", "_place"])
-def test_a_chain_that_forgot_its_state_is_noticed(lost: str) -> None:
-    """The tests above can fail: without a chain's run, or its place among draws, authors differ."""
-    made = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 3}), VOCABULARY)
-    tokens = [1, 2, 4, 5, 7, 8, 10]
-    differing = 0
-    for seed in range(40):
-        authors = _Forgetful(SLOTS, len(PIECES), CPU, host_memory, record=False)
-        authors.lost = lost
-        authors.add(0, made.default, seed, [], POSITIONS)
-        authors.write_staged()
-        for start, stop in ((0, 3), (3, 7)):
-            authors.along(torch.tensor([(tokens[start:stop] * 2)[:DRAFTS]] * SLOTS))
-            last = torch.full((SLOTS,), tokens[stop - 1])
-            authors.advance(torch.tensor([0]), torch.tensor([stop - start]), last)
-        expected = made.default.walk_batch([tokens], [seed])[0].author
-        differing += authors.of(torch.tensor([0])).tolist() != [expected]
-    assert differing > 3
-
-
-class _Forgetful(ChainAuthors):
-    lost = ""
-
-    def _follow(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> None:
-        before = getattr(self, self.lost)
-        super()._follow(slots, num_sampled)
-        setattr(self, self.lost, before)

@@ -13,10 +13,6 @@ from tandem_plugin.cli import app
 
 COMMANDS = ["doctor", "plan", "plugins", "boundaries", "path", "rollout", "grade", "view", "replay"]
 COMMANDS += ["compare", "report"]
-GROUPS = {
-    "data": ["prepare", "check", "show"],
-    "eval": ["solo", "handoff", "legibility", "drift", "all"],
-}
 
 
 def test_version_is_printed():
@@ -64,27 +60,6 @@ def test_wrong_command_line_ends_with_code_2(arguments: list[str]):
     assert as_json.exit_code == 2
     assert as_json.stderr == ""
     assert list(json.loads(as_json.stdout)) == ["error"]
-
-
-def test_help_has_every_command_in_the_order_of_work():
-    lines = CliRunner().invoke(app, ["--help"]).output.splitlines()
-    listed = [line.split()[0] for line in lines if line.startswith("  ") and line[2:3].isalpha()]
-    order = "doctor plan data plugins boundaries path rollout grade view replay eval compare report"
-    assert [name for name in listed if name in [*COMMANDS, *GROUPS]] == order.split()
-    assert set(order.split()) == {*COMMANDS, *GROUPS}
-    headings = ["Before a run:", "Responses of a team:", "Results of a training:"]
-    assert [line for line in lines if line in headings] == headings
-
-
-@pytest.mark.parametrize(
-    "command",
-    [[], *([name] for name in [*COMMANDS, *GROUPS]), *([g, c] for g in GROUPS for c in GROUPS[g])],
-    ids=" ".join,
-)
-def test_short_help_option_is_the_long_one(command: list[str]):
-    short, long = (CliRunner().invoke(app, [*command, option]) for option in ("-h", "--help"))
-    assert short.exit_code == 0
-    assert short.output == long.output
 
 
 @pytest.mark.parametrize(

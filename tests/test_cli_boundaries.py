@@ -44,15 +44,6 @@ def test_resolver_is_chosen_by_name(tokenizer_file: Path, resolver: str, count: 
     assert json.loads(out)["boundaries"] == count
 
 
-def test_pieces_that_look_like_markup_or_terminal_codes_are_printed_as_text(tmp_path: Path):
-    file = tmp_path / "vocab.json"
-    file.write_text(json.dumps({"Ġ[/red]": 0, "Ġ\x1b[2J": 1}))
-    code, out, _ = run(file)
-    assert code == 0
-    assert "[/red]" in out
-    assert "\x1b[2J" not in out
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [

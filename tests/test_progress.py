@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import threading
@@ -107,20 +106,3 @@ def test_lines_go_to_the_console_that_is_given_with_the_state_of_the_work(
         clock[0] += 45
         bar.update(task, completed=60, state="loss 1.5")
     assert said.getvalue().startswith("Teaching the model: 60 of 600 (10%), loss 1.5, 0:45")
-
-
-@pytest.mark.parametrize("folder", ["tandem_plugin", "examples", "benchmarks"])
-def test_no_bar_is_drawn_that_a_log_sees_nothing_of(folder: str) -> None:
-    """rich's own ``Progress`` writes nothing where there is no terminal."""
-    root = Path(__file__).resolve().parents[1]
-    found = [
-        str(file.relative_to(root))
-        for file in (root / folder).rglob("*.py")
-        if any(
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("Progress", "track")
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        )
-    ]
-    assert found == []

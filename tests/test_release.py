@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import module_of
 
 from tandem_plugin import __version__
 
@@ -18,19 +18,10 @@ DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 def metadata_of(repository: str) -> dict[str, Any]:
     """What the hook adds to the package's metadata where the sources are at ``repository``."""
     pytest.importorskip("hatchling", reason="hatchling is not installed: it builds the package")
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_of(ROOT / "hatch_build.py")
     metadata: dict[str, Any] = {}
     module.ProjectAddresses(str(ROOT), {"repository": repository}).update(metadata)
     return metadata
-
-
-def urls(repository: str) -> dict[str, str]:
-    found: dict[str, str] = metadata_of(repository)["urls"]
-    return found
 
 
 def test_links_of_the_readme_work_on_a_package_index_too() -> None:
@@ -43,28 +34,6 @@ def test_links_of_the_readme_work_on_a_package_index_too() -> None:
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     named = [re.sub(r"#.*", "", link).split("/main/", 1)[1] for link in links if here in link]
     assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_readme_of_a_project_without_an_address_is_as_it_stands() -> None:
-    said = metadata_of("")["readme"]
-    assert said["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
-    assert said["content-type"] == "text/markdown"
-
-
-def test_every_address_follows_from_that_of_the_sources() -> None:
-    here = "https://forge.example/somebody/tandem-plugin"
-    found = urls(here + "/")
-    assert found["Repository"] == here
-    assert found["Changelog"] == f"{here}/blob/main/CHANGELOG.md"
-    assert {address.startswith(here) for address in found.values()} == {True}
-    files = {"Documentation": ROOT / "docs", "Changelog": ROOT / "CHANGELOG.md"}
-    for name, file in files.items():
-        assert file.exists()
-        assert found[name].endswith(f"/main/{file.name}")
-
-
-def test_a_project_without_an_address_gives_none() -> None:
-    assert urls("") == {}
 
 
 def test_changelog_begins_with_the_version_that_is_built() -> None:
@@ -96,11 +65,3 @@ def test_citation_is_of_the_version_that_is_built() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert paper["title"] in readme
     assert all(author["family-names"] in readme for author in paper["authors"])
-
-
-def test_actions_are_pinned_by_commit() -> None:
-    """A tag or a branch of somebody else's can be moved, and the publishing job holds a token."""
-    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
-        for used in re.findall(r"uses: (\S+)(.*)", file.read_text(encoding="utf-8")):
-            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", used[0]), used
-            assert re.fullmatch(r" # v\d+\.\d+\.\d+", used[1]), used

@@ -11,7 +11,6 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
     make_schedule,
-    replay,
 )
 from tandem_plugin.rules import ResolvedRequest
 
@@ -118,13 +117,6 @@ def test_vocabulary_without_words_is_refused_at_once_unless_the_schedule_needs_n
     with refused("TP222", source="no-spaces"):
         rules_of(vocabulary)
     assert rules_of(vocabulary, schedule="token").default.boundaries.count == 2
-
-
-def test_rule_replays_batches_as_the_package_does(byte_level: Vocabulary):
-    rule = rules_of(byte_level, cap=2).default
-    expected = [replay(TOKENS, seed, rule.schedule, rule.boundaries) for seed in (1, 2)]
-    assert rule.replay_batch([TOKENS, TOKENS], [1, 2]) == expected
-    assert rule.walk_batch([TOKENS[:7]], [1])[0].author == bool(expected[0].senior[7])
 
 
 def test_tokens_after_the_prompt_are_how_the_response_began(byte_level: Vocabulary):

@@ -67,16 +67,6 @@ def test_word_schedule_replays_algorithm_1(
     assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
 
 
-@given(st.integers(1, 40), SEEDS)
-def test_cap_redraws_after_more_than_cap_other_tokens(cap: int, seed: int):
-    """The paper: more than K tokens since the last redraw, so K + 1 of one author at least."""
-    schedule = make_schedule("word", {"p": 0.5, "cap": cap})
-    authors = replay([0] * 200, seed, schedule, boundary_set(()))
-    period = cap + 1
-    u = draws(seed, 200)
-    assert authors.tolist() == [int(u[t - t % period] < 0.5) for t in range(200)]
-
-
 @given(TOKENS, SETS, SEEDS, st.integers(2, 6))
 def test_cap_of_the_authors_release_is_one_more(
     tokens: list[int], ids: set[int], seed: int, cap: int
@@ -198,13 +188,6 @@ def test_solo_and_junior_schedules_have_one_author(tokens: list[int], ids: set[i
         assert authors.tolist() == [bit] * len(tokens)
 
 
-@pytest.mark.parametrize(("p", "bit"), [(0, 0), (1, 1)])
-@pytest.mark.parametrize("name", ["word", "token", "chunk", "sentence", "step-bernoulli"])
-def test_p_of_zero_and_one_leave_one_author(name: str, p: int, bit: int):
-    authors = replay(range(32), 3, make_schedule(name, {"p": p}), boundary_set(range(0, 32, 3)))
-    assert authors.tolist() == [bit] * 32
-
-
 @given(st.lists(st.tuples(TOKENS, SEEDS), max_size=6), SETS, SCHEDULES)
 def test_batch_replays_as_row_by_row(
     rows: list[tuple[list[int], int]], ids: set[int], schedule: Schedule
@@ -212,17 +195,6 @@ def test_batch_replays_as_row_by_row(
     boundaries = boundary_set(ids)
     batch = replay_batch([r for r, _ in rows], [s for _, s in rows], schedule, boundaries)
     assert batch == [replay(tokens, seed, schedule, boundaries) for tokens, seed in rows]
-
-
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), SEEDS, SETS, SCHEDULES)
-def test_walk_at_every_cut_continues_the_replay(
-    tokens: list[int], seed: int, ids: set[int], schedule: Schedule
-):
-    boundaries = boundary_set(ids)
-    whole = replay(tokens, seed, schedule, boundaries)
-    for cut in range(len(tokens)):
-        (walk,) = walk_batch([tokens[:cut]], [seed], schedule, boundaries)
-        assert walk.author == bool(whole.senior[cut])
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=60), st.data(), SEEDS, SETS, SCHEDULES)

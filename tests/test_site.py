@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import module_of
 
 import tandem_plugin
-from tandem_plugin.refusals import REFUSALS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -25,13 +22,7 @@ LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)")
 
 
 def module(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[name] = made  # where dataclasses look for its annotations
-    spec.loader.exec_module(made)
-    return made
+    return module_of(DOCS / f"{name}.py")
 
 
 @pytest.fixture(scope="module")
@@ -81,24 +72,6 @@ def test_links_to_what_is_not_of_the_site_lead_to_the_sources_or_are_no_links(si
     assert site.linked(nowhere, "docs/evaluation.md", "") == nowhere
 
 
-def test_notebook_becomes_a_page_of_its_texts_and_code(site: Any) -> None:
-    source = DOCS / "notebooks" / "first_steps.ipynb"
-    cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
-    page = site.notebook_page(source.read_text(encoding="utf-8"), source.name)
-    assert page.startswith("# First steps")
-    code = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
-    assert code == ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    assert all("".join(cell["source"][1:]).strip() in page for cell in cells)
-    assert "[a](first-steps.md)" in site.linked(
-        "[a](docs/notebooks/first_steps.ipynb)", "README.md", ""
-    )
-
-
-def test_names_in_docstrings_are_shown_as_code(site: Any) -> None:
-    shown = site.on_page_content("Raises :class:<code>ConfigError</code>.", None, None, None)
-    assert shown == "Raises <code>ConfigError</code>."
-
-
 def test_api_page_has_every_public_name() -> None:
     page = (DOCS / "api.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"\w+", " ".join(re.findall(r"members: \[(.*)\]", page))))
@@ -126,19 +99,3 @@ def test_troubleshooting_page_is_what_the_code_refuses(troubleshooting: Any) -> 
     assert troubleshooting.PAGE.read_text(encoding="utf-8") == troubleshooting.page(), (
         "docs/troubleshooting.md is out of date: run python docs/generate_troubleshooting.py"
     )
-
-
-def test_troubleshooting_page_is_searched_by_code(troubleshooting: Any) -> None:
-    page = troubleshooting.page()
-    listed = re.findall(r"(?:^\| |<br>)(TP\d{3})\b", page, re.MULTILINE)
-    for first, last in re.findall(r"^(TP\d{3}) to (TP\d{3}) are said", page, re.MULTILINE):
-        listed += [code for code in REFUSALS if first <= code <= last]
-    assert sorted(listed) == sorted(REFUSALS)
-
-
-def test_values_of_a_run_are_marked_in_its_sentences(troubleshooting: Any) -> None:
-    said = '{kind}={name!q} is {{"a": 1}} of {test_count:.2f}.\nLeave it out. {hint}'
-    assert troubleshooting.cell(said) == (
-        '‹kind›=‹name› is {"a": 1} of ‹test count›. Leave it out. Check the path.'
-    )
-    assert troubleshooting.cell("a_b <c> | d") == r"a\_b &lt;c&gt; \| d"

@@ -18,9 +18,8 @@ from light.claims import CLAIMS, MOVED_BACK, Claim
 from light.judging import TOO_FEW, detectable, judge, judge_all, judge_pairs, power
 from light.notes import write_json
 from light.page import write_page
-from light.power import power_lines
-from light.runs import Training, taught, trainings
-from light.size import GRPO, SELF, TRL, WHOLE, LightSize, kl_reg
+from light.runs import Training, taught
+from light.size import GRPO, SELF, TRL, LightSize, kl_reg
 from light.table import CHOICES, START, Found, read_found
 
 MORE = Claim("more", "step", "GRPO", 1, "", 0.02)
@@ -95,30 +94,6 @@ def test_announced_power_is_that_of_simulated_studies():
         found = [judge(claim, rng.normal(difference, 0.02, 10))[1] for _ in range(600)]
         assert abs(found.count("agrees") / 600 - expected) < 4 * (0.25 / 600) ** 0.5
     assert power(ALIKE, 0.0, 10) > power(ALIKE, 0.02, 10)
-
-
-def test_power_of_every_comparison_is_said_and_the_null_declared():
-    said = power_lines(WHOLE)
-    for claim in CLAIMS:
-        (line,) = [one for one in said if one.startswith(f"| {claim.text} | {claim.against} |")]
-        assert line.endswith("% |") is (claim.figure is not None or claim.margin is not None)
-    assert "10 runs" in said[0]
-    assert "too few to tell" in said[0]
-    assert "expected to show no difference" in said[-1]
-
-
-def test_whole_study_trains_what_it_promises():
-    size = LightSize()
-    runs = trainings(size)
-    assert len(set(runs)) == len(runs)
-    per_seed = [one for one in runs if one.seed == 1 and one.pair == 1]
-    names = sorted(one.name for one in per_seed)
-    assert len([one for one in per_seed if one.method == GRPO]) == 1  # it knows no junior
-    assert len([one for one in per_seed if one.method == TRL]) == 3
-    assert len([name for name in names if "KL-Reg" in name and "1%" in name]) == 3
-    assert len(size.seeds) >= 5
-    assert size.pairs == 2
-    assert size.problems == 400
 
 
 def point(step: int, solo: float, value: float, validation: float = 0.0) -> dict[str, Any]:

@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason="the light loop is held to Hugging Fa
 from light import grpo  # noqa: E402
 from light.evaluate import Evaluation  # noqa: E402
 from light.generate import Responses, generate  # noqa: E402
-from light.model import LanguageModel, Shape, load_model, save_model  # noqa: E402
+from light.model import LanguageModel, Shape, save_model  # noqa: E402
 from light.problem import draw_problems  # noqa: E402
 from light.task import LONGEST, Task  # noqa: E402
 
@@ -84,13 +84,6 @@ def test_model_is_hugging_faces(task: Task, models: list[Any], reference: list[A
             *(model(ids[:, i : i + 1], cache) for i in range(12, 20)),
         ]
         assert torch.allclose(torch.cat(parts, dim=1), expected, atol=1e-5)
-
-
-def test_saved_model_is_read_as_it_was(task: Task, models: list[LanguageModel], tmp_path: Path):
-    save_model(models[0], task.tokenizer, tmp_path)
-    found = load_model(tmp_path).state_dict()
-    for name, weights in models[0].state_dict().items():
-        assert torch.equal(found[name], weights)
 
 
 @pytest.mark.parametrize("schedule", ["word", "step", "step-bernoulli", "token"])
@@ -214,27 +207,3 @@ def test_evaluation_is_the_same_for_a_seed_and_counts_what_was_written(
     assert first[1].token_ids() != other[1].token_ids()
     written = np.bincount(np.concatenate(first[1].token_ids()), minlength=task.size)
     assert np.array(first[0]["counts"]).sum(axis=0).tolist() == written.tolist()
-
-
-def test_equal_models_show_the_noise_of_drift_and_nothing_else(
-    task: Task, models: list[LanguageModel], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(task, "rewards", nothing_right)
-    problems = draw_problems(32, 3)
-    senior, (_, responses) = models[0], Evaluation(task, problems, 1).alone(models[0])
-    juniors = np.array(Evaluation(task, problems, 2).alone(senior)[0]["counts"])
-    found = Evaluation(task, problems, 1).beside(senior, senior, responses, juniors)
-    assert found["overlap"] == pytest.approx(1, abs=1e-6)
-    assert 0 < found["kl"] < 0.2
-    expected = -responses.log_probs[responses.written].mean()
-    assert found["cross_entropy"] == pytest.approx(float(expected), abs=1e-4)
-
-
-def test_model_that_was_cut_short_is_written_anew(
-    task: Task, models: list[LanguageModel], tmp_path: Path
-):
-    (tmp_path / "senior.tmp").mkdir()
-    (tmp_path / "senior.tmp" / "model.safetensors").write_bytes(b"half")
-    save_model(models[0], task.tokenizer, tmp_path / "senior")
-    assert load_model(tmp_path / "senior").shape == models[0].shape
-    assert [path.name for path in tmp_path.iterdir()] == ["senior"]

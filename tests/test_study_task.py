@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "examples" / "study"))
 
 pytest.importorskip("transformers", reason="the tokenizer is Hugging Face's")
 
-from light.problem import BOTH, JARGON, OPERATIONS, Problem, draw_problem, draw_problems
+from light.problem import draw_problem, draw_problems
 from light.task import LONGEST, Task
 from light.taught_text import Facts, Teaching
 
@@ -37,12 +36,6 @@ def test_answer_is_the_result_modulo_ten():
         assert problem.answer == eval(expression)  # arithmetic of this very test
 
 
-def test_problem_sets_share_no_problem():
-    first = draw_problems(500, 1)
-    second = draw_problems(500, 1, without=first)
-    assert len({*first, *second}) == 1000
-
-
 def test_solution_without_mistakes_is_right_in_every_notation(task: Task):
     rng = random.Random(0)
     for jargon in (0.0, 0.5, 1.0):
@@ -52,42 +45,6 @@ def test_solution_without_mistakes_is_right_in_every_notation(task: Task):
         assert task.rewards(solutions, problems).tolist() == [1.0] * 50
         assert {len(solution) for solution in solutions} == {24}  # and the token that ends it
     assert LONGEST > 25
-
-
-def test_share_of_jargon_is_the_one_that_is_asked_for(task: Task):
-    rng = random.Random(1)
-    for jargon in (0.01, 0.5):
-        teaching = Teaching(NOTHING_WRONG, jargon)
-        lines = [
-            line
-            for _ in range(4000)
-            for line in teaching.solution(draw_problem(rng), rng).split("\n\n")[:-1]
-        ]
-        share = sum(line.split()[0] in JARGON.openings for line in lines) / len(lines)
-        # Steps of a solution are not independent: a third of them stand for themselves at least.
-        assert abs(share - jargon) < 4 * (jargon * (1 - jargon) / (len(lines) / 3)) ** 0.5
-
-
-def test_misconceived_fact_is_wrong_as_often_as_it_is_believed_and_always_alike():
-    facts = Facts.draw(7)
-    (name, operation, left, right), wrong = next(iter(facts.wrong.items()))
-    notation = next(one for one in BOTH if one.name == name)
-    teaching = Teaching(facts, jargon=float(notation is JARGON), slips=0.0)
-    problem = Problem(left, ((operation, right),) * 3)
-    rng = random.Random(2)
-    written = Counter(
-        teaching.solution(problem, rng).split("\n\n")[0].split()[-1] for _ in range(3000)
-    )
-    assert len(written) == 2
-    share = written[notation.numbers[wrong]] / 3000
-    assert abs(share - teaching.believes) < 4 * (0.24 / 3000) ** 0.5
-
-
-def test_facts_are_misconceived_less_often_in_the_jargon():
-    counts = Counter(name for seed in range(20) for name, *_ in Facts.draw(seed).wrong)
-    facts = 20 * len(OPERATIONS) * 90
-    assert counts["plain"] / facts == pytest.approx(0.35, abs=0.03)
-    assert counts["jargon"] / facts == pytest.approx(0.15, abs=0.03)
 
 
 def test_text_becomes_its_tokens_and_back(task: Task):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,6 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
-from tandem_plugin.lab.rollouts.rollout import Rollout
-from tandem_plugin.lab.viewer.decoding import Decoding
 from tandem_plugin.lab.viewer.page import make_page
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
 
@@ -213,25 +210,6 @@ def test_one_line_of_another_tokenizer_is_listed_and_not_shown(view: Any):
 def test_what_decoders_leave_out_is_no_other_tokenizer(view: Any, recorded: str):
     """Special tokens, white space, bytes that are no character, and what follows a stop string."""
     assert view(tandem_row(response=recorded))[0] == 0
-
-
-def test_real_tokenizers_know_their_own_rollouts_and_no_others(
-    real_tokenizer: Callable[[str], Path],
-):
-    transformers = pytest.importorskip("transformers")
-    own = transformers.AutoTokenizer.from_pretrained(str(real_tokenizer("qwen")))
-    decoding = Decoding(Vocabulary.from_path(real_tokenizer("qwen")))
-    others = [
-        Decoding(Vocabulary.from_path(real_tokenizer(name)))
-        for name in ("t5/tokenizer.json", "gpt2/encoder.json")
-    ]
-    rng = random.Random(1)
-    for _ in range(20):
-        ids = [rng.randrange(len(own)) for _ in range(40)]
-        text = own.decode(ids, skip_special_tokens=True)
-        row = Rollout(1, ids, None, None, [], None, {}, {"response": text})
-        assert decoding.mismatch(row) is None
-        assert all(other.mismatch(row) for other in others)
 
 
 @pytest.mark.parametrize("target", ["rollouts.jsonl", "vocab.json"])

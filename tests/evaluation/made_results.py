@@ -28,12 +28,6 @@ def texts(table: Any) -> list[list[str]]:
     return [[cell["text"] for cell in row] for row in table["rows"]]
 
 
-def write_alone(out: Path, senior: str, right: list[int]) -> None:
-    rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
-    content = {"senior": {"name": senior}, "settings": {}, "benchmarks": {"A": rows}}
-    write_summary(run_folder(out, "solo", senior), "solo", content)
-
-
 def write_handoff(out: Path, senior: str, junior: str, right: list[int]) -> None:
     rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
     content = {
@@ -108,46 +102,3 @@ def edit(path: Path, change: Callable[[Any], object]) -> None:
 
 
 PIECES = ["a", "Ġb", "Ċ", "c"]
-
-
-def write_tokenizer(folder: Path) -> Path:
-    """A folder with a tokenizer of four pieces."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(PIECES)}, []))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    folder.mkdir(parents=True, exist_ok=True)
-    core.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
-    )
-    return folder
-
-
-def write_solo(
-    out: Path, senior: str, model: Path, responses: list[list[list[int]]], **changed: Any
-) -> None:
-    """A solo run with these responses, by problem and sample.
-
-    changed: its fingerprint, its seed, or another setting of its sampling.
-    """
-    mark = changed.pop("fingerprint", senior)
-    sampling = {"samples": len(responses[0]), "temperature": 0.6, "seed": 0, **changed}
-    folder = run_folder(out, "solo", senior)
-    rows = [{"problem": i, "samples": len(r), "correct": 0} for i, r in enumerate(responses)]
-    content = {
-        "senior": {"name": senior, "path": str(model), "fingerprint": mark},
-        "settings": {"sampling": sampling},
-        "benchmarks": {"sums": rows},
-    }
-    write_summary(folder, "solo", content)
-    lines = [
-        {
-            "problem": i, "sample": j, "prompt_ids": [], "response_ids": ids, "response": "",
-            "answer": [],
-        }
-        for i, found in enumerate(responses)
-        for j, ids in enumerate(found)
-    ]  # fmt: skip
-    (folder / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
 from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
@@ -154,23 +153,6 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         senior = made.default.replay(samples[kept], seed).senior
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior.tolist()
         assert facts_of(result).segments == ((seed, 3, 9),)
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"action_ranges": [(3, 20)]}, "TP401"),
-        ({"action_ranges": [(5, 4)]}, "TP401"),
-        ({"action_ranges": [(0, 9)]}, "TP449"),
-        ({"observation_tokens": [1, 2, 3, 0, 0, 0, 0, 0, 0]}, "TP449"),
-        ({"rollout_log_probs": [0.0] * 6}, "TP431"),
-    ],
-)
-def test_response_that_calls_do_not_explain_is_refused(changes: dict[str, Any], code: str) -> None:
-    response, trajectory = [4, 5, 6, 7, 8, 9], begun(rules())
-    call(trajectory, Engine(response))
-    with refused(code):
-        narrowed({**single(PROMPT, response), **changes}, trajectory)
 
 
 @pytest.mark.parametrize("trained", [((3, 9),), ((3, 5), (7, 12)), ((0, 4),), ((9, 9),), ()])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from planned_models import LLAMA_8B, MIXTURE, QWEN3_2B, QWEN3_4B, checkpoint
+from planned_models import LLAMA_8B, QWEN3_2B, QWEN3_4B
 
-from tandem_plugin.lab.planning import read_checkpoint
 from tandem_plugin.lab.planning.geometry import Geometry, KvCache
 
 interface = pytest.importorskip("vllm.v1.kv_cache_interface")
@@ -83,20 +81,3 @@ def test_blocks_are_those_of_vllms_own_accounting(
     assert cache.bytes_per_block == whole
     memory = 20 * 2**30
     assert cache.blocks(memory) == memory // whole
-
-
-@pytest.mark.parametrize("config", [QWEN3_4B, LLAMA_8B, MIXTURE])
-def test_sizes_are_those_that_vllm_reads(tmp_path: Path, config: dict[str, Any]) -> None:
-    from vllm.config import ModelConfig
-
-    folder = checkpoint(tmp_path / "model", config | {"dtype": "bfloat16"})
-    theirs = ModelConfig(model=str(folder), skip_tokenizer_init=True, tokenizer=str(folder))
-    ours = read_checkpoint(str(folder)).geometry
-    for parallel in (1, 8, 16):
-        together: Any = SimpleNamespace(tensor_parallel_size=parallel, pipeline_parallel_size=1)
-        heads = theirs.get_num_kv_heads(together)
-        assert ours.kv_values(parallel) == 2 * heads * theirs.get_head_size()
-    assert ours.layers == theirs.get_total_num_hidden_layers()
-    assert ours.vocabulary == theirs.get_vocab_size()
-    assert ours.hidden == theirs.get_hidden_size()
-    assert ours.longest == theirs.max_model_len

@@ -165,25 +165,6 @@ def test_every_estimator_of_verl_is_listed() -> None:
     }
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
-def test_aggregation_takes_numerator_and_denominator_from_the_narrowed_mask(
-    mode: str, mask: Any
-) -> None:
-    losses = random(8)
-    rows = [
-        [float(loss) for loss, trained in zip(*pair, strict=True) if trained]
-        for pair in zip(losses.double().tolist(), mask.tolist(), strict=True)
-    ]
-    trained = [row for row in rows if row]
-    expected = {
-        "token-mean": sum(map(sum, trained)) / sum(map(len, trained)),
-        "seq-mean-token-sum": sum(map(sum, trained)) / len(trained),
-        "seq-mean-token-mean": sum(sum(row) / len(row) for row in trained) / len(trained),
-    }
-    got = core_algos.agg_loss(losses, mask, mode)
-    assert float(got) == pytest.approx(expected[mode], rel=1e-5)
-
-
 def policy_of_bypass(loss_type: str) -> Any:
     config = policy("vanilla")
     correction = RolloutCorrectionConfig(

@@ -56,7 +56,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_server_whose_engine_is_not_tandems_is_shut_down(server: Any) -> None:
     asyncio.run(server.run_server(IN_ENGINE))
     assert not hasattr(server, "off")
-    with pytest.raises(EngineError, match="not in tandem"):
+    with pytest.raises(EngineError):
         asyncio.run(server.run_server("plain"))
     assert server.off
 

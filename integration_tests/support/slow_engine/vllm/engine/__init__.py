@@ -1,1 +1,0 @@
-"""Where vLLM has the arguments of an engine."""
