@@ -19,12 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-<<<<<<< HEAD
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-=======
 from scripts import module_of
->>>>>>> tests
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints"
@@ -198,7 +195,6 @@ def test_an_extra_names_the_versions_of_its_tested_stack(extra: str, stack: str)
     assert {"vllm", "transformers"} <= set(named)
     found = pins(stack)
     assert {name: found[name] for name in named} == {n: {v} for n, v in named.items()}
-<<<<<<< HEAD
 
 
 def test_environments_of_the_makefile_name_a_constraint_file_that_exists() -> None:
@@ -230,5 +226,3 @@ def test_a_constraint_file_agrees_with_the_cpu_build_of_vllm(stack: str) -> None
         name = re.escape(canonicalize_name(one.name))
         for pin in re.findall(rf"^{name}==([^\s;]+)", pins, re.MULTILINE):
             assert one.specifier.contains(pin), f"{one} and {one.name}=={pin}"
-=======
->>>>>>> tests
