@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest
-from tandem_plugin.engine.runners.v2.draws_table import DrawsTable
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, DrawsTable, SlotRequest
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 

@@ -15,8 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TandemError
-from tandem_plugin.refusals import ADVICE, GROUPS, REFUSALS
+from tandem_plugin.errors import (
+    ADVICE,
+    GROUPS,
+    REFUSALS,
+    ConfigError,
+    FingerprintError,
+    RequestError,
+    TandemError,
+)
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
@@ -168,9 +175,7 @@ def test_refusal_is_the_same_as_another_error_and_with_more_advice() -> None:
 
 
 def test_table_is_read_only_when_something_is_refused() -> None:
-    code = (
-        "import sys, tandem_plugin.errors as e; assert 'tandem_plugin.refusals' not in sys.modules"
-    )
+    code = "import sys, tandem_plugin.errors as e; assert 'tandem_plugin.errors' not in sys.modules"
     subprocess.run(
         [sys.executable, "-c", f"{code}; e.ConfigError('TP102', settings=1)"], check=True
     )

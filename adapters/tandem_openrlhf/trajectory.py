@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.patching.delegation import Delegate
+from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_within, ranges_of
 from tandem_plugin.training.log_probs import masked_log_probs

@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, TandemError
-from tandem_plugin.patching.mixins import ForeignBase
+from tandem_plugin.patching.subclasses import ForeignBase
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt

@@ -9,7 +9,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import missing_modules
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training import settings
 from tandem_plugin.training.refusals import Unproven

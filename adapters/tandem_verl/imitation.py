@@ -17,7 +17,7 @@ from verl.utils import tensordict_utils
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from tandem_plugin.patching.mixins import ForeignBase, actor_in_tandem
+from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss, masks_to_imitate
 from tandem_plugin.training.rows import Row

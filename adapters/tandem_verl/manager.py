@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.patching.mixins import ForeignBase, actor_in_tandem, in_tandem
+from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_verl.agent_loop import ROW, WorkerInTandem
 from tandem_verl.switch import KEPT
 

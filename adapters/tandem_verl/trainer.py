@@ -11,10 +11,8 @@ import numpy as np
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.patching.delegation import Delegate
-from tandem_plugin.patching.mixins import ForeignBase
-from tandem_plugin.patching.subclasses import check_part
-from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.patching.subclasses import ForeignBase, check_part
+from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun

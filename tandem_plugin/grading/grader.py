@@ -12,12 +12,10 @@ from typing import Any
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.comparison import Decision
-from tandem_plugin.grading.copied_answer import is_copied
-from tandem_plugin.grading.equality import AS_WRITTEN, decide
+from tandem_plugin.grading.equality import AS_WRITTEN, decide, is_copied
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.generated import is_generated, judge
-from tandem_plugin.grading.grade import Grade
-from tandem_plugin.grading.limits import GradingLimits
+from tandem_plugin.grading.grade import Grade, GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
 from tandem_plugin.grading.reference_answers import read_golds
 from tandem_plugin.grading.spelling import is_readable, nesting, spelled

@@ -20,7 +20,7 @@ from typing import Any
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.comparison import Decision
-from tandem_plugin.grading.limits import GradingLimits
+from tandem_plugin.grading.grade import GradingLimits
 from tandem_plugin.grading.symbolic.worker_forkserver import READY
 
 __all__ = ["Reply", "WorkerPool", "check_installed"]

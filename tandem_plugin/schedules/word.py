@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 from tandem_plugin.schedules.parameters import check_count
-from tandem_plugin.schedules.schedule import Tensor
-from tandem_plugin.schedules.walk import tokens_since
+from tandem_plugin.schedules.schedule import Tensor, tokens_since
 
 __all__ = ["WordSchedule"]
 

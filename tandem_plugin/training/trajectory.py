@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import RequestError
-from tandem_plugin.patching.delegation import Delegate
+from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed

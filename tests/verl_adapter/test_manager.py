@@ -14,7 +14,7 @@ from refused import refused
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 from verl_stand_ins import IN_TANDEM, tandem_of
 
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl import manager
 from tandem_verl.agent_loop import WorkerInTandem
 from tandem_verl.configuration import prepare

@@ -15,9 +15,8 @@ from verl.workers.rollout.router import _load_router_yaml, _resolve_router_class
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_plugin import EngineError, RequestError, TandemConfig
-from tandem_plugin.patching import in_place
-from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.patching.subclasses import check_part
+from tandem_plugin.patching import after_import
+from tandem_plugin.patching.subclasses import check_part, in_tandem
 from tandem_verl.router import RouterByJunior
 from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
 
@@ -73,11 +72,11 @@ def test_engines_refusal_leaves_the_server_with_its_sentence(server: Any) -> Non
 
 def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of verl's own, of a run whose classes were not put in place, starts no engine."""
-    monkeypatch.setattr(in_place, "_PLACED", {})
+    monkeypatch.setattr(after_import, "_PLACED", {})
     Server(IN_TANDEM)
-    assert not in_place.is_in_place("verl")
+    assert not after_import.is_in_place("verl")
     in_tandem(Server, ServerInTandem)(IN_TANDEM)
-    assert in_place.is_in_place("verl")
+    assert after_import.is_in_place("verl")
 
 
 def test_what_is_told_of_an_engine_is_the_first_workers_answer(server: Any) -> None:

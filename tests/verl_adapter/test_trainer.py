@@ -15,7 +15,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration, tandem_of
 
 from tandem_plugin import TandemRules
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import dumped_columns

@@ -12,8 +12,7 @@ from itertools import tee
 from typing import Any
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.mixins import ForeignBase
-from tandem_plugin.patching.subclasses import Patch, in_place_of
+from tandem_plugin.patching.subclasses import ForeignBase, Patch, in_place_of
 from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import running_config
