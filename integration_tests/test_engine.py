@@ -330,6 +330,6 @@ def test_a_request_with_the_engines_own_fingerprint_is_served(
 
 
 def test_the_engine_says_that_it_runs_in_tandem(engine: Any) -> None:
-    from tandem_plugin.engine.status import check_engine
+    from tandem_plugin.engine.runners import check_engine
 
     check_engine(engine.llm_engine.vllm_config)

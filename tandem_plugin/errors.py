@@ -1,6 +1,6 @@
 """The errors a user can meet: one type per boundary, each a sentence that says what to do.
 
-Every refusal of this package has a code of :mod:`tandem_plugin.errors`, where its sentence and
+Every refusal of this package has a code of refusals.json, where its sentence and
 its remedy stand: ``raise ConfigError("TP101", settings=value)``.
 """
 

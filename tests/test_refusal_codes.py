@@ -30,7 +30,7 @@ SOURCES = [
     file
     for folder in ("tandem_plugin", "adapters")
     for file in sorted((ROOT / folder).rglob("*.py"))
-    if file != ROOT / "tandem_plugin" / "refusals.py"
+    if file != ROOT / "tandem_plugin" / "errors.py"
 ]
 ROWS = {"Refusal", "each"}
 """Makers of rows of trainers' tables, which give these fields themselves."""

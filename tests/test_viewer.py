@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.lab.rollouts.rollout import Rollout
-from tandem_plugin.lab.viewer.decoding import Decoding
 from tandem_plugin.lab.viewer.page import make_page
+from tandem_plugin.lab.viewer.responses import Decoding
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
 
 HOSTILE = [

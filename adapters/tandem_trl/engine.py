@@ -9,7 +9,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
-from tandem_plugin.engine.status import check_engine
+from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.trajectory import Trajectory
 

@@ -72,7 +72,7 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         """
         result = await super().run_server(*args, **options)
         try:
-            from tandem_plugin.engine.status import check_engine
+            from tandem_plugin.engine.runners import check_engine
 
             check_engine(self.engine.vllm_config)
         except BaseException:

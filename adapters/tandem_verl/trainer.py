@@ -25,8 +25,7 @@ from tandem_plugin.training.validation import (
     passes,
 )
 from tandem_verl.advantages import credit_rewards, reading_whole_sessions
-from tandem_verl.agent_loop import ROW
-from tandem_verl.manager import ManagerInTandem, manager_class, users_manager
+from tandem_verl.agent_loop import ROW, ManagerInTandem, manager_class, users_manager
 from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS, check_run
 from tandem_verl.rows import dumped_with, rows_of_keys
 from tandem_verl.server import ReplicaInTandem, register_replica

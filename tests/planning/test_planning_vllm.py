@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from planned_models import LLAMA_8B, MIXTURE, QWEN3_2B, QWEN3_4B, checkpoint
 
-from tandem_plugin.lab.planning import read_checkpoint
+from tandem_plugin.lab.planning.checkpoint import read_checkpoint
 from tandem_plugin.lab.planning.geometry import Geometry, KvCache
 
 interface = pytest.importorskip("vllm.v1.kv_cache_interface")

@@ -21,8 +21,7 @@ from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import dumped_columns
 from tandem_plugin.training.validation import ANSWERER
 from tandem_verl import imitation
-from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory, narrow
-from tandem_verl.manager import ManagerInTandem
+from tandem_verl.agent_loop import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
 from tandem_verl.rows import rows_of_keys
 from tandem_verl.trainer import AddressedPrompts, TrainerInTandem
 
