@@ -7,9 +7,8 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.boundaries.probe_texts import BLANK_LINES, NEWLINE
 from tandem_plugin.boundaries.vocabulary import Vocabulary, first_missed
-from tandem_plugin.boundaries.vocabulary_families import LEADING_SPACE_MARKERS
+from tandem_plugin.boundaries.vocabulary_families import BLANK_LINES, LEADING_SPACE_MARKERS, NEWLINE
 from tandem_plugin.errors import TokenizerError
 
 __all__ = [

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tandem_plugin.boundaries.probe_texts import foreign_code, sample_encodings
 from tandem_plugin.boundaries.vocabulary_families import (
     Family,
     byte_level_piece,
+    foreign_code,
     guess_family,
+    sample_encodings,
     texts_of,
 )
 from tandem_plugin.boundaries.vocabulary_files import (
@@ -47,8 +48,8 @@ class Vocabulary:
     encodings: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """How the tokenizer writes some texts (``tandem_plugin.boundaries.probe_texts``): a resolver
-    compares what it finds with them. Empty for a mere list of tokens."""
+    """How the tokenizer writes some texts (``sample_encodings``): a resolver compares what it finds
+    with them. Empty for a mere list of tokens."""
 
     @property
     def family(self) -> Family:

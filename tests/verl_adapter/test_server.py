@@ -17,13 +17,8 @@ from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 from tandem_plugin import EngineError, RequestError, TandemConfig
 from tandem_plugin.patching import after_import
 from tandem_plugin.patching.subclasses import check_part, in_tandem
-from tandem_verl.server import (
-    ROUTER,
-    ReplicaInTandem,
-    RouterByJunior,
-    ServerInTandem,
-    register_replica,
-)
+from tandem_verl.router import RouterByJunior
+from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
 
 
 class Server:

@@ -22,8 +22,7 @@ from tandem_plugin.training.rows import dumped_columns
 from tandem_plugin.training.validation import ANSWERER
 from tandem_verl import imitation
 from tandem_verl.agent_loop import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
-from tandem_verl.rows import rows_of_keys
-from tandem_verl.trainer import AddressedPrompts, TrainerInTandem
+from tandem_verl.trainer import AddressedPrompts, TrainerInTandem, rows_of_keys
 
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 KEYS = ["u_0_0", "u_1_0"]
