@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.patching.after_import import put_in_place
+from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.training.juniors import counters_of_engine, junior_of, take_junior
 from tandem_verl.switch import running_config, tandem_node

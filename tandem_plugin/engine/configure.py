@@ -28,7 +28,7 @@ from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.patching.after_import import is_in_place
+from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.schedules import schedule_parameters

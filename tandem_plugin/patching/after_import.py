@@ -14,16 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
-from tandem_plugin.errors import EngineError
-
-__all__ = [
-    "after_import",
-    "check_in_place",
-    "is_in_place",
-    "missed_modules",
-    "missing_modules",
-    "put_in_place",
-]
+__all__ = ["after_import", "missed_modules", "missing_modules"]
 
 Callback = Callable[[ModuleType], None]
 
@@ -116,34 +107,3 @@ def _finder() -> _Finder:
 
 def _is_initializing(module: ModuleType) -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
-
-
-_PLACED: dict[str, tuple[str, ...]] = {}
-"""The modules that patches wait for, by framework."""
-
-
-def put_in_place(
-    framework: str, patches: Sequence[tuple[str, Callable[[ModuleType], None]]], mend: str
-) -> None:
-    """Apply each patch when its module is imported, or now if it was; repeatable.
-
-    patches: pairs of a module's name and what is done to it. mend: what a user can do about a
-    module that is not there. Raises :class:`EngineError` for one: its patch would wait for ever.
-    """
-    names = tuple(dict.fromkeys(name for name, _ in patches))
-    if missing := missing_modules(names):
-        raise EngineError("TP372", framework=framework, module=missing[0], mend=mend)
-    for name, patch in patches:
-        after_import(name, patch)
-    _PLACED[framework] = names
-
-
-def is_in_place(framework: str) -> bool:
-    """Whether the patches were put in place in this process."""
-    return framework in _PLACED
-
-
-def check_in_place(framework: str) -> None:
-    """Raise :class:`EngineError` where a module was imported past the patches that wait for it."""
-    if missed := missed_modules(_PLACED[framework]):
-        raise EngineError("TP373", module=missed[0], framework=framework)

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.patching.after_import import check_in_place, is_in_place
+from tandem_plugin.patching.in_place import check_in_place, is_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
@@ -42,7 +42,7 @@ _WORKER_HOOK = "worker_process_setup_hook"
 def start_jobs_in_tandem(framework: str, patches: str, needed: Sequence[str], mend: str) -> None:
     """Let the workers of the Ray job that this process will start be made ready; repeatable.
 
-    framework: as :mod:`tandem_plugin.patching.after_import` knows it. patches: as in
+    framework: as :mod:`tandem_plugin.patching.in_place` knows it. patches: as in
     :func:`worker_hook`. needed: the modules without which its command starts no job in tandem.
     mend: what a user can do where one of them is not loaded by then.
 
@@ -104,7 +104,7 @@ def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]
 def confirmed_actor(framework: str, name: str, ours: type = object) -> Patch:
     """Put ``ours`` before a Ray actor's class, and let the actor begin only where all is ready.
 
-    framework: as :mod:`tandem_plugin.patching.after_import` knows it. ours: as in
+    framework: as :mod:`tandem_plugin.patching.in_place` knows it. ours: as in
     :func:`~tandem_plugin.patching.subclasses.in_place_of`; left out, the class stays as it is.
 
     Touches: ``__init__`` of the class behind this name, with which the driver sends each actor the

@@ -221,7 +221,7 @@ def test_module_imported_past_its_patches_is_noticed(
     (tmp_path / "unseen.py").write_text("")
     log = in_a_new_process("""
 import importlib.util
-from tandem_plugin.patching.after_import import check_in_place, is_in_place, put_in_place
+from tandem_plugin.patching.in_place import check_in_place, is_in_place, put_in_place
 put_in_place("Framework", [("unseen", lambda module: None)], "Mend it.")
 check_in_place("Framework")
 spec = importlib.util.spec_from_file_location("unseen", sys.path[0] + "/unseen.py")

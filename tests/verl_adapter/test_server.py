@@ -15,7 +15,7 @@ from verl.workers.rollout.router import _load_router_yaml, _resolve_router_class
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_plugin import EngineError, RequestError, TandemConfig
-from tandem_plugin.patching import after_import
+from tandem_plugin.patching import in_place
 from tandem_plugin.patching.subclasses import check_part, in_tandem
 from tandem_verl.router import RouterByJunior
 from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
@@ -48,7 +48,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
         if vllm_config == "plain":
             raise EngineError("not in tandem")
 
-    monkeypatch.setattr("tandem_plugin.engine.runners.check_engine", check_engine)
+    monkeypatch.setattr("tandem_plugin.engine.status.check_engine", check_engine)
     return in_tandem(Server, ServerInTandem)(IN_TANDEM)
 
 
@@ -72,11 +72,11 @@ def test_engines_refusal_leaves_the_server_with_its_sentence(server: Any) -> Non
 
 def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of verl's own, of a run whose classes were not put in place, starts no engine."""
-    monkeypatch.setattr(after_import, "_PLACED", {})
+    monkeypatch.setattr(in_place, "_PLACED", {})
     Server(IN_TANDEM)
-    assert not after_import.is_in_place("verl")
+    assert not in_place.is_in_place("verl")
     in_tandem(Server, ServerInTandem)(IN_TANDEM)
-    assert after_import.is_in_place("verl")
+    assert in_place.is_in_place("verl")
 
 
 def test_what_is_told_of_an_engine_is_the_first_workers_answer(server: Any) -> None:

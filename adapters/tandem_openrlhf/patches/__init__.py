@@ -13,7 +13,7 @@ from functools import partial
 from tandem_openrlhf.patches import generation, training
 from tandem_openrlhf.refusals import check_versions
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.patching.after_import import put_in_place
+from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
@@ -22,7 +22,7 @@ from tandem_plugin.training.ray_workers import confirmed_actor
 __all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]
 
 FRAMEWORK = "OpenRLHF"
-"""As :mod:`tandem_plugin.patching.after_import` knows it."""
+"""As :mod:`tandem_plugin.patching.in_place` knows it."""
 
 MEND = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2" (docs/openrlhf.md).'
 
