@@ -1,7 +1,10 @@
 """The errors a user can meet: one type per boundary, each a sentence that says what to do.
 
-Every refusal of this package has a code of refusals.json, where its sentence and
-its remedy stand: ``raise ConfigError("TP101", settings=value)``.
+Every refusal has a code, a sentence and a remedy in ``refusals.json``. ``raise ConfigError("TP101",
+settings=value)`` renders both with the fields of that run. ``{name}``, ``{name!r}`` and
+``{name:.2f}`` are Python's; ``{name!q}`` is a value from outside, quoted and cut to what fits in a
+sentence (:func:`shown`). A code keeps its meaning for ever: a new refusal takes the next free
+number of its group, and a number that is no longer used is not given again.
 """
 
 from __future__ import annotations

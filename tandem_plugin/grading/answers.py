@@ -1,4 +1,8 @@
-"""An answer, read from its text."""
+r"""The strict reader: an answer or a gold as a typed tree, from LaTeX or ASCII.
+
+What it does not know it refuses: it drops nothing and guesses no operator. Linear in the length of
+the text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Whether an answer equals a gold, or was copied from the prompt."""
+r"""Whether an answer equals a gold, or is only an expression that the question holds already.
+
+A policy that is paid for boxing what it was asked to compute has solved nothing. Numbers and names
+are not copied, however often they occur: only what has something to compute.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Subclasses over whichever class a run would use, and their place in a module."""
+"""Subclasses made over whichever class a run would use: a framework's own, or a user's of it.
+
+A class of ours is a mixin: each of its methods calls ``super()``. Names that begin with ``tandem_``
+or ``_tandem`` are its own; every other one is a method of the class below, and must be there.
+"""
 
 from __future__ import annotations
 

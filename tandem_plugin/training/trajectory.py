@@ -1,4 +1,8 @@
-"""What one trajectory sent to the engine and got back; and its prompt's number, for seeds."""
+"""What one trajectory sent to the engine and got back, and where its prompt stands in a run.
+
+A trainer that numbers no prompts sends each one's label to where it is answered without looking at
+it: the number, which tandem seeds are derived from, travels with the label.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Computer algebra over answers: their expressions and their constants in SymPy."""
+"""Computer algebra over answers: their expressions in SymPy, and whether a constant is zero.
+
+- Constants made of integers, arithmetic and roots: by the separation bound of Burnikel, Funke,
+  Mehlhorn, Schirra and Schmitt (BFMSS, 2001): a difference smaller than the bound is zero.
+- Other constants (pi, logarithms, angles): their difference is smaller than any that its sizes
+  could make, by a hundred digits.
+"""
 
 from __future__ import annotations
 

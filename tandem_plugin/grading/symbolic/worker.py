@@ -1,4 +1,14 @@
-"""One worker process: limited, sealed, and told one pair at a time, in lines of JSON."""
+"""One worker process: limited, sealed, and told one pair at a time, in lines of JSON.
+
+Once sealed, an audit hook refuses every event of the interpreter that is not on a short list:
+nothing that the worker reads can run, open, write or start anything. The hook cannot be removed.
+Above all it refuses to compile text, so that neither ``eval`` nor ``sympify`` nor anything else,
+here or in a library, can evaluate an answer as code.
+
+SymPy compiles text itself in three places on the way of a comparison. Two of them, which compile
+an expression, are replaced here. The third, ``MonomialOps._build``, compiles tuple arithmetic
+whose only input is a number of variables, and is let through.
+"""
 
 from __future__ import annotations
 
