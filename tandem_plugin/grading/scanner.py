@@ -1,4 +1,4 @@
-"""A text, a place in it, the numbers that are read there, and the signs and names that are known."""
+"""A text, a place in it, the numbers read there, and the signs and names that are known."""
 
 from __future__ import annotations
 
