@@ -155,8 +155,8 @@ class _Formatter(string.Formatter):
 def _rendered(code: str, fields: Mapping[str, object]) -> str:
     """The sentence and the remedy of a code."""
 
-    said, remedy = (_Formatter().vformat(text, (), fields).strip() for text in REFUSALS[code])
-    return f"{said if said.endswith(('.', '?', '!')) else said + '.'} {remedy}"
+    sentence, remedy = (_Formatter().vformat(text, (), fields).strip() for text in REFUSALS[code])
+    return f"{sentence if sentence.endswith(('.', '?', '!')) else sentence + '.'} {remedy}"
 
 
 def _plain(value: object) -> object:
@@ -221,7 +221,7 @@ def _groups() -> tuple[Group, ...]:
         Group(
             group["title"],
             group["guide"],
-            {code: (said, remedy) for code, (said, remedy) in group["refusals"].items()},
+            {code: (sentence, remedy) for code, (sentence, remedy) in group["refusals"].items()},
         )
         for group in json.loads(text)
     )

@@ -56,8 +56,8 @@ class TandemTrainer(TandemRun):
         """
         if self.config.rollouts:
             rows = zip(samples, self._rows, strict=True)
-            told = ((row, dump_fields(sample, row, decode)) for sample, row in rows)
-            write_step(self.config.rollouts, step, told)
+            dumps = ((row, dump_fields(sample, row, decode)) for sample, row in rows)
+            write_step(self.config.rollouts, step, dumps)
 
 
 def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:

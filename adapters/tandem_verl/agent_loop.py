@@ -92,9 +92,9 @@ def make_trajectory(
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
     answerer = sample.get(ANSWERER)
     by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
-    said = sample.get("index"), sample.get("raw_prompt")
+    identity = sample.get("index"), sample.get("raw_prompt")
     turn = 0 if validate else step
-    junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), said)
+    junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), identity)
     place = "validation" if validate else "training", step, *_place(sample, trajectory)
     return Trajectory.begin(rules, place, step, by_team, junior)
 
@@ -160,7 +160,7 @@ def _failed_output(error: TandemError, config: Any) -> Any:
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
     cause = getattr(error, "cause", None)  # of Ray's error, whose own text is a traceback
-    said = cause if isinstance(cause, TandemError) else error
+    reported = cause if isinstance(cause, TandemError) else error
     # Not a number, whatever verl compares: where all of a prompt's are equal, it drops them unseen.
     score = float("nan")
     metric = (config.algorithm.get("filter_groups") or {}).get("metric")
@@ -172,7 +172,7 @@ def _failed_output(error: TandemError, config: Any) -> Any:
         reward_score=score,
         metrics=AgentLoopMetrics(),
         extra_fields={
-            ERROR: f"{type(said).__name__}: {said}",
+            ERROR: f"{type(reported).__name__}: {reported}",
             "reward_extra_info": {metric: score} if metric else {},
             "turn_scores": [],
             "tool_rewards": [],

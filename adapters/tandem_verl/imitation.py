@@ -111,10 +111,10 @@ def send_to_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float)
 
     masks = _masks(rows, [bool(tag.get("is_padding")) for tag in batch.tags])
     column = TensorDict({JUNIOR_MASK: masks}, batch_size=len(rows))
-    told = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
-    told.tags = batch.tags
-    told.extra_info = {**batch.extra_info, LAMBDA_JUN: lambda_jun}
-    return told
+    meta = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
+    meta.tags = batch.tags
+    meta.extra_info = {**batch.extra_info, LAMBDA_JUN: lambda_jun}
+    return meta
 
 
 def _masks(rows: Sequence[Row], is_padding: Sequence[bool]) -> Any:

@@ -139,8 +139,8 @@ class Grader:
     def _decided(
         self, answer: str, given: str, golds: tuple[str, ...], began: float, prompt: str | None
     ) -> Grade:
-        wanted = [spelled(text) for text in golds]
-        decisions = [decide(text, given, lenient=self.lenient) for text in wanted]
+        spelled_golds = [spelled(text) for text in golds]
+        decisions = [decide(text, given, lenient=self.lenient) for text in spelled_golds]
         equal = [i for i, decision in enumerate(decisions) if decision and decision.is_equal]
         as_written = [i for i in equal if decisions[i].rule in AS_WRITTEN]  # type: ignore[union-attr]
         if not as_written and prompt is not None and is_copied(given, prompt):
@@ -151,7 +151,7 @@ class Grader:
         if not left:
             assert decisions[0] is not None
             return Grade("incorrect", answer, decisions[0].rule, _since(began))
-        reply = self._pool.ask(tuple(wanted[i] for i in left), given, self.lenient)
+        reply = self._pool.ask(tuple(spelled_golds[i] for i in left), given, self.lenient)
         return _graded(reply, answer, [golds[i] for i in left], _since(began) - 1e3 * reply.waited)
 
     def _refused(self, answer: str) -> str | None:

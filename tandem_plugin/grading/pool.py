@@ -246,9 +246,9 @@ class _Nursery:
 
     def fork(self) -> _Worker:
         """Order a worker, which greets when it is there; an end that closes says it is not."""
-        ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError):
-            socket.send_fds(self._control, [b"!"], [theirs.fileno()])
+        ours, worker_end = socket.socketpair()
+        with worker_end, contextlib.suppress(OSError):
+            socket.send_fds(self._control, [b"!"], [worker_end.fileno()])
         return _Worker(ours)
 
     def close(self) -> None:

@@ -213,12 +213,12 @@ def _registrations(plugin: Plugin) -> list[Registration]:
 
 
 def _reason(error: BaseException) -> str:
-    said = " ".join(str(error).split())
+    reason = " ".join(str(error).split())
     if isinstance(error, TandemError):
-        return said
+        return reason
     if isinstance(error, pluggy.PluginValidationError):
-        said += f" (the hooks are {' and '.join(HOOKS)})"
-    return f"{type(error).__name__}: {said}"
+        reason += f" (the hooks are {' and '.join(HOOKS)})"
+    return f"{type(error).__name__}: {reason}"
 
 
 def _name(plugin: object) -> str:

@@ -96,7 +96,7 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
     """
     if facts is None:
         return Row(**known)
-    told = {
+    computed = {
         "authorship": facts.authorship,
         "seed": facts.seed,
         "fingerprint": facts.fingerprint,
@@ -108,7 +108,7 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "junior_mask": facts.junior_mask,
         "junior": facts.junior,
     }
-    return Row(**{**told, **known})
+    return Row(**{**computed, **known})
 
 
 def write_step(

@@ -54,10 +54,10 @@ def counted_windows(
     Touches: ``iter_grad_accum_global_norm`` (windows) as its module of trainers has it. It is asked
     once for its own mask and once for the junior's: both are counted over the same steps and ranks.
     """
-    theirs, ours = tee(micro_batches)
+    seen, ours = tee(micro_batches)
     counts = windows(ours, strategy, size, lambda item: getattr(item, JUNIOR_MASK))
     for (item, info), (_, count) in zip(
-        windows(theirs, strategy, size, mask_of), counts, strict=True
+        windows(seen, strategy, size, mask_of), counts, strict=True
     ):
         setattr(item, TOKENS, count["batch_num_tokens"])
         yield item, info

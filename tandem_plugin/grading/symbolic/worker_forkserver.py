@@ -140,7 +140,7 @@ def _buried(worker: _ForkedWorker) -> None:
     _, status = os.waitpid(worker.pid, 0)
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     is_late = ended_by == signal.SIGPROF
-    said = {"status": "time_limit" if is_late else "worker_died", "signal": ended_by}
+    message = {"status": "time_limit" if is_late else "worker_died", "signal": ended_by}
     with worker.end, contextlib.suppress(OSError):
-        worker.end.sendall(json.dumps(said).encode() + b"\n")
+        worker.end.sendall(json.dumps(message).encode() + b"\n")
     os.close(worker.life)

@@ -140,8 +140,8 @@ def _planned(
     room = int(_SHARE * (available - weights - _PROCESS))
     longest = min(one.geometry.longest for one in checkpoints)
     given = arguments.get("max_model_len")
-    wanted = int(given) if isinstance(given, int) and given > 0 else longest
-    least = min(wanted, tokens + 1)
+    target = int(given) if isinstance(given, int) and given > 0 else longest
+    least = min(target, tokens + 1)
     if cache.longest(cache.blocks(room), 1) < least:
         raise EngineError(
             "TP936",
@@ -152,12 +152,12 @@ def _planned(
         )
     requests = int(arguments.get("max_num_seqs") or _REQUESTS)
     # Whole requests, one block that vLLM keeps, and never less than one of the longest.
-    each = -(-min(wanted, tokens + _PROMPT) // block)
-    useful = max(requests * each, -(-wanted // block)) + 1
+    each = -(-min(target, tokens + _PROMPT) // block)
+    useful = max(requests * each, -(-target // block)) + 1
     memory = min(room, useful * cache.bytes_per_block)
     fits = cache.longest(cache.blocks(memory), 1)
     chosen = {"kv_cache_memory_bytes": memory}
-    if fits < wanted:
+    if fits < target:
         if given is not None:
             raise EngineError(
                 "TP937", given=given, available=available / _GIB, memory=memory / _GIB, fits=fits

@@ -74,13 +74,13 @@ class Decoding:
         return None
 
     def _text_mismatch(self, ids: list[int], recorded: str) -> str | None:
-        wanted = _DROPPED.sub("", recorded)
-        if self._text(ids).startswith(wanted):
+        recorded_text = _DROPPED.sub("", recorded)
+        if self._text(ids).startswith(recorded_text):
             return None
         plain = self._text(i for i in ids if i not in self._special)
-        if plain.startswith(wanted):
+        if plain.startswith(recorded_text):
             return None
-        return f"The row records {_begin(wanted)}, and its token ids give {_begin(plain)}."
+        return f"The row records {_begin(recorded_text)}, and its token ids give {_begin(plain)}."
 
     def _text(self, ids: Iterable[int]) -> str:
         """What the ids say without what decoders differ in; ids of padding say nothing."""
