@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tandem_plugin.errors import ADVICE, GROUPS, Group
+from tandem_plugin.refusals import ADVICE, GROUPS, Group
 
 PAGE = Path(__file__).with_name("troubleshooting.md")
 

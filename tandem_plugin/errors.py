@@ -1,26 +1,19 @@
 """The errors a user can meet: one type per boundary, each a sentence that says what to do.
 
-Every refusal has a code, a sentence and a remedy in ``refusals.json``. ``raise ConfigError("TP101",
-settings=value)`` renders both with the fields of that run. ``{name}``, ``{name!r}`` and
-``{name:.2f}`` are Python's; ``{name!q}`` is a value from outside, quoted and cut to what fits in a
-sentence (:func:`shown`). A code keeps its meaning for ever: a new refusal takes the next free
-number of its group, and a number that is no longer used is not given again.
+Every refusal of this package has a code of :mod:`tandem_plugin.refusals`, where its sentence and
+its remedy stand: ``raise ConfigError("TP101", settings=value)``.
 """
 
 from __future__ import annotations
 
-import json
 import numbers
 import re
 import string
 from collections.abc import Mapping
-from pathlib import Path, PurePath
-from typing import Any, NamedTuple, TypeVar
+from pathlib import PurePath
+from typing import Any, TypeVar
 
 __all__ = [
-    "ADVICE",
-    "GROUPS",
-    "REFUSALS",
     "AuthorshipError",
     "ConfigError",
     "DataError",
@@ -28,7 +21,6 @@ __all__ = [
     "EvaluationError",
     "FingerprintError",
     "GradingError",
-    "Group",
     "OutputError",
     "RequestError",
     "TandemError",
@@ -154,6 +146,7 @@ class _Formatter(string.Formatter):
 
 def _rendered(code: str, fields: Mapping[str, object]) -> str:
     """The sentence and the remedy of a code."""
+    from tandem_plugin.refusals import REFUSALS
 
     sentence, remedy = (_Formatter().vformat(text, (), fields).strip() for text in REFUSALS[code])
     return f"{sentence if sentence.endswith(('.', '?', '!')) else sentence + '.'} {remedy}"
@@ -195,40 +188,3 @@ def printable(text: str) -> str:
 
 def _written_out(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-class Group(NamedTuple):
-    """Refusals of one area: a section of the page of troubleshooting."""
-
-    title: str
-    guide: str
-    """What to read about all of them, as Markdown."""
-    refusals: dict[str, tuple[str, str]]
-    """By code, a sentence and a remedy."""
-
-
-ADVICE = {
-    "advice": "Check the path, its permissions and its disk.",
-    "hint": "Check the path.",
-    "mend": "Install the version that this release is made for.",
-}
-"""Fields that are advice in themselves, made where the error is, and what the page says of them."""
-
-
-def _groups() -> tuple[Group, ...]:
-    text = Path(__file__).with_name("refusals.json").read_text(encoding="utf-8")
-    return tuple(
-        Group(
-            group["title"],
-            group["guide"],
-            {code: (sentence, remedy) for code, (sentence, remedy) in group["refusals"].items()},
-        )
-        for group in json.loads(text)
-    )
-
-
-GROUPS = _groups()
-"""The groups in the order of the page, and in each its refusals in the order of their codes."""
-
-REFUSALS = {code: entry for group in GROUPS for code, entry in group.refusals.items()}
-"""The sentence and the remedy of each code."""

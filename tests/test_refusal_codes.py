@@ -15,22 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tandem_plugin.errors import (
-    ADVICE,
-    GROUPS,
-    REFUSALS,
-    ConfigError,
-    FingerprintError,
-    RequestError,
-    TandemError,
-)
+from tandem_plugin.errors import ConfigError, FingerprintError, RequestError, TandemError
+from tandem_plugin.refusals import ADVICE, GROUPS, REFUSALS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
     file
     for folder in ("tandem_plugin", "adapters")
     for file in sorted((ROOT / folder).rglob("*.py"))
-    if file != ROOT / "tandem_plugin" / "errors.py"
+    if file != ROOT / "tandem_plugin" / "refusals.py"
 ]
 ROWS = {"Refusal", "each"}
 """Makers of rows of trainers' tables, which give these fields themselves."""
@@ -175,7 +168,9 @@ def test_refusal_is_the_same_as_another_error_and_with_more_advice() -> None:
 
 
 def test_table_is_read_only_when_something_is_refused() -> None:
-    code = "import sys, tandem_plugin.errors as e; assert 'tandem_plugin.errors' not in sys.modules"
+    code = (
+        "import sys, tandem_plugin.errors as e; assert 'tandem_plugin.refusals' not in sys.modules"
+    )
     subprocess.run(
         [sys.executable, "-c", f"{code}; e.ConfigError('TP102', settings=1)"], check=True
     )

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.text import Text
 
 from tandem_plugin.errors import printable
 
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "INTERRUPTED",
     "JsonOption",
-    "SafeConsole",
-    "Unpadded",
     "cell",
     "echo",
     "print_error",
@@ -84,6 +78,7 @@ def print_fields(fields: Mapping[str, object], stderr: bool = False) -> None:
 
 def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
     """Where tables are printed: as wide as a terminal; in a log or a pipe, lines stay whole."""
+    from tandem_plugin.terminal.safe_console import SafeConsole, Unpadded
 
     console = SafeConsole(highlight=False, stderr=stderr, soft_wrap=soft_wrap)
     if not console.is_terminal:
@@ -91,42 +86,3 @@ def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
         if "COLUMNS" not in os.environ:
             console.width = _WIDE
     return console
-
-
-class Unpadded:
-    """A stream that is given no spaces at the ends of lines, with which tables are filled up."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """As of a text stream; rich writes whole lines."""
-        return self._stream.write(re.sub(r" +(?=\n)", "", text))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class SafeConsole(Console):
-    """rich's console: its own colours and bars reach the terminal, no text's control characters.
-
-    Text is made :func:`printable` before it is laid out, so that none of it is cut off, and what a
-    renderable makes by itself after it.
-    """
-
-    def render_str(self, text: str, **how: Any) -> Text:
-        """As of rich's ``Console``."""
-        return super().render_str(printable(text), **how)
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """As of rich's ``Console``."""
-        if isinstance(renderable, Text) and printable(renderable.plain) != renderable.plain:
-            # Spans are by place, and lost: colours are not worth obeying the text.
-            renderable = renderable.blank_copy(printable(renderable.plain))
-        for segment in super().render(renderable, options):
-            if segment.control or printable(segment.text) == segment.text:
-                yield segment
-            else:
-                yield Segment(printable(segment.text), segment.style)

@@ -87,7 +87,7 @@ class Refusal:
     """One setting that is refused, and the sentence that says why and what to choose.
 
     refused: whether a value is, which may depend on other settings. refusal: a code of
-    :mod:`tandem_plugin.errors`, or an adapter's own sentence; ``{key}`` and ``{value}`` stand for
+    :mod:`tandem_plugin.refusals`, or an adapter's own sentence; ``{key}`` and ``{value}`` stand for
     the setting and its value, and ``{setting}`` for both as :meth:`setting` gives them. unproven:
     the name by which a run may allow what is only unproven, which may be the ``{value}``; what has
     no name is known to be wrong. fields: what else the code's sentences name, or how it follows

@@ -1,0 +1,55 @@
+"""Every refusal by its code: what it says, and what to do about it, from ``refusals.json``.
+
+``raise ConfigError("TP101", settings=value)`` renders the entry's two sentences with the fields of
+that run. ``{name}``, ``{name!r}`` and ``{name:.2f}`` are Python's; ``{name!q}`` is a value from
+outside, quoted and cut to what fits in a sentence (:func:`tandem_plugin.errors.shown`).
+
+A code keeps its meaning for ever: a new refusal takes the next free number of its group, and a
+number that is no longer used is not given again. ``docs/troubleshooting.md`` is generated from the
+file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["ADVICE", "GROUPS", "REFUSALS", "Group"]
+
+
+class Group(NamedTuple):
+    """Refusals of one area: a section of the page of troubleshooting."""
+
+    title: str
+    guide: str
+    """What to read about all of them, as Markdown."""
+    refusals: dict[str, tuple[str, str]]
+    """By code, a sentence and a remedy."""
+
+
+ADVICE = {
+    "advice": "Check the path, its permissions and its disk.",
+    "hint": "Check the path.",
+    "mend": "Install the version that this release is made for.",
+}
+"""Fields that are advice in themselves, made where the error is, and what the page says of them."""
+
+
+def _groups() -> tuple[Group, ...]:
+    text = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+    return tuple(
+        Group(
+            group["title"],
+            group["guide"],
+            {code: (said, remedy) for code, (said, remedy) in group["refusals"].items()},
+        )
+        for group in json.loads(text)
+    )
+
+
+GROUPS = _groups()
+"""The groups in the order of the page, and in each its refusals in the order of their codes."""
+
+REFUSALS = {code: entry for group in GROUPS for code, entry in group.refusals.items()}
+"""The sentence and the remedy of each code."""
