@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tandem_plugin
-from tandem_plugin.errors import REFUSALS
+from tandem_plugin.refusals import REFUSALS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
