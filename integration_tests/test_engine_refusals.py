@@ -461,7 +461,7 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "verl.workers.rollout.vllm_rollout", ModuleType("verl"))
-    monkeypatch.setattr("tandem_plugin.patching.after_import._PLACED", {"OpenRLHF": ()})
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"OpenRLHF": ()})
     # Imported, as by whatever refers to it, is not yet in place.
     monkeypatch.setitem(sys.modules, "tandem_verl.server", ModuleType("server"))
     sentence = (
@@ -469,7 +469,7 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     )
     with pytest.raises(EngineError, match=sentence):
         configure(checkpoints["senior"], {"schedule": "word"})
-    monkeypatch.setattr("tandem_plugin.patching.after_import._PLACED", {"verl": ()})
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"verl": ()})
     config = configure(checkpoints["senior"], {"schedule": "word"})
     assert config.additional_config["tandem"]["require"] is True
 

@@ -30,7 +30,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", versions.get)
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", ())
     monkeypatch.setattr("tandem_openrlhf.train_ppo_ray._DRIVERS", ())
-    monkeypatch.setattr("tandem_plugin.patching.after_import._PLACED", {})
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     ray = ModuleType("ray")
     ray.init = lambda address=None, **more: given.update(more, address=address)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", ray)
@@ -92,7 +92,7 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     assert os.environ["RAY_RUNTIME_ENV_HOOK"] == "another.hook"
     make_ready = sent["worker_process_setup_hook"]
     monkeypatch.setenv(VARIABLE, "")
-    monkeypatch.setattr("tandem_plugin.patching.after_import._PLACED", {})
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     driver = TandemConfig.from_mapping({"schedule": "chunk"}).settings()
     with refused("TP439", actor="Engine", why="was not made ready for it"):
         check_worker("OpenRLHF", "Engine", driver)
