@@ -48,7 +48,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
         if vllm_config == "plain":
             raise EngineError("not in tandem")
 
-    monkeypatch.setattr("tandem_plugin.engine.status.check_engine", check_engine)
+    monkeypatch.setattr("tandem_plugin.engine.runners.check_engine", check_engine)
     return in_tandem(Server, ServerInTandem)(IN_TANDEM)
 
 
