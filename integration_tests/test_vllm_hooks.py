@@ -99,7 +99,7 @@ def test_beam_searches_are_made_in_two_places() -> None:
 def test_handlers_of_text_show_the_body_to_one_check() -> None:
     from vllm.entrypoints.serve.engine.serving import BaseServing
 
-    from tandem_plugin.engine.patches.requests import wrap_model_check
+    from tandem_plugin.engine.patches.server import wrap_model_check
 
     wrap_model_check()
     assert BaseServing._check_model.__wrapped__.__module__ == BaseServing.__module__
@@ -175,7 +175,7 @@ def test_responses_of_a_server_are_made_of_outputs_in_five_places() -> None:
 
 
 def test_server_registers_its_answer_to_bodies_that_are_invalid_by_one_name() -> None:
-    from tandem_plugin.engine.patches.requests import _REGISTER_HANDLERS
+    from tandem_plugin.engine.patches.server import _REGISTER_HANDLERS
     from tandem_plugin.patching.after_import import missing_modules
 
     found = [

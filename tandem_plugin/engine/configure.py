@@ -17,12 +17,9 @@ from tandem_plugin.engine.junior import (
     junior_model_config,
     with_overrides,
 )
-from tandem_plugin.engine.patches.requests import (
-    wrap_invalid_bodies,
-    wrap_model_check,
-    wrap_offline_beam_search,
-)
+from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
 from tandem_plugin.engine.patches.responses import wrap_outputs, wrap_responses
+from tandem_plugin.engine.patches.server import wrap_invalid_bodies, wrap_model_check
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
