@@ -313,6 +313,6 @@ def test_samples_of_one_request_have_authors_of_their_own(
 
 
 def test_the_engine_says_that_it_runs_in_tandem(engine: Any) -> None:
-    from tandem_plugin.engine.status import check_engine
+    from tandem_plugin.engine.runners import check_engine
 
     check_engine(engine.llm_engine.vllm_config)

@@ -213,7 +213,7 @@ def test_junior_with_another_checkpoint_keeps_its_own_configuration(
 def test_model_runner_v2_is_bound_without_a_logits_processor(
     checkpoints: dict[str, Path],
 ) -> None:
-    from tandem_plugin.engine.status import check_engine
+    from tandem_plugin.engine.runners import check_engine
 
     with on_runner("v2"):
         config = configure(checkpoints["senior"], {"schedule": "word"}, async_scheduling=True)
@@ -308,7 +308,7 @@ def test_speculative_mode_is_refused_on_runner_v1(checkpoints: dict[str, Path]) 
 def test_speculative_mode_makes_the_junior_vllms_draft_model(
     checkpoints: dict[str, Path], asynchronous: bool
 ) -> None:
-    from tandem_plugin.engine.status import check_engine
+    from tandem_plugin.engine.runners import check_engine
 
     tandem = {"mode": "speculative", "drafts": 6, "junior": str(checkpoints["other"])}
     with on_runner("v2"):
@@ -435,7 +435,7 @@ def test_a_tokenizer_that_splits_blank_lines_is_refused_for_steps(
 def test_an_engine_that_does_not_ask_for_tandem_is_left_alone(
     checkpoints: dict[str, Path],
 ) -> None:
-    from tandem_plugin.engine.status import check_engine
+    from tandem_plugin.engine.runners import check_engine
 
     config = configure(checkpoints["senior"], None)
     assert config.model_config.architectures == ["Qwen3ForCausalLM"]

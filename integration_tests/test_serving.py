@@ -15,7 +15,7 @@ from support.records import recorded
 from support.server import Server, vllm_server
 
 from tandem_plugin import FingerprintError, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.client import AuthorshipReader
+from tandem_plugin.lab.client import AuthorshipReader
 from tandem_plugin.request import RIGHT_FORM
 from tandem_plugin.seeds import sample_seed
 

@@ -148,8 +148,8 @@ def _rendered(code: str, fields: Mapping[str, object]) -> str:
     """The sentence and the remedy of a code."""
     from tandem_plugin.refusals import REFUSALS
 
-    said, remedy = (_Formatter().vformat(text, (), fields).strip() for text in REFUSALS[code])
-    return f"{said if said.endswith(('.', '?', '!')) else said + '.'} {remedy}"
+    sentence, remedy = (_Formatter().vformat(text, (), fields).strip() for text in REFUSALS[code])
+    return f"{sentence if sentence.endswith(('.', '?', '!')) else sentence + '.'} {remedy}"
 
 
 def _plain(value: object) -> object:

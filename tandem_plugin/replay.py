@@ -16,7 +16,7 @@ from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.draws import check_seed, draws_table
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.schedules import Schedule, WalkingSchedule
-from tandem_plugin.schedules.walk import has_walk, step_through
+from tandem_plugin.schedules.schedule import has_walk, step_through
 
 __all__ = ["TokenIds", "Walk", "replay", "replay_batch", "walk_batch"]
 

@@ -17,7 +17,7 @@ from tandem_plugin.cli import app, checks
 from tandem_plugin.cli import machine as machine_module
 from tandem_plugin.cli.checks import CHECKS
 from tandem_plugin.cli.machine import Finding, Machine, Probe, run_probe
-from tandem_plugin.lab.planning.devices import Card, graphics_cards
+from tandem_plugin.lab.planning.machine import Card, graphics_cards
 
 GIB = 2**30
 H100 = Card("NVIDIA H100 80GB HBM3", 80 * GIB, 79 * GIB, "580.65")

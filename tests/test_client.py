@@ -15,7 +15,7 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.client import AuthorshipReader, ServerRequest
+from tandem_plugin.lab.client import AuthorshipReader, ServerRequest
 from tandem_plugin.seeds import sample_seed
 
 SETTINGS = {"schedule": "word", "cap": 2}
@@ -179,7 +179,7 @@ def test_wrong_settings_and_requests_are_refused(reader: AuthorshipReader, token
 
 def test_client_needs_no_engine(tokenizer_file: Path):
     code = (
-        "import sys; from tandem_plugin.client import AuthorshipReader; "
+        "import sys; from tandem_plugin.lab.client import AuthorshipReader; "
         f"reader = AuthorshipReader.from_tokenizer({str(tokenizer_file)!r}, {{}}); "
         "request = reader.request(7); wire = request.rule.request(7).to_wire(); "
         "request.read({'choices': [{'index': 0, 'token_ids': [1, 2], 'tandem': wire}]}); "

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
-from tandem_plugin.engine.runners.v2.draws_table import DrawsTable
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, DrawsTable
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from refused import refused
 
+from tandem_plugin.engine.admission import check_sampling
 from tandem_plugin.engine.speculative import draft_model
-from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.speculative.draft_model import TandemJunior, junior_of
 from tandem_plugin.engine.speculative.drafting import Drafting, asks_for_masks
 

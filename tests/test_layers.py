@@ -21,11 +21,11 @@ LAYERS = (
     ("fingerprint", "config"),
     ("rules",),
     ("tandem_plugin",),  # the public names
-    ("client", "engine", "grading"),
+    ("engine", "grading"),
     ("training",),
     ("tandem_verl", "tandem_openrlhf", "tandem_trl", "terminal"),
     ("lab",),  # its description
-    ("lab.planning", "lab.data"),
+    ("lab.client", "lab.planning", "lab.data"),
     ("lab.rollouts",),
     ("lab.viewer",),
     ("lab.evaluation",),

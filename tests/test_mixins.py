@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_plugin.patching.mixins import actor_in_tandem, extended, in_tandem
+from tandem_plugin.patching.subclasses import actor_in_tandem, extended, in_tandem
 
 
 class Ours:

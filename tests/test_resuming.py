@@ -31,7 +31,7 @@ from tandem_plugin.plugins.contracts import check_schedule, check_schedule_class
 from tandem_plugin.replay import replay_batch
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule, WordSchedule
-from tandem_plugin.schedules.walk import has_walk, step_through
+from tandem_plugin.schedules.schedule import has_walk, step_through
 
 IDS, ROOM = 12, 60
 

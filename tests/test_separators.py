@@ -19,7 +19,7 @@ from tandem_plugin import (
     replay,
     resolve_boundaries,
 )
-from tandem_plugin.boundaries.probe_texts import BLANK_LINES
+from tandem_plugin.boundaries.vocabulary_families import BLANK_LINES
 from tandem_plugin.plugins.selection import make_schedule
 
 tokenizers = pytest.importorskip("tokenizers")

@@ -6,7 +6,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.tandem_params import SeedSource, resolve_requests
+from tandem_plugin.engine.completion import SeedSource, resolve_requests
 from tandem_plugin.seeds import derive_seed
 
 

@@ -424,14 +424,14 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("text", "ends"), SENTENCES.items())
 def test_what_ends_a_sentence(text: str, ends: bool) -> None:
-    from tandem_plugin.boundaries.sentence import ends_sentence
+    from tandem_plugin.boundaries.resolvers import ends_sentence
 
     assert ends_sentence(text) is ends
 
 
 def test_sentence_terminals_are_unicodes() -> None:
     regex = pytest.importorskip("regex")
-    from tandem_plugin.boundaries.sentence import SENTENCE_TERMINALS
+    from tandem_plugin.boundaries.resolvers import SENTENCE_TERMINALS
 
     unicode = set(regex.findall(r"\p{STerm}", "".join(map(chr, range(0x110000)))))
     assert SENTENCE_TERMINALS - {"…"} <= unicode

@@ -12,8 +12,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
-from tandem_plugin.training.log_probs import check_log_probs
-from tandem_plugin.training.rows import Row, row_of, write_step
+from tandem_plugin.training.rows import Row, check_log_probs, row_of, write_step
 from tandem_plugin.training.run import TandemRun
 
 __all__ = ["TandemTrainer", "check_sample", "dump_fields", "mask_of_the_junior", "row_of_sample"]
@@ -57,8 +56,8 @@ class TandemTrainer(TandemRun):
         """
         if self.config.rollouts:
             rows = zip(samples, self._rows, strict=True)
-            told = ((row, dump_fields(sample, row, decode)) for sample, row in rows)
-            write_step(self.config.rollouts, step, told)
+            dumps = ((row, dump_fields(sample, row, decode)) for sample, row in rows)
+            write_step(self.config.rollouts, step, dumps)
 
 
 def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:

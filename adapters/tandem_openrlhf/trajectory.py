@@ -10,12 +10,11 @@ import numpy as np
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.patching.delegation import Delegate
+from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_within, ranges_of
-from tandem_plugin.training.log_probs import masked_log_probs
-from tandem_plugin.training.numbered_prompts import KeyedLabel
-from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
+from tandem_plugin.training.rows import masked_log_probs
+from tandem_plugin.training.trajectory import ClientDelegate, KeyedLabel, Trajectory
 
 __all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]
 
@@ -55,7 +54,7 @@ class TandemExecutor(Delegate):
 
     def _engines_rules(self, engine: Any, tokenizer: Any) -> TandemRules:
         if self._rules is None:
-            from tandem_plugin.engine.status import check_engine
+            from tandem_plugin.engine.runners import check_engine
 
             check_engine(engine.llm.vllm_config)
             self._rules = TandemRules(self._config, Vocabulary.from_tokenizer(tokenizer))

@@ -9,9 +9,8 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
-from tandem_plugin.engine.status import check_engine
-from tandem_plugin.patching.delegation import Delegate
-from tandem_plugin.patching.wrapping import replaced, wrap_once
+from tandem_plugin.engine.runners import check_engine
+from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.trajectory import Trajectory
 
 __all__ = ["TandemEngine", "start_next_engine_in_tandem"]

@@ -10,7 +10,7 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.training.log_probs import masked_log_probs
+from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.settings import check_settings
 from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
 from tandem_trl.refusals import check_trainer, check_versions

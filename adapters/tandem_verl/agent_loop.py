@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Mapping
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.errors import AuthorshipError, TandemError
-from tandem_plugin.patching.mixins import ForeignBase
+from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError, TandemError
+from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
 from tandem_plugin.training.juniors import junior_of_prompt
-from tandem_plugin.training.log_probs import masked_log_probs
+from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
-from tandem_verl.switch import running_config
+from tandem_verl.switch import KEPT, running_config
 
-__all__ = ["ROW", "TandemClient", "WorkerInTandem", "make_trajectory", "narrow"]
+__all__ = [
+    "MANAGER",
+    "ROW",
+    "ManagerInTandem",
+    "NumberingManager",
+    "TandemAgentLoopManager",
+    "TandemClient",
+    "WorkerInTandem",
+    "make_trajectory",
+    "manager_class",
+    "name_manager",
+    "narrow",
+    "users_manager",
+]
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
@@ -78,9 +92,9 @@ def make_trajectory(
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
     answerer = sample.get(ANSWERER)
     by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
-    said = sample.get("index"), sample.get("raw_prompt")
+    identity = sample.get("index"), sample.get("raw_prompt")
     turn = 0 if validate else step
-    junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), said)
+    junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), identity)
     place = "validation" if validate else "training", step, *_place(sample, trajectory)
     return Trajectory.begin(rules, place, step, by_team, junior)
 
@@ -146,7 +160,7 @@ def _failed_output(error: TandemError, config: Any) -> Any:
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
     cause = getattr(error, "cause", None)  # of Ray's error, whose own text is a traceback
-    said = cause if isinstance(cause, TandemError) else error
+    reported = cause if isinstance(cause, TandemError) else error
     # Not a number, whatever verl compares: where all of a prompt's are equal, it drops them unseen.
     score = float("nan")
     metric = (config.algorithm.get("filter_groups") or {}).get("metric")
@@ -158,9 +172,110 @@ def _failed_output(error: TandemError, config: Any) -> Any:
         reward_score=score,
         metrics=AgentLoopMetrics(),
         extra_fields={
-            ERROR: f"{type(said).__name__}: {said}",
+            ERROR: f"{type(reported).__name__}: {reported}",
             "reward_extra_info": {metric: score} if metric else {},
             "turn_scores": [],
             "tool_rewards": [],
         },
     )
+
+
+MANAGER = "tandem_verl.agent_loop.TandemAgentLoopManager"
+"""The agent-loop manager that every run in tandem is given."""
+
+_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+_USERS_KEY = f"{KEPT}.agent_loop_manager_class"
+"""Where the user's own is kept."""
+
+_VERLS_MANAGER = "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ"
+
+
+def name_manager(config: Any) -> None:
+    """Name our manager in a run's configuration, and keep the user's beside it; repeatable."""
+    from omegaconf import OmegaConf
+
+    name = OmegaConf.select(config, _KEY)
+    if name != MANAGER:
+        if name:
+            OmegaConf.update(config, _USERS_KEY, name, force_add=True)
+        OmegaConf.update(config, _KEY, MANAGER, force_add=True)
+
+
+def users_manager(config: Any) -> str | None:
+    """The manager class that the user named; None for verl's own."""
+    from omegaconf import OmegaConf
+
+    name = OmegaConf.select(config, _USERS_KEY)
+    return None if name is None else str(name)
+
+
+class TandemAgentLoopManager:
+    """What a run's configuration names as its ``agent_loop_manager_class``."""
+
+    @classmethod
+    def create(cls, *args: Any, config: Any, **options: Any) -> Any:
+        """The manager that verl would have created, its own or the user's, in tandem."""
+        return manager_class(config).create(*args, config=config, **options)
+
+
+def manager_class(config: Any) -> Any:
+    """The class of a run's agent-loop manager.
+
+    config: verl's whole configuration. Raises :class:`ConfigError` for a manager of the user's that
+    is no subclass of verl's: a client could mark its requests, but what is made of the responses
+    would not pass where masks are narrowed.
+    """
+    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
+    from verl.utils.import_utils import load_class_from_fqn
+
+    name = users_manager(config)
+    base = load_class_from_fqn(name or _VERLS_MANAGER, "AgentLoopManager")
+    if not issubclass(base, AgentLoopManager):
+        raise ConfigError("TP507", name=name, base=_VERLS_MANAGER.rpartition(".")[2])
+    return in_tandem(base, NumberingManager)
+
+
+class ManagerInTandem(ForeignBase):  # type: ignore[misc]
+    """Before verl's ``AgentLoopManager``: its workers run every trajectory in tandem."""
+
+    agent_loop_workers: list[Any]
+    agent_loop_workers_class: Any
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        workers = self.agent_loop_workers_class
+        self.agent_loop_workers_class = actor_in_tandem(workers, WorkerInTandem)
+
+    async def _init_agent_loop_workers(self) -> None:
+        await super()._init_agent_loop_workers()
+        try:
+            asked = [worker.tandem_in_place.remote() for worker in self.agent_loop_workers]
+        except AttributeError as error:
+            raise EngineError("TP508", kind=type(self).__name__) from error
+        await asyncio.gather(*asked)
+
+
+class NumberingManager(ManagerInTandem):
+    """Before ``AgentLoopManagerTQ``: it numbers the prompts of each step, for unique seeds.
+
+    A prompt has a random ``uid`` and an ``index`` that need not be unique; its place in the step is
+    the same in every run. The prompts of validation come numbered.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._tandem_numbered: dict[bool, tuple[int, int]] = {}
+        """(step, prompts so far), validation's and training's apart: prompts of a step may still
+        come after a validation at the same step."""
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        import torch
+
+        if ROW not in prompts:
+            validate = "validate" in prompts and bool(prompts["validate"])
+            step = int(prompts["global_steps"])
+            numbered, first = self._tandem_numbered.get(validate, (step, 0))
+            first = first if numbered == step else 0
+            prompts[ROW] = torch.arange(first, first + len(prompts))
+            self._tandem_numbered[validate] = step, first + len(prompts)
+        return super().generate_sequences(prompts)

@@ -9,11 +9,11 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import missing_modules
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training import settings
 from tandem_plugin.training.refusals import Unproven
-from tandem_verl import agent_loop, manager, server, trainer
+from tandem_verl import agent_loop, server, trainer
 from tandem_verl.refusals import allowed_unproven, check_run
 from tandem_verl.switch import BYPASS_LOSS, OUR_BYPASS_LOSS, OUR_MODE, running_config
 
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 EXTENDED = {
-    "verl.experimental.agent_loop.agent_loop.AgentLoopManager": manager.ManagerInTandem,
+    "verl.experimental.agent_loop.agent_loop.AgentLoopManager": agent_loop.ManagerInTandem,
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker": agent_loop.WorkerInTandem,
     "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMReplica": server.ReplicaInTandem,
     "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMHttpServer": server.ServerInTandem,
     "verl.trainer.ppo.v1.trainer_base.PPOTrainer": trainer.TrainerInTandem,
-    "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ": manager.NumberingManager,
+    "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ": agent_loop.NumberingManager,
 }
 """The classes of verl that have subclasses of ours, and with what."""
 
@@ -64,7 +64,7 @@ def prepare(config: Any) -> None:
     policy_loss = config.actor_rollout_ref.actor.policy_loss
     if policy_loss.get("loss_mode") == BYPASS_LOSS:
         policy_loss.loss_mode = OUR_BYPASS_LOSS
-    manager.name_manager(config)
+    agent_loop.name_manager(config)
     config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
 
 

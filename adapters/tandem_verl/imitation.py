@@ -17,7 +17,7 @@ from verl.utils import tensordict_utils
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from tandem_plugin.patching.mixins import ForeignBase, actor_in_tandem
+from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss, masks_to_imitate
 from tandem_plugin.training.rows import Row
@@ -111,10 +111,10 @@ def send_to_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float)
 
     masks = _masks(rows, [bool(tag.get("is_padding")) for tag in batch.tags])
     column = TensorDict({JUNIOR_MASK: masks}, batch_size=len(rows))
-    told = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
-    told.tags = batch.tags
-    told.extra_info = {**batch.extra_info, LAMBDA_JUN: lambda_jun}
-    return told
+    meta = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
+    meta.tags = batch.tags
+    meta.extra_info = {**batch.extra_info, LAMBDA_JUN: lambda_jun}
+    return meta
 
 
 def _masks(rows: Sequence[Row], is_padding: Sequence[bool]) -> Any:

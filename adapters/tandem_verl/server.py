@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
-from tandem_plugin.patching.mixins import ForeignBase, actor_in_tandem, in_tandem
+from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.training.juniors import counters_of_engine, junior_of, take_junior
 from tandem_verl.switch import running_config, tandem_node
 
@@ -72,7 +72,7 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         """
         result = await super().run_server(*args, **options)
         try:
-            from tandem_plugin.engine.status import check_engine
+            from tandem_plugin.engine.runners import check_engine
 
             check_engine(self.engine.vllm_config)
         except BaseException:

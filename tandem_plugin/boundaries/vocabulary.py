@@ -1,20 +1,22 @@
-"""A tokenizer's vocabulary, as boundary resolvers read it: the surface form of every token id."""
+"""A tokenizer's vocabulary, and the set of its token ids that are boundaries."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tandem_plugin.boundaries.probe_texts import foreign_code, sample_encodings
 from tandem_plugin.boundaries.vocabulary_families import (
     Family,
     byte_level_piece,
+    foreign_code,
     guess_family,
+    sample_encodings,
     texts_of,
 )
 from tandem_plugin.boundaries.vocabulary_files import (
@@ -24,9 +26,9 @@ from tandem_plugin.boundaries.vocabulary_files import (
     tiktoken_listing,
     tokenizer_listing,
 )
-from tandem_plugin.errors import TokenizerError
+from tandem_plugin.errors import AuthorshipError, TokenizerError
 
-__all__ = ["MAX_TOKEN_ID", "Vocabulary", "first_missed"]
+__all__ = ["MAX_TOKEN_ID", "BoundarySet", "Vocabulary", "first_missed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class Vocabulary:
     encodings: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """How the tokenizer writes some texts (``tandem_plugin.boundaries.probe_texts``): a resolver
-    compares what it finds with them. Empty for a mere list of tokens."""
+    """How the tokenizer writes some texts (``sample_encodings``): a resolver compares what it finds
+    with them. Empty for a mere list of tokens."""
 
     @property
     def family(self) -> Family:
@@ -146,3 +148,40 @@ def first_missed(
             written = " ".join(repr(vocabulary.pieces[i]) for i in known)
             return f"{text!r} becomes {written or 'nothing'}"
     return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundarySet:
+    """The boundaries that a resolver found in one vocabulary.
+
+    table: bool ``[vocabulary]``. Token ids past its end (a padded embedding) are no boundaries.
+    """
+
+    resolver: str
+    table: NDArray[np.bool_]
+    digest: str = field(init=False)
+    """Which ids are boundaries, hashed; the same however far the vocabulary is padded."""
+
+    def __post_init__(self) -> None:
+        ids = np.flatnonzero(self.table).astype("<i8")
+        object.__setattr__(self, "digest", hashlib.sha256(ids.tobytes()).hexdigest())
+
+    def contains(self, token_ids: ArrayLike) -> NDArray[np.bool_]:
+        """Whether each token id is a boundary: bool, of the shape of ``token_ids``.
+
+        Raises :class:`AuthorshipError` for a negative id.
+        """
+        ids = np.asarray(token_ids, dtype=np.int64)
+        # Negative ids are huge as unsigned ones: one pass finds the ordinary case.
+        if not ids.size or int(ids.view(np.uint64).max()) < self.table.size:
+            return self.table[ids]
+        if int(ids.min()) < 0:
+            raise AuthorshipError("TP201", token_id=int(ids.min()))
+        known = ids < self.table.size
+        found: NDArray[np.bool_] = known & self.table[np.where(known, ids, 0)]
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many token ids are boundaries."""
+        return int(self.table.sum())

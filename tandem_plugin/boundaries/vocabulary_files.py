@@ -11,8 +11,12 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.boundaries.probe_texts import encoder_of, foreign_code
-from tandem_plugin.boundaries.vocabulary_families import Family, declared_family
+from tandem_plugin.boundaries.vocabulary_families import (
+    Family,
+    declared_family,
+    encoder_of,
+    foreign_code,
+)
 from tandem_plugin.errors import TokenizerError
 from tandem_plugin.files.strict_json import parse_json
 

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from pathlib import Path
 from typing import Any, Literal
 
-from tandem_plugin.lab.planning.devices import Card, free_disk, graphics_cards, host_memory
+from tandem_plugin.lab.planning.machine import Card, free_disk, graphics_cards, host_memory
 
 __all__ = ["Finding", "Machine", "Probe", "Status", "run_probe"]
 

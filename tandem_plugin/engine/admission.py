@@ -10,8 +10,9 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from tandem_plugin.engine.measures.token_scores import sample_name
-from tandem_plugin.engine.speculative.admission import check_sampling
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
@@ -26,11 +27,47 @@ __all__ = [
     "check_prefix",
     "check_prompt",
     "check_request",
+    "check_sampling",
     "refuse_beam_search",
     "sample_params",
     "say_in_full",
     "tandem_argument",
 ]
+
+_UNDRAFTED: dict[str, Any] = {
+    "bad_words": None,
+    "structured_outputs": None,
+    "thinking_token_budget": None,
+}
+"""Parameters that follow the tokens so far, each with the value that asks for nothing."""
+
+_PENALTIES: dict[str, Any] = {
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
+
+
+def check_sampling(params: Any, *, in_tandem: bool, head_dtype: torch.dtype) -> None:
+    """Raise :class:`RequestError` for sampling parameters that drafting cannot honour exactly.
+
+    in_tandem: whether the request is; the senior alone is checked by vLLM's own rules. head_dtype:
+    the engine's, in which vLLM keeps what drafts were sampled from. Beside these, vLLM itself
+    refuses ``min_p`` and ``logit_bias`` where tokens are drafted.
+    """
+    if getattr(params, "logprob_token_ids", None):
+        raise RequestError("TP023")
+    if not in_tandem:
+        return
+    for name, nothing in _PENALTIES.items():
+        asked = getattr(params, name, nothing)
+        if asked != nothing and head_dtype != torch.float32:
+            raise RequestError("TP024", name=name, asked=asked, head_dtype=head_dtype)
+    for name, nothing in _UNDRAFTED.items():
+        asked = getattr(params, name, nothing)
+        if asked != nothing and asked != []:
+            raise RequestError("TP025", name=name, asked=asked)
+
 
 _OWN_NAMES = {"tandem", TOKEN_LOG_NAME}
 _OF_A_REQUEST = {"seed", "schedule", "fingerprint"}

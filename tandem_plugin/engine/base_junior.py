@@ -57,13 +57,13 @@ def _join(junior: nn.Module, senior: nn.Module, attention: type) -> None:
         if isinstance(value, torch.Tensor) and value.is_meta:
             setattr(junior, name, getattr(senior, name))
     for name, own in junior._modules.items():
-        theirs = senior._modules[name]
-        if own is None or theirs is None:
+        senior_part = senior._modules[name]
+        if own is None or senior_part is None:
             continue
         if own._modules or isinstance(own, attention):
-            _join(own, theirs, attention)
+            _join(own, senior_part, attention)
         else:
-            junior._modules[name] = theirs
+            junior._modules[name] = senior_part
 
 
 def check_base(vllm_config: Any, junior: Any) -> None:

@@ -22,7 +22,7 @@ from tandem_plugin.engine.patches.responses import wrap_outputs, wrap_responses
 from tandem_plugin.engine.patches.server import wrap_invalid_bodies, wrap_model_check
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
-from tandem_plugin.engine.speculative.refusals import check_drafting
+from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.in_place import is_in_place

@@ -13,7 +13,10 @@ from vllm import LLM, RequestOutput, SamplingParams
 
 from tandem_plugin.engine.completion import (
     NOTHING,
+    SeedSource,
     SentRequest,
+    TandemParams,
+    resolve_requests,
     signature_of,
     signed_completion,
     with_tandem,
@@ -21,7 +24,6 @@ from tandem_plugin.engine.completion import (
 from tandem_plugin.engine.measures.sums import MeasureSums
 from tandem_plugin.engine.measures.token_scores import RequestScores
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.tandem_params import SeedSource, TandemParams, resolve_requests
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import ConfigError, EngineError, RequestError

@@ -52,7 +52,7 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
     if junior_vocabulary.pieces != senior_vocabulary.pieces:
         pairs = zip(junior_vocabulary.pieces, senior_vocabulary.pieces, strict=False)
         differing = next(
-            (i for i, (ours, theirs) in enumerate(pairs) if ours != theirs),
+            (i for i, (left, right) in enumerate(pairs) if left != right),
             min(len(junior_vocabulary), len(senior_vocabulary)),
         )
         raise EngineError("TP369", junior=junior, model=model.model, differing=differing)

@@ -8,9 +8,11 @@ from tandem_plugin.files.appended_file import (
     note_of,
     read_appended,
 )
-from tandem_plugin.files.path_hints import check_model, is_hub_name, look_again
 from tandem_plugin.files.user_files import (
     InputFiles,
+    check_model,
+    is_hub_name,
+    look_again,
     open_file,
     read_file,
     replacing,

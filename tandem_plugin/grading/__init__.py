@@ -6,9 +6,8 @@ with hard limits of time and memory. Importing this package imports no computer 
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.extraction import Extraction, extract_answer
-from tandem_plugin.grading.grade import OUTCOMES, Grade, GradeCounts, Outcome
+from tandem_plugin.grading.grade import OUTCOMES, Grade, GradeCounts, GradingLimits, Outcome
 from tandem_plugin.grading.grader import Grader, default_grader, grade, grade_async, grade_batch
-from tandem_plugin.grading.limits import GradingLimits
 
 __all__ = [
     "OUTCOMES",

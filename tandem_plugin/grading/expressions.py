@@ -10,10 +10,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tandem_plugin.grading.scanner import Scanner
+from tandem_plugin.grading.scanner import ACCENTS, FUNCTIONS, NAMES, Scanner
 from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, num
 from tandem_plugin.grading.units import unit_at
-from tandem_plugin.grading.vocabulary import ACCENTS, FUNCTIONS, NAMES
 
 __all__ = ["COLON", "DEGREES", "JOINER", "SCALE", "TEMPERATURE", "Expressions"]
 

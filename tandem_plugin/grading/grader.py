@@ -12,12 +12,10 @@ from typing import Any
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.comparison import Decision
-from tandem_plugin.grading.copied_answer import is_copied
-from tandem_plugin.grading.equality import AS_WRITTEN, decide
+from tandem_plugin.grading.equality import AS_WRITTEN, decide, is_copied
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.generated import is_generated, judge
-from tandem_plugin.grading.grade import Grade
-from tandem_plugin.grading.limits import GradingLimits
+from tandem_plugin.grading.grade import Grade, GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
 from tandem_plugin.grading.reference_answers import read_golds
 from tandem_plugin.grading.spelling import is_readable, nesting, spelled
@@ -141,8 +139,8 @@ class Grader:
     def _decided(
         self, answer: str, given: str, golds: tuple[str, ...], began: float, prompt: str | None
     ) -> Grade:
-        wanted = [spelled(text) for text in golds]
-        decisions = [decide(text, given, lenient=self.lenient) for text in wanted]
+        spelled_golds = [spelled(text) for text in golds]
+        decisions = [decide(text, given, lenient=self.lenient) for text in spelled_golds]
         equal = [i for i, decision in enumerate(decisions) if decision and decision.is_equal]
         as_written = [i for i in equal if decisions[i].rule in AS_WRITTEN]  # type: ignore[union-attr]
         if not as_written and prompt is not None and is_copied(given, prompt):
@@ -153,7 +151,7 @@ class Grader:
         if not left:
             assert decisions[0] is not None
             return Grade("incorrect", answer, decisions[0].rule, _since(began))
-        reply = self._pool.ask(tuple(wanted[i] for i in left), given, self.lenient)
+        reply = self._pool.ask(tuple(spelled_golds[i] for i in left), given, self.lenient)
         return _graded(reply, answer, [golds[i] for i in left], _since(began) - 1e3 * reply.waited)
 
     def _refused(self, answer: str) -> str | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.comparison import Decision
-from tandem_plugin.grading.limits import GradingLimits
+from tandem_plugin.grading.grade import GradingLimits
 from tandem_plugin.grading.symbolic.worker_forkserver import READY
 
 __all__ = ["Reply", "WorkerPool", "check_installed"]
@@ -246,9 +246,9 @@ class _Nursery:
 
     def fork(self) -> _Worker:
         """Order a worker, which greets when it is there; an end that closes says it is not."""
-        ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError):
-            socket.send_fds(self._control, [b"!"], [theirs.fileno()])
+        ours, worker_end = socket.socketpair()
+        with worker_end, contextlib.suppress(OSError):
+            socket.send_fds(self._control, [b"!"], [worker_end.fileno()])
         return _Worker(ours)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from tandem_plugin.grading.vocabulary import GREEK, SIGNS, SUBSCRIPTS, SUPERSCRIPTS
+from tandem_plugin.grading.scanner import GREEK, SIGNS, SUBSCRIPTS, SUPERSCRIPTS
 
 __all__ = ["RULES", "is_readable", "nesting", "same_text", "spelled"]
 

@@ -1,15 +1,80 @@
-"""Subclasses of ours in the place of a foreign library's classes, found by their modules' names."""
+"""Subclasses made over whichever class a run would use: a framework's own, or a user's of it.
+
+A class of ours is a mixin: each of its methods calls ``super()``. Names that begin with ``tandem_``
+or ``_tandem`` are its own; every other one is a method of the class below, and must be there.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.mixins import in_tandem
 
-__all__ = ["Patch", "check_part", "in_place_of"]
+__all__ = [
+    "ForeignBase",
+    "Patch",
+    "actor_in_tandem",
+    "check_part",
+    "extended",
+    "in_place_of",
+    "in_tandem",
+]
+
+ForeignBase: Any = object
+"""What a mixin derives from whose ``super()`` is the foreign class that it is put before."""
+
+
+def in_tandem(base: type, ours: type) -> Any:
+    """The subclass of ``base`` in which the methods of ``ours`` come first; ``base`` if it is one.
+
+    ours: of the package ``tandem_<framework>``. Raises :class:`EngineError` where ``base`` lacks a
+    method that ``ours`` extends, or where it has become a coroutine function or is none any more:
+    it would never be called, or never awaited.
+    """
+    if issubclass(base, ours):
+        return base
+    for name, method in extended(ours).items():
+        hook = getattr(base, name, None)
+        if hook is None:
+            problem = f"has no method {name}"
+        elif inspect.iscoroutinefunction(hook) is not inspect.iscoroutinefunction(method):
+            problem = f"has a method {name} that is awaited otherwise"
+        else:
+            continue
+        framework = ours.__module__.partition(".")[0].removeprefix("tandem_")
+        raise EngineError(
+            "TP374",
+            module=base.__module__,
+            name=base.__qualname__,
+            problem=problem,
+            framework=framework,
+        )
+    return type(f"Tandem{base.__name__}", (ours, base), {"__module__": ours.__module__})
+
+
+def actor_in_tandem(actor: Any, ours: type) -> Any:
+    """The same for a class that ``ray.remote`` was applied to, with its options."""
+    import ray
+
+    derived = in_tandem(getattr(actor, "__ray_actor_class__", actor), ours)
+    options = getattr(actor, "_default_options", None)
+    return ray.remote(**options)(derived) if options else ray.remote(derived)
+
+
+def extended(ours: type) -> dict[str, Any]:
+    """The methods of a mixin that the class below must have, by name."""
+    methods: dict[str, Any] = {}
+    for one in reversed(ours.__mro__[:-1]):
+        methods |= {
+            name: value
+            for name, value in vars(one).items()
+            if inspect.isfunction(value) and not name.startswith(("tandem_", "_tandem", "__"))
+        }
+    return methods
+
 
 Patch = Callable[[ModuleType], None]
 
@@ -17,7 +82,7 @@ Patch = Callable[[ModuleType], None]
 def in_place_of(name: str, ours: type) -> Patch:
     """The patch that puts a class made of ``ours`` and a module's class in that class's place.
 
-    ours: a mixin (:mod:`tandem_plugin.patching.mixins`). What is made goes by the original's name,
+    ours: a mixin (see :func:`extended`). What is made goes by the original's name,
     by which processes send it to each other. Behind the name may be a Ray actor class: then it is
     made of the class behind that, with the actor's options. Applied again, the patch does nothing;
     where a module has no such class, it raises AttributeError, and :class:`EngineError` where the

@@ -1,4 +1,4 @@
-"""Wrapping functions of a foreign library: for good, or the methods of an object for a while."""
+"""Wrapping a foreign library's functions and methods, and standing before its objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["replaced", "wrap_once"]
+__all__ = ["Delegate", "replaced", "wrap_once"]
 
 _MARK = "_tandem_wrapped"
 
@@ -58,3 +58,13 @@ def replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[Non
             setattr(owner, name, method)
         else:
             delattr(owner, name)
+
+
+class Delegate:
+    """Everything that a subclass does not do itself is the foreign object's own."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.plugins.registry import TAKEN, check_name
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
-from tandem_plugin.schedules.schedule import Schedule
-from tandem_plugin.schedules.walk import has_walk, step_through
+from tandem_plugin.schedules.schedule import Schedule, has_walk, step_through
 
 __all__ = [
     "check_resolver_function",

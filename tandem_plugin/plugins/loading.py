@@ -14,26 +14,29 @@ from typing import Any
 import pluggy
 
 from tandem_plugin._version import __version__
-from tandem_plugin.boundaries.every import every_boundary
-from tandem_plugin.boundaries.newline import newline_boundaries
-from tandem_plugin.boundaries.sentence import sentence_boundaries
-from tandem_plugin.boundaries.step import step_boundaries
-from tandem_plugin.boundaries.word import word_boundaries
+from tandem_plugin.boundaries.resolvers import (
+    every_boundary,
+    newline_boundaries,
+    sentence_boundaries,
+    step_boundaries,
+    word_boundaries,
+)
 from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.plugins import hookspecs, loading
 from tandem_plugin.plugins.contracts import check_resolver_function, check_schedule_class
 from tandem_plugin.plugins.hookspecs import hookimpl
 from tandem_plugin.plugins.registry import BrokenPlugin, Catalogue, Kind, Provider, Registration
-from tandem_plugin.schedules.chunk import ChunkSchedule
+from tandem_plugin.schedules.bernoulli import (
+    ChunkSchedule,
+    SentenceSchedule,
+    SoloWordSchedule,
+    StepBernoulliSchedule,
+    TokenSchedule,
+    WordSchedule,
+)
 from tandem_plugin.schedules.handover import HandoverSchedule
-from tandem_plugin.schedules.junior import JuniorSchedule
-from tandem_plugin.schedules.sentence import SentenceSchedule
-from tandem_plugin.schedules.solo import SoloSchedule
-from tandem_plugin.schedules.solo_word import SoloWordSchedule
+from tandem_plugin.schedules.solo import JuniorSchedule, SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
-from tandem_plugin.schedules.step_bernoulli import StepBernoulliSchedule
-from tandem_plugin.schedules.token import TokenSchedule
-from tandem_plugin.schedules.word import WordSchedule
 
 __all__ = [
     "BUILT_IN",
@@ -212,12 +215,12 @@ def _registrations(plugin: Plugin) -> list[Registration]:
 
 
 def _reason(error: BaseException) -> str:
-    said = " ".join(str(error).split())
+    reason = " ".join(str(error).split())
     if isinstance(error, TandemError):
-        return said
+        return reason
     if isinstance(error, pluggy.PluginValidationError):
-        said += f" (the hooks are {' and '.join(HOOKS)})"
-    return f"{type(error).__name__}: {said}"
+        reason += f" (the hooks are {' and '.join(HOOKS)})"
+    return f"{type(error).__name__}: {reason}"
 
 
 def _name(plugin: object) -> str:

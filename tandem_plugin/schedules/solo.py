@@ -1,4 +1,4 @@
-"""The senior writes everything."""
+"""One model writes everything: the senior, or the junior."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.schedules.schedule import Tensor
 
-__all__ = ["SoloSchedule"]
+__all__ = ["JuniorSchedule", "SoloSchedule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +32,24 @@ class SoloSchedule:
         self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         return u >= 0, np.zeros(u.shape, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class JuniorSchedule:
+    """The junior writes every token. For evaluation: nothing in such a response is trained on."""
+
+    name: ClassVar[str] = "junior"
+    boundaries: ClassVar[str] = "every"
+
+    def start(self, u: Tensor) -> Tensor:
+        return u < 0
+
+    def advance(
+        self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return u < 0, run * 0
+
+    def walk(
+        self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        return u < 0, np.zeros(u.shape, dtype=np.int64)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.schedules.parameters import check_choice
-from tandem_plugin.schedules.schedule import Tensor
-from tandem_plugin.schedules.walk import tokens_since
+from tandem_plugin.schedules.schedule import Tensor, tokens_since
 
 __all__ = ["StepSchedule"]
 

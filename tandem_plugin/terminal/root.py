@@ -51,7 +51,7 @@ class CommandGroup(TyperGroup):
         width = max((len(name) for name in self.commands), default=0)
         for heading, rows in sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), said) for name, said in rows])
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in rows])
 
 
 class TandemGroup(CommandGroup):

@@ -11,9 +11,8 @@ from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.authorship_wire import bits_of
-from tandem_plugin.training.log_probs import check_log_probs
 from tandem_plugin.training.response_authorship import replay_each
-from tandem_plugin.training.rows import Row
+from tandem_plugin.training.rows import Row, check_log_probs
 
 __all__ = [
     "AdmittedBatch",

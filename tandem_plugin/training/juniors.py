@@ -22,17 +22,17 @@ __all__ = [
 
 
 def junior_of_prompt(
-    juniors: Sequence[str], step: int, place: int | None, said: object
+    juniors: Sequence[str], step: int, place: int | None, identity: object
 ) -> str | None:
     """The junior that all responses to a prompt are written with; None where none is named.
 
     So a group compares what the senior wrote, not with whom. Prompts take the juniors in turns by
     their place in the step, from another one each step; one without a place (None) by a digest of
-    the step and of what is said of it.
+    the step and of its identity.
     """
     if not juniors:
         return None
-    number = derive_seed(0, step, repr(said)) if place is None else step + int(place)
+    number = derive_seed(0, step, repr(identity)) if place is None else step + int(place)
     return juniors[number % len(juniors)]
 
 
@@ -91,5 +91,5 @@ def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any
         return []
     import ray
 
-    told: list[dict[str, Any]] = ray.get([one.tandem_counters.remote(what) for one in engines])
-    return told
+    counters: list[dict[str, Any]] = ray.get([one.tandem_counters.remote(what) for one in engines])
+    return counters

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.files import write_file
 from tandem_plugin.training.authorship_wire import CallRule, Facts, ranges_of
 
-__all__ = ["Row", "dumped_columns", "row_of", "write_step"]
+__all__ = ["Row", "check_log_probs", "dumped_columns", "masked_log_probs", "row_of", "write_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
     """
     if facts is None:
         return Row(**known)
-    told = {
+    computed = {
         "authorship": facts.authorship,
         "seed": facts.seed,
         "fingerprint": facts.fingerprint,
@@ -107,7 +108,7 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
         "junior_mask": facts.junior_mask,
         "junior": facts.junior,
     }
-    return Row(**{**told, **known})
+    return Row(**{**computed, **known})
 
 
 def write_step(
@@ -121,3 +122,26 @@ def write_step(
     """
     lines = (json.dumps({**known, "step": step, **row.dump()}) for row, known in responses)
     write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))
+
+
+def masked_log_probs(log_probs: Sequence[float] | None, senior: NDArray[np.bool_]) -> Any:
+    """What an agent returned of each token, zero where ``senior`` is false; None where nothing.
+
+    Raises :class:`AuthorshipError` for another number of them.
+    """
+    if log_probs is None:
+        return None
+    if len(log_probs) != len(senior):
+        raise AuthorshipError("TP431", log_probs=len(log_probs), tokens=len(senior))
+    return [value if mine else 0.0 for value, mine in zip(log_probs, senior, strict=True)]
+
+
+def check_log_probs(name: str, log_probs: NDArray[np.floating], mask: NDArray[np.bool_]) -> None:
+    """Raise :class:`AuthorshipError` unless they are zero outside the mask, in its length.
+
+    name: of the response.
+    """
+    if len(log_probs) != len(mask):
+        raise AuthorshipError("TP432", row=name, log_probs=len(log_probs), tokens=len(mask))
+    if log_probs[~mask].any():
+        raise AuthorshipError("TP433", row=name)

@@ -109,10 +109,10 @@ class TandemRun:
         for name, sentence in _WARNINGS.items():
             if self.metrics[name] and name not in self._warned:
                 self._warned.add(name)
-                said = sentence.format(count=int(self.metrics[name]))
+                message = sentence.format(count=int(self.metrics[name]))
                 more = f"This is said once; the metric {name} counts them in every step."
                 # Not logging: a trainer's level hides it.
-                print(f"tandem warning: {said} {more}", file=sys.stderr, flush=True)
+                print(f"tandem warning: {message} {more}", file=sys.stderr, flush=True)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded, and who was to answer did.

@@ -43,8 +43,7 @@ from tandem_openrlhf.trainer import mask_of_the_junior, row_of_sample  # noqa: E
 from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
 from tandem_plugin.patching.subclasses import in_place_of  # noqa: E402
 from tandem_plugin.training.authorship_wire import FACTS  # noqa: E402
-from tandem_plugin.training.numbered_prompts import KeyedLabel  # noqa: E402
-from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
+from tandem_plugin.training.trajectory import KeyedLabel, Trajectory  # noqa: E402
 
 LAMBDA_JUN = 0.2
 

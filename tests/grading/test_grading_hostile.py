@@ -76,15 +76,15 @@ def test_no_payload_runs_through_the_command_or_the_reward(
 SEALED = """
 import ctypes, json, os, socket, subprocess, sys
 import sympy
-from tandem_plugin.grading.symbolic import sandbox
+from tandem_plugin.grading.symbolic import worker
 attempts = json.loads(sys.argv[1])
-sandbox.seal()
+worker.seal()
 for attempt in attempts:
     try:
         attempt_code = CODES[attempt]
         attempt_code()
     except BaseException as error:
-        print(type(error).__name__, sandbox.take_refusal())
+        print(type(error).__name__, worker.take_refusal())
     else:
         print("went through")
 """

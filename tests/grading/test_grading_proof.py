@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tandem_plugin.grading import Grader
 from tandem_plugin.grading.equality import decide
-from tandem_plugin.grading.symbolic.constants import is_zero, separation_bits
+from tandem_plugin.grading.symbolic.algebra import is_zero, separation_bits
 from tandem_plugin.grading.symbolic.proof import are_equal, proof
 
 x, y, z = sympy.symbols("x y z", real=True)

@@ -20,7 +20,7 @@ from tandem_plugin import (
 )
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK
-from tandem_plugin.training.numbered_prompts import KeyedLabel
+from tandem_plugin.training.trajectory import KeyedLabel
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -15,7 +15,7 @@ from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import FACTS
-from tandem_plugin.training.numbered_prompts import Numbering
+from tandem_plugin.training.trajectory import Numbering
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 PROMPT = [1, 2, 3]

@@ -22,7 +22,7 @@ from tandem_openrlhf.patches.training import (
 )
 from tandem_plugin.patching.subclasses import check_part, in_place_of
 from tandem_plugin.training.command import VARIABLE
-from tandem_plugin.training.numbered_prompts import KeyedLabel, Numbering
+from tandem_plugin.training.trajectory import KeyedLabel, Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers
 
 

@@ -15,8 +15,7 @@ from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
-from tandem_plugin.training.numbered_prompts import KeyedLabel
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.trajectory import KeyedLabel, Trajectory
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 PROMPT = [1, 2, 3]

@@ -10,7 +10,7 @@ import pytest
 from planned_models import LLAMA_8B, MIXTURE, QWEN3_2B, QWEN3_4B, checkpoint
 from refused import refused
 
-from tandem_plugin.lab.planning import read_checkpoint
+from tandem_plugin.lab.planning.checkpoint import read_checkpoint
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from planned_models import QWEN3_4B, checkpoint
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.planning import devices
-from tandem_plugin.lab.planning.devices import Card
+from tandem_plugin.lab.planning import machine
+from tandem_plugin.lab.planning.machine import Card
 
 MACHINE = ("--memory", 79)
 
@@ -78,7 +78,7 @@ def test_the_machines_own_gpus_are_planned_for(
     senior: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cards = (Card("H100", 80 * 2**30, 79 * 2**30, "580.1"), Card("H100", 79 * 2**30, 0, "580.1"))
-    monkeypatch.setattr(devices, "graphics_cards", lambda: cards)
+    monkeypatch.setattr(machine, "graphics_cards", lambda: cards)
     found = asked("--senior", senior)
     assert found == asked("--senior", senior, *MACHINE)
 
@@ -98,7 +98,7 @@ def test_what_is_wrong_is_a_sentence(
     said: str,
     as_json: bool,
 ) -> None:
-    monkeypatch.setattr(devices, "graphics_cards", lambda: ())
+    monkeypatch.setattr(machine, "graphics_cards", lambda: ())
     code, out, err = run("--senior", senior, *arguments, *(["--json"] if as_json else []))
     assert code == 1
     assert said in (json.loads(out)["error"] if as_json else err)

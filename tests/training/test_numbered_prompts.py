@@ -6,7 +6,7 @@ from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.numbered_prompts import KeyedLabel, Numbering
+from tandem_plugin.training.trajectory import KeyedLabel, Numbering
 
 
 def test_prompts_are_numbered_across_dispatches() -> None:

@@ -23,8 +23,7 @@ from tandem_plugin import (
 from tandem_plugin.seeds import sample_seed
 from tandem_plugin.training.authorship_wire import Facts, bits_of, bits_within, ranges_of
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.log_probs import check_log_probs, masked_log_probs
-from tandem_plugin.training.rows import row_of
+from tandem_plugin.training.rows import check_log_probs, masked_log_probs, row_of
 from tandem_plugin.training.trajectory import Trajectory
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")

@@ -22,7 +22,7 @@ from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1 import trainer_base, utils
 
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl import trainer
 from tandem_verl.advantages import advantages_of_sessions, on_trained_tokens
 from tandem_verl.refusals import MISSING_ESTIMATORS, REWARD_TO_GO_ESTIMATORS, SOUND_ESTIMATORS

@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1 import replay_buffer
 from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER, tandem_of
 
 from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_plugin.training.validation import ANSWERER

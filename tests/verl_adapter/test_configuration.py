@@ -11,8 +11,8 @@ from refused import refused
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_verl import plugin
+from tandem_verl.agent_loop import MANAGER, users_manager
 from tandem_verl.configuration import prepare
-from tandem_verl.manager import MANAGER, users_manager
 from tandem_verl.switch import MODES
 from tandem_verl.trainer import restore_mode
 

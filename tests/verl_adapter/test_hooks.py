@@ -9,7 +9,7 @@ import re
 import pytest
 from foreign_source import function_of, source_of
 
-from tandem_plugin.patching import mixins
+from tandem_plugin.patching import subclasses
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
 from tandem_verl import configuration, plugin
@@ -99,7 +99,7 @@ def test_everything_that_is_patched_or_extended_is_among_the_hooks() -> None:
     hooks = {f"{module}.{path.removeprefix('async ')}" for module, path, _ in EVERY}
     assert set(plugin.PATCHED) <= hooks
     for owner, ours in configuration.EXTENDED.items():
-        for method in mixins.extended(ours):
+        for method in subclasses.extended(ours):
             hook = f"{owner}.{method}"
             assert INHERITED.get(hook, hook) in hooks, hook
 

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch
 from verl.utils import tensordict_utils
 
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl import imitation
 
 

@@ -14,11 +14,10 @@ from refused import refused
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 from verl_stand_ins import IN_TANDEM, tandem_of
 
-from tandem_plugin.patching.mixins import in_tandem
-from tandem_verl import manager
-from tandem_verl.agent_loop import WorkerInTandem
+from tandem_plugin.patching.subclasses import in_tandem
+from tandem_verl import agent_loop
+from tandem_verl.agent_loop import ManagerInTandem, NumberingManager, WorkerInTandem
 from tandem_verl.configuration import prepare
-from tandem_verl.manager import ManagerInTandem, NumberingManager
 
 
 class Worker:
@@ -128,10 +127,10 @@ def test_managers_of_others_keep_working_if_they_derive_from_verls(
     config.trainer.v1.trainer_mode = "sync"  # as the trainer has it
     if users is Derived:
         tandem_of(config)
-        made = manager.manager_class(config)
+        made = agent_loop.manager_class(config)
         assert issubclass(made, Derived)
         assert issubclass(made, NumberingManager)
         return
-    for starts in (manager.manager_class, tandem_of):
+    for starts in (agent_loop.manager_class, tandem_of):
         with refused("TP507", name="users.Manager"):
             starts(config)

@@ -41,7 +41,7 @@ def changed(before):
 before = symbols()
 from tandem_verl import plugin, server
 from tandem_verl.configuration import trainer_class
-from tandem_verl.manager import manager_class
+from tandem_verl.agent_loop import manager_class
 from tandem_verl.switch import MODES
 from tandem_verl.trainer import TrainerInTandem
 from verl.utils.config import validate_config

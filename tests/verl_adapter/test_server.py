@@ -16,8 +16,7 @@ from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_plugin import EngineError, RequestError, TandemConfig
 from tandem_plugin.patching import in_place
-from tandem_plugin.patching.mixins import in_tandem
-from tandem_plugin.patching.subclasses import check_part
+from tandem_plugin.patching.subclasses import check_part, in_tandem
 from tandem_verl.router import RouterByJunior
 from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
 
@@ -49,7 +48,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
         if vllm_config == "plain":
             raise EngineError("not in tandem")
 
-    monkeypatch.setattr("tandem_plugin.engine.status.check_engine", check_engine)
+    monkeypatch.setattr("tandem_plugin.engine.runners.check_engine", check_engine)
     return in_tandem(Server, ServerInTandem)(IN_TANDEM)
 
 

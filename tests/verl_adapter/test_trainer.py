@@ -15,16 +15,14 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration, tandem_of
 
 from tandem_plugin import TandemRules
-from tandem_plugin.patching.mixins import in_tandem
+from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import dumped_columns
 from tandem_plugin.training.validation import ANSWERER
 from tandem_verl import imitation
-from tandem_verl.agent_loop import ROW, TandemClient, make_trajectory, narrow
-from tandem_verl.manager import ManagerInTandem
-from tandem_verl.rows import rows_of_keys
-from tandem_verl.trainer import AddressedPrompts, TrainerInTandem
+from tandem_verl.agent_loop import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
+from tandem_verl.trainer import AddressedPrompts, TrainerInTandem, rows_of_keys
 
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 KEYS = ["u_0_0", "u_1_0"]

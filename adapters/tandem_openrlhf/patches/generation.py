@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
-from tandem_plugin.patching.mixins import ForeignBase
-from tandem_plugin.patching.subclasses import check_part
+from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.juniors import counters_of_engine
-from tandem_plugin.training.numbered_prompts import Numbering
+from tandem_plugin.training.trajectory import Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
 __all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]

@@ -12,8 +12,7 @@ from itertools import tee
 from typing import Any
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.mixins import ForeignBase
-from tandem_plugin.patching.subclasses import Patch, in_place_of
+from tandem_plugin.patching.subclasses import ForeignBase, Patch, in_place_of
 from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import running_config
@@ -55,10 +54,10 @@ def counted_windows(
     Touches: ``iter_grad_accum_global_norm`` (windows) as its module of trainers has it. It is asked
     once for its own mask and once for the junior's: both are counted over the same steps and ranks.
     """
-    theirs, ours = tee(micro_batches)
+    seen, ours = tee(micro_batches)
     counts = windows(ours, strategy, size, lambda item: getattr(item, JUNIOR_MASK))
     for (item, info), (_, count) in zip(
-        windows(theirs, strategy, size, mask_of), counts, strict=True
+        windows(seen, strategy, size, mask_of), counts, strict=True
     ):
         setattr(item, TOKENS, count["batch_num_tokens"])
         yield item, info

@@ -10,8 +10,7 @@ from tandem_openrlhf.patches.generation import Generator
 from tandem_openrlhf.refusals import check_run
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.patching.mixins import ForeignBase
-from tandem_plugin.patching.subclasses import check_part
+from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.command import flags_of_args, running_config
 from tandem_plugin.training.juniors import counters_of_engines
 

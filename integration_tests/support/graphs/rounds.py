@@ -64,9 +64,9 @@ def _record_kernels() -> None:
 
 def _record_contexts() -> None:
     """A pass of a replay runs within the metadata of its capture."""
-    from tandem_plugin.engine.speculative import draft_forward
+    from tandem_plugin.engine.speculative import draft_model
 
-    set_context = draft_forward.set_forward_context
+    set_context = draft_model.set_forward_context
 
     @contextmanager
     def recorded(metadata: Any, *args: Any, **options: Any) -> Iterator[None]:
@@ -81,7 +81,7 @@ def _record_contexts() -> None:
             yield
         graph.add(stack.close)
 
-    draft_forward.set_forward_context = recorded
+    draft_model.set_forward_context = recorded
 
 
 def _refresh_in_place() -> None:

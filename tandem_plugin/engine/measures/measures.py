@@ -37,15 +37,15 @@ def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tenso
     at temperature 1. Source: section 4.5 of the paper; Leviathan et al. (2023).
     """
     senior, junior = senior.float(), junior.float()
-    ours, theirs = _log_of_sum(senior), _log_of_sum(junior)
+    senior_norm, junior_norm = _log_of_sum(senior), _log_of_sum(junior)
     shared = min(senior.shape[-1], junior.shape[-1])
     smaller = torch.minimum(
-        senior[:, :shared] - ours.float(), junior[:, :shared] - theirs.float()
+        senior[:, :shared] - senior_norm.float(), junior[:, :shared] - junior_norm.float()
     ).exp_()
     column = tokens.long().clamp(0, shared - 1)[:, None]  # rows without a token have any
     scores = [
-        senior.gather(1, column) - ours,
-        junior.gather(1, column) - theirs,
+        senior.gather(1, column) - senior_norm,
+        junior.gather(1, column) - junior_norm,
         smaller.sum(dim=-1, keepdim=True, dtype=torch.float64),
     ]
     return torch.cat(scores, dim=1).float()
@@ -68,7 +68,7 @@ def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -
     scores: ``[rows, 3]``, as :func:`token_scores` has them. authors: bool ``[rows]``, true =
     senior. written: bool ``[rows]``; the others count nothing, whatever their scores are.
     """
-    ours, theirs, overlap = scores.double().unbind(1)
+    senior_log_prob, junior_log_prob, overlap = scores.double().unbind(1)
     senior, junior = written & authors, written & ~authors
 
     def total(of: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -77,10 +77,10 @@ def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -
     return torch.stack(
         [
             senior.sum().double(),
-            total(senior, -theirs),
+            total(senior, -junior_log_prob),
             total(senior, overlap),
             junior.sum().double(),
-            total(junior, -ours),
+            total(junior, -senior_log_prob),
         ]
     )
 

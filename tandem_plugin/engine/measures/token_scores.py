@@ -117,7 +117,7 @@ def scores_of(
     workers: what each one told. Raises :class:`EngineError` where none knows each token's.
     """
     # Behind the end of a response asynchronous scheduling may have measured a token more.
-    found = next((told[name] for told in workers if name in told), ())[:length]
+    found = next((by_name[name] for by_name in workers if name in by_name), ())[:length]
     if len(found) < length:
         raise EngineError("TP324", length=length, measured=len(found))
     return np.array(found, dtype=np.float32).reshape(length, 3)

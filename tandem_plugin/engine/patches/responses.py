@@ -69,7 +69,7 @@ def _wrap_all(module: ModuleType, owner: str, wrappers: Mapping[str, Callable[..
         wrap_once(getattr(module, owner), method, wrapper)
 
 
-class _Said:
+class _Signatures:
     """What the outputs of one response carried, by the choice's index."""
 
     def __init__(self, samples: int | None = None) -> None:
@@ -125,10 +125,10 @@ class _Said:
 def _completion(
     make: Callable[..., Any], serving: Any, outputs: Any, request: Any, *rest: Any, **options: Any
 ) -> Any:
-    said = _Said(request.n or 1)
+    signatures = _Signatures(request.n or 1)
     for prompt, output in enumerate(outputs):
-        said.note(output, prompt)
-    return said.sign(make(serving, outputs, request, *rest, **options))
+        signatures.note(output, prompt)
+    return signatures.sign(make(serving, outputs, request, *rest, **options))
 
 
 def _completion_stream(
@@ -140,8 +140,10 @@ def _completion_stream(
     *rest: Any,
     **options: Any,
 ) -> AsyncIterator[str]:
-    said = _Said(request.n or 1)
-    return said.signed(stream(serving, request, prompts, said.noted(outputs), *rest, **options))
+    signatures = _Signatures(request.n or 1)
+    return signatures.signed(
+        stream(serving, request, prompts, signatures.noted(outputs), *rest, **options)
+    )
 
 
 async def _chat(
@@ -152,8 +154,10 @@ async def _chat(
     *rest: Any,
     **options: Any,
 ) -> Any:
-    said = _Said()
-    return said.sign(await respond(serving, request, said.noted(outputs, 0), *rest, **options))
+    signatures = _Signatures()
+    return signatures.sign(
+        await respond(serving, request, signatures.noted(outputs, 0), *rest, **options)
+    )
 
 
 def _chat_stream(
@@ -164,8 +168,10 @@ def _chat_stream(
     *rest: Any,
     **options: Any,
 ) -> AsyncIterator[str]:
-    said = _Said()
-    return said.signed(stream(serving, request, said.noted(outputs, 0), *rest, **options))
+    signatures = _Signatures()
+    return signatures.signed(
+        stream(serving, request, signatures.noted(outputs, 0), *rest, **options)
+    )
 
 
 async def _chat_batch(
@@ -176,9 +182,9 @@ async def _chat_batch(
     *rest: Any,
     **options: Any,
 ) -> Any:
-    said = _Said(1)
-    noted = [said.noted(outputs, prompt) for prompt, outputs in enumerate(generators)]
-    return said.sign(await respond(serving, request, noted, *rest, **options))
+    signatures = _Signatures(1)
+    noted = [signatures.noted(outputs, prompt) for prompt, outputs in enumerate(generators)]
+    return signatures.sign(await respond(serving, request, noted, *rest, **options))
 
 
 _SERVING = "vllm.entrypoints.openai"

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR
+from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR, PREFIX
 from tandem_plugin.errors import EngineError
 
-__all__ = ["bind_runner", "is_bound"]
+__all__ = ["bind_runner", "check_engine", "is_bound"]
 
 
 def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
@@ -41,3 +41,14 @@ def is_bound(vllm_config: Any) -> bool:
 
 def _is_v2(vllm_config: Any) -> bool:
     return bool(getattr(vllm_config, "use_v2_model_runner", False))
+
+
+def check_engine(vllm_config: Any) -> None:
+    """Raise :class:`EngineError` unless this engine's configuration is a tandem engine's.
+
+    vllm_config: the ``VllmConfig`` of a running engine.
+    """
+    architecture = next(iter(vllm_config.model_config.architectures), "")
+    if architecture.startswith(PREFIX) and is_bound(vllm_config):
+        return
+    raise EngineError("TP363", architecture=architecture)

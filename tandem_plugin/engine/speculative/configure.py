@@ -1,4 +1,4 @@
-"""The engine configuration of the speculative mode: the junior is vLLM's draft model."""
+"""What the speculative mode needs of an engine's configuration, and what it cannot do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.speculative.memory import check_memory
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
 from tandem_plugin.errors import EngineError
 
-__all__ = ["ask_for_drafts", "make_junior_the_draft"]
+__all__ = ["ask_for_drafts", "check_drafting", "make_junior_the_draft"]
 
 _OLDEST = (0, 29)
 """The first vLLM whose Model Runner V2 and rejection sampler are what this mode stands on."""
@@ -69,3 +70,65 @@ def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] |
         return None
     firsts = [*drafts, max(drafts) + 1]
     return [(first, after - 1, drafts[first]) for first, after in pairwise(firsts)]
+
+
+def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
+    """Raise :class:`EngineError` for a finished configuration whose drafts nobody has proven."""
+    if not getattr(vllm_config, "use_v2_model_runner", False):
+        raise EngineError("TP355")
+    model, parallel = vllm_config.model_config, vllm_config.parallel_config
+    draft = vllm_config.speculative_config.draft_model_config
+    refused = {
+        "enable_dbo": getattr(parallel, "enable_dbo", False),
+        "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
+        "prefill_context_parallel_size": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
+        "enable_lora": vllm_config.lora_config is not None,
+        "watermark_config": getattr(vllm_config, "watermark_config", None) is not None,
+        "return_sampling_mask": getattr(model, "return_sampling_mask", False),
+        "enable_trace_replay": getattr(model, "enable_trace_replay", False),
+        "kv_sharing_fast_prefill": vllm_config.cache_config.kv_sharing_fast_prefill,
+    }
+    for name, asked in refused.items():
+        if asked:
+            raise EngineError("TP356", name=name)
+    if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
+        raise EngineError("TP357")
+    scheduler = vllm_config.scheduler_config
+    if scheduler.max_num_batched_tokens < 2 * scheduler.max_num_seqs:
+        raise EngineError(
+            "TP358",
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            max_num_seqs=scheduler.max_num_seqs,
+        )
+    if isinstance(config.drafts, dict):
+        if parallel.data_parallel_size > 1:
+            raise EngineError("TP359", drafts=config.max_drafts)
+        _check_room(scheduler, config.drafts)
+    check_memory(vllm_config)
+
+
+def _check_room(scheduler: Any, table: dict[int, int]) -> None:
+    """Raise :class:`EngineError` where a step has no room for the drafts of a whole batch.
+
+    vLLM counts two tokens of a request more than its drafts, lets requests that do not fit wait,
+    and chooses the number of drafts by those that did: so there must be room for one more, which
+    may still have the most drafts.
+    """
+    largest, most = scheduler.max_num_seqs, max(table.values())
+    room = min(
+        scheduler.max_num_batched_tokens,
+        scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens,
+    )
+    for first, after in pairwise([*table, max(largest, *table) + 1]):
+        requests = min(after - 1, largest)
+        needed = requests * (table[first] + 2) + (most + 2 if requests < largest else 0)
+        if first <= largest and needed > room:
+            raise EngineError(
+                "TP360",
+                table=table,
+                requests=requests,
+                drafts=table[first],
+                needed=needed,
+                room=room,
+                first=first,
+            )

@@ -1,8 +1,4 @@
-"""The junior as vLLM's draft model: frozen, and loaded from its own checkpoint.
-
-vLLM finds in it a model without parameters: so no dummy initialisation, weight sync or draft update
-reaches the model inside, whose tensors are buffers, which a deep sleep keeps.
-"""
+"""The junior as vLLM's draft model, and its forward pass."""
 
 from __future__ import annotations
 
@@ -12,6 +8,13 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
+from vllm.config.compilation import CUDAGraphMode
+from vllm.forward_context import BatchDescriptor, set_forward_context
+from vllm.v1.worker.gpu.attn_utils import (
+    build_attn_metadata,
+    build_slot_mappings_by_layer,
+    init_attn_backend,
+)
 
 from tandem_plugin.engine.heads import in_seniors_ids
 from tandem_plugin.engine.junior import load_junior
@@ -19,7 +22,7 @@ from tandem_plugin.engine.junior_offload import HostCopy
 from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
 from tandem_plugin.errors import EngineError
 
-__all__ = ["TandemJunior", "junior_of"]
+__all__ = ["JuniorPass", "TandemJunior", "junior_of", "read_step"]
 
 _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
 """Weakly: where vLLM clears an engine, its junior goes, though another one starts here later."""
@@ -97,3 +100,136 @@ def junior_of(vllm_config: Any) -> TandemJunior:
 def _key(vllm_config: Any) -> int:
     """Engine and draft model share one compilation config: attention layers register in it."""
     return id(vllm_config.compilation_config)
+
+
+class JuniorPass:
+    """Forward passes over ``width`` tokens of each of up to ``size`` requests.
+
+    Whatever a pass reads lies where it always lies, so that a CUDA graph can hold passes. Rows
+    behind those of the batch are padding: they have no tokens, and nothing of them is kept. Each
+    kind of pass has metadata builders of its own, since these keep what a graph reads.
+    """
+
+    def __init__(self, vllm_config: Any, width: int, size: int, device: torch.device) -> None:
+        self._vllm_config, self._width, self._device = vllm_config, width, device
+        self.input_ids = torch.zeros(size * width, dtype=torch.int32, device=device)
+        self.positions = torch.zeros(size * width, dtype=torch.int64, device=device)
+        self._starts = torch.zeros(size + 1, dtype=torch.int32, device=device)
+        self._every = torch.arange(size + 1, dtype=torch.int32, device=device) * width
+
+    def bind(self, kv_cache_config: Any, block_tables: Any, layers: set[str]) -> None:
+        """Take in the caches, when they are made. layers: the names of the junior's."""
+        self._kv_cache_config, self._block_tables = kv_cache_config, block_tables
+        self._groups, self.support, _ = init_attn_backend(
+            kv_cache_config, self._vllm_config, self._device, active_layer_names=layers
+        )
+        size = block_tables.num_kv_cache_groups, len(self.input_ids)
+        self._slots = torch.zeros(size, dtype=torch.int64, device=self._device)
+
+    @property
+    def fits_graphs(self) -> bool:
+        """Whether every attention backend follows lengths that grow within a CUDA graph."""
+        return all(
+            group.supports_draft_decode_metadata_update
+            for groups in self._groups
+            for group in groups
+        )
+
+    def lay_out(self, requests: int) -> None:
+        """Let the batch that comes have so many requests; all other rows are padding."""
+        torch.clamp(self._every, max=requests * self._width, out=self._starts)
+
+    def metadata(
+        self, rows: int, seq_lens: torch.Tensor, longest: torch.Tensor, *, capturing: bool = False
+    ) -> dict[str, Any]:
+        """The attention metadata of a pass over ``rows``, padding included.
+
+        seq_lens: int32 ``[rows]`` on the device, this pass's tokens included. longest: int32
+        ``[rows]`` on the host, at least as much.
+        """
+        found: dict[str, Any] = build_attn_metadata(
+            attn_groups=self._groups,
+            num_reqs=rows,
+            num_tokens=rows * self._width,
+            query_start_loc_gpu=self._starts[: rows + 1],
+            query_start_loc_cpu=torch.arange(rows + 1, dtype=torch.int32) * self._width,
+            max_query_len=self._width,
+            seq_lens=seq_lens,
+            max_seq_len=int(longest.max()),
+            block_tables=[table[:rows] for table in self._block_tables.input_block_tables],
+            slot_mappings=self._slots[:, : rows * self._width],
+            kv_cache_config=self._kv_cache_config,
+            seq_lens_cpu_upper_bound=longest,
+            positions=self.positions[: rows * self._width],
+            is_prefilling=torch.zeros(rows, dtype=torch.bool),
+            for_cudagraph_capture=capturing,
+        )
+        return found
+
+    def refresh(self, metadata: dict[str, Any]) -> None:
+        """Let metadata that was built before follow the lengths by now, on the device alone."""
+        for groups in self._groups:
+            for group in groups:
+                group.update_draft_decode_metadata(metadata)
+
+    def run(
+        self, junior: Any, rows: int, slots: torch.Tensor, metadata: dict[str, Any] | None
+    ) -> torch.Tensor:
+        """The junior's hidden states behind the last token of each row: ``[rows, hidden]``.
+
+        slots: int ``[rows]``, the slot of each row's request. metadata: None while vLLM profiles,
+        when there are no caches.
+        """
+        tokens, by_layer = rows * self._width, None
+        if metadata is not None:
+            mapped = self._block_tables.compute_slot_mappings(
+                slots[:rows], self._starts[: rows + 1], self.positions, tokens, out=self._slots
+            )
+            by_layer = build_slot_mappings_by_layer(mapped, self._kv_cache_config)
+        hidden = _forward(
+            junior,
+            self._vllm_config,
+            self.input_ids[:tokens],
+            self.positions[:tokens],
+            metadata,
+            by_layer,
+        )
+        return hidden.view(rows, self._width, -1)[:, -1]
+
+
+def read_step(
+    junior: Any,
+    vllm_config: Any,
+    batch: Any,
+    metadata: dict[str, Any] | None,
+    slot_mappings: dict[str, torch.Tensor] | None,
+) -> torch.Tensor:
+    """The junior's hidden states over a step's own tokens, padding included: ``[tokens, hidden]``.
+
+    metadata, slot_mappings: the step's, which cover the junior's layers too; its cache holds these
+    tokens then. None while vLLM profiles.
+    """
+    tokens = batch.num_tokens_after_padding
+    ids, positions = batch.input_ids[:tokens], batch.positions[:tokens]
+    return _forward(junior, vllm_config, ids, positions, metadata, slot_mappings)
+
+
+def _forward(
+    junior: Any,
+    vllm_config: Any,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    metadata: dict[str, Any] | None,
+    slot_mappings: dict[str, torch.Tensor] | None,
+) -> torch.Tensor:
+    tokens = len(input_ids)
+    with set_forward_context(
+        metadata,
+        vllm_config,
+        num_tokens=tokens,
+        cudagraph_runtime_mode=CUDAGraphMode.NONE,
+        slot_mapping=slot_mappings,
+        batch_descriptor=BatchDescriptor(num_tokens=tokens),
+    ):
+        hidden: torch.Tensor = junior(input_ids, positions)
+    return hidden

@@ -28,8 +28,7 @@ from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGra
 from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
-from tandem_plugin.engine.speculative.draft_forward import JuniorPass, read_step
-from tandem_plugin.engine.speculative.draft_model import TandemJunior
+from tandem_plugin.engine.speculative.draft_model import JuniorPass, TandemJunior, read_step
 from tandem_plugin.engine.speculative.drafting import Drafting
 
 __all__ = ["JuniorSpeculator", "RoundDescriptor", "RoundGraphs", "draft_lengths"]

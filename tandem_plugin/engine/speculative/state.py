@@ -21,8 +21,7 @@ from tandem_plugin.engine.measures.measures import SampledRows
 from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.runners.v2.state import AuthorsState
 from tandem_plugin.engine.speculative.authors import ChainAuthors
-from tandem_plugin.engine.speculative.draft_forward import read_step
-from tandem_plugin.engine.speculative.draft_model import junior_of
+from tandem_plugin.engine.speculative.draft_model import junior_of, read_step
 from tandem_plugin.engine.speculative.draft_stats import Rounds
 from tandem_plugin.engine.speculative.drafting import Drafting, asks_for_masks
 from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, set_aside

@@ -21,19 +21,17 @@ from sympy.core.function import AppliedUndef
 
 from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.symbolic.algebra import (
-    TooLargeError,
-    UnknownError,
-    expression,
-    set_of,
-    solutions,
-)
-from tandem_plugin.grading.symbolic.constants import (
     FAILS,
     GUARD_BITS,
     MAX_PROOF_BITS,
     NO_NUMBER,
+    TooLargeError,
+    UnknownError,
     evaluated,
+    expression,
     is_zero,
+    set_of,
+    solutions,
 )
 from tandem_plugin.grading.tree import SETS, Node, measured_place, rounds_to, shows
 

@@ -13,7 +13,8 @@ from tandem_plugin.lab.commands.options import JuniorOption
 from tandem_plugin.terminal.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.planning import KvCache, PlannedModel
+    from tandem_plugin.lab.planning.checkpoint import PlannedModel
+    from tandem_plugin.lab.planning.geometry import KvCache
 
 __all__ = ["plan"]
 
@@ -73,7 +74,8 @@ def plan(
     Weights and KV blocks are exact. Activations are not known here: vLLM measures them at its
     start and takes them off the rest. Exit code 1 when not one sequence fits.
     """
-    from tandem_plugin.lab.planning import KvCache, read_checkpoint
+    from tandem_plugin.lab.planning.checkpoint import read_checkpoint
+    from tandem_plugin.lab.planning.geometry import KvCache
 
     size = _smallest_gpu() if memory is None else round(memory * _GIB)
     first = read_checkpoint(senior)
@@ -99,7 +101,7 @@ def plan(
 
 def _smallest_gpu() -> int:
     """Bytes of this machine's smallest GPU; raises :class:`ConfigError` where there is none."""
-    from tandem_plugin.lab.planning.devices import graphics_cards
+    from tandem_plugin.lab.planning.machine import graphics_cards
 
     cards = graphics_cards()
     if not cards:

@@ -158,9 +158,9 @@ def _shown(
     """List what the files hold, and read what the page shows of it."""
     from tandem_plugin.lab.rollouts.grades import Grades
     from tandem_plugin.lab.rollouts.rollout import RolloutError
-    from tandem_plugin.lab.viewer.decoding import Decoding
     from tandem_plugin.lab.viewer.index import PageIndex
     from tandem_plugin.lab.viewer.page import ShownResponses
+    from tandem_plugin.lab.viewer.responses import Decoding
     from tandem_plugin.progress import ShownProgress
     from tandem_plugin.spans import TokenBytes
 

@@ -100,7 +100,7 @@ def _is_cpu() -> bool:
 def _memory(
     model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
 ) -> dict[str, int]:
-    from tandem_plugin.lab.planning.cpu_engine import cpu_arguments
+    from tandem_plugin.lab.planning.machine import cpu_arguments
 
     models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
     chosen, sentence = cpu_arguments(models, arguments, tokens)

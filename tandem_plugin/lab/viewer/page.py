@@ -17,9 +17,9 @@ from tandem_plugin._version import __version__
 from tandem_plugin.files import open_file
 from tandem_plugin.lab.rollouts.grades import Grades
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, read_rollout
-from tandem_plugin.lab.viewer.decoding import Decoding
 from tandem_plugin.lab.viewer.index import Listed, PageIndex
 from tandem_plugin.lab.viewer.responses import (
+    Decoding,
     ViewedResponse,
     prompt_of,
     turns_of,

@@ -1,20 +1,95 @@
-"""How much memory an engine on a CPU takes, where nobody said how much.
-
-vLLM would take 0.92 of the machine's, and stop where other programs hold more than the rest.
-"""
+"""What of this machine a run needs, and how much an engine on a CPU takes where nobody said."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.lab.planning.checkpoint import PlannedModel, read_checkpoint
-from tandem_plugin.lab.planning.devices import host_memory
 from tandem_plugin.lab.planning.geometry import KvCache
 
-__all__ = ["cpu_arguments"]
+__all__ = ["Card", "cpu_arguments", "free_disk", "graphics_cards", "host_memory"]
+
+MIB = 2**20
+_QUERY = "name,memory.total,memory.free,driver_version"
+_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One NVIDIA GPU, as its driver's ``nvidia-smi`` shows it."""
+
+    name: str
+    total: int
+    free: int
+    """Bytes."""
+    driver: str
+
+
+def graphics_cards() -> tuple[Card, ...]:
+    """The NVIDIA GPUs of this machine; none where there is no driver, or it does not answer."""
+    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
+    try:
+        found = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    rows = [[part.strip() for part in line.split(",")] for line in found.splitlines()]
+    return tuple(
+        Card(name, int(total) * MIB, int(free) * MIB, driver)
+        for name, total, free, driver in (row for row in rows if len(row) == 4)
+        if total.isdigit() and free.isdigit()
+    )
+
+
+def host_memory() -> tuple[int, int] | None:
+    """Bytes of this machine's memory, all and what is available; None where Linux does not say.
+
+    Inside a container with less, that container's.
+    """
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+        total, available = sizes["MemTotal"], sizes["MemAvailable"]
+    except (OSError, ValueError, LookupError):
+        return None
+    limit, used = _control_group()
+    if limit is not None and limit < total:
+        return limit, max(0, min(available, limit - used))
+    return total, available
+
+
+def _control_group() -> tuple[int | None, int]:
+    """The limit of this control group's memory, and what is used of it."""
+    folder = Path("/sys/fs/cgroup")
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            return int((folder / limit).read_text()), int((folder / used).read_text())
+        except (OSError, ValueError):  # "max": there is no limit
+            continue
+    return None, 0
+
+
+def free_disk(folder: Path) -> int | None:
+    """Free bytes on the disk of a folder that may not be there yet; None where unknown."""
+    place = folder
+    while not os.path.exists(place) and place != place.parent:
+        place = place.parent
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:
+        return None
+
 
 _GIB = 2**30
 _BLOCK = 128
@@ -65,8 +140,8 @@ def _planned(
     room = int(_SHARE * (available - weights - _PROCESS))
     longest = min(one.geometry.longest for one in checkpoints)
     given = arguments.get("max_model_len")
-    wanted = int(given) if isinstance(given, int) and given > 0 else longest
-    least = min(wanted, tokens + 1)
+    target = int(given) if isinstance(given, int) and given > 0 else longest
+    least = min(target, tokens + 1)
     if cache.longest(cache.blocks(room), 1) < least:
         raise EngineError(
             "TP936",
@@ -77,12 +152,12 @@ def _planned(
         )
     requests = int(arguments.get("max_num_seqs") or _REQUESTS)
     # Whole requests, one block that vLLM keeps, and never less than one of the longest.
-    each = -(-min(wanted, tokens + _PROMPT) // block)
-    useful = max(requests * each, -(-wanted // block)) + 1
+    each = -(-min(target, tokens + _PROMPT) // block)
+    useful = max(requests * each, -(-target // block)) + 1
     memory = min(room, useful * cache.bytes_per_block)
     fits = cache.longest(cache.blocks(memory), 1)
     chosen = {"kv_cache_memory_bytes": memory}
-    if fits < wanted:
+    if fits < target:
         if given is not None:
             raise EngineError(
                 "TP937", given=given, available=available / _GIB, memory=memory / _GIB, fits=fits
