@@ -47,7 +47,8 @@ SeniorOption = Annotated[
     list[str],
     typer.Option(
         metavar="NAME=PATH",
-        help="A senior: its name in results, and its checkpoint's folder or name. May be given "
+        help="A senior: its name in results, and its checkpoint's folder or name, on the Hub also "
+        "name@commit. May be given "
         "several times.",
     ),
 ]
