@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,3 +100,71 @@ def test_a_finished_run_prints_its_next_commands_again(framework: str, tmp_path:
     assert view.startswith(f"tandem view runs/{framework}/trl/rollouts --tokenizer a\\ model")
     assert evaluate.endswith("--n 8")
     assert report.startswith(f"tandem report runs/{framework}/trl/results")
+
+
+@pytest.fixture
+def fake_python(tmp_path: Path) -> dict[str, str]:
+    """An environment whose ``python -m TRAINER`` keeps its arguments and fails."""
+    real = sys.executable
+    script = tmp_path / "bin" / "python"
+    script.parent.mkdir()
+    kept = tmp_path / "arguments"
+    script.write_text(
+        f'#!/bin/sh\ncase $2 in *protocols|*choose_problems*) exec {real} "$@" ;; esac\n'
+        f"case $1 in -m) printf '%s\\n' \"$@\" >{kept}; exit 9 ;; -c) exit 1 ;; esac\nexit 0\n"
+    )
+    script.chmod(0o755)
+    tandem = script.with_name("tandem")
+    tandem.write_text("#!/bin/sh\necho given\n")
+    tandem.chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{script.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(EXAMPLES.parent),
+        "OUT": str(tmp_path / "run"),
+    }
+
+
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+@pytest.mark.parametrize(
+    ("protocol", "cap", "validation", "samples", "steps"),
+    [("paper", "32", "team", "4", "250"), ("release", "31", "senior", "1", "4912")],
+)
+def test_recipe_trains_by_the_protocol_and_records_it(
+    fake_python: dict[str, str], tmp_path: Path, trainer: str, protocol: str, cap: str,
+    validation: str, samples: str, steps: str,
+) -> None:  # fmt: skip
+    given = ["--protocol", protocol, "an.argument=1"]
+    recipe = EXAMPLES / trainer / "train.sh"
+    done = subprocess.run(
+        ["bash", str(recipe), "trl", *given], env=fake_python, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode != 0  # as the trainer's
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert "an.argument=1" in arguments
+    assert "--protocol" not in arguments
+    named = "=".join if trainer == "verl" else "\n".join
+    text = "\n".join(arguments)
+    for setting, value in (("tandem.cap", cap), ("tandem.validation", validation)):
+        assert named((setting, value)) in text
+    validated = "val_kwargs.n" if trainer == "verl" else "eval.n_samples_per_prompt"
+    assert named((validated, samples)) in text
+    if trainer == "verl":
+        assert f"total_training_steps={steps}" in text
+    noted = (tmp_path / "run" / "protocol").read_text()
+    assert f"protocol={protocol}\n" in noted
+    assert f"steps={steps}\narguments=an.argument=1\n" in noted
+
+
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+def test_recipe_stops_where_the_protocol_cannot_be_followed(
+    fake_python: dict[str, str], tmp_path: Path, trainer: str
+) -> None:
+    recipe = ["bash", str(EXAMPLES / trainer / "train.sh"), "trl", "--protocol"]
+    for given, code in ((["release", "x.lambda_jun=0.1"], "TP133"), (["mine"], "TP127")):
+        done = subprocess.run(
+            [*recipe, *given], env=fake_python, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, code in done.stderr) == (2, True)
+    assert not (tmp_path / "arguments").exists()

@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
 # The paper's three runs with OpenRLHF, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/openrlhf/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [OpenRLHF's own arguments ...]
+#   examples/openrlhf/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [OpenRLHF's own arguments ...]
 #
 # trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
 # starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
 # models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
-# OpenRLHF evaluates with the training's top-p, which the paper leaves at 1. A run ends after STEPS
-# steps and prints what to type next; the same command goes on from the last checkpoint. It logs
-# to the console unless told otherwise: --logger.wandb.key KEY.
+# OpenRLHF evaluates with the training's top-p, of which the paper says nothing: it is 1.
+# The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
+# both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
+# (TRL) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
+# resumes a run that was stopped. It logs to the console unless told otherwise: --logger.wandb.key KEY.
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, Adam's states wait in host memory.
 #   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
 #                     (data/train.jsonl, data/heldout.jsonl)
-#   STEPS             how many steps                       (250)
+#   STEPS             how many steps                       (250; release: 4912, two epochs)
 #   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
 #                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/openrlhf/kl-$KL ...
 #   OUT               the run's folder                     (runs/openrlhf/METHOD)
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 #
-# The folder gets problems.jsonl (those that so many steps see), train.log, rollouts/ (a file a step, of
+# The folder gets protocol (settings and arguments), problems.jsonl (those that so many steps see), train.log, rollouts/ (a file a step, of
 # trl alone), checkpoints/ (the newest, to go on with, and the best), last/ (the senior after the last
 # step) and senior, the best by the run's own evaluations, as a Hugging Face folder.
 set -euo pipefail
@@ -30,6 +32,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../recipe.sh"
 method=${1:-}
 shift || true
+take_protocol "$@"
+set -- ${arguments[@]+"${arguments[@]}"}
 train=${TRAIN:-data/train.jsonl}
 validation=${VALIDATION:-data/heldout.jsonl}
 command=openrlhf.cli.train_ppo_ray
@@ -37,9 +41,9 @@ command=openrlhf.cli.train_ppo_ray
 case $method in
   trl)
     command=tandem_openrlhf.train_ppo_ray
-    # The best checkpoint is chosen by the team's accuracy, so the team answers in evaluations.
-    settings=(--tandem.schedule word --tandem.p 0.5 --tandem.cap 32 --tandem.validation team
-      --algo.kl.init_coef 0)
+    # The best checkpoint is chosen by who answers there: the team, or under `release` the senior.
+    settings=(--tandem.schedule word --tandem.p 0.5 --tandem.cap "$protocol_cap"
+      --tandem.validation "$protocol_validation" --algo.kl.init_coef 0)
     dumps=1
     ;;
   grpo) settings=(--algo.kl.init_coef 0) ;;
@@ -49,11 +53,11 @@ case $method in
     ;;
   grpo-half)
     command=tandem_openrlhf.train_ppo_ray
-    settings=(--tandem.schedule solo-word --tandem.p 0.5 --tandem.cap 32 --algo.kl.init_coef 0)
+    settings=(--tandem.schedule solo-word --tandem.p 0.5 --tandem.cap "$protocol_cap" --algo.kl.init_coef 0)
     ;;
   kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef "${KL:-0.001}") ;;
   *)
-    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [OpenRLHF's own arguments ...]" >&2
+    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [OpenRLHF's own arguments ...]" >&2
     exit 2
     ;;
 esac
@@ -90,8 +94,8 @@ logged python -m "$command" \
   --actor.gradient_checkpointing_enable \
   --data.prompt_dataset "$out/problems.jsonl" \
   --eval.dataset "$validation" \
-  --eval.steps 10 \
-  --eval.n_samples_per_prompt 4 \
+  --eval.steps "${protocol_test_freq:-10}" \
+  --eval.n_samples_per_prompt "$protocol_validation_n" \
   --eval.temperature 0.6 \
   --data.input_key input \
   --data.label_key label \
@@ -111,7 +115,7 @@ logged python -m "$command" \
   --actor.entropy_coef 0 \
   --algo.advantage.estimator group_norm \
   --reward.remote_url "$(tandem path reward-openrlhf)" \
-  --ckpt.save_steps 25 \
+  --ckpt.save_steps "${protocol_save_freq:-25}" \
   --ckpt.max_num 1 \
   --ckpt.save_hf \
   --ckpt.load_enable \

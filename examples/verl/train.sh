@@ -1,26 +1,27 @@
 #!/usr/bin/env bash
 # The paper's three runs with verl, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/verl/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [verl's own overrides ...]
+#   examples/verl/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [verl's own overrides ...]
 #
 # trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
 # starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
 # models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
-# A run ends after STEPS steps and prints what to type next; the same command goes on where a run was
-# stopped.
-# It logs to the console unless told otherwise: trainer.logger='[console,wandb]'.
+# The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
+# both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
+# (TRL) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
+# resumes a run that was stopped. It logs to the console unless told otherwise: trainer.logger='[console,wandb]'.
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, FSDP's states wait in host memory.
 #   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to verl` wrote
 #                     (data/train.parquet, data/heldout.parquet)
-#   STEPS             how many steps                       (250)
+#   STEPS             how many steps                       (250; release: 4912, two epochs)
 #   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
 #                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/verl/kl-$KL ...
 #   OUT               the run's folder                     (runs/verl/METHOD)
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 #
-# The folder gets train.log, rollouts/ and validation/ (a file a step), checkpoints/ (the newest, to go
+# The folder gets protocol (settings and overrides), train.log, rollouts/ and validation/ (a file a step), checkpoints/ (the newest, to go
 # on with), seniors/ (the best so far and the newest, as Hugging Face folders) and senior, the best.
 set -euo pipefail
 
@@ -29,17 +30,20 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../recipe.sh"
 method=${1:-}
 shift || true
+take_protocol "$@"
+set -- ${arguments[@]+"${arguments[@]}"}
 validation=${VALIDATION:-data/heldout.parquet}
 tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 
 case $method in
   trl)
-    # The best checkpoint is chosen by the team's accuracy: team/val-core/... in verl's log.
-    settings=(+$tandem.schedule=word +$tandem.p=0.5 +$tandem.cap=32 +$tandem.validation=team)
+    # The best checkpoint is chosen by who answers there: the team, or under `release` the senior.
+    settings=(+$tandem.schedule=word +$tandem.p=0.5 "+$tandem.cap=$protocol_cap"
+      "+$tandem.validation=$protocol_validation")
     ;;
   grpo) settings=() ;;
   grpo-g16) settings=(actor_rollout_ref.rollout.n=16) ;;
-  grpo-half) settings=(+$tandem.schedule=solo-word +$tandem.p=0.5 +$tandem.cap=32) ;;
+  grpo-half) settings=(+$tandem.schedule=solo-word +$tandem.p=0.5 "+$tandem.cap=$protocol_cap") ;;
   kl-reg)
     settings=(
       actor_rollout_ref.actor.use_kl_loss=True
@@ -48,7 +52,7 @@ case $method in
     )
     ;;
   *)
-    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [verl's own overrides ...]" >&2
+    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [verl's own overrides ...]" >&2
     exit 2
     ;;
 esac
@@ -96,7 +100,7 @@ logged python -m verl.trainer.main_ppo \
   actor_rollout_ref.rollout.gpu_memory_utilization=0.5 \
   actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2 \
   actor_rollout_ref.rollout.val_kwargs.do_sample=True \
-  actor_rollout_ref.rollout.val_kwargs.n=4 \
+  actor_rollout_ref.rollout.val_kwargs.n="$protocol_validation_n" \
   actor_rollout_ref.rollout.val_kwargs.temperature=0.6 \
   actor_rollout_ref.rollout.val_kwargs.top_p=0.95 \
   reward.custom_reward_function.path="$(tandem path reward-verl)" \
@@ -106,8 +110,8 @@ logged python -m verl.trainer.main_ppo \
   trainer.experiment_name="$method" \
   trainer.logger='[console]' \
   trainer.total_training_steps="$steps" \
-  trainer.test_freq=10 \
-  trainer.save_freq=10 \
+  trainer.test_freq="${protocol_test_freq:-10}" \
+  trainer.save_freq="${protocol_save_freq:-10}" \
   trainer.max_actor_ckpt_to_keep=1 \
   actor_rollout_ref.actor.checkpoint.save_contents='[model,optimizer,extra,hf_model]' \
   trainer.checkpoint_callback_class=keep_seniors.KeepSeniors \

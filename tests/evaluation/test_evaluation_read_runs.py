@@ -56,8 +56,24 @@ def test_finished_scores_are_pooled_by_problem_without_reading_again(solo: Path)
             written.append(problem, sample, row)
     (path,) = run_legibility(solo, SENIOR, [JUNIOR], samples=2)
     assert read_summary(path).problems["sums"] == [
-        {"problem": 0, "tokens": 4, "cross_entropy": 1.0, "overlap": 0.75},
-        {"problem": 1, "tokens": 10, "cross_entropy": 0.1, "overlap": 0.9},
+        {
+            "problem": 0,
+            "tokens": 4,
+            "cross_entropy": 1.0,
+            "overlap": 0.75,
+            "responses": 2,
+            "response_cross_entropy": pytest.approx((2 / 3 + 2) / 2),
+            "response_overlap": pytest.approx((2.5 / 3 + 0.5) / 2),
+        },
+        {
+            "problem": 1,
+            "tokens": 10,
+            "cross_entropy": 0.1,
+            "overlap": 0.9,
+            "responses": 1,
+            "response_cross_entropy": 0.1,
+            "response_overlap": 0.9,
+        },
     ]
 
 

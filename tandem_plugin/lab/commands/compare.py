@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem_plugin.lab.commands.options import TopOption
+from tandem_plugin.lab.commands.options import LegibilityOver, OverOption, TopOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
 if TYPE_CHECKING:
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 __all__ = ["compare", "report"]
-
-
-class LegibilityOver(str, Enum):
-    """What a benchmark's cross-entropy and overlap are means over."""
-
-    PROBLEMS = "problems"
-    POSITIONS = "positions"
 
 
 KOption = Annotated[
@@ -46,14 +38,6 @@ UnitOption = Annotated[
         metavar="NAME=SENIOR,SENIOR",
         help="Seniors that share a start (or another random effect), as one unit: pools are tested "
         "and have errors over units instead of seeds. May be given several times.",
-    ),
-]
-OverOption = Annotated[
-    LegibilityOver,
-    typer.Option(
-        "--legibility-over",
-        help="What a benchmark's cross-entropy and overlap are means over: problems, each the "
-        "mean over its positions, or positions, all of them at once.",
     ),
 ]
 

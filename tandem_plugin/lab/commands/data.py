@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tandem_plugin.lab.commands.options import ProtocolOption
 from tandem_plugin.terminal.output import (
     JsonOption,
     cell,
@@ -62,7 +63,7 @@ BadRowsOption = Annotated[
     typer.Option(help="Rows that are no problems: stop at the first, or skip and list them."),
 ]
 InstructionOption = Annotated[
-    str | None, typer.Option(help="What asks for a box. Default: the paper's instruction.")
+    str | None, typer.Option(help="What asks for a box. Default: a common one.")
 ]
 TemplateOption = Annotated[
     str | None,
@@ -87,6 +88,7 @@ def prepare(
     template: TemplateOption = None,
     system: SystemOption = None,
     tokenizer: TokenizerOption = None,
+    protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a problem set as a trainer reads it, with the boxed instruction.
@@ -97,8 +99,22 @@ def prepare(
     from tandem_plugin.files import InputFiles
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.data.records import record_files
+    from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
     from tandem_plugin.terminal.tokenizers import model_files
+
+    stated = {} if protocol is None else defaults(protocol.value)
+    chosen = _template(instruction, template, system, bool(stated.get("always_instructed")))
+    noted = record(
+        None if protocol is None else protocol.value,
+        {
+            "heldout": heldout,
+            "template": chosen.template,
+            "instruction": chosen.instruction,
+            "always_instructed": chosen.always,
+            "draws_rows": bool(stated.get("draws_rows")),
+        },
+    )
 
     problems = _read(source, file, bad_rows)
     inputs = InputFiles(
@@ -112,9 +128,11 @@ def prepare(
             out,
             heldout=heldout,
             seed=seed,
-            template=_template(instruction, template, system),
+            template=chosen,
             tokenizer=_tokenizer(tokenizer),
             inputs=inputs,
+            draws_rows=bool(stated.get("draws_rows")),
+            protocol=noted,
         )
     result = {
         "name": problems.name,
@@ -124,6 +142,7 @@ def prepare(
         "duplicates": prepared.duplicates,
         "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
         "manifest": str(prepared.manifest),
+        "protocol": noted,
     }
     if json:
         print_json(result)
@@ -246,11 +265,13 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
         return read_problems(source, how)
 
 
-def _template(instruction: str | None, template: str | None, system: str | None) -> PromptTemplate:
+def _template(
+    instruction: str | None, template: str | None, system: str | None, always: bool = False
+) -> PromptTemplate:
     from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
 
     text = INSTRUCTION if instruction is None else instruction
-    return PromptTemplate(template or "{problem}\n{instruction}", text, system)
+    return PromptTemplate(template or "{problem}\n{instruction}", text, system, always)
 
 
 def _tokenizer(name: str | None) -> Any:

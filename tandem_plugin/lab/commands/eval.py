@@ -11,14 +11,20 @@ import typer
 
 from tandem_plugin.lab.commands.options import (
     EngineOption,
+    LegibilityOver,
     MaxTokensOption,
+    OverOption,
+    ProtocolName,
+    ProtocolOption,
     SamplesOption,
     SeedOption,
     TemperatureOption,
+    TopKOption,
     TopOption,
     TopPOption,
     engine_arguments,
 )
+from tandem_plugin.lab.protocols import defaults, record
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json, table_console
 from tandem_plugin.terminal.root import CommandGroup
@@ -41,7 +47,8 @@ SeniorOption = Annotated[
     list[str],
     typer.Option(
         metavar="NAME=PATH",
-        help="A senior: its name in results, and its checkpoint's folder or name. May be given "
+        help="A senior: its name in results, and its checkpoint's folder or name, on the Hub also "
+        "name@commit. May be given "
         "several times.",
     ),
 ]
@@ -96,9 +103,11 @@ def solo(
     samples: SamplesOption = 32,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
+    top_k: TopKOption = None,
     max_tokens: MaxTokensOption = 3000,
     seed: SeedOption = 0,
     engine: EngineOption = None,
+    protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let each senior answer alone, and grade: pass@k.
@@ -109,12 +118,13 @@ def solo(
     from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.solo_handoff import run_solo
 
-    sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
-    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine)
+    sampling = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
+    benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
+    noted = _noted(protocol, sampling, benchmarks, samples=samples)
     seniors = _checkpoints(senior)
     _begin(out, seniors, (), benchmark, benchmarks)
     with _interruptible():
-        written = [run_solo(out, one, benchmarks, sampling, arguments) for one in seniors]
+        written = [run_solo(out, one, benchmarks, sampling, arguments, noted) for one in seniors]
     _show(written, json)
 
 
@@ -133,12 +143,14 @@ def handoff(
             "`--schedule handover`, which then counts reasoning steps and not tokens."
         ),
     ] = None,
-    samples: SamplesOption = 8,
+    team_samples: SamplesOption = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
+    top_k: TopKOption = None,
     max_tokens: MaxTokensOption = 3000,
     seed: SeedOption = 0,
     engine: EngineOption = None,
+    protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let each senior answer together with each junior: by default, reasoning step by step.
@@ -148,13 +160,18 @@ def handoff(
     """
     from tandem_plugin.lab.evaluation.generation import Sampling
 
-    sampling = Sampling(samples, temperature, top_p, max_tokens, seed)
+    sampling = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
     schedules = _schedules(schedule, parameters, boundaries)
-    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine)
+    benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
+    noted = _noted(
+        protocol, sampling, benchmarks, team_samples=team_samples, schedule=schedule or ["step"]
+    )
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     _begin(out, seniors, juniors, benchmark, benchmarks, schedules)
     with _interruptible():
-        written = _handoffs(out, seniors, juniors, schedules, benchmarks, sampling, arguments)
+        written = _handoffs(
+            out, seniors, juniors, schedules, benchmarks, sampling, arguments, noted
+        )
     _show(written, json)
 
 
@@ -166,6 +183,8 @@ def legibility(
     read: ReadOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = None,
+    over: OverOption = LegibilityOver.PROBLEMS,
+    protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let each junior read each senior's own responses: cross-entropy and distribution overlap.
@@ -177,11 +196,14 @@ def legibility(
 
     juniors, seniors = _checkpoints(junior), _checkpoints(senior)
     _begin(out, seniors, juniors, (), ())
+    noted = _noted(protocol, over=over.value)
     written: list[Path] = []
     with _interruptible():
         for one in seniors:
-            written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
-    _show(written, json)
+            written += run_legibility(
+                out, one, juniors, samples=read, dtype=dtype, device=device, protocol=noted
+            )
+    _show(written, json, over=over)
 
 
 @evaluate.command(short_help="Compare each senior's vocabulary with the junior's.")
@@ -228,6 +250,7 @@ def everything(
     ] = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
+    top_k: TopKOption = None,
     max_tokens: MaxTokensOption = 3000,
     seed: SeedOption = 0,
     engine: EngineOption = None,
@@ -236,6 +259,8 @@ def everything(
     device: DeviceOption = None,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
+    over: OverOption = LegibilityOver.PROBLEMS,
+    protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
     """All of it: every senior alone and with every junior; the first junior is the base.
@@ -247,10 +272,19 @@ def everything(
     from tandem_plugin.lab.evaluation.legibility import run_legibility
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_solo
 
-    alone = Sampling(samples, temperature, top_p, max_tokens, seed)
-    team = Sampling(team_samples, temperature, top_p, max_tokens, seed)
+    alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
+    team = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
     settings = DriftSettings(smoothing, frequent)
-    benchmarks, arguments = _benchmarks(benchmark), engine_arguments(engine)
+    benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
+    noted = _noted(
+        protocol,
+        alone,
+        benchmarks,
+        samples=samples,
+        team_samples=team_samples,
+        schedule=schedule or ["step"],
+        over=over.value,
+    )
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     schedules = _schedules(schedule)
     check_handoffs(seniors, schedules)  # before the hours that solo runs take
@@ -261,12 +295,14 @@ def everything(
     written: list[Path] = []
     with _interruptible():
         for one in answering:
-            written.append(run_solo(out, one, benchmarks, alone, arguments))
-        written += _handoffs(out, seniors, juniors, schedules, benchmarks, team, arguments)
+            written.append(run_solo(out, one, benchmarks, alone, arguments, noted))
+        written += _handoffs(out, seniors, juniors, schedules, benchmarks, team, arguments, noted)
         for one in seniors:
-            written += run_legibility(out, one, juniors, samples=read, dtype=dtype, device=device)
+            written += run_legibility(
+                out, one, juniors, samples=read, dtype=dtype, device=device, protocol=noted
+            )
             written.append(run_drift(out, one.name, base.name, settings))
-    _show(written, json)
+    _show(written, json, over=over)
 
 
 @contextmanager
@@ -287,6 +323,7 @@ def _handoffs(
     benchmarks: Sequence[Benchmark],
     sampling: Sampling,
     arguments: dict[str, Any],
+    protocol: Mapping[str, Any] | None,
 ) -> list[Path]:
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
 
@@ -295,7 +332,9 @@ def _handoffs(
         path
         for one in seniors
         for other in juniors
-        for path in run_handoff(out, one, other, schedules, benchmarks, sampling, arguments)
+        for path in run_handoff(
+            out, one, other, schedules, benchmarks, sampling, arguments, protocol
+        )
     ]
 
 
@@ -312,12 +351,39 @@ def _schedules(
     return [team_schedule(name, given, boundaries) for name in dict.fromkeys(names or ["step"])]
 
 
-def _benchmarks(given: Sequence[str]) -> list[Benchmark]:
+def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Benchmark]:
+    from tandem_plugin.lab.data import PromptTemplate
     from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 
-    benchmarks = [read_benchmark(one) for one in given]
+    stated = {} if protocol is None else defaults(protocol.value)
+    template = PromptTemplate()
+    if "instruction" in stated:
+        template = PromptTemplate(
+            stated["template"], stated["instruction"], always=stated["always_instructed"]
+        )
+    benchmarks = [read_benchmark(one, template) for one in given]
     _check_names([one.name for one in benchmarks], "--benchmark")
     return benchmarks
+
+
+def _noted(
+    protocol: ProtocolName | None,
+    sampling: Sampling | None = None,
+    benchmarks: Sequence[Benchmark] = (),
+    **settings: Any,
+) -> dict[str, Any] | None:
+    """What results say of the protocol that was followed, with what was used instead."""
+    if sampling is not None:
+        names = ("temperature", "top_p", "top_k", "max_tokens")
+        settings |= {name: getattr(sampling, name) for name in names}
+    for benchmark in benchmarks[:1]:  # all are asked alike
+        asked = benchmark.template
+        settings |= {
+            "template": asked.template,
+            "instruction": asked.instruction,
+            "always_instructed": asked.always,
+        }
+    return record(None if protocol is None else protocol.value, settings)
 
 
 def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
@@ -383,7 +449,12 @@ def _begin(
     note_seniors(out, [one.name for one in seniors])
 
 
-def _show(written: Sequence[Path], json: bool, top: int = 500) -> None:
+def _show(
+    written: Sequence[Path],
+    json: bool,
+    top: int = 500,
+    over: LegibilityOver = LegibilityOver.PROBLEMS,
+) -> None:
     """Print the headline numbers of each run, and of several seniors' drift its tables.
 
     written: the paths of their summaries. top: how many tokens recovery is about.
@@ -398,7 +469,7 @@ def _show(written: Sequence[Path], json: bool, top: int = 500) -> None:
     from tandem_plugin.progress import waiting
 
     with waiting("tables"):
-        runs = [(one, headline(one)) for one in map(read_summary, written)]
+        runs = [(one, headline(one, over.value)) for one in map(read_summary, written)]
         drifts = {one.senior: one for one, _ in runs if one.kind == "drift"}
         label = next((one.label for one in drifts.values()), "")
         tables = drift_tables(label, drifts, top) if drifts else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -39,6 +39,14 @@ def replay(
         str | None, typer.Option(help="The boundary resolver of rows that name none.")
     ] = None,
     settings: SettingsOption = None,
+    without_seed: Annotated[
+        bool,
+        typer.Option(
+            "--without-seed",
+            help="The rows are traces of others, with no seed: look only where authors change, and "
+            "whether shares are as the schedule draws them.",
+        ),
+    ] = False,
     show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 10,
     json: JsonOption = False,
 ) -> None:
@@ -52,6 +60,14 @@ def replay(
     tokens are counted apart. A response that the senior wrote alone says "tandem_seed": null. What
     --set gives is for rows that do not carry it. Exit code 1 on any
     difference or malformed row.
+
+    With --without-seed a row holds token_ids and tandem_model_mask, or model_mask, as the paper's
+    release and a reproduction of it have them (their cap of 32 is `--set cap=31` here), or
+    response_ids and authorship. Authors may change only where the schedule draws. The senior's
+    share of draws, and the share of draws that change the author, are tested against p: traces of
+    the law itself fail with a chance of 0.001. The differences that are found with a chance of 0.8
+    are printed. Exit code 1 on a change elsewhere, a share that is not the law's, or a
+    malformed row.
     """
     from tandem_plugin.lab.rollouts.audit import RuleBook
     from tandem_plugin.lab.rollouts.rollout import RolloutError
@@ -62,6 +78,8 @@ def replay(
     files = rollout_files(rollouts)
     options = _options(schedule, boundaries, settings or [])
     chosen = tokenizer or find_tokenizer(rollouts)
+    if without_seed:
+        _without_seed(files, chosen, options, rollouts, show, json)
     audit = _audit(files, RuleBook(read_vocabulary(chosen), options), show)
     if not audit.rows + audit.solo_rows + audit.differing_rows:
         raise RolloutError("TP980", rollouts=rollouts)
@@ -71,6 +89,72 @@ def replay(
     else:
         _print(result)
     raise typer.Exit(0 if result["ok"] else 1)
+
+
+def _without_seed(
+    files: Sequence[Path],
+    tokenizer: str,
+    options: dict[str, Any],
+    rollouts: Path,
+    show: int,
+    json: bool,
+) -> NoReturn:
+    """Audit traces that have no seed."""
+    from dataclasses import asdict
+
+    from tandem_plugin.config import TandemConfig
+    from tandem_plugin.lab.rollouts.rollout import RolloutError
+    from tandem_plugin.lab.rollouts.traces import TraceAudit, read_traces
+    from tandem_plugin.rules import TandemRules
+    from tandem_plugin.schedules.bernoulli import BernoulliSchedule
+    from tandem_plugin.terminal.tokenizers import read_vocabulary
+
+    rule = TandemRules(TandemConfig.from_mapping(options), read_vocabulary(tokenizer)).default
+    if not isinstance(rule.schedule, BernoulliSchedule):
+        raise RolloutError("TP797", name=rule.schedule.name)
+    audit = TraceAudit(rule.schedule, rule.boundaries, show)
+    for file in files:
+        audit.add(read_traces(file))
+    if not audit.rows + audit.differing_rows:
+        raise RolloutError("TP980", rollouts=rollouts)
+    tests = audit.tests()
+    ok = not audit.differing_rows and all(test.is_as_expected for test in tests.values())
+    result = {
+        "ok": ok,
+        "rollouts": str(rollouts),
+        "tokenizer": tokenizer,
+        "rows": audit.rows,
+        "tokens": audit.tokens,
+        "senior_share": audit.senior_tokens / audit.tokens if audit.tokens else None,
+        "draws": audit.draws,
+        "wrong_changes": audit.wrong_changes,
+        "differing_rows": audit.differing_rows,
+        "tests": {
+            name: {
+                **asdict(test),
+                "p_value": test.p_value,
+                "detectable": test.detectable,
+                "ok": test.is_as_expected,
+            }
+            for name, test in tests.items()
+        },
+        "shown": [asdict(difference) for difference in audit.differences],
+    }
+    if json:
+        print_json(result)
+    else:
+        shown = ("rows", "tokens", "draws", "wrong_changes", "differing_rows")
+        print_fields({name.replace("_", " "): f"{result[name]:,}" for name in shown})
+        console = table_console(soft_wrap=True)
+        for name, test in tests.items():
+            console.print(
+                f"{name}: {test.observed:.4f}, the law has {test.expected:.4f} (p = "
+                f"{test.p_value:.2g}; a difference of {test.detectable:.4f} is found 4 times of 5)"
+            )
+        for difference in audit.differences:
+            console.print(f"line {difference.line}: {difference.message}", markup=False)
+        console.print("As the schedule has it." if ok else "Not as the schedule has it.")
+    raise typer.Exit(0 if ok else 1)
 
 
 def _options(schedule: str | None, boundaries: str | None, settings: list[str]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def rollout(
     instruction: Annotated[
         str | None,
         typer.Option(
-            help="What is asked beside each problem. Default: with --grade, the paper's "
+            help="What is asked beside each problem. Default: with --grade, the common "
             "instruction for a box; else nothing."
         ),
     ] = None,

@@ -8,10 +8,10 @@ are no part of this package.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.lab.data.problem import BadRow, ProblemSet
@@ -19,6 +19,8 @@ from tandem_plugin.lab.data.records import HubSource, read_hub, read_records
 from tandem_plugin.lab.data.rows import given_answer, problems_of
 
 __all__ = ["NAMED_SETS", "NamedSet", "is_named", "load_named"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,12 @@ class NamedSet:
     count: int
     """Its problems, without the rows that are left out."""
     homes: tuple[HubSource, ...]
-    """On the Hugging Face Hub, joined in this order; none without a public home."""
+    """On the Hugging Face Hub, joined in this order."""
     about: str
     skips_unanswered: bool = False
     """Whether rows whose answer is blank are left out, even where their solution has a box."""
+    drops: tuple[frozenset[str], ...] = ()
+    """Answers whose problems are left out, of each home or given file in its order."""
     evaluate_on: str | None = None
     """The set to evaluate on instead, where this one is the training split of both."""
 
@@ -48,6 +52,8 @@ _MINERVA = _at("ee46ddc498933b1977577953250ca5c66be64f96", "math-ai/minervamath"
 _DEEPSCALER = _at(
     "b6ae8c60f5c1f2b594e2140b91c49c9ad0949e29", "agentica-org/DeepScaleR-Preview-Dataset"
 )
+_AMC24 = HubSource("rawsh/2024_AMC12")
+_AMC25 = HubSource("sonthenguyen/amc12-2025-non-figure")
 _GSM8K = _at("740312add88f781978c0658806c59bc2815b9866", "openai/gsm8k", "main", "train")
 _GSM8K_TEST = replace(_GSM8K, split="test")
 
@@ -61,7 +67,25 @@ NAMED_SETS: dict[str, NamedSet] = {
     "aime26": NamedSet(30, (_AIME26,), "AIME 2026, I and II"),
     "aime24-26": NamedSet(90, (_AIME24, _AIME25, _AIME26), "AIME 2024 to 2026"),
     "amc23": NamedSet(40, (_AMC23,), "AMC 12 of 2023"),
-    "amc23-25": NamedSet(121, (), "AMC 10 and 12 of 2023 to 2025, compiled by the paper's authors"),
+    # As the paper's release compiles it, without the answers that a grader of boxes cannot judge: a
+    # letter, intervals, free variables, a time of day. Source: data/build_evals.py.
+    "amc23-25": NamedSet(
+        121,
+        (_AMC23, _AMC24, _AMC25),
+        "AMC of 2023 to 2025",
+        drops=(
+            frozenset(),
+            frozenset(
+                {
+                    r"(0, \frac{1}{2})",
+                    r"[\frac{3}{4}, \frac{7}{8}]",
+                    r"\frac{\pi}{2} - 2\alpha",
+                    "D",
+                }
+            ),
+            frozenset({"4{:}30", "k"}),
+        ),
+    ),
     "minerva": NamedSet(272, (_MINERVA,), "Minerva Math (OCWCourses)"),
     "gsm8k": NamedSet(7_473, (_GSM8K,), "GSM8K, the training split", evaluate_on="gsm8k-test"),
     "gsm8k-test": NamedSet(1_319, (_GSM8K_TEST,), "GSM8K, the test split"),
@@ -87,12 +111,16 @@ def load_named(
     known = NAMED_SETS[name]
     if files:
         where = "the given file"
-        parts = [_problems(read_records(path), path.stem, known, bad_rows) for path in files]
-    elif not known.homes:
-        raise DataError("TP702", name=name, about=known.about, count=known.count)
+        parts = [
+            _problems(read_records(path), path.stem, known, bad_rows, drops)
+            for path, drops in _with_drops(files, known)
+        ]
     else:
         where = ", ".join(map(_described, known.homes))
-        parts = [_fetch(name, home, known, bad_rows) for home in known.homes]
+        parts = [
+            _fetch(name, home, known, bad_rows, drops)
+            for home, drops in _with_drops(known.homes, known)
+        ]
     problems = [problem for part in parts for problem in part.problems]
     if len(parts) > 1:  # rows are numbered through
         problems = [replace(problem, row=row) for row, problem in enumerate(problems, 1)]
@@ -109,14 +137,23 @@ def load_named(
     return ProblemSet(name, tuple(problems), left_out)
 
 
+def _with_drops(parts: Sequence[T], known: NamedSet) -> Iterator[tuple[T, frozenset[str]]]:
+    """The parts of a set, each with the answers that are left out of it; of one whole file none."""
+    return zip(parts, [*known.drops, *[frozenset[str]()] * len(parts)], strict=False)
+
+
 def _fetch(
-    name: str, home: HubSource, known: NamedSet, bad_rows: Literal["stop", "skip"]
+    name: str,
+    home: HubSource,
+    known: NamedSet,
+    bad_rows: Literal["stop", "skip"],
+    drops: frozenset[str],
 ) -> ProblemSet:
     try:
         records = read_hub(home)
     except DataError as error:
         raise DataError("TP704", name=name, error=error, home=home.name) from error
-    return _problems(records, _described(home), known, bad_rows)
+    return _problems(records, _described(home), known, bad_rows, drops)
 
 
 def _described(home: HubSource) -> str:
@@ -128,15 +165,18 @@ def _problems(
     name: str,
     known: NamedSet,
     bad_rows: Literal["stop", "skip"],
+    drops: frozenset[str],
 ) -> ProblemSet:
     """The problems of records; those that the set leaves out are bad rows, whatever bad_rows is."""
     left_out: list[BadRow] = []
 
     def kept() -> Iterator[tuple[int, Any]]:
         for row, record in records:
-            is_record = isinstance(record, Mapping)
-            if known.skips_unanswered and is_record and given_answer(record) is None:
+            answer = given_answer(record) if isinstance(record, Mapping) else record
+            if known.skips_unanswered and answer is None:
                 left_out.append(BadRow(row, "It has no answer."))
+            elif str(answer) in drops:
+                left_out.append(BadRow(row, f"Its answer is {answer}, which the set leaves out."))
             else:
                 yield row, record
 

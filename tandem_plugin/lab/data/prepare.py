@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import InputFiles, replacing, write_file
 from tandem_plugin.lab.data.overlap import words_of
@@ -43,17 +45,20 @@ def prepare(
     template: PromptTemplate | None = None,
     tokenizer: Any = None,
     inputs: InputFiles | None = None,
+    draws_rows: bool = False,
+    protocol: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Write a problem set as ``verl`` or ``openrlhf`` reads it, and a manifest beside it.
 
     verl: Parquet with chat messages, which verl renders. OpenRLHF: JSONL with chat messages in
     ``input`` (for ``--data.apply_chat_template``), or rendered by ``tokenizer`` where one is given.
-    inputs: what the problems were read from, which is never written over. Raises
+    inputs: what the problems were read from, which is never written over. draws_rows: see
+    :func:`split`. protocol: what the manifest says of the protocol that was followed. Raises
     :class:`DataError` where nothing would be left to train on, :class:`OutputError` where a file
     cannot be written.
     """
     template = template or PromptTemplate()
-    parts, duplicates = split(problems.problems, heldout, seed)
+    parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
     manifest = out / "manifest.json"
     ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
     if inputs is not None:
@@ -79,6 +84,7 @@ def prepare(
         "template": template.template,
         "instruction": template.instruction,
         "system": template.system,
+        **({} if protocol is None else {"protocol": dict(protocol)}),
     }
     write_file(manifest, json.dumps(content, indent=2) + "\n")
     return Prepared(files, rows, checksums, duplicates, manifest)
@@ -93,13 +99,15 @@ def _check_left(out: Path, parts: Mapping[str, object]) -> None:
 
 
 def split(
-    problems: Sequence[Problem], heldout: int, seed: int
+    problems: Sequence[Problem], heldout: int, seed: int, draws_rows: bool = False
 ) -> tuple[dict[str, list[Problem]], int]:
     """Problems by split, in their order, and how many repeat an earlier one.
 
     Which problems are held out depends on the seed and their words alone, not on their order;
     problems with the same words are never on both sides, so that a few more may be held out.
-    Raises :class:`DataError` where ``heldout`` leaves nothing to train on.
+    draws_rows: hold out the rows that pandas' ``DataFrame.sample`` draws with that seed instead, as
+    the paper's release does; problems with the same words may then be on both sides. Raises
+    :class:`DataError` where ``heldout`` leaves nothing to train on.
     """
     groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in problems:
@@ -109,6 +117,11 @@ def split(
         return {"train": list(problems)}, duplicates
     if not 0 < heldout < len(groups):
         raise DataError("TP710", heldout=heldout, problems=len(groups))
+    if draws_rows:
+        rows = np.random.RandomState(seed).choice(len(problems), heldout, replace=False).tolist()
+        out = set(rows)
+        train = [problem for row, problem in enumerate(problems) if row not in out]
+        return {"train": train, "heldout": [problems[row] for row in rows]}, duplicates
     drawn = sorted(groups, key=lambda words: _digest(f"{seed}\n{' '.join(words)}"))
     kept_out = set(drawn[:heldout])
     parts: dict[str, list[Problem]] = {"train": [], "heldout": []}

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-"""The instruction of the paper's problems: a final answer in a box."""
+"""Asks for a final answer in a box, as the paper does in words that it does not give."""
 
 _INSTRUCTED = re.compile(
     r"\\boxed ?\{ ?\}|(?:within|inside|in|using|with|into) (?:an? )?[$`'\"]?\\boxed", re.IGNORECASE
@@ -80,6 +80,9 @@ class PromptTemplate:
     instruction: str = INSTRUCTION
     system: str | None = None
     """A turn of the system before all others; None where the problem's own is to stay."""
+    always: bool = False
+    """Whether a problem whose own turns ask for a box is instructed all the same, and its text kept
+    to the white space; one that has this very instruction already never is."""
 
     def __post_init__(self) -> None:
         if "{problem}" not in self.template:
@@ -91,8 +94,12 @@ class PromptTemplate:
         A problem whose own turns ask for a box keeps them as they are.
         """
         *before, last = [dict(turn) for turn in problem.messages]
-        if not any(_INSTRUCTED.search(turn["content"]) for turn in problem.messages):
-            text = self.template.replace("{instruction}", self.instruction)
+        text = self.template.replace("{instruction}", self.instruction)
+        if self.always:
+            if self.instruction not in last["content"]:
+                asked = last["content"] if problem.raw is None else problem.raw
+                last["content"] = text.replace("{problem}", asked)
+        elif not any(_INSTRUCTED.search(turn["content"]) for turn in problem.messages):
             last["content"] = text.replace("{problem}", last["content"]).strip()
         if self.system is not None:
             before = [turn for turn in before if turn["role"] != "system"]

@@ -33,6 +33,7 @@ class Benchmark:
             "template": self.template.template,
             "instruction": self.template.instruction,
             "system": self.template.system,
+            **({"always": True} if self.template.always else {}),
         }
 
     def questions(self) -> list[dict[str, Any]]:

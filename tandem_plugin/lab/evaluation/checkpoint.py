@@ -48,7 +48,7 @@ class Checkpoint:
 
 
 def find_checkpoint(given: str) -> Checkpoint:
-    """A model from ``NAME=PATH``, a folder, or a name on the Hugging Face Hub.
+    """A model from ``NAME=PATH``, a folder, or a name on the Hugging Face Hub, or name@commit.
 
     Without a name it is called by its run and step, or its folder. Raises :class:`EvaluationError`
     or :class:`ConfigError` where there is no model.
@@ -56,9 +56,11 @@ def find_checkpoint(given: str) -> Checkpoint:
     name, equals, path = given.partition("=")
     if not equals:
         name, path = name_of(given), given
+    revision = None
     if not Path(path).is_dir():
+        path, _, revision = path.partition("@")
         check_model(path, "model")
-    resolved = checkpoint_folder(path).resolve()
+    resolved = checkpoint_folder(path, revision or None).resolve()
     return Checkpoint(checked_name(name, "model"), str(resolved), fingerprint_folder(resolved))
 
 

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from tandem_plugin.errors import EngineError, EvaluationError, TandemError
 from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.generation import MARKER, Sampling
-from tandem_plugin.lab.evaluation.team_schedule import engine_settings, request
+from tandem_plugin.lab.evaluation.team_schedule import TEXT, engine_settings, request
+from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
@@ -78,8 +79,7 @@ def answer(job: Mapping[str, Any]) -> None:
         prompts = _Prompts(engine, job, sampling)
         all_of_them = sum(len(file["questions"]) * sampling.samples for file in job["files"])
         with response_progress(_names(job), all_of_them, all_of_them - len(todo)) as advance:
-            for place, output in _answers(engine, prompts, todo, job["junior"] is not None):
-                row = prompts.row(place, output)
+            for place, row in _rows(engine, prompts, todo, job, sampling):
                 files[place.file].append(place.problem, place.sample, row)
                 advance(len(row["response_ids"]))
 
@@ -103,6 +103,7 @@ class _Prompts:
         params = SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
+            top_k=sampling.top_k or 0,
             max_tokens=sampling.max_tokens,
             seed=seed,
         )
@@ -134,6 +135,12 @@ class _Prompts:
             "tandem_schedule": response.tandem_schedule,
         }
 
+    def question(self, place: _Place) -> dict[str, Any]:
+        """A problem as it is asked, whose prompt fits the engine."""
+        self._prompt_ids(place)
+        question: dict[str, Any] = self._files[place.file]["questions"][place.problem]
+        return question
+
     def _prompt_ids(self, place: _Place) -> list[int]:
         key = place.file, place.problem
         if key not in self._ids:
@@ -156,11 +163,47 @@ class _Prompts:
         return ids
 
 
+def _rows(
+    engine: Any,
+    prompts: _Prompts,
+    todo: list[_Place],
+    job: Mapping[str, Any],
+    sampling: Sampling,
+) -> Iterator[tuple[_Place, dict[str, Any]]]:
+    """The rows of responses as they are finished."""
+    by_text = [place for place in todo if _is_text(job, place)]
+    others = [place for place in todo if not _is_text(job, place)]
+    for place, output in _answers(engine, prompts, others, job["junior"] is not None):
+        yield place, prompts.row(place, output)
+    if by_text:
+        handoff = TextHandoff(engine, sampling, _most(engine))
+        chains = [
+            handoff.chain(
+                place,
+                prompts.question(place),
+                sampling.seeds(job["files"][place.file]["benchmark"], place.problem, place.sample),
+                job["files"][place.file]["schedule"]["rounds"],
+            )
+            for place in by_text
+        ]
+        yield from handoff.rows(chains)
+
+
+def _is_text(job: Mapping[str, Any], place: _Place) -> bool:
+    schedule = job["files"][place.file]["schedule"]
+    return schedule is not None and schedule["schedule"] == TEXT
+
+
+def _most(engine: Any) -> int:
+    """How many requests keep the engine busy."""
+    return 2 * int(engine.llm_engine.vllm_config.scheduler_config.max_num_seqs)
+
+
 def _answers(
     engine: Any, prompts: _Prompts, todo: list[_Place], team: bool
 ) -> Iterator[tuple[_Place, Any]]:
     """Responses as they are finished; enough requests are in the engine to keep it busy."""
-    most = 2 * engine.llm_engine.vllm_config.scheduler_config.max_num_seqs
+    most = _most(engine)
     requests = ((place, *prompts.request(place)) for place in todo)
     if team:
         yield from engine.stream(requests, most)

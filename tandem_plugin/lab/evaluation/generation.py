@@ -45,8 +45,8 @@ MAX_SAMPLES = 10**6
 class Sampling:
     """Sampling settings; raises :class:`EvaluationError` for what cannot be sampled.
 
-    The defaults are those of the paper's validation and response length (appendix A.3, table of
-    hyperparameters).
+    The defaults are those of the paper's validation during training, and of its training's response
+    length (appendix A.3, table of hyperparameters): it states none for its evaluation.
     """
 
     samples: int
@@ -55,6 +55,8 @@ class Sampling:
     top_p: float = 0.95
     max_tokens: int = 3000
     seed: int = 0
+    top_k: int | None = None
+    """None samples among all tokens."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -69,12 +71,12 @@ class Sampling:
                 raise EvaluationError("TP899", name=name, value=value, low=low, high=high)
 
     def settings(self) -> dict[str, Any]:
-        """All settings, for a result."""
-        return asdict(self)
+        """All settings, for a result; ``top_k`` where there is one."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def of_response(self) -> dict[str, Any]:
         """What decides a response, whatever the number of samples."""
-        return {name: value for name, value in asdict(self).items() if name != "samples"}
+        return {name: value for name, value in self.settings().items() if name != "samples"}
 
     def seeds(self, benchmark: str, problem: int, sample: int) -> tuple[int, int]:
         """(sampling seed, tandem seed) of one response: the same for every model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -123,10 +124,12 @@ def run_legibility(
     samples: int | None = None,
     dtype: str = "auto",
     device: str | None = None,
+    protocol: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """How well each junior predicts the senior's own responses; returns the summaries.
 
-    samples: only the first of each problem's responses; None reads all. Raises
+    samples: only the first of each problem's responses; None reads all. protocol: what the
+    summaries say of the protocol that was followed. Raises
     :class:`EvaluationError` where the senior has no solo run, or one by other weights. Source:
     section 4.5 of the paper, appendix B.2 for other juniors.
     """
@@ -169,6 +172,7 @@ def run_legibility(
                 name: _problem_scores(files[name][0], name, len(rows), used)
                 for name, rows in solo.problems.items()
             },
+            **({} if protocol is None else {"protocol": dict(protocol)}),
         }
         written.append(write_summary(folder, "legibility", content))
     return written
@@ -229,7 +233,7 @@ def _score(
 
 
 def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[dict[str, Any]]:
-    """Means over the tokens of all of a problem's responses.
+    """Means over the tokens of all of a problem's responses, and over responses of each one's mean.
 
     A problem whose responses have no token at all has no such mean, and is refused.
     """
@@ -240,6 +244,7 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
     summed = []
     for problem, found in scores.items():
         tokens = sum(row["tokens"] for row in found)
+        written = [row for row in found if row["tokens"]]
         if not tokens:
             raise EvaluationError("TP864", problem=problem, name=name)
         summed.append(
@@ -248,6 +253,13 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
                 "tokens": tokens,
                 "cross_entropy": math.fsum(row["cross_entropy"] for row in found) / tokens,
                 "overlap": math.fsum(row["overlap"] for row in found) / tokens,
+                "responses": len(written),
+                **{
+                    f"response_{name}": statistics.fmean(
+                        row[name] / row["tokens"] for row in written
+                    )
+                    for name in ("cross_entropy", "overlap")
+                },
             }
         )
     return summed

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import RESAMPLES, bootstrap_errors
@@ -25,7 +26,7 @@ __all__ = [
     "shown_measures",
 ]
 
-Over: TypeAlias = Literal["problems", "positions"]
+Over: TypeAlias = Literal["problems", "positions", "responses"]
 """What a benchmark's legibility is the mean over."""
 
 _SUMMARY_K = 8
@@ -87,20 +88,24 @@ def measured(
     """All measures of a run, with bootstrap standard errors from the same resamples.
 
     A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
-    over: whether legibility is that, or the mean over all positions of all responses, as in the
-    paper; a problem's own number is the mean over its positions either way. Where repeats are
-    pooled, a problem's or benchmark's number is the mean over them. Source: sections 4.1 and 4.5 of
-    the paper.
+    over: whether legibility is that, or the mean over all positions of all responses ("averaged
+    over all positions", the paper says), or over all responses of each one's mean, as in its
+    release; a problem's own number is the mean over its positions, or over its responses. Where
+    repeats are pooled, a problem's or benchmark's number is the mean over them. Raises
+    :class:`EvaluationError` for an older summary, which has no means over responses. Source:
+    sections 4.1 and 4.5 of the paper; eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
     """
     chosen = measures(summary)
-    weighted = over == "positions" and summary.kind == "legibility"
+    weighted = over != "problems" and summary.kind == "legibility"
+    if over == "responses" and summary.kind == "legibility":
+        _check_responses(summary)
     tables = {
-        name: np.stack([_table(one.problems[name], chosen) for one in summary.each], axis=1)
+        name: np.stack([_table(one.problems[name], chosen, over) for one in summary.each], axis=1)
         for name in summary.problems
     }
     values = {name: table.mean(axis=1) for name, table in tables.items()}
     if weighted:
-        weights = {name: _positions(summary, name) for name in tables}
+        weights = {name: _weights(summary, name, over) for name in tables}
         errors = bootstrap_errors(tables, resamples, weights=weights)
         means = {
             name: np.mean(
@@ -124,13 +129,13 @@ def measured(
     }
 
 
-def headline(summary: Summary) -> dict[str, float]:
+def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
     """The macro averages of a run, in the units of tables, for people who wait for it."""
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
     return {
         chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
-        for chosen, found in measured(summary, resamples=2).items()
+        for chosen, found in measured(summary, resamples=2, over=over).items()
     }
 
 
@@ -151,20 +156,34 @@ def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
     return measures(summary) if summary.kind == "legibility" else [measure_at(summary, k)]
 
 
-def _positions(summary: Summary, benchmark: str) -> NDArray[np.float64]:
-    """How many tokens each problem's responses have, ``[problems, repeats]``."""
-    each = [[row["tokens"] for row in one.problems[benchmark]] for one in summary.each]
+def _check_responses(summary: Summary) -> None:
+    """Raise :class:`EvaluationError` for legibility without means over responses."""
+    for one in summary.each:
+        rows = (row for rows in one.problems.values() for row in rows)
+        if any(row.get("response_cross_entropy") is None for row in rows):
+            raise EvaluationError("TP836", folder=one.folder)
+
+
+def _weights(summary: Summary, benchmark: str, over: Over) -> NDArray[np.float64]:
+    """How many tokens, or responses, each problem has, ``[problems, repeats]``."""
+    field = "responses" if over == "responses" else "tokens"
+    each = [[row[field] for row in one.problems[benchmark]] for one in summary.each]
     return np.array(each, dtype=np.float64).T
 
 
-def _table(rows: Sequence[Mapping[str, float]], chosen: Sequence[Measure]) -> NDArray[np.float64]:
+def _table(
+    rows: Sequence[Mapping[str, float]], chosen: Sequence[Measure], over: Over
+) -> NDArray[np.float64]:
     """All measures of one benchmark's problems: ``[problems, measures]``."""
-    return np.stack([_values(rows, one) for one in chosen], axis=1)
+    return np.stack([_values(rows, one, over) for one in chosen], axis=1)
 
 
-def _values(rows: Sequence[Mapping[str, float]], chosen: Measure) -> NDArray[np.float64]:
+def _values(
+    rows: Sequence[Mapping[str, float]], chosen: Measure, over: Over
+) -> NDArray[np.float64]:
     if chosen.k is None:
         field = "cross_entropy" if chosen.name == "Cross-entropy" else "overlap"
+        field = f"response_{field}" if over == "responses" else field
         return np.array([row[field] for row in rows], dtype=np.float64)
     tables = [pass_at_k_table(int(r["samples"]), [int(r["correct"])], [chosen.k]) for r in rows]
     return np.array([table[0, 0] for table in tables], dtype=np.float64)

@@ -259,6 +259,9 @@ class _Read(_Problem):
     tokens: Annotated[_Count, Field(ge=1)]
     cross_entropy: _Number
     overlap: _Number
+    responses: Annotated[_Count, Field(ge=1)] | None = None
+    response_cross_entropy: _Number | None = None
+    response_overlap: _Number | None = None
 
 
 def _in_order(rows: list[Any]) -> list[Any]:

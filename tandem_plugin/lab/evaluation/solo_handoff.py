@@ -22,7 +22,7 @@ from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling, generate
 from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
-from tandem_plugin.lab.evaluation.team_schedule import label
+from tandem_plugin.lab.evaluation.team_schedule import engine_settings, label
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 from tandem_plugin.lab.rollouts.rollout import short
@@ -55,15 +55,17 @@ def run_solo(
     benchmarks: Sequence[Benchmark],
     sampling: Sampling,
     engine: Mapping[str, Any],
+    protocol: Mapping[str, Any] | None = None,
 ) -> Path:
     """The senior alone: responses, grades and pass@k; returns the summary.
 
-    Source: section 4.2 of the paper.
+    protocol: what the summary says of the protocol that was followed. Source: section 4.2 of the
+    paper.
     """
     folder = run_folder(out, "solo", senior.name)
     files = [GenerationFile(folder, benchmark, senior, None, None) for benchmark in benchmarks]
     generate(files, sampling, engine)
-    return _summarise("solo", files, sampling, engine)
+    return _summarise("solo", files, sampling, engine, protocol)
 
 
 def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[str, Any]]) -> None:
@@ -71,7 +73,7 @@ def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[st
     for senior in seniors:
         vocabulary = Vocabulary.from_path(senior.path)
         for schedule in schedules:
-            TandemRules(TandemConfig.from_mapping(schedule), vocabulary)
+            TandemRules(TandemConfig.from_mapping(engine_settings([schedule])), vocabulary)
 
 
 def run_handoff(
@@ -82,10 +84,12 @@ def run_handoff(
     benchmarks: Sequence[Benchmark],
     sampling: Sampling,
     engine: Mapping[str, Any],
+    protocol: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Senior and junior as a team under each schedule, in one engine; returns the summaries.
 
-    Token ids pass from author to author within the engine: nothing is tokenised again. Source:
+    Token ids pass from author to author within the engine: nothing is tokenised again, but under
+    ``step-text``. protocol: what the summaries say of the protocol that was followed. Source:
     section 4.3 of the paper (``step``), appendix B.2 (other juniors), B.3 (``step-bernoulli``).
     """
     runs = [
@@ -102,7 +106,7 @@ def run_handoff(
         for schedule in schedules
     ]
     generate([file for files in runs for file in files], sampling, engine)
-    return [_summarise("handoff", files, sampling, engine) for files in runs]
+    return [_summarise("handoff", files, sampling, engine, protocol) for files in runs]
 
 
 def generation_settings(
@@ -134,7 +138,11 @@ def generation_settings(
 
 
 def _summarise(
-    kind: str, files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
+    kind: str,
+    files: Sequence[GenerationFile],
+    sampling: Sampling,
+    engine: Mapping[str, Any],
+    protocol: Mapping[str, Any] | None,
 ) -> Path:
     for file in files:
         grade_generations(file, sampling)
@@ -153,6 +161,7 @@ def _summarise(
             name: [found.row(i) for i, found in enumerate(problems)]
             for name, problems in graded.items()
         },
+        **({} if protocol is None else {"protocol": dict(protocol)}),
     }
     return write_summary(first.folder, kind, content)
 

@@ -145,7 +145,7 @@ def _axis_table(comparison: Comparison, label: str, runs: Runs) -> PaperTable:
         )
     about = label.removeprefix(first.kind).strip()
     title = f"{_TITLES[first.kind]} ({about})" if about else _TITLES[first.kind]
-    if first.kind == "legibility" and comparison.over == "positions":
+    if first.kind == "legibility" and comparison.over != "problems":
         title += ", over all positions"
     sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in first.problems.items())
     return _table(label, title, sections, 2, f"Problems: {sizes}.")

@@ -12,18 +12,31 @@ from typing import Any
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.schedules import schedule_parameters
+from tandem_plugin.schedules.parameters import check_count
 
-__all__ = ["BOUNDARIES", "engine_settings", "label", "request", "team_schedule"]
+__all__ = ["BOUNDARIES", "TEXT", "engine_settings", "label", "request", "team_schedule"]
 
 BOUNDARIES = "boundaries"
+
+TEXT = "step-text"
+"""Strict alternation of texts, each up to a blank line, for so many rounds of both: no schedule of
+an engine, but one of calls (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
+
+_TEXT_SETTINGS = {"schedule": TEXT, "rounds": 150}
 
 
 def team_schedule(
     name: str, parameters: Mapping[str, Any], boundaries: str | None = None
 ) -> dict[str, Any]:
     """The settings of a schedule; raises :class:`ConfigError` for one, or a parameter, unknown."""
+    if name == TEXT:
+        if unknown := {*parameters, *({BOUNDARIES} if boundaries else ())} - {"rounds"}:
+            raise EvaluationError("TP838", name=sorted(unknown)[0])
+        settings = {**_TEXT_SETTINGS, **parameters}
+        check_count("rounds", settings["rounds"])
+        return settings
     schedule = make_schedule(name, parameters)
-    settings: dict[str, Any] = {"schedule": schedule.name, **schedule_parameters(schedule)}
+    settings = {"schedule": schedule.name, **schedule_parameters(schedule)}
     if boundaries not in (None, schedule.boundaries):
         settings[BOUNDARIES] = boundaries
     return settings
@@ -40,6 +53,7 @@ def engine_settings(teams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Raises :class:`EvaluationError` where they need several: an engine that is told a resolver uses
     it for every schedule.
     """
+    teams = [{"schedule": "solo"} if team["schedule"] == TEXT else team for team in teams]
     resolvers = {team[BOUNDARIES] for team in teams if BOUNDARIES in team}
     if not resolvers:
         return dict(teams[0])

@@ -1,0 +1,138 @@
+"""The settings that the paper states, and those of its release: one table for all commands.
+
+Run as ``python -m tandem_plugin.lab.protocols NAME [ARGUMENT...]``, it prints the settings of
+training as shell assignments, for the recipes; the arguments are those that the trainer gets.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tandem_plugin.errors import ConfigError
+
+__all__ = ["PROTOCOLS", "RELEASE", "Stated", "defaults", "record", "training_settings"]
+
+RELEASE = "7ba85e0f6cee0ba76fb49a11fc7457828b24e4bc"
+"""The commit of CSSLab/Tandem-RLVR that the protocol ``release`` follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A value, and where it is stated: a section of the paper, or a file of the release."""
+
+    value: Any
+    source: str
+
+
+PROTOCOLS: Mapping[str, Mapping[str, Stated]] = {
+    "paper": {
+        "samples": Stated(32, "section 4.2, the largest k"),
+        "team_samples": Stated(8, "section 4.3, the largest k"),
+        "schedule": Stated(["step"], "section 4.3: at every token with a blank line"),
+        "over": Stated("positions", "section 4.5: averaged over all positions"),
+        "cap": Stated(32, "section 3.2: after more than K tokens; appendix A.3"),
+        "validation": Stated("team", "section 5.1: tandem-rollout accuracy"),
+        "validation_n": Stated(4, "appendix A.3"),
+        "lambda_jun": Stated(0.0, "section 3.3, appendix A.3"),
+    },
+    "release": {
+        "temperature": Stated(0.7, "eval/config.py"),
+        "top_p": Stated(0.8, "eval/config.py"),
+        "top_k": Stated(20, "eval/config.py"),
+        "max_tokens": Stated(3000, "eval/config.py"),
+        "samples": Stated(8, "eval/run_all.sh"),
+        "team_samples": Stated(8, "eval/run_all.sh"),
+        "schedule": Stated(["step-text"], "eval/handoff.py: by text, 150 rounds"),
+        "over": Stated("responses", "eval/legibility.py: the mean of each response's mean"),
+        "template": Stated("{problem} {instruction}", "data/build_deepscaler.py, BOXED_INSTR"),
+        "instruction": Stated(
+            "Solve the following math problem step by step. Put your final answer inside "
+            "\\boxed{}, like \\boxed{42} or \\boxed{\\frac{1}{2}}.",
+            "data/build_deepscaler.py, BOXED_INSTR",
+        ),
+        "always_instructed": Stated(True, "data/build_deepscaler.py: whatever the problem says"),
+        "heldout": Stated(1000, "data/build_deepscaler.py"),
+        "draws_rows": Stated(True, "data/build_deepscaler.py: drawn by pandas"),
+        "cap": Stated(31, "tests/test_word_state_machine.py: a cap of 4 draws on the 4th token"),
+        "validation": Stated("senior", "docs/ARCHITECTURE.md: the senior alone"),
+        "validation_n": Stated(1, "train/tandem_grpo.sh, VAL_N"),
+        "test_freq": Stated(20, "train/tandem_grpo.sh"),
+        "save_freq": Stated(20, "train/tandem_grpo.sh"),
+        "steps": Stated(4912, "train/tandem_grpo.sh: 2 epochs of 39,309 problems, 16 a step"),
+        "lambda_jun": Stated(0.0, "train/tandem_grpo.sh, JR_TKN_WEIGHT"),
+    },
+}
+
+_TRAINING = (
+    *("cap", "validation", "validation_n", "test_freq", "save_freq", "steps"),
+    "lambda_jun",
+)
+_JUNIOR_WEIGHT = re.compile(r"(?:lambda_jun|tandem_jr_tkn_weight)[= ]+(\S+)")
+
+
+def defaults(name: str) -> dict[str, Any]:
+    """The values of a protocol, by the names that the commands' parameters have."""
+    return {setting: stated.value for setting, stated in PROTOCOLS[name].items()}
+
+
+def record(name: str | None, used: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What an output says of the protocol that it was made under; None without one.
+
+    used: the command's settings. Those that the protocol states stand under ``stated``, with the
+    value that was used instead under ``overridden``; those that only the other one states, under
+    ``not_stated``.
+    """
+    if name is None:
+        return None
+    table = PROTOCOLS[name]
+    others = {setting for protocol in PROTOCOLS.values() for setting in protocol} - set(table)
+    return {
+        "name": name,
+        "source": "arXiv:2606.28166" if name == "paper" else f"CSSLab/Tandem-RLVR {RELEASE}",
+        "stated": {
+            setting: {"value": table[setting].value, "source": table[setting].source}
+            for setting in used
+            if setting in table
+        },
+        "overridden": {
+            setting: value
+            for setting, value in used.items()
+            if setting in table and value != table[setting].value
+        },
+        "not_stated": {setting: value for setting, value in used.items() if setting in others},
+    }
+
+
+def training_settings(name: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings of training that a protocol states.
+
+    arguments: what the trainer is to get besides. Raises :class:`ConfigError` for a name that no
+    protocol has, and under ``release`` for a weight of the junior's tokens: there it is one in the
+    policy loss, which no setting here is.
+    """
+    if name not in PROTOCOLS:
+        raise ConfigError("TP127", name=name, known=", ".join(PROTOCOLS))
+    found = _JUNIOR_WEIGHT.findall(" ".join(arguments))
+    if name == "release" and any(weight not in ("0", "0.0") for weight in found):
+        raise ConfigError("TP133", weight=found[-1])
+    return {setting: s.value for setting, s in PROTOCOLS[name].items() if setting in _TRAINING}
+
+
+def _main(arguments: Sequence[str]) -> int:
+    try:
+        settings = training_settings(arguments[0], arguments[1:])
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    for setting, value in settings.items():
+        print(f"protocol_{setting}={shlex.quote(str(value))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

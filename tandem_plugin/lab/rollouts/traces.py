@@ -1,0 +1,202 @@
+"""Traces without a seed, as others leave them: what a schedule that draws allows, and its law.
+
+Where an author is drawn follows from the token ids alone. Between two such places the author cannot
+change; at each of them it is the senior with probability p, whatever it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.boundaries import BoundarySet
+from tandem_plugin.files import read_file
+from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.lab.rollouts.audit import Difference
+from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID, RolloutError, short
+from tandem_plugin.schedules.bernoulli import BernoulliSchedule
+
+__all__ = ["LEVEL", "LawTest", "TraceAudit", "drawn_at", "read_traces"]
+
+LEVEL = 0.001
+"""The chance that a trace of the law itself is refused, over both tests."""
+
+POWER = 0.8
+
+_IDS = ("response_ids", "token_ids")
+_AUTHORS = ("authorship", "tandem_model_mask", "model_mask")
+"""Ours, the completion's of the paper's release, and that of a reproduction of it."""
+
+_NORMAL = NormalDist()
+
+
+def drawn_at(
+    schedule: BernoulliSchedule, boundaries: BoundarySet, ids: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Where a response's authors are drawn: bool ``[length]``, true at the first position."""
+    is_boundary = boundaries.contains(ids)[None, :]
+    _, runs = schedule.walk(is_boundary, np.zeros((1, len(ids) + 1)))
+    return np.asarray(runs[0, :-1] == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LawTest:
+    """A two-sided test of one share against the law, by the normal approximation."""
+
+    observed: float
+    expected: float
+    error: float
+    """The standard error of ``observed`` under the law."""
+
+    @property
+    def p_value(self) -> float:
+        """The chance of a share as far from the expected one."""
+        if self.error == 0:
+            return float(self.observed == self.expected)
+        return 2 * _NORMAL.cdf(-abs(self.observed - self.expected) / self.error)
+
+    @property
+    def detectable(self) -> float:
+        """The difference that would be found with a chance of :data:`POWER`."""
+        return self.error * (_NORMAL.inv_cdf(1 - LEVEL / 4) + _NORMAL.inv_cdf(POWER))
+
+    @property
+    def is_as_expected(self) -> bool:
+        return self.p_value >= LEVEL / 2  # Bonferroni: there are two of them
+
+
+@dataclass(slots=True)
+class TraceAudit:
+    """What was found in traces so far."""
+
+    schedule: BernoulliSchedule
+    boundaries: BoundarySet
+    keep: int
+    """How many differences to keep; all are counted."""
+    rows: int = 0
+    tokens: int = 0
+    senior_tokens: int = 0
+    draws: int = 0
+    """Places at which an author was drawn."""
+    senior_draws: int = 0
+    pairs: int = 0
+    """Draws that another draw of the same response comes before."""
+    changes: int = 0
+    """Such draws whose author is another one than that before."""
+    triples: int = 0
+    """Draws that two others come before."""
+    wrong_changes: int = 0
+    """Changes of author where none was drawn."""
+    differing_rows: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    def add(self, traces: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+        """Count what numbered traces hold; one that is none counts as differing."""
+        for line, trace in traces:
+            try:
+                found = self._counted(line, *_arrays(trace))
+            except RolloutError as error:
+                found = Difference(line, "malformed", str(error))
+            if found is not None:
+                self.differing_rows += 1
+                if len(self.differences) < self.keep:
+                    self.differences.append(found)
+
+    def tests(self) -> dict[str, LawTest]:
+        """The senior's share of draws, and the share of draws that change the author.
+
+        Draws are independent, so that the number of changes of n of them has the mean
+        2pq (n - 1) and the variance 2pq (1 - 2pq) (n - 1) + 2 (pq - 4 p^2 q^2) (n - 2), q = 1 - p:
+        neighbours share a draw.
+        """
+        p = self.schedule.p
+        pq = p * (1 - p)
+        found = {}
+        if self.draws:
+            found["senior share of draws"] = LawTest(
+                self.senior_draws / self.draws, p, sqrt(pq / self.draws)
+            )
+        if self.pairs:
+            variance = 2 * pq * (1 - 2 * pq) * self.pairs + 2 * (pq - 4 * pq**2) * self.triples
+            found["draws that change the author"] = LawTest(
+                self.changes / self.pairs, 2 * pq, sqrt(max(0.0, variance)) / self.pairs
+            )
+        return found
+
+    def _counted(
+        self, line: int, ids: NDArray[np.int64], authors: NDArray[np.bool_]
+    ) -> Difference | None:
+        self.rows += 1
+        if not len(ids):
+            return None
+        drawn = drawn_at(self.schedule, self.boundaries, ids)
+        wrong = np.flatnonzero((authors[1:] != authors[:-1]) & ~drawn[1:]) + 1
+        draws = authors[drawn]
+        self.tokens += len(ids)
+        self.senior_tokens += int(authors.sum())
+        self.draws += len(draws)
+        self.senior_draws += int(draws.sum())
+        self.pairs += max(0, len(draws) - 1)
+        self.triples += max(0, len(draws) - 2)
+        self.changes += int((draws[1:] != draws[:-1]).sum())
+        self.wrong_changes += wrong.size
+        if not wrong.size:
+            return None
+        first = int(wrong[0])
+        return Difference(
+            line,
+            "authorship",
+            f"{wrong.size} changes of author where none is drawn, the first at position {first}.",
+            first,
+        )
+
+
+def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Numbered traces: the rows of a JSONL file, or the ``samples`` of a result's ``gens``.
+
+    Raises :class:`RolloutError` for a file that is neither, or a result that holds texts alone.
+    """
+    content = read_file(path)
+    try:
+        whole = parse_json(content)
+    except ValueError:
+        whole = None
+    if isinstance(whole, Mapping) and "gens" in whole:
+        samples = [one for gen in whole["gens"] for one in gen.get("samples", ())]
+        if not samples:
+            raise RolloutError("TP794", path=path)
+        yield from enumerate(samples, 1)
+        return
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            try:
+                row = parse_json(line)
+            except ValueError as error:
+                raise RolloutError("TP795", path=path, number=number, error=error) from error
+            yield number, row if isinstance(row, Mapping) else {}
+
+
+def _arrays(trace: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The token ids of a trace and its authors, true = senior."""
+    ids, authors = _first(trace, _IDS), _first(trace, _AUTHORS)
+    are_ids = _are_integers(ids, MAX_TOKEN_ID)
+    if not (are_ids and _are_integers(authors, 1) and len(ids) == len(authors)):
+        raise RolloutError("TP796", ids=short(ids), authors=short(authors))
+    return np.array(ids, dtype=np.int64), np.array(authors, dtype=np.bool_)
+
+
+def _first(trace: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((trace[name] for name in names if name in trace), None)
+
+
+def _are_integers(values: object, largest: int) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(value, int) and 0 <= value <= largest for value in values
+    )
