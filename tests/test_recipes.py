@@ -86,10 +86,12 @@ def test_a_finished_run_prints_its_next_commands_again(framework: str, tmp_path:
     out = tmp_path / "runs" / framework / "trl"
     out.mkdir(parents=True)
     (out / "done").write_text("250\n")
+    # The environment's own Python, as in an activated one.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(EXAMPLES / framework / "train.sh"), "trl"],
         cwd=tmp_path,
-        env=os.environ | {"MODEL": "a model", "EVAL": "--n 8"},
+        env=os.environ | {"MODEL": "a model", "EVAL": "--n 8", "PATH": path},
         capture_output=True,
         text=True,
         timeout=60,
