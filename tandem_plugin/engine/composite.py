@@ -7,9 +7,10 @@ What a mode adds to the senior is in :mod:`~tandem_plugin.engine.senior` for loc
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tandem_plugin.engine import senior as lockstep
 from tandem_plugin.engine.base_junior import check_may_load
@@ -18,6 +19,8 @@ from tandem_plugin.engine.speculative import senior as speculative
 from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 
 __all__ = ["composite_class"]
+
+Weight = tuple[str, Tensor]
 
 
 def __getattr__(name: str) -> type[nn.Module]:
@@ -41,6 +44,7 @@ def composite_class(name: str) -> type[nn.Module]:
         "__doc__": f"{architecture} as the senior, with a frozen junior.",
         "get_model_state_cls": _get_model_state_cls,
         "load_weights": _load_weights,
+        "tandem_loaded": frozenset(),
         "_senior": senior_class,
         "_tandem_mode": speculative if drafts else lockstep,
     }
@@ -65,7 +69,7 @@ def _senior_state(self: Any) -> type[Any]:
     return default
 
 
-def _load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
+def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **options: Any) -> Any:
     """The senior's own, at its start and at every weight sync.
 
     What the weights before have sampled is measured by them, where that is still to be done. Raises
@@ -74,6 +78,24 @@ def _load_weights(self: Any, *arguments: Any, **options: Any) -> Any:
     check_may_load(self)
     self.tandem_measures.finish()
     unpack_cpu_experts(self)
-    loaded = self._senior.load_weights(self, *arguments, **options)
+    loaded = self._senior.load_weights(self, _without_tied(self, weights), *arguments, **options)
+    self.tandem_loaded = self.tandem_loaded.union(loaded or ())
     pack_cpu_weights_anew(self, loaded)
     return loaded
+
+
+def _without_tied(self: Any, weights: Iterable[Weight]) -> Iterator[Weight]:
+    """The weights but those under a second name, where the first one was loaded by any call.
+
+    vLLM (0.29) ignores ``lm_head.weight`` of a model whose head is its embedding, but raises unless
+    the same call brings the embedding. verl sends both, in buckets.
+    """
+    first: dict[int, str] = {}
+    names = [
+        (name, first.setdefault(id(parameter), name))
+        for name, parameter in self.named_parameters(remove_duplicate=False)
+    ]
+    tied = {name: original for name, original in names if name != original}
+    for name, weight in weights:
+        if tied.get(name) not in self.tandem_loaded:
+            yield name, weight
