@@ -325,7 +325,7 @@ def test_line_too_long_for_a_response_is_an_error(
 def test_file_without_rows_is_an_error(replay: Replay):
     code, found = replay([b"\n", b"  \n"])
     assert code == 1
-    assert "holds no rollouts" in found["error"]
+    assert "contains no rollouts" in found["error"]
 
 
 def test_folder_of_dumps_is_replayed_and_differences_are_named_by_file(
@@ -403,7 +403,7 @@ def test_table_for_people_says_what_was_found(
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("problems.jsonl", '{"problem": "2+2?", "answer": "4"}\n', "holds no rollouts"),
+        ("problems.jsonl", '{"problem": "2+2?", "answer": "4"}\n', "contains no rollouts"),
         ("page.html", "<!doctype html>\n<p>1</p>\n", "not JSON"),
         ("empty.jsonl", "", "is empty"),
     ],

@@ -54,14 +54,14 @@ def test_a_model_may_be_a_folder_a_file_an_address_or_a_name_on_the_hub(given: s
         ("models/none", "There is no senior at 'models/none'. Check the path"),
         ("/no/such/model", "There is no senior at '/no/such/model'. Check the path."),
         ("a/b/c", "There is no senior at 'a/b/c'. Check the path"),
-        ("models", "The senior 'models' is a folder without config.json. Give the folder"),
+        ("models", "The senior 'models' is a folder without config.json. Pass the folder"),
     ],
 )
 def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(given: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_model(given, "senior")
     assert str(caught.value).startswith(said)
-    assert "Give the folder of a Hugging Face checkpoint" in str(caught.value)
+    assert "Pass the folder of a Hugging Face checkpoint" in str(caught.value)
 
 
 def test_a_folder_around_one_checkpoint_says_which(here: Path) -> None:

@@ -59,7 +59,7 @@ def test_rank_of_many_digits_is_refused(tmp_path: Path, line: int, digits: int) 
     file.write_text("\n".join(ranks))
     said = refusal(file)
     assert (
-        f"line {line}: a rank of {digits} digits; ranks are token ids, integers from 0 to" in said
+        f"line {line}: the rank has {digits} digits, but ranks are token ids, integers from" in said
     )
 
 
