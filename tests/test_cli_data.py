@@ -45,7 +45,7 @@ def test_prepare_stops_at_a_bad_row_or_lists_it(problems: Path, tmp_path: Path):
     assert "row 11: It has no answer" in text
     code, text = run(*arguments, "--bad-rows", "skip")
     assert code == 0
-    assert "left out: row 11: It has no answer" in text
+    assert "skipped: row 11: It has no answer" in text
 
 
 def test_check_finds_what_is_in_both(problems: Path, tmp_path: Path):

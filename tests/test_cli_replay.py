@@ -137,7 +137,7 @@ def test_other_rules_in_every_row_are_told_from_a_fault_in_some(
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = CliRunner().invoke(app, ["replay", str(file), "--tokenizer", str(tokenizer_file)])
     assert done.exit_code == 1
-    assert ("give the run's own --tokenizer" in done.output) is said
+    assert ("pass the run's own --tokenizer" in done.output) is said
 
 
 def test_rows_carry_their_own_settings(replay: Replay, make_row: MakeRow):
@@ -392,11 +392,11 @@ def test_table_for_people_says_what_was_found(
     assert result.exit_code == 1
     assert "senior share" in result.stdout
     assert "line 2, fingerprint: The row's fingerprint is '[red]x'" in result.stdout
-    assert "Rows that do not agree with their replay: 1." in result.stdout
+    assert "Rows that differ from their replay: 1." in result.stdout
     file.write_text(json.dumps(make_row()))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
-    assert "Every row agrees with its replay." in result.stdout
+    assert "Every row matches its replay." in result.stdout
 
 
 @pytest.mark.parametrize("command", ["replay", "view"])

@@ -17,7 +17,7 @@ SettingsOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A parameter of the schedule, such as p=0.3 or cap=16. May be given several times.",
+        help="A parameter of the schedule, such as p=0.3 or cap=16. Can be repeated.",
     ),
 ]
 

@@ -37,7 +37,7 @@ INTERRUPTED = 130
 
 JsonOption = Annotated[
     bool,
-    typer.Option("--json", help="Print one JSON object to stdout, and nothing else there."),
+    typer.Option("--json", help="Print one JSON object to stdout, and nothing else."),
 ]
 
 
