@@ -41,7 +41,7 @@ STOPPED = [
         {"hook": "foreign_fingerprint"},
         "A trajectory failed in tandem: FingerprintError: The request was made for the rules",
     ),
-    later({"hook": "break_adapter"}, "the verl adapter of tandem-plugin could not be put in place"),
+    later({"hook": "break_adapter"}, "the verl adapter of tandem-plugin could not be activated"),
 ]
 
 

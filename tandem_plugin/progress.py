@@ -120,7 +120,7 @@ def _line_of(task: Task) -> str:
         parts.append(str(task.fields["state"]))
     parts.append(_clock(task.elapsed or 0))
     if task.time_remaining:
-        parts.append(f"about {_clock(task.time_remaining)} to go")
+        parts.append(f"about {_clock(task.time_remaining)} left")
     return f"{render(task.description).plain}: {', '.join(parts)}"
 
 

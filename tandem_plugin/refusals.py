@@ -31,7 +31,7 @@ class Group(NamedTuple):
 ADVICE = {
     "advice": "Check the path, its permissions and its disk.",
     "hint": "Check the path.",
-    "mend": "Install the version that this release is made for.",
+    "mend": "Install a version that this release supports.",
 }
 """Fields that are advice in themselves, made where the error is, and what the page says of them."""
 

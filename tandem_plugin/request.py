@@ -120,11 +120,11 @@ def _from_json(text: str) -> object:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
-        raise ValueError("it says a field twice")
+        raise ValueError("it contains a field twice")
     return dict(pairs)

@@ -40,7 +40,7 @@ def test_hostile_text_is_only_data_of_the_page(text: str):
     assert json.loads(data) == {"texts": [text], text: 1}
     assert part == "Y2FsbQ=="
     assert script == calm.scripts[2]
-    with pytest.raises(ValueError, match="no Base64"):
+    with pytest.raises(ValueError, match="not Base64"):
         make_page("calm", {}, [text])
     assert not set("<>&") & set(data)
     assert data.isascii()
@@ -193,7 +193,7 @@ def test_fingerprint_tells_another_tokenizer_where_no_text_does(view: Any):
 def test_token_id_beyond_the_vocabulary_tells_another_tokenizer(view: Any):
     code, result, _ = view(tandem_row(response_ids=[0, 2, 1, 8]))
     assert code == 1
-    assert "The token id 8 is beyond this tokenizer's 8 ids." in result["error"]
+    assert "The token id 8 is outside this tokenizer's 8 ids." in result["error"]
     assert view(tandem_row(response_ids=[0, 2, 1, 8], response="a ab"))[0] == 0, "padding"
 
 

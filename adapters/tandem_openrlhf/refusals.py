@@ -46,8 +46,8 @@ SOUND_ESTIMATORS = (
 """Advantage estimators that give every trained token the whole response's reward."""
 
 UNPROVEN = {
-    "estimator": "an advantage estimator that tandem was not tested with",
-    "loss": "a policy loss that it was not tested with",
+    "estimator": "an advantage estimator not tested with tandem",
+    "loss": "a policy loss not tested with tandem",
     "version": "another series of OpenRLHF",
 }
 """What a run may be allowed by ``tandem.unproven``, and what each name stands for."""
@@ -80,7 +80,7 @@ _REFUSALS = (
     broken(
         "--algo.advantage.estimator",
         ("gae",),
-        "its values and deltas run along the response and break where the junior wrote",
+        "its values and deltas are computed along the response and break where the junior wrote",
         SOUND_ESTIMATORS,
     ),
     untested("--algo.advantage.estimator", SOUND_ESTIMATORS, "estimator"),

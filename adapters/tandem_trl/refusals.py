@@ -27,7 +27,7 @@ __all__ = ["SOUND_LOSSES", "UNPROVEN", "check_trainer", "check_versions"]
 SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
 
 UNPROVEN = {
-    "loss": "a loss that tandem was not tested with",
+    "loss": "a loss not tested with tandem",
     "version": "another series of TRL",
 }
 """What a run may be allowed by ``unproven``, and what each name stands for."""

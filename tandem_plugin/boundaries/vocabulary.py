@@ -76,8 +76,8 @@ class Vocabulary:
         if hasattr(tokenizer, "decode_single_token_bytes"):
             return cls._listed(tiktoken_listing(tokenizer), source)
         with foreign_code(
-            f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary, "
-            "which tandem reads with get_vocab()"
+            f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary "
+            "through get_vocab(), which tandem needs"
         ):
             listing = tokenizer_listing(tokenizer)
         return cls._listed(listing, source)

@@ -99,7 +99,7 @@ class AppendedFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Opening a pipe would wait for its reader.
             if self.path.exists() and stat.S_ISFIFO(self.path.stat().st_mode):
-                raise OSError(errno.EINVAL, "It is no regular file")
+                raise OSError(errno.EINVAL, "It is not a regular file")
             return self.path.open("ab", buffering=0)
         except OSError as error:
             raise OutputError(

@@ -46,7 +46,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has the field {twice[:60]!r} twice")
+        raise ValueError(f"it contains the field {twice[:60]!r} twice")
     return found
 
 

@@ -39,7 +39,7 @@ def open_file(path: str | Path) -> io.BufferedReader:
     except ValueError as error:  # a null byte in the name
         raise OSError(errno.EINVAL, str(error), str(path)) from error
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "It is no regular file", str(path))
+        raise OSError(errno.EINVAL, "It is not a regular file", str(path))
     return Path(path).open("rb")
 
 
@@ -122,7 +122,7 @@ def _mode(target: Path) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "It is no regular file")
+        raise OSError(errno.EINVAL, "It is not a regular file")
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return stat.S_IMODE(mode)
@@ -134,14 +134,14 @@ def _unwritable(path: str | Path, error: OSError) -> OutputError:
 
 _REMEDIES = {
     errno.ENOENT: "Check the path.",
-    errno.ENOTDIR: "Check the path: a part of it is a file.",
-    errno.EISDIR: "Give a file, not a folder.",
-    errno.EACCES: "Change its permissions, or give another.",
-    errno.EPERM: "Change its permissions, or give another.",
-    errno.EROFS: "Give a place that can be written to.",
-    errno.ENOSPC: "Make room on its disk, or give a place on another.",
-    errno.EDQUOT: "Make room on its disk, or give a place on another.",
-    errno.ENAMETOOLONG: "Give a shorter name.",
+    errno.ENOTDIR: "Check the path: one of its parents is a file.",
+    errno.EISDIR: "Use a file, not a folder.",
+    errno.EACCES: "Change its permissions, or use another path.",
+    errno.EPERM: "Change its permissions, or use another path.",
+    errno.EROFS: "Use a writable path.",
+    errno.ENOSPC: "Free disk space, or use a path on another disk.",
+    errno.EDQUOT: "Free disk space, or use a path on another disk.",
+    errno.ENAMETOOLONG: "Use a shorter name.",
     errno.EINVAL: "Give another.",
 }
 
@@ -153,7 +153,7 @@ def system_reason(error: OSError) -> str:
 
 def system_advice(error: OSError) -> str:
     """What to do about it: a sentence."""
-    return _REMEDIES.get(error.errno or 0, "Give another file, or look at its disk.")
+    return _REMEDIES.get(error.errno or 0, "Use another file, or check its disk.")
 
 
 _LONGEST_NAME = 96
@@ -167,7 +167,7 @@ def look_again(path: str | Path) -> str:
         return f"Did you mean {str(near)!r}?"
     if os.path.isabs(path):
         return "Check the path."
-    return f"Check the path, which begins at {os.getcwd()!r}."
+    return f"Check the path, which is relative to {os.getcwd()!r}."
 
 
 def check_model(model: str, what: str) -> None:

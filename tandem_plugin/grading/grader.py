@@ -79,7 +79,7 @@ class Grader:
         """
         began = time.perf_counter()
         if not isinstance(response, str):
-            return _failed(began, "response", f"A response is text, not {_kind(response)}.")
+            return _failed(began, "response", f"A response must be text, not {_kind(response)}.")
         found = extract_answer(response, self.limits.window_chars)
         if found.answer is None:
             return Grade("no_answer", None, found.finding, _since(began))

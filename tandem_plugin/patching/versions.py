@@ -55,7 +55,7 @@ def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
     if least <= here and here[: len(most)] <= most:
         return VersionVerdict("ok", label)
     made_for = first if first == last else f"{first} to {last}"
-    message = f"{label} is not a version that this release is made for ({made_for})."
+    message = f"{label} is not a version that this release supports ({made_for})."
     if name in _TRAINERS and here[:2] != most[:2]:
         return VersionVerdict("problem", message, f'pip install "{name}=={last}"')
     return VersionVerdict("warning", message, f"Install {name} {made_for} if anything fails.")

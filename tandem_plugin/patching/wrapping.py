@@ -26,7 +26,7 @@ def wrap_once(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         return
     is_async = inspect.iscoroutinefunction(wrapper)
     if inspect.iscoroutinefunction(original) is not is_async:
-        now = "is no coroutine function any more" if is_async else "has become a coroutine function"
+        now = "is no longer a coroutine function" if is_async else "has become a coroutine function"
         raise TypeError(f"{getattr(owner, '__name__', owner)}.{name} {now}.")
     wrapped: Callable[..., Any]
     if is_async:

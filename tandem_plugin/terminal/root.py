@@ -110,7 +110,7 @@ def _end_of_output(error: OSError) -> None:
     """Say on stderr that stdout takes no more, and let what is left of it go nowhere."""
     with suppress(OSError):
         reason = f"{system_reason(error)}. {system_advice(error)}"
-        print_error(f"The output cannot be written: {reason}", as_json=False)
+        print_error(f"Output cannot be written: {reason}", as_json=False)
     with suppress(OSError, ValueError):
         # Else Python tries it once more at its end, and says so in its own words.
         nowhere = os.open(os.devnull, os.O_WRONLY)

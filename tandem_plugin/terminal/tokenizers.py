@@ -49,4 +49,4 @@ def check_files(tokenizer: str) -> None:
     """Raise OSError for a pipe in a tokenizer's place: its reader would wait for ever."""
     for file in model_files(tokenizer):
         if os.path.exists(file) and not (os.path.isfile(file) or os.path.isdir(file)):
-            raise OSError(errno.EINVAL, f"{file.name} is no regular file", str(file))
+            raise OSError(errno.EINVAL, f"{file.name} is not a regular file", str(file))

@@ -141,6 +141,6 @@ def check_worker(framework: str, actor: str, settings: Mapping[str, Any]) -> Non
         raise EngineError("TP438", actor=actor, failure=failure.rstrip("."))
     config = tandem_config() if is_in_place(framework) else None
     if config is None or config.settings() != settings:
-        why = "was not made ready for it" if config is None else "has other settings"
+        why = "was not prepared for it" if config is None else "has different settings"
         raise EngineError("TP439", actor=actor, why=why)
     check_in_place(framework)

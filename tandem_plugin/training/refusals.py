@@ -56,14 +56,14 @@ class Unproven:
         the name that would allow it, where the run does not.
         """
         if name not in self.names:
-            raise ValueError(f"{name!r} is none of the names that can be allowed.")
+            raise ValueError(f"{name!r} is not one of the names that can be allowed.")
         if name not in self._allowed:
             raise refusal.advised(
-                f"To run it although nobody has shown that it works, add {name} to tandem.unproven."
+                f"To allow it although it has not been verified, add {name} to tandem.unproven."
             )
         self.warnings.append(
-            f"{refusal.message} tandem.unproven allows {name}: this run goes on, and NOBODY HAS "
-            "SHOWN THAT WHAT IT LEARNS IS RIGHT. Batches are checked as ever."
+            f"{refusal.message} tandem.unproven allows {name}: this run continues, but NOBODY HAS "
+            "VERIFIED THAT WHAT IT LEARNS IS CORRECT. Batches are checked as usual."
         )
 
     def say(self) -> None:

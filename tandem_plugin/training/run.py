@@ -60,12 +60,12 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
 
 
 _WARNINGS = {
-    PROMPTS_WITHOUT_SENIOR: "{count} prompts of a batch have no response with a token of the "
-    "senior's to train, and add nothing to the update.",
+    PROMPTS_WITHOUT_SENIOR: "{count} prompts of a batch have no response with a senior token to "
+    "train, so they add nothing to the update.",
     TOKENS_OF_UNKNOWN_AUTHOR: "{count} tokens of a batch could have been written by two calls of "
-    "their trajectory with different authors, and are not trained.",
+    "their trajectory with different authors, so they are not trained.",
 }
-"""What a run says once, when the metric is above 0 for the first time."""
+"""Warnings that a run logs once, when the metric is above 0 for the first time."""
 
 
 class TandemRun:
@@ -110,7 +110,7 @@ class TandemRun:
             if self.metrics[name] and name not in self._warned:
                 self._warned.add(name)
                 message = sentence.format(count=int(self.metrics[name]))
-                more = f"This is said once; the metric {name} counts them in every step."
+                more = f"This is logged once; the metric {name} counts them at every step."
                 # Not logging: a trainer's level hides it.
                 print(f"tandem warning: {message} {more}", file=sys.stderr, flush=True)
 

@@ -82,7 +82,7 @@ def test_deepscaler_of_another_size_is_refused_with_the_counts(
     with refused("TP703", count=40_309, rows=answered) as caught:
         load_named("deepscaler")
     assert "b6ae8c6" in str(caught.value)
-    assert "and 6 rows left out" in str(caught.value)
+    assert "and 6 rows excluded" in str(caught.value)
 
 
 def test_only_rows_without_an_answer_are_left_out(tmp_path: Path):

@@ -100,7 +100,7 @@ def test_what_only_one_senior_has_is_said_and_left_out(example: Path):
     shutil.rmtree(example / "TRL/handoff")
     done = run(example / "GRPO", example / "TRL")
     assert done.exit_code == 0
-    assert "No table of handoff step base: there is no such result of TRL." in done.stderr
+    assert "No table of handoff step base: there is no such result for TRL." in done.stderr
     assert "Handoff" not in done.stdout
 
 

@@ -132,7 +132,7 @@ def load_named(
             count=known.count,
             where=where,
             rows=len(problems),
-            left_out=f", and {len(left_out):,} rows left out" if left_out else "",
+            left_out=f", and {len(left_out):,} rows excluded" if left_out else "",
         )
     return ProblemSet(name, tuple(problems), left_out)
 
@@ -176,7 +176,7 @@ def _problems(
             if known.skips_unanswered and answer is None:
                 left_out.append(BadRow(row, "It has no answer."))
             elif str(answer) in drops:
-                left_out.append(BadRow(row, f"Its answer is {answer}, which the set leaves out."))
+                left_out.append(BadRow(row, f"Its answer is {answer}, which the set excludes."))
             else:
                 yield row, record
 

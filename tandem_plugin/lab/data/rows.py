@@ -94,7 +94,7 @@ def problem_of(row: int, record: Any, golds: Golds = "required") -> Problem | st
     if isinstance(record, Exception):
         return f"This is not JSON: {record}."
     if not isinstance(record, Mapping):
-        return f"This is a {type(record).__name__}, no object with a problem and an answer."
+        return f"This is a {type(record).__name__}, not an object with a problem and an answer."
     asked = _asked(record)
     if isinstance(asked, str):
         return asked
@@ -125,7 +125,7 @@ def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] 
     while messages and messages[-1]["role"] == "assistant":
         messages.pop()
     if not messages or not messages[-1]["content"].strip():
-        return f"Its {field} ends with no turn of a user."
+        return f"Its {field} does not end with a user turn."
     return tuple(messages), None
 
 
@@ -149,7 +149,7 @@ def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
     if golds == "optional":
         return ()
     looked = ", ".join((*GOLD_FIELDS, "reward_model.ground_truth"))
-    return f"It has no answer in any of {looked}, and no solution with a box."
+    return f"It has no answer in any of {looked}, and no solution with a boxed answer."
 
 
 def _behind_mark(value: Any) -> Any:

@@ -169,7 +169,7 @@ def _planned(
 def _sentence(memory: int, available: int, longest: int | None) -> str:
     reads = "" if longest is None else f" and reads up to {longest:,} tokens"
     return (
-        f"On this CPU the engine takes {memory / _GIB:.1f} GiB for its KV cache{reads}: "
-        f"{available / _GIB:.1f} GiB are free. --engine kv_cache_memory_bytes=BYTES and --engine "
-        "max_model_len=TOKENS choose otherwise."
+        f"On this CPU the engine uses {memory / _GIB:.1f} GiB for its KV cache{reads}: "
+        f"{available / _GIB:.1f} GiB are free. Override this with --engine "
+        "kv_cache_memory_bytes=BYTES and --engine max_model_len=TOKENS."
     )

@@ -96,4 +96,4 @@ class Grades:
         elif type(place[0]) is int and type(place[1]) is int:
             self._records[place[0], place[1]] = record
         else:
-            raise ValueError("it does not say which response it is of")
+            raise ValueError("it does not identify its response")

@@ -67,7 +67,7 @@ def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
         raise ValueError("it is not a JSON object")
     problem, sample = row.get("problem"), row.get("sample")
     if type(problem) is not int or type(sample) is not int or problem < 0 or sample < 0:
-        raise ValueError("it has no whole numbers problem and sample")
+        raise ValueError("it lacks the integers problem and sample")
     return problem, sample, row
 
 

@@ -153,7 +153,8 @@ class TraceAudit:
         return Difference(
             line,
             "authorship",
-            f"{wrong.size} changes of author where none is drawn, the first at position {first}.",
+            f"{wrong.size} author changes where the schedule does not draw, the first at position "
+            f"{first}.",
             first,
         )
 
