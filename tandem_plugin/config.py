@@ -163,7 +163,7 @@ class TandemConfig(BaseModel):
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:
-        """Check settings; raise :class:`ConfigError` naming field, value and what it takes."""
+        """Validate settings; raise :class:`ConfigError` naming field, value and what is valid."""
         if not isinstance(settings, Mapping):
             raise ConfigError("TP102", settings=settings)
         for key in settings:
@@ -207,15 +207,15 @@ class TandemConfig(BaseModel):
 
     @property
     def juniors(self) -> tuple[str, ...]:
-        """The juniors that are named: several in a run with a pool, none where it is null."""
+        """The configured juniors: several in a run with a pool, none if ``junior`` is null."""
         named = self.junior if isinstance(self.junior, tuple) else (self.junior,)
         return tuple(one for one in named if one is not None)
 
     def of_engine(self, rank: int | None) -> Self:
-        """The settings of one of a run's engines: of a pool it takes a junior by its rank.
+        """The settings of one engine of a run: it takes one junior of a pool by its rank.
 
-        rank: of the engine among the run's, from any number on; the juniors take turns. Raises
-        :class:`ConfigError` where it is needed and not known.
+        rank: of the engine in the run, counted from any number; engines take juniors in turn.
+        Raises :class:`ConfigError` if the rank is needed but unknown.
         """
         if not isinstance(self.junior, tuple):
             return self

