@@ -49,9 +49,7 @@ def page() -> str:
         parts.append(f"## {group.title}\n\n{group.guide}\n")
         if group.title in AT_THE_TERMINAL:
             first, *_, last = group.refusals
-            parts.append(
-                f"{first} to {last} are printed in your terminal, each with its remedy.\n"
-            )
+            parts.append(f"{first} to {last} are printed in your terminal, each with its remedy.\n")
         else:
             parts += ["| Code | Message | What to do |\n|---|---|---|", *_rows(group), ""]
     return "\n".join(parts)
