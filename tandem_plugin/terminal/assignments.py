@@ -23,9 +23,9 @@ SettingsOption = Annotated[
 
 
 def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
-    """Names and values; a value is read as JSON where it is some, else as text.
+    """Names and values; a value is parsed as JSON if possible, otherwise kept as text.
 
-    option: how the option is called, for the :class:`ConfigError` of something else.
+    option: the option's name, for the :class:`ConfigError` of a malformed value.
     """
     example = "max_model_len=4096" if option == "--engine" else "p=0.3"
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The group of commands: turns whatever a command raises into a sentence and an exit code."""
+"""The command group: turns any error of a command into a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class _UsageError(Protocol):
 
 
 class CommandGroup(TyperGroup):
-    """Help lists the commands in their order, each on one line.
+    """Lists the commands in their order in the help, each on one line.
 
-    They stand under the headings that they were given (``rich_help_panel``).
+    They are grouped under their headings (``rich_help_panel``).
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
