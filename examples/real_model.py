@@ -55,8 +55,11 @@ def get_model(out: Path, model: str | None = None) -> Path:
 
 
 def _from_transformers(name: str, out: Path) -> dict[str, str]:
+    from huggingface_hub import model_info
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    if not Path(name).is_dir():
+        model_info(name, timeout=10)  # ends at once where transformers would try for a minute
     AutoModelForCausalLM.from_pretrained(name, dtype="float32").save_pretrained(out)
     AutoTokenizer.from_pretrained(name).save_pretrained(out)
     return {"origin": name}

@@ -3,11 +3,15 @@
 Runs on two CPU cores, without a GPU and without a network::
 
     python examples/demo/run.py [--problems FILE] [--steps N] [--out runs/demo] [--solo]
+
+With ``--real`` the model is SmolLM2-135M-Instruct (``examples/real_model.py``), and the problems
+are sums of two digits from reasoning-gym.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -36,16 +40,19 @@ from report import (
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from train import MEASURES, TANDEM, Paths, Training, TrainingError, read_metrics, train
+from train import MEASURES, REAL, TANDEM, Paths, Training, TrainingError, read_metrics, train
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tandem_plugin import Vocabulary
 from tandem_plugin.errors import DataError
+from tandem_plugin.lab.data import read_problems
 from tandem_plugin.progress import ShownProgress, waiting
 
 EVALUATION_PROBLEMS = 256
 LONGEST_PROMPT = 512
 EVALUATION_SEED, TRAINING_SEED = 11, 13
+SUMS = "reasoning-gym:chain_sum,min_terms=2,max_terms=2,min_digits=1,max_digits=1,count=600,seed=2"
+REAL_EVALUATION_PROBLEMS = 64
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.out.resolve(),
             options.problems,
             console,
+            real=options.real,
             solo=options.solo,
             seed=options.seed,
             steps=options.steps,
@@ -71,7 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(
-    out: Path, problems: Path | None, console: Console, *, solo: bool, seed: int, steps: int
+    out: Path,
+    problems: Path | None,
+    console: Console,
+    *,
+    real: bool,
+    solo: bool,
+    seed: int,
+    steps: int | None,
 ) -> None:
     """The whole demo, its files under ``out``; ``solo`` trains the senior without the junior."""
     started = time.monotonic()
@@ -79,19 +94,22 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     given = None if problems is None else read_rows(problems)
 
-    held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
     model = out / "model"
-    rate = teach(Lesson(seed=seed), held_out, model, console)
-    console.print(f"The model solves {rate:.1%} of the problems it was not taught on.")
-
-    training = Training(seed=seed, steps=steps)
-    if given is None:
+    training = replace(REAL if real else Training(), seed=seed)
+    training = replace(training, steps=steps or training.steps)
+    if real:
+        _get_real_model(model, console)
+        train_rows, evaluation_rows = _sums()
+    else:
+        held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
+        rate = teach(Lesson(seed=seed), held_out, model, console)
+        console.print(f"The model solves {rate:.1%} of the problems it was not taught on.")
         kept_back = frozenset(problem.question for problem in held_out)
         drawn = draw_distinct(training.steps * training.prompts, TRAINING_SEED, without=kept_back)
         train_rows, evaluation_rows = (
             [make_row(one.question, one.answer) for one in some] for some in (drawn, held_out)
         )
-    else:
+    if given is not None:
         tokenizer = AutoTokenizer.from_pretrained(model)
         train_rows, evaluation_rows = split_rows(
             _short_enough(given, tokenizer, console), EVALUATION_PROBLEMS
@@ -127,6 +145,25 @@ def run(
     page = None if solo else write_page(paths)
     for line in next_commands(paths, training, page):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _get_real_model(folder: Path, console: Console) -> None:
+    """Gets SmolLM2 and teaches it to box an answer, in a process that gives its memory back."""
+    program = Path(__file__).resolve().parents[1] / "real_model.py"
+    getting = "Getting SmolLM2-135M-Instruct and teaching it to box an answer"
+    with console.status(getting), waiting(getting, console):
+        command = [sys.executable, str(program), str(folder), "--taught", "5"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        raise TrainingError(ended.stderr.strip().splitlines()[-1])
+    console.print(ended.stdout.strip(), markup=False, highlight=False)
+
+
+def _sums() -> tuple[list[Row], list[Row]]:
+    """(training, evaluation) rows: different sums and differences of two one-digit numbers."""
+    problems = read_problems(SUMS).problems
+    rows = list({one.text: Row(tuple(one.messages), one.golds) for one in problems}.values())
+    return rows[REAL_EVALUATION_PROBLEMS:], rows[:REAL_EVALUATION_PROBLEMS]
 
 
 def _evaluate(
@@ -222,7 +259,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for all files")
     parser.add_argument("--solo", action="store_true", help="train the senior without a junior")
     parser.add_argument(
-        "--steps", type=int, default=Training().steps, help="training steps (%(default)s)"
+        "--steps", type=int, help=f"training steps ({Training().steps}, or {REAL.steps})"
+    )
+    parser.add_argument(
+        "--real", action="store_true", help="a real language model of 135 million parameters"
     )
     parser.add_argument("--seed", type=int, default=7, help="one seed for teaching and training")
     return parser

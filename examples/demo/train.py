@@ -42,9 +42,10 @@ class TrainingError(RuntimeError):
 class Training:
     """What is learnt and for how long; the defaults suit two cores and a model of 0.7 million.
 
-    ``prompts`` problems are drawn a step, with ``group`` responses each. Lengths are in tokens. The
-    learning rate rises linearly from 0 over the ``warmup`` first steps: Adam's first steps move
-    every weight by all of it, which costs a model this small some of what it knows.
+    ``prompts`` problems are drawn per step, with ``group`` responses each, of which at most
+    ``micro_batch`` are computed at a time. Lengths are in tokens. The learning rate rises linearly
+    from 0 over the ``warmup`` first steps: Adam's first steps move every weight by all of it, which
+    costs a model this small some of what it knows.
     """
 
     steps: int = 20
@@ -54,6 +55,7 @@ class Training:
     warmup: int = 3
     max_prompt_length: int = 96
     max_response_length: int = 72
+    micro_batch: int = 64
     seed: int = 7
 
     @property
@@ -62,9 +64,21 @@ class Training:
         return max(1, self.prompts // 2)
 
 
+REAL = Training(
+    steps=16,
+    prompts=8,
+    learning_rate=1e-5,
+    warmup=2,
+    max_prompt_length=28,
+    max_response_length=24,
+    micro_batch=16,
+)
+"""The same for SmolLM2-135M-Instruct on sums of two digits."""
+
+
 def micro_batch(prompts: int, training: Training) -> int:
-    """Responses that are computed at a time, at most 64: verl wants equal parts."""
-    return math.gcd(64, prompts * training.group)
+    """Responses that are computed at a time: verl needs equal parts."""
+    return math.gcd(training.micro_batch, prompts * training.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,7 @@ def verl_command(
         f"{rollout}.max_num_batched_tokens": 8192,
         f"{rollout}.log_prob_micro_batch_size_per_gpu": micro_batch(training.prompts, training),
         f"{rollout}.agent.num_workers": 1,
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 16,
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 128,
         # one process of each kind, on this machine alone
         "trainer.device": "cpu",
         "trainer.nnodes": 1,
