@@ -1,4 +1,4 @@
-"""A run in its trainer's process: what was asked for, and whether every batch is it."""
+"""A run in its trainer's process: its settings, and whether every batch matches them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["TandemRun", "announcement"]
 
 
 def announcement(config: TandemConfig, rule: Rule) -> str:
-    """One line that says what is on: a user's proof, and what a bug report needs.
+    """One line with the active settings: proof for users, and context for bug reports.
 
     rule: the configured one, :attr:`TandemRules.default`.
     """
@@ -69,7 +69,7 @@ _WARNINGS = {
 
 
 class TandemRun:
-    """A run's settings and rules, the batch that was admitted last, and its metrics."""
+    """A run's settings and rules, the last admitted batch, and its metrics."""
 
     rejects = False
     """Whether the trainer may leave tokens out before an update, as rejection sampling does."""
@@ -86,10 +86,10 @@ class TandemRun:
 
     @classmethod
     def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:
-        """A run with the rules of its tokenizer, said to be on in its log.
+        """A run with the rules of its tokenizer; announced in its log.
 
-        more: what a subclass is made of besides. Raises :class:`ConfigError` or
-        :class:`TokenizerError` for a schedule that does not go with the vocabulary.
+        more: further arguments of a subclass. Raises :class:`ConfigError` or
+        :class:`TokenizerError` for a schedule that is incompatible with the vocabulary.
         """
         run = cls(config, TandemRules(config, vocabulary), *more)
         # Not logging: a trainer's level hides it, and this line is the user's proof.
@@ -97,7 +97,7 @@ class TandemRun:
         return run
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
-        """Check a training batch and return its metrics; raise when it must not be trained on."""
+        """Check a training batch and return its metrics; raise if it must not be trained on."""
         self._admitted, self.metrics = AdmittedBatch(), {}
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
@@ -115,9 +115,9 @@ class TandemRun:
                 print(f"tandem warning: {message} {more}", file=sys.stderr, flush=True)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
-        """Raise unless a validation's trajectories succeeded, and who was to answer did.
+        """Raise unless a validation's trajectories succeeded and the intended author answered.
 
-        answerer: None where the rows do not tell whose turn it was.
+        answerer: None if the rows do not tell whose turn it was.
         """
         if answerer is None:
             check_no_errors(rows)

@@ -1,4 +1,4 @@
-"""Grades of rollouts that lie in a file of their own, and which response each belongs to."""
+"""Grades of rollouts in a separate file, and which response each belongs to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_grades_file(path: Path) -> bool:
 
 
 def grades_beside(rollouts: Path) -> Path | None:
-    """``NAME.grades.jsonl`` beside ``NAME.jsonl``; None where there is none."""
+    """``NAME.grades.jsonl`` next to ``NAME.jsonl``; None if it does not exist."""
     path = rollouts.with_name(rollouts.stem + _ENDING)
     return path if path.is_file() else None
 

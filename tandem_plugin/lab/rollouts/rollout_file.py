@@ -1,4 +1,4 @@
-"""A file of rollouts while it is being written: each line whole, none lost, none twice."""
+"""A rollout file while it is being written: whole lines, none lost, none repeated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_file(path: Path) -> Path:
 
 
 class RolloutFile(AppendedFile):
-    """Rollouts by problem and sample. Raises :class:`OutputError` for what cannot be resumed."""
+    """Rollouts by problem and sample. :class:`OutputError` for a file that cannot be resumed."""
 
     what, one, begin = "rollouts", "rollout", b'{"problem": '
 
