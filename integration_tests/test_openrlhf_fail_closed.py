@@ -32,7 +32,7 @@ def test_setting_that_does_not_go_with_tandem(
 
 
 LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
-NOT_READY = "was not made ready for it: Ray did not call the job's worker_process_setup_hook"
+NOT_READY = "was not prepared for it: Ray did not call the job's worker_process_setup_hook"
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_engine_serves_the_plugins_schedule_by_name(
         tmp_path,
     )
     result = json.loads((tmp_path / "responses.json").read_text())
-    assert "training_step=-1 is not a count from 0" in result["refusal"]
+    assert "training_step=-1 is not a valid count" in result["refusal"]
     rows = recorded(tmp_path, [response["seed"] for response in result["responses"]])
     assert len(rows) == len(result["responses"]) == 34
     shares: dict[int, list[float]] = {}

@@ -124,7 +124,7 @@ def test_killed_and_interrupted_run_ends_with_the_same_responses(
     code = stopped(command(out), stderr, lambda: lines(out) >= more, signal.SIGINT)
     said = stderr.read_text(errors="replace")
     assert code == 130, said[-3000:]
-    assert "The same command goes on from there." in said
+    assert "Run the same command again to resume." in said
     interrupted = out.read_bytes()
     assert interrupted.startswith(killed[: killed.rfind(b"\n") + 1])
     assert more <= interrupted.count(b"\n") < 60
@@ -142,7 +142,7 @@ def test_finished_file_needs_no_engine_and_other_settings_are_refused(
         command(whole), capture_output=True, text=True, timeout=100, env=environment
     )
     assert done.returncode == 0, done.stderr
-    assert "wrote 0 responses, found 60 there, of 60." in done.stdout
+    assert "wrote 0 responses, 60 already present, 60 in total." in done.stdout
     refused = subprocess.run(
         command(whole, "--temperature", "0.5"), capture_output=True, text=True, timeout=100
     )

@@ -199,7 +199,7 @@ def test_beam_search_is_refused_with_a_sentence(server: Server, path: str, tande
         body["vllm_xargs"] = {"tandem": tandem}
     status, response = server.post(path, body)
     assert status == 400, response
-    assert "Beam search does not go with tandem" in response["error"]["message"]
+    assert "Beam search is not supported in tandem" in response["error"]["message"]
     assert server.is_healthy()
 
 

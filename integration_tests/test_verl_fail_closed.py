@@ -33,7 +33,7 @@ STOPPED = [
     later({"hook": "shift_authorship"}, REPLAY),
     later(
         {"hook": "cut_authorship"},
-        "entries of authorship: something between the agent loop and the trainer cut",
+        "entries of authorship: something between the agent loop and the trainer truncated",
     ),
     later({"hook": "late_mask"}, "changed between the trainer's check and the update"),
     # Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer.
@@ -41,7 +41,7 @@ STOPPED = [
         {"hook": "foreign_fingerprint"},
         "A trajectory failed in tandem: FingerprintError: The request was made for the rules",
     ),
-    later({"hook": "break_adapter"}, "the verl adapter of tandem-plugin could not be put in place"),
+    later({"hook": "break_adapter"}, "the verl adapter of tandem-plugin could not be activated"),
 ]
 
 
@@ -57,7 +57,7 @@ def test_run_that_is_not_in_tandem_stops(
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("trainer.use_v1=False", "use_v1=False: tandem runs in verl's trainer V1 alone"),
+        ("trainer.use_v1=False", "use_v1=False: tandem supports only verl's trainer V1"),
         (f"+{ENGINE}.speculative_config.method=ngram", "draft tokens would have no author"),
     ],
 )

@@ -558,7 +558,7 @@ except RuntimeError as error:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
     )
-    assert "refused: The engine asks for tandem" in done.stdout, done.stderr[-2000:]
+    assert "refused: The engine enables tandem" in done.stdout, done.stderr[-2000:]
     assert "ImportError: the registry moved" in done.stdout
 
 

@@ -17,7 +17,7 @@ __all__ = ["Authorship", "Span"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A run of tokens of one author: response positions ``start`` to ``stop`` (exclusive)."""
+    """Consecutive tokens of one author: response positions ``start`` to ``stop`` (exclusive)."""
 
     start: int
     stop: int
@@ -32,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Authorship:
-    """One bool a response token, true where the senior is the author.
+    """One bool per response token, true where the senior is the author.
 
     senior: bool ``[length]``. Raises :class:`AuthorshipError` for anything but a flat sequence of
     bools, zeros and ones.
@@ -45,7 +45,7 @@ class Authorship:
 
     @classmethod
     def from_bits(cls, bits: ArrayLike) -> Authorship:
-        """From bools, or from the zeros and ones that files and tensors hold."""
+        """Create from bools, or from the zeros and ones used in files and tensors."""
         return cls(_as_bools(bits))
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Authorship:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The response's spans, in order."""
+        """The spans of the response, in order."""
         if not len(self):
             return ()
         cuts = np.flatnonzero(self.senior[1:] != self.senior[:-1]) + 1
@@ -76,17 +76,17 @@ class Authorship:
 
     @property
     def handoffs(self) -> int:
-        """How often the author changes."""
+        """The number of author changes."""
         return int(np.count_nonzero(self.senior[1:] != self.senior[:-1]))
 
     @property
     def senior_tokens(self) -> int:
-        """How many tokens the senior wrote."""
+        """The number of tokens that the senior wrote."""
         return int(np.count_nonzero(self.senior))
 
     @property
     def senior_share(self) -> float:
-        """The senior's share of the tokens, from 0 to 1; not a number for an empty response."""
+        """The senior's share of the tokens, from 0 to 1; NaN for an empty response."""
         return self.senior_tokens / len(self) if len(self) else float("nan")
 
     def tolist(self) -> list[int]:

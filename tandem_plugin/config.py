@@ -1,4 +1,4 @@
-"""The tandem settings of an engine or a training run: one flat mapping, checked at the door."""
+"""The tandem settings of an engine or a training run: one flat mapping, validated once."""
 
 from __future__ import annotations
 
@@ -33,34 +33,35 @@ def _by_batch_size(drafts: Any) -> Any:
 
 
 class TandemConfig(BaseModel):
-    """What ``additional_config={"tandem": {...}}`` holds.
+    """The contents of ``additional_config={"tandem": {...}}``.
 
     Every key that is not a field below is a parameter of the schedule (``p`` and ``cap`` for
-    ``word``). Raises :class:`ConfigError` for settings that are wrong, naming field, value and what
-    it takes; so does :meth:`from_mapping`.
+    ``word``). Raises :class:`ConfigError` for invalid settings, naming the field, its value and
+    what it accepts; so does :meth:`from_mapping`.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
-    schedule: str = Field("word", description="The schedule that says who writes each token.")
+    schedule: str = Field("word", description="The schedule, which decides who writes each token.")
     boundaries: str | None = Field(
-        None, description="The boundary resolver; null takes the schedule's own."
+        None, description="The boundary resolver; null uses the schedule's own."
     )
     junior: str | Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None,
-        description="The junior's checkpoint; null takes the one the senior starts from. In a "
-        "trainer also a list of several, of which each of its engines takes one by its rank.",
+        description="The junior's checkpoint; null uses the checkpoint that the senior "
+        "starts from. In a trainer it can also be a list of several, from which "
+        "each engine takes one by its rank.",
     )
     junior_name: str | None = Field(
         None,
-        description="What requests and records call the engine's junior, beside junior, which "
-        "names its checkpoint; the engine fills in the latter where this is null.",
+        description="The junior's name in requests and records, in addition to junior, which "
+        "names its checkpoint; if null, the engine sets it to that checkpoint.",
     )
     mode: Literal["lockstep", "speculative"] = Field(
         "lockstep",
-        description="How two models share one engine: both forward at every step, or the junior "
-        "drafts some tokens that one forward pass of the senior then checks. The responses follow "
-        "the same distribution.",
+        description="How the two models share one engine: both run at every step, or the "
+        "junior drafts tokens that one forward pass of the senior verifies. The "
+        "responses follow the same distribution.",
     )
     drafts: Annotated[
         Annotated[int, Field(ge=1, le=MAX_DRAFT_TOKENS)]
@@ -77,58 +78,61 @@ class TandemConfig(BaseModel):
     measure_every: int = Field(
         64,
         ge=0,
-        description="Measure how well each model reads what the other one writes in one of so many "
-        "steps of the engine, drawn anew among them each time; 0 measures nothing.",
+        description="Measure how well each model predicts what the other writes, in one out "
+        "of this many engine steps, chosen at random each time; 0 disables it.",
     )
     partner_logprobs: bool = Field(
         False,
-        description="Measure every step, and keep both models' log probability of each token for "
-        "those who ask for it: TandemLLM's outputs and `tandem rollout`.",
+        description="Measure every step, and keep both models' log probability of each token "
+        "for TandemLLM's outputs and `tandem rollout`.",
     )
     validation: Literal["senior", "team", "both"] = Field(
         "senior",
-        description="Who answers validation prompts in a trainer: the senior alone, the team, or "
-        "each of the two in its turn.",
+        description="Who answers validation prompts in a trainer: the senior alone, the "
+        "team, or both in turn.",
     )
     lambda_jun: float = Field(
         0.0,
         ge=0,
         allow_inf_nan=False,
-        description="The weight of the junior-imitation term in a trainer's loss: the mean of the "
-        "senior's -log p over the tokens that the junior wrote. 0, as in the paper, leaves it out.",
+        description="The weight of the junior-imitation term in a trainer's loss: the mean "
+        "of the senior's -log p over the tokens that the junior wrote. 0, as in "
+        "the paper, omits it.",
     )
     max_unknown_share: float = Field(
         0.1,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="The largest share of the tokens that agent loops would train in a batch whose "
-        "author may be unknown; above it a trainer stops. Such tokens are never trained.",
+        description="The largest allowed share of tokens of unknown author among the tokens "
+        "that agent loops would train in a batch; above it the trainer aborts. "
+        "Such tokens are never trained.",
     )
     unproven: tuple[str, ...] = Field(
         (),
         strict=False,
-        description="What a trainer refuses only because nobody has shown that it works in tandem, "
-        "allowed by name; an unknown name is refused with the list.",
+        description="Names of settings that a trainer rejects only because they have not "
+        "been verified in tandem, to allow anyway; an unknown name is rejected "
+        "with the list of known ones.",
     )
     seed: int = Field(
         0, ge=0, le=MAX_SEED, description="The seed that a trainer derives every tandem seed from."
     )
     record: str | None = Field(
         None,
-        description="A folder where the engine writes its own record of who wrote each token, "
-        "one JSON line a finished request; null writes none.",
+        description="A folder where the engine writes its own record of who wrote each "
+        "token, one JSON line per finished request; null disables it.",
     )
     rollouts: str | None = Field(
         None,
-        description="A folder where the trainers of OpenRLHF and TRL write the responses of each "
-        "step, for `tandem view` and `tandem replay`; null writes none. verl has "
-        "trainer.rollout_data_dir.",
+        description="A folder where the OpenRLHF and TRL trainers write the responses of "
+        "each step, for `tandem view` and `tandem replay`; null disables it. For "
+        "verl use trainer.rollout_data_dir.",
     )
     require: bool = Field(
         False,
-        description="Refuse requests that say nothing about tandem, instead of letting the senior "
-        "answer alone. Always on inside a trainer.",
+        description="Reject requests without tandem parameters, instead of letting the "
+        "senior answer alone. Always on inside a trainer.",
     )
 
     def __init__(self, /, **settings: Any) -> None:
@@ -159,7 +163,7 @@ class TandemConfig(BaseModel):
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:
-        """Check settings; raise :class:`ConfigError` naming field, value and what it takes."""
+        """Validate settings; raise :class:`ConfigError` naming field, value and what is valid."""
         if not isinstance(settings, Mapping):
             raise ConfigError("TP102", settings=settings)
         for key in settings:
@@ -203,15 +207,15 @@ class TandemConfig(BaseModel):
 
     @property
     def juniors(self) -> tuple[str, ...]:
-        """The juniors that are named: several in a run with a pool, none where it is null."""
+        """The configured juniors: several in a run with a pool, none if ``junior`` is null."""
         named = self.junior if isinstance(self.junior, tuple) else (self.junior,)
         return tuple(one for one in named if one is not None)
 
     def of_engine(self, rank: int | None) -> Self:
-        """The settings of one of a run's engines: of a pool it takes a junior by its rank.
+        """The settings of one engine of a run: it takes one junior of a pool by its rank.
 
-        rank: of the engine among the run's, from any number on; the juniors take turns. Raises
-        :class:`ConfigError` where it is needed and not known.
+        rank: of the engine in the run, counted from any number; engines take juniors in turn.
+        Raises :class:`ConfigError` if the rank is needed but unknown.
         """
         if not isinstance(self.junior, tuple):
             return self
@@ -238,12 +242,12 @@ class TandemConfig(BaseModel):
         return make_schedule(self.schedule, self.parameters)
 
     def settings(self) -> dict[str, Any]:
-        """The mapping that :meth:`from_mapping` would read back."""
+        """The settings as a mapping that :meth:`from_mapping` accepts."""
         return self.model_dump()
 
 
 _EXPECTED = {
-    "string_type": "text",
+    "string_type": "a string",
     "int_type": "an integer",
     "int_from_float": "an integer",
     "float_type": "a number",

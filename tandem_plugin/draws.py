@@ -1,8 +1,8 @@
 """Draws: the table of uniforms that decides every redraw of one response.
 
-A response's draws come from a counter-based generator keyed by its tandem seed alone, so that they
-are the same whatever the batch, the device or the process, and share nothing with the noise that
-samples tokens. ``draws(seed, n)[t]`` decides the redraw, if one happens, for response position t.
+A response's draws come from a counter-based generator keyed only by its tandem seed. They are
+therefore the same for every batch, device and process, and independent of the randomness that
+samples tokens. ``draws(seed, n)[t]`` decides the redraw, if there is one, for response position t.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_seed(seed: object) -> int:
 def draws(seed: int, length: int) -> NDArray[np.float64]:
     """The first ``length`` draws of a seed: float64 ``[length]`` in [0, 1).
 
-    A longer table starts with the shorter one. Source: NumPy's ``Philox``, a counter-based
+    A longer table begins with the shorter one. Source: NumPy's ``Philox``, a counter-based
     generator (Salmon et al. 2011).
     """
     return np.random.Generator(np.random.Philox(key=check_seed(seed))).random(length)

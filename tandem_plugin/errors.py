@@ -1,7 +1,7 @@
-"""The errors a user can meet: one type per boundary, each a sentence that says what to do.
+"""The errors that users see: one type per boundary, each a sentence that says what to do.
 
-Every refusal of this package has a code of :mod:`tandem_plugin.refusals`, where its sentence and
-its remedy stand: ``raise ConfigError("TP101", settings=value)``.
+Every error of this package has a code in :mod:`tandem_plugin.refusals`, which holds its sentence
+and its remedy: ``raise ConfigError("TP101", settings=value)``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _Error = TypeVar("_Error", bound="TandemError")
 
 
 class TandemError(Exception):
-    """Whatever tandem refuses to do: a code, what it says of this run, and a sentence with both.
+    """An operation that tandem rejects: a code, the values of this run, and a sentence with both.
 
-    Raised with a code of the table and the fields of its sentences, or, by a plugin, with a
-    sentence of its own, which has no code. It travels between processes whole.
+    Raised with a code of the table and the fields of its sentences, or, by a plugin, with its own
+    sentence and no code. It can be pickled and sent between processes.
     """
 
     def __init__(self, code: str = "", /, **fields: object) -> None:
         self.code: str | None = None
-        """Which refusal it is, as in the page of troubleshooting; None for a plugin's own."""
+        """The error's code, as on the troubleshooting page; None for a plugin's own error."""
         self.fields: dict[str, object] = {}
-        """What the sentences say of this run: texts, numbers, bools and None."""
+        """The values in the sentences: strings, numbers, bools and None."""
         text = code
         if is_code(code):
             text = f"{_rendered(code, fields)} [{code}]"
@@ -55,17 +55,17 @@ class TandemError(Exception):
     def restored(
         cls: type[_Error], text: str, code: str | None, fields: Mapping[str, object]
     ) -> _Error:
-        """The error that another process made: its ``str``, its code and its fields."""
+        """Recreate an error from another process, from its ``str``, its code and its fields."""
         error = cls(text)
         error.code, error.fields = code, dict(fields)
         return error
 
     def recast(self, kind: type[_Error]) -> _Error:
-        """The same refusal as an error of another kind."""
+        """The same error as another type."""
         return kind.restored(str(self), self.code, self.fields)
 
     def advised(self: _Error, advice: str) -> _Error:
-        """The same refusal with one more sentence of advice."""
+        """The same error with one more sentence of advice."""
         text = f"{self.message} {advice}".strip()
         return self.restored(f"{text} [{self.code}]" if self.code else text, self.code, self.fields)
 
@@ -84,15 +84,15 @@ class ConfigError(TandemError, ValueError):
 
 
 class TokenizerError(TandemError, ValueError):
-    """A tokenizer cannot be read, or has nothing that a boundary resolver could find."""
+    """A tokenizer cannot be read, or has no boundaries that a resolver could find."""
 
 
 class RequestError(TandemError, ValueError):
-    """What one request asks of tandem cannot be honoured."""
+    """The tandem parameters of a request cannot be honoured."""
 
 
 class FingerprintError(RequestError):
-    """A request was made for another schedule, boundary set or version than the engine's."""
+    """A request was made for a different schedule, boundary set or version than the engine's."""
 
 
 class EngineError(TandemError, RuntimeError):
@@ -104,7 +104,7 @@ class AuthorshipError(TandemError, RuntimeError):
 
 
 class GradingError(TandemError, RuntimeError):
-    """Responses cannot be graded here; a response that cannot be graded is no error but data."""
+    """Grading is not possible here; a response that cannot be graded is data, not an error."""
 
 
 class DataError(TandemError, ValueError):
@@ -112,20 +112,20 @@ class DataError(TandemError, ValueError):
 
 
 class EvaluationError(TandemError, ValueError):
-    """An evaluation, or a result of one, cannot be made, read or compared."""
+    """An evaluation cannot be run, or its results cannot be read or compared."""
 
 
 class OutputError(TandemError, ValueError):
-    """A file cannot be written, or would be written over one that the command reads."""
+    """A file cannot be written, or would overwrite an input."""
 
 
 def is_code(text: str) -> bool:
-    """Whether a text is a code of a refusal, and no sentence."""
+    """Whether a text is an error code rather than a sentence."""
     return re.fullmatch(r"TP\d{3}", text) is not None
 
 
 def shown(value: object) -> str:
-    """``repr(value)``, cut to what fits in a sentence."""
+    """``repr(value)``, truncated to fit in a sentence."""
     try:
         text = repr(value)
     except Exception:  # an integer of more digits than Python prints

@@ -1,4 +1,4 @@
-"""The fingerprint: proof that two processes mean the same authorship."""
+"""The fingerprint: proof that two processes derive the same authorship."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["fingerprint"]
 def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
     """16 hexadecimal digits over schedule, parameters, boundary set and package version.
 
-    A plugin's schedule adds the name and version of its distribution. The fingerprint travels with
-    each request: an engine refuses one that is not its own, so that a replay in another process
-    can never silently disagree with the engine. Schedules that are equal have one fingerprint, as 1
-    and 1.0 are, or 0.0 and -0.0. Raises :class:`ConfigError` for a schedule made by hand with a
-    parameter that is not of its declared type.
+    For a plugin's schedule, the name and version of its distribution are included. The fingerprint
+    is sent with each request, and an engine rejects one that differs from its own, so a replay in
+    another process can never silently disagree with the engine. Equal schedules have equal
+    fingerprints: 1 and 1.0, or 0.0 and -0.0, make no difference. Raises :class:`ConfigError` for a
+    manually constructed schedule with a parameter that is not of its declared type.
     """
     schedule = typed(schedule)
     meaning: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, a line now and then in a log."""
+"""Progress of a command: a bar on a terminal, an occasional line in a log."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TICK_S = 1.0
 
 
 class ShownProgress(Progress):
-    """A bar where there is a terminal; elsewhere a line every half a minute.
+    """A progress bar on a terminal; otherwise a line every half minute.
 
-    A command that is done sooner writes no line, and a line comes also while nothing advances.
-    shown: False shows neither. transient: let the bar go when it is done. console: where to show
-    it; None is stderr. bar: False shows no bar, for what draws bars of its own on a terminal.
+    A command that finishes sooner writes no line; lines are also written while nothing advances.
+    shown: False shows neither. transient: remove the bar when done. console: where to show it; None
+    is stderr. bar: False shows no bar, for code that draws its own bars on a terminal.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ def _line_of(task: Task) -> str:
         parts.append(str(task.fields["state"]))
     parts.append(_clock(task.elapsed or 0))
     if task.time_remaining:
-        parts.append(f"about {_clock(task.time_remaining)} to go")
+        parts.append(f"about {_clock(task.time_remaining)} left")
     return f"{render(task.description).plain}: {', '.join(parts)}"
 
 

@@ -1,12 +1,11 @@
-"""Every refusal by its code: what it says, and what to do about it, from ``refusals.json``.
+"""Every error by its code: its sentence and its remedy, from ``refusals.json``.
 
 ``raise ConfigError("TP101", settings=value)`` renders the entry's two sentences with the fields of
-that run. ``{name}``, ``{name!r}`` and ``{name:.2f}`` are Python's; ``{name!q}`` is a value from
-outside, quoted and cut to what fits in a sentence (:func:`tandem_plugin.errors.shown`).
+that run. ``{name}``, ``{name!r}`` and ``{name:.2f}`` are Python's; ``{name!q}`` is an external
+value, quoted and truncated to fit in a sentence (:func:`tandem_plugin.errors.shown`).
 
-A code keeps its meaning for ever: a new refusal takes the next free number of its group, and a
-number that is no longer used is not given again. ``docs/troubleshooting.md`` is generated from the
-file.
+A code never changes its meaning: a new error takes the next free number of its group, and a retired
+number is not reused. ``docs/troubleshooting.md`` is generated from the file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["ADVICE", "GROUPS", "REFUSALS", "Group"]
 
 
 class Group(NamedTuple):
-    """Refusals of one area: a section of the page of troubleshooting."""
+    """The errors of one area: a section of the troubleshooting page."""
 
     title: str
     guide: str
@@ -31,7 +30,7 @@ class Group(NamedTuple):
 ADVICE = {
     "advice": "Check the path, its permissions and its disk.",
     "hint": "Check the path.",
-    "mend": "Install the version that this release is made for.",
+    "mend": "Install a version that this release supports.",
 }
 """Fields that are advice in themselves, made where the error is, and what the page says of them."""
 

@@ -31,7 +31,7 @@ _STEPPED = 2**23
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A schedule's way through one response."""
+    """The authors of one response, and the schedule's state at its end."""
 
     authors: NDArray[np.bool_]
     """bool ``[length + 1]``, true = senior: who writes each token, and the one behind the last."""
@@ -49,7 +49,7 @@ def replay(
 ) -> Authorship:
     """The authorship of one response.
 
-    token_ids: the response's token ids, the prompt's excluded. Raises :class:`RequestError` for a
+    token_ids: the response's token ids, without the prompt's. Raises :class:`RequestError` for a
     seed out of range. Source: Algorithm 1 of the paper.
     """
     return replay_batch([token_ids], [seed], schedule, boundaries)[0]
@@ -61,7 +61,7 @@ def replay_batch(
     schedule: Schedule,
     boundaries: BoundarySet,
 ) -> list[Authorship]:
-    """The authorship of many responses of one schedule, as :func:`replay` gives it for each."""
+    """The authorship of many responses under one schedule; equal to :func:`replay` for each."""
     walks = walk_batch(responses, seeds, schedule, boundaries)
     return [Authorship(walk.authors[:-1]) for walk in walks]
 
@@ -72,11 +72,11 @@ def walk_batch(
     schedule: Schedule,
     boundaries: BoundarySet,
 ) -> list[Walk]:
-    """A schedule's way through each of many responses: authors, and where it stands behind them.
+    """The authors of each of many responses, and the schedule's state at their ends.
 
-    Responses of similar length are taken together, by the schedule's own ``walk`` where it has one,
-    else by a step for each position. Raises :class:`RequestError` for a seed out of range and
-    :class:`AuthorshipError` for responses that are no sequences of token ids.
+    Responses of similar length are processed together, with the schedule's own ``walk`` if it has
+    one, otherwise position by position. Raises :class:`RequestError` for a seed out of range and
+    :class:`AuthorshipError` for responses that are not sequences of token ids.
     """
     if len(responses) != len(seeds):
         raise AuthorshipError("TP027", responses=len(responses), seeds=len(seeds))

@@ -1,4 +1,4 @@
-"""What one request says about tandem, as it travels in ``SamplingParams.extra_args["tandem"]``."""
+"""The tandem parameters of one request, sent in ``SamplingParams.extra_args["tandem"]``."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ MAX_PROMPT_LENGTH = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class TandemRequest:
-    """A request's tandem seed and, where they differ from the engine's, schedule and parameters.
+    """A request's tandem seed and, if they differ from the engine's, its schedule and parameters.
 
-    The wire form is one flat mapping: ``{"seed": 7}``, or ``{"seed": 7, "schedule": "word",
-    "p": 0.3, "fingerprint": "..."}``. The fingerprint, where there is one, must be the engine's.
-    The same mapping as JSON in a string is read too: over HTTP, vLLM lets clients send no mappings.
+    The wire form is one flat mapping: ``{"seed": 7}``, or ``{"seed": 7, "schedule": "word", "p":
+    0.3, "fingerprint": "..."}``. The fingerprint, if given, must be the engine's. The same mapping
+    as a JSON string is accepted too, since vLLM does not let HTTP clients send mappings.
 
-    ``prompt_length`` lets a client go on with a response that was cut: so many of the tokens that
-    are sent as the prompt are the prompt, and those after it are how the response began, under the
-    same seed. ``junior`` is the junior that is to write, by the name that its engine has for it:
-    an engine with another one refuses.
+    ``prompt_length`` lets a client continue a truncated response: it says how many of the tokens
+    sent as the prompt belong to the original prompt; the rest are the beginning of the response,
+    under the same seed. ``junior`` is the junior that must write, by its name in the engine; an
+    engine with another junior rejects the request.
     """
 
     seed: int
@@ -52,7 +52,7 @@ class TandemRequest:
 
     @classmethod
     def parse(cls, value: object) -> TandemRequest | None:
-        """Read the wire form; None means that the senior answers alone.
+        """Parse the wire form; None means that the senior answers alone.
 
         Raises :class:`RequestError` for anything else.
         """
@@ -77,7 +77,7 @@ class TandemRequest:
         return cls(seed, schedule, fields, fingerprint, prompt_length, junior)
 
     def to_wire(self) -> dict[str, Any]:
-        """The mapping that :meth:`parse` reads back."""
+        """The mapping that :meth:`parse` accepts."""
         wire: dict[str, Any] = {"seed": self.seed}
         if self.schedule is not None:
             wire["schedule"] = self.schedule
@@ -120,11 +120,11 @@ def _from_json(text: str) -> object:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
-        raise ValueError("it says a field twice")
+        raise ValueError("it contains a field twice")
     return dict(pairs)

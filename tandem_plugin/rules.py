@@ -44,7 +44,7 @@ _MOST_RULES = 256
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A schedule and the boundary set it runs on: all that decides authorship but the seed."""
+    """A schedule and its boundary set: everything that decides authorship except the seed."""
 
     schedule: Schedule
     boundaries: BoundarySet
@@ -63,7 +63,7 @@ class Rule:
         return replay_batch(responses, seeds, self.schedule, self.boundaries)
 
     def walk_batch(self, responses: Sequence[TokenIds], seeds: Sequence[int]) -> list[Walk]:
-        """The schedule's way through many responses: authors, and where it stands behind them."""
+        """The authors of many responses, and the schedule's state at their ends."""
         return walk_batch(responses, seeds, self.schedule, self.boundaries)
 
     def settings(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
-    """What one request says, resolved: its rule and tandem seed, and how long its prompt is."""
+    """A resolved request: its rule, its tandem seed and its prompt length."""
 
     rule: Rule
     seed: int
@@ -102,9 +102,9 @@ class ResolvedRequest:
         return self.rule.request(self.seed, self.prompt_length)
 
     def prefix(self, sent_ids: Sequence[int]) -> list[int]:
-        """How the response began: of the tokens that are sent as the prompt, those after it.
+        """The beginning of the response: the tokens that were sent after the original prompt.
 
-        Raises :class:`RequestError` when fewer tokens are sent than the prompt has.
+        Raises :class:`RequestError` if fewer tokens were sent than the prompt has.
         """
         if self.prompt_length is None:
             return []
@@ -114,10 +114,10 @@ class ResolvedRequest:
 
 
 class TandemRules:
-    """The configured rule of an engine, and the rules that its requests may ask for instead.
+    """The configured rule of an engine, and the rules that its requests may select instead.
 
-    Raises :class:`ConfigError` or :class:`TokenizerError` at once when the configured schedule
-    and the vocabulary do not go together.
+    Raises :class:`ConfigError` or :class:`TokenizerError` on construction if the configured
+    schedule and the vocabulary are incompatible.
     """
 
     def __init__(self, config: TandemConfig, vocabulary: Vocabulary) -> None:
@@ -164,10 +164,10 @@ class TandemRules:
         return self.default if step is None else self.for_step(step)
 
     def for_call(self, value: object, training_step: int) -> Rule:
-        """The rule of a generate call for which an agent loop asks a schedule of its own.
+        """The rule of a generate call for which an agent loop selects its own schedule.
 
-        value: schedule and parameters as a request has them, or :data:`~tandem_plugin.request.OFF`
-        for the senior alone. Seeds are the trainer's. Raises :class:`RequestError` for anything
+        value: schedule and parameters as in a request, or :data:`~tandem_plugin.request.OFF` for
+        the senior alone. Seeds are set by the trainer. Raises :class:`RequestError` for anything
         else.
         """
         if value == OFF:
@@ -189,10 +189,10 @@ class TandemRules:
         return self.for_call(asked, 0)
 
     def for_request(self, value: object) -> ResolvedRequest | None:
-        """What a request's wire form asks for; None when the senior answers alone.
+        """Resolve a request's wire form; None if the senior answers alone.
 
-        Raises :class:`RequestError` when the request cannot be honoured, :class:`FingerprintError`
-        when it was made for other rules than these.
+        Raises :class:`RequestError` if the request cannot be honoured, :class:`FingerprintError` if
+        it was made for other rules.
         """
         if value is None and self.config.require:
             raise RequestError("TP040")

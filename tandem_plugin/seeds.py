@@ -1,4 +1,4 @@
-"""Tandem seeds: one a generated response, from the run's seed or the request's and its place."""
+"""Tandem seeds: one per generated response, derived from the run's or the request's seed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["derive_seed", "sample_seed"]
 
 
 def derive_seed(base: int, *parts: int | str) -> int:
-    """A tandem seed for whatever ``parts`` name, such as step, prompt, sibling and call.
+    """A tandem seed for the given ``parts``, such as step, prompt, sibling and call.
 
-    base: the run's seed. Returns an int from 0 to 2**63 - 1, the same in every process and version
-    of Python; other parts, or the same in another order, give another seed. The integer 1 and the
-    string "1" are different parts. Raises :class:`RequestError` for a base out of range and
+    base: the run's seed. Returns an int from 0 to 2**63 - 1, the same in every process and Python
+    version; different parts, or the same parts in another order, give another seed. The integer 1
+    and the string "1" are different parts. Raises :class:`RequestError` for a base out of range and
     TypeError for a part that is neither an integer nor a string. Source: keyed BLAKE2 (RFC 7693).
     """
     key = check_seed(base).to_bytes(8, "big")
@@ -28,8 +28,8 @@ def derive_seed(base: int, *parts: int | str) -> int:
 def sample_seed(seed: int, index: int) -> int:
     """The tandem seed of sample ``index`` of a request for several samples (``n`` > 1).
 
-    The first sample has the request's own seed, so that it is written by the same authors as the
-    single sample of a request with n = 1; the others have seeds of their own, so that the authors
-    of the samples are independent. Raises :class:`RequestError` for a seed out of range.
+    The first sample uses the request's own seed, so it has the same authors as the single sample of
+    a request with n = 1. The others use derived seeds, so the authors of the samples are
+    independent. Raises :class:`RequestError` for a seed out of range.
     """
     return check_seed(seed) if index == 0 else derive_seed(seed, "sample", index)

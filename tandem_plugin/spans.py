@@ -1,4 +1,4 @@
-"""What each author's span of a response says: its text, cut at handoffs, in two colours."""
+"""The text of each author's span in a response, cut at handoffs, in two colours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ where two calls could have written it with different authors."""
 
 
 class Piece(NamedTuple):
-    """Text that spans ``first`` to ``last`` wrote: one character where they are not the same."""
+    """Text written by spans ``first`` to ``last``; a single character if they differ."""
 
     text: str
     first: int
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuthoredText:
-    """A response's spans, and its text in pieces that each belong to one of them or to several."""
+    """A response's spans, and its text in pieces that each belong to one or several spans."""
 
     spans: list[tuple[int, int]]
     """(author, tokens) of each span, in order."""
@@ -53,7 +53,7 @@ class AuthoredText:
 
     @property
     def span_texts(self) -> list[str]:
-        """The text of each span; a character of several is the text of the one that began it."""
+        """The text of each span; a character shared by several belongs to the first of them."""
         texts = [""] * len(self.spans)
         for piece in self.pieces:
             texts[piece.first] += piece.text
@@ -155,10 +155,10 @@ _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
 
 
 def coloured(authored: AuthoredText) -> str:
-    """HTML without any script: the text with its authors' colours and underlines.
+    """HTML without scripts: the text with its authors' colours and underlines.
 
     Solid for the senior, dotted for the junior, double for a character of both; the text is
-    escaped. A title says each piece's span, counted from 1, and its author.
+    escaped. The title of each piece shows its span, counted from 1, and its author.
     """
     tokens = sum(count for _, count in authored.spans)
     shares = [

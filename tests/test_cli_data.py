@@ -45,7 +45,7 @@ def test_prepare_stops_at_a_bad_row_or_lists_it(problems: Path, tmp_path: Path):
     assert "row 11: It has no answer" in text
     code, text = run(*arguments, "--bad-rows", "skip")
     assert code == 0
-    assert "left out: row 11: It has no answer" in text
+    assert "skipped: row 11: It has no answer" in text
 
 
 def test_check_finds_what_is_in_both(problems: Path, tmp_path: Path):
@@ -79,7 +79,7 @@ def test_errors_are_sentences(tmp_path: Path):
     mistyped = run("data", "show", "deepscalr")[1]
     assert "aime24, " in mistyped
     assert "Did you mean 'deepscaler'?" in mistyped
-    assert "--file goes with a named set" in run("data", "show", "x.jsonl", "--file", "y")[1]
+    assert "--file is only for named sets" in run("data", "show", "x.jsonl", "--file", "y")[1]
     assert run("data", "prepare", "x.jsonl")[0] == 2
 
 
@@ -90,5 +90,5 @@ def test_prepare_never_replaces_its_problems(problems: Path, tmp_path: Path):
     before = source.read_bytes()
     code, text = run("data", "prepare", source, "--to", "openrlhf", "--out", out)
     assert (code, source.read_bytes()) == (1, before)
-    assert "would replace the problems" in text
+    assert "would overwrite the problems" in text
     assert [path.name for path in out.iterdir()] == ["train.jsonl"]

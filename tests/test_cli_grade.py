@@ -61,9 +61,9 @@ def test_a_file_or_a_pair(arguments: tuple[str, ...]):
     ("line", "message"),
     [
         ("{", "line 1 is not JSON"),
-        ("[]", "no JSON object"),
-        ('{"gold": 1}', "has no text in any field of: response"),
-        ('{"response": "x"}', "has no gold in any field of: gold"),
+        ("[]", "not a JSON object"),
+        ('{"gold": 1}', "has no text in any of the fields response"),
+        ('{"response": "x"}', "has no gold answer in any of the fields gold"),
     ],
 )
 def test_a_file_that_is_not_what_was_meant_is_refused(tmp_path: Path, line: str, message: str):
@@ -134,5 +134,5 @@ def test_records_never_replace_the_responses_nor_anything_else(file: Path, tmp_p
         before = file.read_bytes(), other.read_bytes()
         code, _, error = run("grade", file, "--out", out)
         assert code == 1
-        assert "would replace the responses" in error or "is no record of" in error
+        assert "would overwrite the responses" in error or "is not a valid record of" in error
         assert (file.read_bytes(), other.read_bytes()) == before

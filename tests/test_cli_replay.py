@@ -137,7 +137,7 @@ def test_other_rules_in_every_row_are_told_from_a_fault_in_some(
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = CliRunner().invoke(app, ["replay", str(file), "--tokenizer", str(tokenizer_file)])
     assert done.exit_code == 1
-    assert ("give the run's own --tokenizer" in done.output) is said
+    assert ("pass the run's own --tokenizer" in done.output) is said
 
 
 def test_rows_carry_their_own_settings(replay: Replay, make_row: MakeRow):
@@ -325,7 +325,7 @@ def test_line_too_long_for_a_response_is_an_error(
 def test_file_without_rows_is_an_error(replay: Replay):
     code, found = replay([b"\n", b"  \n"])
     assert code == 1
-    assert "holds no rollouts" in found["error"]
+    assert "contains no rollouts" in found["error"]
 
 
 def test_folder_of_dumps_is_replayed_and_differences_are_named_by_file(
@@ -392,18 +392,18 @@ def test_table_for_people_says_what_was_found(
     assert result.exit_code == 1
     assert "senior share" in result.stdout
     assert "line 2, fingerprint: The row's fingerprint is '[red]x'" in result.stdout
-    assert "Rows that do not agree with their replay: 1." in result.stdout
+    assert "Rows that differ from their replay: 1." in result.stdout
     file.write_text(json.dumps(make_row()))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
-    assert "Every row agrees with its replay." in result.stdout
+    assert "Every row matches its replay." in result.stdout
 
 
 @pytest.mark.parametrize("command", ["replay", "view"])
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("problems.jsonl", '{"problem": "2+2?", "answer": "4"}\n', "holds no rollouts"),
+        ("problems.jsonl", '{"problem": "2+2?", "answer": "4"}\n', "contains no rollouts"),
         ("page.html", "<!doctype html>\n<p>1</p>\n", "not JSON"),
         ("empty.jsonl", "", "is empty"),
     ],

@@ -35,8 +35,10 @@ def test_a_mistyped_path_is_told_the_nearest_one_that_is_there(given: str, meant
 
 
 def test_a_path_that_is_near_nothing_is_told_where_it_was_looked_for(here: Path) -> None:
-    assert look_again("elsewhere.jsonl") == f"Check the path, which begins at {str(here)!r}."
-    assert look_again("models/none/senior") == f"Check the path, which begins at {str(here)!r}."
+    assert look_again("elsewhere.jsonl") == f"Check the path, which is relative to {str(here)!r}."
+    assert (
+        look_again("models/none/senior") == f"Check the path, which is relative to {str(here)!r}."
+    )
     assert look_again("/no/such/file") == "Check the path."
 
 
@@ -54,14 +56,14 @@ def test_a_model_may_be_a_folder_a_file_an_address_or_a_name_on_the_hub(given: s
         ("models/none", "There is no senior at 'models/none'. Check the path"),
         ("/no/such/model", "There is no senior at '/no/such/model'. Check the path."),
         ("a/b/c", "There is no senior at 'a/b/c'. Check the path"),
-        ("models", "The senior 'models' is a folder without config.json. Give the folder"),
+        ("models", "The senior 'models' is a folder without config.json. Pass the folder"),
     ],
 )
 def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(given: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_model(given, "senior")
     assert str(caught.value).startswith(said)
-    assert "Give the folder of a Hugging Face checkpoint" in str(caught.value)
+    assert "Pass the folder of a Hugging Face checkpoint" in str(caught.value)
 
 
 def test_a_folder_around_one_checkpoint_says_which(here: Path) -> None:
@@ -74,10 +76,10 @@ def test_a_folder_around_one_checkpoint_says_which(here: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "remedy"),
     [
-        (errno.EACCES, "Change its permissions, or give another."),
-        (errno.EISDIR, "Give a file, not a folder."),
-        (errno.ENOSPC, "Make room on its disk, or give a place on another."),
-        (errno.EIO, "Give another file, or look at its disk."),
+        (errno.EACCES, "Change its permissions, or use another path."),
+        (errno.EISDIR, "Use a file, not a folder."),
+        (errno.ENOSPC, "Free disk space, or use a path on another disk."),
+        (errno.EIO, "Use another file, or check its disk."),
     ],
 )
 def test_what_the_system_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:

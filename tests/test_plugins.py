@@ -265,7 +265,7 @@ def test_plugin_without_the_marker_registers_nothing_and_is_told_so() -> None:
             register(Coin)
 
     assert reason(Unmarked()) == (
-        "It registers nothing. Mark functions named register_schedules or "
+        "The plugin registers nothing. Mark functions named register_schedules or "
         "register_boundaries with tandem_plugin.hookimpl. [TP114]"
     )
 

@@ -110,7 +110,7 @@ def test_no_sentence_of_the_package_is_raised_without_a_code() -> None:
 
 def test_error_says_sentence_remedy_and_code() -> None:
     error = ConfigError("TP102", settings=[1, 2])
-    said = 'tandem=[1, 2] is not a mapping of settings. Give, for example, {"schedule": "word"}.'
+    said = 'tandem=[1, 2] is not a mapping of settings. Pass, for example, {"schedule": "word"}.'
     assert str(error) == f"{said} [TP102]"
     assert error.message == said
     assert isinstance(error, ValueError)

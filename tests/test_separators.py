@@ -172,10 +172,10 @@ def test_list_of_tokens_shows_steps_only_where_text_precedes_the_blank_line(
     real_tokenizer: RealTokenizer,
 ) -> None:
     said = refusal("step", Vocabulary.from_path(real_tokenizer("gpt2/encoder.json")))
-    assert "is a mere list of tokens" in said
-    assert "Give the whole tokenizer (its folder or tokenizer.json)" in said
+    assert "is only a list of tokens" in said
+    assert "Use the whole tokenizer (its folder or tokenizer.json)" in said
     assert found("step", Vocabulary(("a", ".ĊĊ", "ĊĊ"), "made up")) == [1, 2]
-    assert "is a mere list" in refusal("step", Vocabulary(("a", "ĊĊ", "ĠĊĊ"), "made up"))
+    assert "is only a list" in refusal("step", Vocabulary(("a", "ĊĊ", "ĠĊĊ"), "made up"))
 
 
 def test_tokenizer_that_cannot_encode_is_taken_as_a_list() -> None:
@@ -188,7 +188,7 @@ def test_tokenizer_that_cannot_encode_is_taken_as_a_list() -> None:
 
     vocabulary = Vocabulary.from_tokenizer(Silent())
     assert found("word", vocabulary) == [1]
-    assert "is a mere list of tokens" in refusal("step", vocabulary)
+    assert "is only a list of tokens" in refusal("step", vocabulary)
 
 
 def test_request_for_steps_is_refused_where_the_tokenizer_splits_blank_lines(
@@ -234,7 +234,7 @@ def test_space_written_behind_a_word_is_refused_for_words(tmp_path: Path) -> Non
     listed = Vocabulary(vocabulary.pieces, "a list")
     for one in (vocabulary, listed):
         said = refusal("word", one)
-        assert "writes the space behind a word into its token ('" in said
+        assert "attaches the space after a word to the word's token ('" in said
         assert "schedule=token" in said
     file.write_bytes(sentencepiece_model())
     assert len(found("word", Vocabulary.from_path(file))) > 5
@@ -243,7 +243,7 @@ def test_space_written_behind_a_word_is_refused_for_words(tmp_path: Path) -> Non
 def test_newlines_that_a_tokenizer_drops_are_no_boundaries(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.model"
     file.write_bytes(sentencepiece_model())
-    assert r"writes no newlines ('a\nb' becomes" in refusal("newline", Vocabulary.from_path(file))
+    assert r"never produces it ('a\nb' becomes" in refusal("newline", Vocabulary.from_path(file))
     file.write_bytes(sentencepiece_model(normalization_rule_name="identity"))
     vocabulary = Vocabulary.from_path(file)
     assert [vocabulary.pieces[i] for i in found("newline", vocabulary)] == ["<0x0A>"]

@@ -200,4 +200,4 @@ def test_a_schedule_that_does_not_draw_is_refused(tmp_path: Path, tokenizer_file
     done = CliRunner().invoke(app, [*command, "--schedule", "solo"])
     assert (done.exit_code, "TP797" in done.output) == (1, True)
     plain = CliRunner().invoke(app, command)
-    assert (plain.exit_code, "As the schedule has it." in plain.output) == (0, True)
+    assert (plain.exit_code, "Consistent with the schedule." in plain.output) == (0, True)

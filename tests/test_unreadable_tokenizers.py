@@ -59,7 +59,7 @@ def test_rank_of_many_digits_is_refused(tmp_path: Path, line: int, digits: int) 
     file.write_text("\n".join(ranks))
     said = refusal(file)
     assert (
-        f"line {line}: a rank of {digits} digits; ranks are token ids, integers from 0 to" in said
+        f"line {line}: the rank has {digits} digits, but ranks are token ids, integers from" in said
     )
 
 
@@ -107,7 +107,7 @@ def test_panic_of_the_tokenizers_library_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BaseException) as panic:  # noqa: PT011  # what the library does
         tokenizers.Tokenizer.from_file(str(file))
     assert not isinstance(panic.value, Exception)
-    assert "is no usable tokenizer.json: " in refusal(file)
+    assert "is not a usable tokenizer.json: " in refusal(file)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_sentencepiece_model_with_pieces_that_are_no_text_is_refused(
     letters = b"\n\x01w"  # in the file's protocol buffers: a piece of one byte
     assert model.count(letters) == 1
     file.write_bytes(model.replace(letters, b"\n\x01\xff"))
-    assert "is neither a SentencePiece model nor a file of tiktoken's" in refusal(file)
+    assert "is neither a SentencePiece model nor a tiktoken file" in refusal(file)
 
 
 @settings(

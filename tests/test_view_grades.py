@@ -71,7 +71,7 @@ def test_grades_of_another_response_are_refused(rollouts: Path, tokenizer_file: 
     elsewhere.write_text("\n".join([*lines[:2], json.dumps(record)]) + "\n")
     code, result, _ = view(rollouts, "--grades", str(elsewhere))
     assert code == 1
-    assert "has the grade of another response than that of line 3" in result["error"]
+    assert "contains a grade of a different response than the one on line 3" in result["error"]
 
 
 def test_grades_of_an_evaluation_are_joined_by_problem_and_sample(
@@ -99,16 +99,16 @@ def test_what_is_no_grade_is_refused(rollouts: Path, tokenizer_file: Path, line:
     other.write_text(line + "\n")
     code, result, _ = view(rollouts, "--grades", str(other))
     assert code == 1
-    assert "line 1 is no grade" in result["error"]
+    assert "line 1 is not a grade" in result["error"]
 
 
 def test_grades_are_those_of_one_file_and_never_replaced(rollouts: Path, tokenizer_file: Path):
     beside = graded_beside(rollouts)
     code, result, _ = view(rollouts, "--out", str(beside))
-    assert (code, "would replace the grades" in result["error"]) == (1, True)
+    assert (code, "would overwrite the grades" in result["error"]) == (1, True)
     folder = rollouts.with_name("folder")
     folder.mkdir()
     for name in "12":
         (folder / f"{name}.jsonl").write_text(rollouts.read_text())
     code, result, _ = view(folder, "--grades", str(beside))
-    assert (code, "--grades are those of one file" in result["error"]) == (1, True)
+    assert (code, "--grades accepts the grades of one file" in result["error"]) == (1, True)

@@ -40,7 +40,7 @@ def test_hostile_text_is_only_data_of_the_page(text: str):
     assert json.loads(data) == {"texts": [text], text: 1}
     assert part == "Y2FsbQ=="
     assert script == calm.scripts[2]
-    with pytest.raises(ValueError, match="no Base64"):
+    with pytest.raises(ValueError, match="not Base64"):
         make_page("calm", {}, [text])
     assert not set("<>&") & set(data)
     assert data.isascii()
@@ -140,8 +140,8 @@ def test_scores_of_tokens_come_with_the_text_of_each(view: Any):
     alone = tandem_row(senior_logprobs=[-0.5] * 4)
     _, result, data = view(tandem_row(), short, text, alone)
     assert (result["responses"], result["unread_lines"]) == (1, 3)
-    assert "overlaps=[0.5] is not 4 numbers, one a token." in data["unread"][0][2]
-    assert "junior_logprobs=None is not 4 numbers, one a token." in data["unread"][2][2]
+    assert "overlaps=[0.5] is not a list of 4 numbers, one per token." in data["unread"][0][2]
+    assert "junior_logprobs=None is not a list of 4 numbers, one per token." in data["unread"][2][2]
 
 
 def test_lines_that_cannot_be_read_are_counted_and_named(view: Any):
@@ -157,7 +157,7 @@ def test_lines_that_cannot_be_read_are_counted_and_named(view: Any):
 def test_file_without_any_rollout_is_refused(view: Any):
     code, result, data = view("nothing")
     assert (code, data) == (1, None)
-    assert "holds no rollouts that can be shown: line 1: This is not JSON" in result["error"]
+    assert "contains no rollouts that can be shown: line 1: The line is not JSON" in result["error"]
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), 10**310, "1", None, [1]])
@@ -193,7 +193,7 @@ def test_fingerprint_tells_another_tokenizer_where_no_text_does(view: Any):
 def test_token_id_beyond_the_vocabulary_tells_another_tokenizer(view: Any):
     code, result, _ = view(tandem_row(response_ids=[0, 2, 1, 8]))
     assert code == 1
-    assert "The token id 8 is beyond this tokenizer's 8 ids." in result["error"]
+    assert "The token id 8 is outside this tokenizer's 8 ids." in result["error"]
     assert view(tandem_row(response_ids=[0, 2, 1, 8], response="a ab"))[0] == 0, "padding"
 
 
@@ -226,5 +226,5 @@ def test_page_never_replaces_what_is_read(
     arguments = ["view", "rollouts.jsonl", "--tokenizer", "vocab.json", "--out"]
     done = CliRunner().invoke(app, [*arguments, spelling.format(target)])
     assert done.exit_code == 1
-    assert "would replace the" in done.stderr
+    assert "would overwrite the" in done.stderr
     assert Path(target).read_bytes() == before

@@ -76,7 +76,7 @@ def test_coroutine_function_stays_one(foreign: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "wrapper", "said"),
     [
-        ("add", doubled_later, r"Foreign\.add is no coroutine function any more"),
+        ("add", doubled_later, r"Foreign\.add is no longer a coroutine function"),
         ("wait", doubled, r"Foreign\.wait has become a coroutine function"),
     ],
 )

@@ -1,1 +1,1 @@
-"""The OpenRLHF adapter: brings tandem authorship into OpenRLHF's trainers, without a fork."""
+"""The OpenRLHF adapter: adds tandem authorship to OpenRLHF's trainers, without a fork."""

@@ -1,7 +1,7 @@
-"""What an OpenRLHF run may not combine with tandem: refused by name before any model is loaded.
+"""What an OpenRLHF run may not combine with tandem: rejected before any model is loaded.
 
-What is listed as sound was read in OpenRLHF 0.11.2, in ``trainer/ppo_utils/experience_maker.py``
-and ``models/loss.py``.
+The values listed as sound were checked by reading OpenRLHF 0.11.2, in
+``trainer/ppo_utils/experience_maker.py`` and ``models/loss.py``.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ SOUND_ESTIMATORS = (
 """Advantage estimators that give every trained token the whole response's reward."""
 
 UNPROVEN = {
-    "estimator": "an advantage estimator that tandem was not tested with",
-    "loss": "a policy loss that it was not tested with",
+    "estimator": "an advantage estimator not tested with tandem",
+    "loss": "a policy loss not tested with tandem",
     "version": "another series of OpenRLHF",
 }
 """What a run may be allowed by ``tandem.unproven``, and what each name stands for."""
@@ -80,7 +80,7 @@ _REFUSALS = (
     broken(
         "--algo.advantage.estimator",
         ("gae",),
-        "its values and deltas run along the response and break where the junior wrote",
+        "its values and deltas are computed along the response and break where the junior wrote",
         SOUND_ESTIMATORS,
     ),
     untested("--algo.advantage.estimator", SOUND_ESTIMATORS, "estimator"),
@@ -118,10 +118,10 @@ _REFUSALS = (
 
 
 def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
-    """Raise :class:`ConfigError` for the first argument of a run that does not go with tandem.
+    """Raise :class:`ConfigError` for the first argument of a run that is incompatible with tandem.
 
-    Returns what the run makes use of that nobody has shown to work. What the driver alone can see,
-    settings and models, is not looked at here.
+    Returns the unverified settings that the run uses. Settings and models, which only the driver
+    can see, are not checked here.
     """
     unproven = Unproven(tandem, UNPROVEN)
     check_refusals(
@@ -131,7 +131,7 @@ def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
 
 
 def check_models(arguments: Settings, tandem: TandemConfig) -> None:
-    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
+    """Raise :class:`ConfigError` unless senior and junior are text models by their configs."""
     senior = "--actor.model_name_or_path"
     settings.check_text_models({senior: arguments(senior), "--tandem.junior": tandem.juniors})
 
@@ -139,8 +139,8 @@ def check_models(arguments: Settings, tandem: TandemConfig) -> None:
 def check_versions(tandem: TandemConfig) -> list[str]:
     """The warnings about OpenRLHF's and vLLM's versions.
 
-    Raises :class:`ConfigError` where OpenRLHF is not installed, or of a version with which nothing
-    is started unless the run allows it.
+    Raises :class:`ConfigError` if OpenRLHF is missing, or if its version is rejected and the run
+    does not allow it.
     """
     found = {name: installed_version(name) for name in ("openrlhf", "vllm")}
     if found["openrlhf"] is None:

@@ -39,10 +39,10 @@ _DRIVERS = ("openrlhf.trainer.ray.vllm_engine", "openrlhf.trainer.ray.ppo_actor"
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
-    """Turn tandem on for this process and the job it starts; return OpenRLHF's arguments.
+    """Enable tandem for this process and the job it starts; return OpenRLHF's arguments.
 
-    Raises :class:`ConfigError` for settings that are wrong, or where there are none, and
-    :class:`EngineError` where the adapter cannot be put in place.
+    Raises :class:`ConfigError` for invalid or missing settings, and :class:`EngineError` if the
+    adapter cannot be activated.
     """
     config, others = settings_of_command(arguments, f"python -m {_OPENRLHF}")
     for warning in check_versions(config):

@@ -1,4 +1,4 @@
-"""Whether every batch of OpenRLHF's is what the run asks for."""
+"""Checks that every batch of OpenRLHF's matches the run's settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["TandemTrainer", "check_sample", "dump_fields", "mask_of_the_junior",
 
 
 class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the metrics of the batch that was admitted last."""
+    """One run's settings and rules, and the metrics of the last admitted batch."""
 
     engines: Sequence[Any] = ()
     """The handles of the run's rollout actors, which are asked about their drafts."""
@@ -31,10 +31,10 @@ class TandemTrainer(TandemRun):
         self._rows: Sequence[Row] = ()
 
     def admit(self, samples: Sequence[Any]) -> dict[str, float]:
-        """Check a training batch and return its metrics; raise when it must not be trained on.
+        """Check a training batch and return its metrics; raise if it must not be trained on.
 
-        samples: OpenRLHF's experiences of one response each, the responses to a prompt in a row. In
-        a run with ``lambda_jun`` above 0 they are told their tokens to imitate.
+        samples: OpenRLHF's experiences of one response each, with the responses to a prompt in
+        sequence. In a run with ``lambda_jun`` above 0 they receive their tokens to imitate.
         """
         rows = []
         for i, sample in enumerate(samples):
@@ -61,7 +61,7 @@ class TandemTrainer(TandemRun):
 
 
 def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:
-    """What a dump says of a sample besides its row; a reward model's reward is not known here."""
+    """The fields of a dump besides a sample's row; a reward model's reward is not known here."""
     known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
     reward = None if sample.rewards is None else float(sample.rewards[0])
     return {**known, "gts": sample.labels[0], "score": reward}
@@ -70,8 +70,8 @@ def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str
 def row_of_sample(sample: Any, name: str, group: str) -> Row:
     """One sample as a row that begins with its response; without facts it has no authorship.
 
-    sample: OpenRLHF's ``Experience`` of one response. What comes before its response was not
-    written in its trajectory.
+    sample: OpenRLHF's ``Experience`` of one response. Anything before its response was not written
+    in its trajectory.
     """
     tokens, facts = sample.sequences[0].numpy(), Facts.from_wire(getattr(sample, FACTS, None))
     start = 0 if facts is None else facts.start
@@ -86,11 +86,11 @@ def row_of_sample(sample: Any, name: str, group: str) -> Row:
 
 
 def check_sample(sample: Any, row: Row) -> None:
-    """Raise :class:`AuthorshipError` for what a row does not show of its sample.
+    """Raise :class:`AuthorshipError` for errors in a sample that its row does not show.
 
-    Called after the checks of :mod:`tandem_plugin.training.checks`, by which the response's mask is
-    what the senior wrote: here it must hold no token before the response, and rollout
-    log-probabilities must be zero where it is not.
+    Called after the checks of :mod:`tandem_plugin.training.checks`, which verify that the
+    response's mask is what the senior wrote. Here the mask must contain no token before the
+    response, and rollout log-probabilities must be zero outside it.
     """
     mask = _mask(sample)
     before = np.flatnonzero(mask[: max(len(mask) - len(row.response_ids), 0)])

@@ -1,4 +1,4 @@
-"""What stands before an agent executor, and before the engine in each of its trajectories."""
+"""Wrappers around an agent executor, and around the engine in each of its trajectories."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]
 
 
 class TandemExecutor(Delegate):
-    """Sends a trajectory's calls out with tandem requests; brings its response back narrowed.
+    """Adds tandem requests to a trajectory's calls; masks its response to the senior's tokens.
 
-    It stands before OpenRLHF's own executor or the user's: whatever an agent does, it does with the
-    engine that it is given here and says in what it returns.
+    It wraps OpenRLHF's own executor or the user's: the agent works with the engine that it is given
+    here, and its result is processed here.
     """
 
     def __init__(self, executor: Any, config: TandemConfig) -> None:
@@ -34,10 +34,10 @@ class TandemExecutor(Delegate):
     async def execute(
         self, *, label: Any, sampling_params: Any, hf_tokenizer: Any, llm_engine: Any, **call: Any
     ) -> dict[str, Any]:
-        """One response to a prompt, as OpenRLHF asks for it.
+        """One response to a prompt, as OpenRLHF requests it.
 
-        Raises :class:`EngineError` where the engine does not run in tandem, or the prompt came from
-        a process that does not; :class:`AuthorshipError` for a response that its calls do not
+        Raises :class:`EngineError` if the engine does not run in tandem, or the prompt came from a
+        process that does not; :class:`AuthorshipError` for a response that its calls do not
         explain.
         """
         rules = self._engines_rules(llm_engine, hf_tokenizer)
@@ -62,12 +62,12 @@ class TandemExecutor(Delegate):
 
 
 class TandemEngine(ClientDelegate):
-    """Before OpenRLHF's rollout actor."""
+    """Wraps OpenRLHF's rollout actor."""
 
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> Any:
-        """One response to these tokens; its draws are this call's own."""
+        """One response to these tokens, with draws of its own."""
         own = copy.deepcopy(sampling_params)
         extra = own.extra_args or {}
         call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
@@ -81,12 +81,12 @@ class TandemEngine(ClientDelegate):
 
 
 def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:
-    """A response whose action ranges hold the senior's tokens only, with what it says of itself.
+    """A response whose action ranges contain only the senior's tokens, with its authorship facts.
 
-    That are the facts of its whole token sequence, the prompt included. Rollout log-probabilities
-    become zero outside the ranges, as OpenRLHF has them for feedback tokens. The response is
-    returned as it was where the senior answered alone. Raises :class:`AuthorshipError` where ranges
-    and calls do not explain each other.
+    The facts cover its whole token sequence, including the prompt. Rollout log-probabilities become
+    zero outside the ranges, as in OpenRLHF for feedback tokens. If the senior answered alone, the
+    response is returned unchanged. Raises :class:`AuthorshipError` if ranges and calls do not
+    match.
     """
     if trajectory.rule is None:
         return dict(response)

@@ -1,4 +1,4 @@
-"""The engine that TRL starts in its own process, in tandem, and what stands before it."""
+"""The engine that TRL starts in its own process, in tandem, and its wrapper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class TandemEngine(Delegate):
-    """Before TRL's ``vllm.LLM``: each prompt goes out with the request of its own trajectory."""
+    """Wraps TRL's ``vllm.LLM``: each prompt is sent with the request of its own trajectory."""
 
     def __init__(self, llm: Any) -> None:
         super().__init__(llm)
@@ -60,12 +60,13 @@ def start_next_engine_in_tandem(
 ) -> None:
     """Let the next engine that TRL starts in this process run in tandem, and no later one.
 
-    arguments: more of ``vllm.LLM``'s, which come before TRL's own. started: called with the engine,
-    once it is known to run in tandem; otherwise making the trainer raises :class:`EngineError`. Of
-    a trainer of adapters (LoRA) whose junior is their base, the engine holds the base once.
+    arguments: further arguments of ``vllm.LLM``, which override TRL's own. started: called with the
+    engine, once it is known to run in tandem; otherwise creating the trainer raises
+    :class:`EngineError`. If a trainer of adapters (LoRA) uses their base model as the junior, the
+    engine holds the base once.
 
-    Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it hands ``LLM`` no engine arguments but
-    its own, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` takes engine
+    Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it passes ``LLM`` no engine arguments
+    but its own, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` accepts engine
     arguments, and TRL sends adapters.
     """
     from trl.generation import vllm_generation

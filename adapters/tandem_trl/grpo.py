@@ -22,11 +22,11 @@ __all__ = ["main", "prepare"]
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
-    """Turn tandem on for the trainer of TRL's script, and return the script's own arguments.
+    """Enable tandem for the trainer of TRL's script, and return the script's own arguments.
 
     Touches: ``trl.GRPOTrainer``, where ``trl.scripts.grpo`` looks it up (TRL 1.16). Why: the script
-    takes no rollout function. Goes when: it does. Raises :class:`ConfigError` for settings that are
-    wrong, or where there are none.
+    accepts no rollout function. Goes when: it does. Raises :class:`ConfigError` for invalid or
+    missing settings.
     """
     import trl
 

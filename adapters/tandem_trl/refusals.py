@@ -1,7 +1,8 @@
 """What a run of TRL's ``GRPOTrainer`` may not combine with tandem: rejected before any update.
 
-What is listed as sound was read in TRL 1.16.0, in ``trainer/grpo_trainer.py``: its loss, its
-importance ratios and its metrics take ``env_mask`` wherever they take the completion's own mask.
+The values listed as sound were checked by reading TRL 1.16.0, in ``trainer/grpo_trainer.py``: its
+loss, its importance ratios and its metrics use ``env_mask`` wherever they use the completion's own
+mask.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["SOUND_LOSSES", "UNPROVEN", "check_trainer", "check_versions"]
 SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
 
 UNPROVEN = {
-    "loss": "a loss that tandem was not tested with",
+    "loss": "a loss not tested with tandem",
     "version": "another series of TRL",
 }
 """What a run may be allowed by ``unproven``, and what each name stands for."""
@@ -45,9 +46,9 @@ _REFUSALS = (
 
 
 def check_trainer(trainer: Any, tandem: TandemConfig) -> Unproven:
-    """Raise :class:`ConfigError` for the first setting of a trainer that does not go with tandem.
+    """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
 
-    trainer: a ``GRPOTrainer``. Returns what the run makes use of that nobody has shown to work.
+    trainer: a ``GRPOTrainer``. Returns the unverified settings that the run uses.
     """
     unproven = Unproven(tandem, UNPROVEN)
     places = (tandem, trainer, trainer.args)
@@ -65,8 +66,8 @@ def check_trainer(trainer: Any, tandem: TandemConfig) -> Unproven:
 def check_versions(tandem: TandemConfig) -> list[str]:
     """The warnings about TRL's and vLLM's versions.
 
-    Raises :class:`ConfigError` where TRL is not installed, or of a version with which nothing is
-    started unless the run allows it.
+    Raises :class:`ConfigError` if TRL is missing, or if its version is rejected and the run does
+    not allow it.
     """
     found = {name: installed_version(name) for name in ("trl", "vllm")}
     if found["trl"] is None:

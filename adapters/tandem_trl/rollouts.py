@@ -1,4 +1,4 @@
-"""The rollouts of TRL's ``GRPOTrainer``: written in tandem, admitted, narrowed to the senior's."""
+"""The rollouts of TRL's ``GRPOTrainer``: written in tandem, checked, and masked."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["TandemRollouts", "tandem_rollouts"]
 
 
 def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:
-    """The ``rollout_func`` of the ``GRPOTrainer`` that is made next in this process.
+    """The ``rollout_func`` for the next ``GRPOTrainer`` created in this process.
 
     settings: tandem's, such as ``schedule="word", p=0.5, junior="Qwen/Qwen3-1.7B"``
     (:class:`~tandem_plugin.TandemConfig`). engine: further arguments of ``vllm.LLM``, which
-    come before TRL's own, such as ``{"enforce_eager": True}``. Raises :class:`ConfigError` for
-    settings that are wrong; the trainer's are checked at its first rollout, before any update.
+    override TRL's own, such as ``{"enforce_eager": True}``. Raises :class:`ConfigError` for invalid
+    settings; the trainer's are checked at its first rollout, before any update.
     """
     if engine is not None and not isinstance(engine, Mapping):
         raise ConfigError("TP659", engine=engine)
@@ -33,7 +33,7 @@ def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) ->
 
 
 class TandemRollouts:
-    """Has a batch's responses written in tandem; TRL gets the senior's tokens as ``env_mask``."""
+    """Generates a batch's responses in tandem; TRL receives the senior's tokens as ``env_mask``."""
 
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
         for warning in check_versions(config):

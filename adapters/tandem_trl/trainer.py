@@ -1,4 +1,4 @@
-"""Whether every batch of TRL's is what the run asks for: at its rollout, and again at its loss."""
+"""Checks that every batch of TRL's matches the run: at its rollout, and again at its loss."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Batch:
     def rows(
         self, prompt_ids: Sequence[Ids], completions: Sequence[Ids], generated: Sequence[Ids]
     ) -> list[Row]:
-        """The responses to this process's prompts, with masks of what is the senior's.
+        """The responses to this process's prompts, with masks of the senior's tokens.
 
         generated: 1 for each token of a response that a call wrote, 0 for feedback.
         """
@@ -62,7 +62,7 @@ class Batch:
 
 
 class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the batch that was admitted last."""
+    """One run's settings and rules, and the last admitted batch."""
 
     def __init__(
         self, config: TandemConfig, rules: TandemRules, trainer: Any, engine: TandemEngine
@@ -105,9 +105,9 @@ class TandemTrainer(TandemRun):
         )
 
     def take(self, batch: Batch, prompt_ids: Sequence[Ids], own: Sequence[Row]) -> None:
-        """Check a batch, over all processes, and log what it says of the team.
+        """Check a batch, over all processes, and log the team's metrics.
 
-        Raises as :meth:`TandemRun.admit` does, in every process alike.
+        Raises like :meth:`TandemRun.admit`, in every process alike.
         """
         from accelerate.utils import gather_object
 

@@ -1,1 +1,1 @@
-"""The verl adapter: brings tandem authorship into verl's GRPO, without a fork."""
+"""The verl adapter: adds tandem authorship to verl's GRPO, without a fork."""

@@ -1,4 +1,4 @@
-"""What advantages are made of: rewards on trained tokens, sessions of several outputs."""
+"""Inputs of advantages: rewards on trained tokens, sessions of several outputs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ __all__ = [
 def on_trained_tokens(rewards: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
     """Each reward on the last trained token at or before its own position.
 
-    rewards, trained: ``[..., length]``; trained is true (or 1) where a token is trained. A trained
-    token's sum of the rewards from its position on stays what it is, and all of it now stands on
-    trained tokens. A reward before the first trained token stays where it is: no trained token led
-    to it.
+    rewards, trained: ``[..., length]``; trained is true (or 1) where a token is trained. The sum of
+    the rewards from a trained token's position on is unchanged, and all of it is now on trained
+    tokens. A reward before the first trained token stays in place: no trained token led to it.
     """
     positions = torch.arange(rewards.shape[-1], device=rewards.device).expand_as(rewards)
     last = torch.where(trained.bool(), positions, -1).cummax(dim=-1).values
@@ -35,7 +34,7 @@ def credit_rewards(batch: Any, queue: Any) -> None:
     """Move the rewards of a batch of trainer V1 onto its trained tokens, in TransferQueue.
 
     batch: its keys. verl puts a response's reward on its last token, which may be the junior's;
-    estimators that walk back from there drop it. Moving twice moves nothing.
+    estimators that walk back from there drop it. Applying it twice changes nothing more.
     """
     from tensordict import TensorDict
 

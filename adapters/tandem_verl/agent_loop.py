@@ -1,4 +1,4 @@
-"""verl's agent-loop workers in tandem: requests go out marked, responses come back narrowed."""
+"""verl's agent-loop workers in tandem: they mark requests and restrict responses' masks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROW = "tandem_row"
 
 
 class TandemClient(ClientDelegate):
-    """Before verl's ``LLMServerClient``."""
+    """Wraps verl's ``LLMServerClient``."""
 
     async def generate(
         self,
@@ -66,10 +66,10 @@ class TandemClient(ClientDelegate):
 
 
 def narrow(output: Any, trajectory: Trajectory) -> None:
-    """Let a response's mask keep the senior's tokens only, and its facts travel beside it.
+    """Restrict a response's mask to the senior's tokens, and attach its authorship facts.
 
     output: verl's ``AgentLoopOutput``; its ``response_mask`` and ``extra_fields`` change, and its
-    ``response_logprobs`` become zero outside the mask, as verl has them for tool outputs.
+    ``response_logprobs`` become zero outside the mask, as in verl for tool outputs.
     """
     facts = trajectory.facts(output.prompt_ids, output.response_ids, output.response_mask)
     if facts is not None:
@@ -81,13 +81,13 @@ def narrow(output: Any, trajectory: Trajectory) -> None:
 def make_trajectory(
     rules: TandemRules, trajectory: Mapping[str, Any], sample: Mapping[str, Any]
 ) -> Trajectory:
-    """The trajectory that verl is about to run, with seeds of its own and the rule of its step.
+    """The trajectory that verl is about to run, with its own seeds and the rule of its step.
 
     trajectory: verl's ``step``, ``rollout_n`` and ``validate``. sample: the row's fields. A prompt
-    is named by its place in the step's batch, which is the same in every run of one configuration
-    (verl's ``uid`` is random and its ``index`` need not be unique): ``tandem_row`` and
-    ``session_id``. Raises :class:`ConfigError` for a validation prompt that should say who answers
-    it and does not.
+    is identified by its position in the step's batch, ``tandem_row`` and ``session_id``, which is
+    the same in every run of one configuration (verl's ``uid`` is random and its ``index`` need not
+    be unique). Raises :class:`ConfigError` for a validation prompt that does not state who answers
+    it although it should.
     """
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
     answerer = sample.get(ANSWERER)
@@ -122,14 +122,14 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
     _tandem_trajectory: Trajectory | None = None
 
     def tandem_rules(self) -> TandemRules:
-        """The rules that the engine, given the same settings and tokenizer, goes by as well."""
+        """The rules that the engine, given the same settings and tokenizer, also uses."""
         if self._tandem_rules is None:
             config = running_config(self.config, "An agent-loop worker")
             self._tandem_rules = TandemRules(config, Vocabulary.from_tokenizer(self.tokenizer))
         return self._tandem_rules
 
     def tandem_in_place(self) -> bool:
-        """Make the rules, so that what is wrong with them is known before anything is generated."""
+        """Create the rules, so that errors in them are found before anything is generated."""
         return self.tandem_rules() is not None
 
     async def _run_agent_loop(
@@ -191,7 +191,7 @@ _VERLS_MANAGER = "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ"
 
 
 def name_manager(config: Any) -> None:
-    """Name our manager in a run's configuration, and keep the user's beside it; repeatable."""
+    """Set tandem's manager in a run's configuration, and keep the user's with it; repeatable."""
     from omegaconf import OmegaConf
 
     name = OmegaConf.select(config, _KEY)
@@ -202,7 +202,7 @@ def name_manager(config: Any) -> None:
 
 
 def users_manager(config: Any) -> str | None:
-    """The manager class that the user named; None for verl's own."""
+    """The manager class that the user set; None for verl's own."""
     from omegaconf import OmegaConf
 
     name = OmegaConf.select(config, _USERS_KEY)
@@ -210,7 +210,7 @@ def users_manager(config: Any) -> str | None:
 
 
 class TandemAgentLoopManager:
-    """What a run's configuration names as its ``agent_loop_manager_class``."""
+    """The class that a run's configuration names as its ``agent_loop_manager_class``."""
 
     @classmethod
     def create(cls, *args: Any, config: Any, **options: Any) -> Any:
@@ -221,9 +221,9 @@ class TandemAgentLoopManager:
 def manager_class(config: Any) -> Any:
     """The class of a run's agent-loop manager.
 
-    config: verl's whole configuration. Raises :class:`ConfigError` for a manager of the user's that
-    is no subclass of verl's: a client could mark its requests, but what is made of the responses
-    would not pass where masks are narrowed.
+    config: verl's whole configuration. Raises :class:`ConfigError` for a user's manager that is not
+    a subclass of verl's: a client could mark its requests, but its responses would bypass the code
+    that restricts masks.
     """
     from verl.experimental.agent_loop.agent_loop import AgentLoopManager
     from verl.utils.import_utils import load_class_from_fqn

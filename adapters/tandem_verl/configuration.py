@@ -1,4 +1,4 @@
-"""From verl's configuration with the one flag to one in which our classes are named."""
+"""Turns verl's configuration with the one flag into one that names tandem's classes."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ MODULES = (
 
 
 def prepare(config: Any) -> None:
-    """Check a run that asks for tandem, and name our classes in its configuration.
+    """Check a tandem run, and name tandem's classes in its configuration.
 
-    config: verl's whole configuration. Raises :class:`ConfigError` for settings that do not go with
-    tandem, and :class:`EngineError` for a verl without a module whose classes are extended.
+    config: verl's whole configuration. Raises :class:`ConfigError` for settings that are
+    incompatible with tandem, and :class:`EngineError` if verl lacks a module whose classes are
+    extended.
     """
     tandem = running_config(config, "A driver")
     unproven = allowed_unproven(tandem)
@@ -69,12 +70,12 @@ def prepare(config: Any) -> None:
 
 
 def trainer_class(mode: type) -> Any:
-    """The trainer in tandem over the trainer of one of V1's modes."""
+    """The tandem subclass of the trainer of one of V1's modes."""
     return in_tandem(mode, trainer.TrainerInTandem)
 
 
 def check_models(config: Any, tandem: TandemConfig) -> None:
-    """Raise :class:`ConfigError` unless senior and junior are text models, as far as they say."""
+    """Raise :class:`ConfigError` unless senior and junior are text models by their configs."""
     senior = str(config.actor_rollout_ref.model.path)
     settings.check_text_models(
         {"actor_rollout_ref.model.path": senior, "tandem.junior": tandem.juniors}
@@ -92,10 +93,10 @@ def check_versions(unproven: Unproven) -> list[str]:
 
 
 def read_the_base(config: Any, tandem: TandemConfig) -> None:
-    """Let the engine read a base that is the junior as well from the checkpoint, at its start.
+    """Let the engine load a base model that also serves as the junior from the checkpoint.
 
-    config: verl's whole configuration, which changes. verl's default starts from dummies and sends
-    the base once, as whole weights, which an engine refuses where they are the junior's too.
+    config: verl's whole configuration, which changes. By default, verl starts from dummy weights
+    and sends the base once as full weights, which an engine rejects if they are also the junior's.
     """
     model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     path = str(model.path)

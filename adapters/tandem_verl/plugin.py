@@ -172,8 +172,8 @@ def _refusal(error: BaseException) -> Exception:
     except Exception:
         kind = RuntimeError
     return kind(
-        f"The configuration asks for tandem ({FLAG}), but the verl adapter of tandem-plugin could "
-        f"not be put in place: {type(error).__name__}: {error}. Mend that (`tandem doctor` says "
+        f"The configuration enables tandem ({FLAG}), but the verl adapter of tandem-plugin could "
+        f"not be activated: {type(error).__name__}: {error}. Fix this (`tandem doctor` shows "
         "more), or remove the tandem node to train without tandem."
     )
 

@@ -1,7 +1,7 @@
-"""What a verl run may not combine with tandem: refused by name before any worker starts.
+"""What a verl run may not combine with tandem: rejected before any worker starts.
 
-What is listed as sound under a mask with holes was read in verl 0.9.1's ``core_algos.py`` and is
-verified by ``tests/verl_adapter/test_masks_with_holes.py``.
+The values listed as sound under a mask with holes were checked by reading verl 0.9.1's
+``core_algos.py`` and are verified by ``tests/verl_adapter/test_masks_with_holes.py``.
 """
 
 from __future__ import annotations
@@ -217,15 +217,15 @@ REFUSALS = (
 
 
 def allowed_unproven(tandem: TandemConfig) -> Unproven:
-    """What a run allows of :data:`UNPROVEN`; raises :class:`ConfigError` for other names."""
+    """The entries of :data:`UNPROVEN` that a run allows; :class:`ConfigError` for other names."""
     return Unproven(tandem, UNPROVEN)
 
 
 def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = None) -> None:
-    """Raise :class:`ConfigError` for the first setting of a run that does not go with tandem.
+    """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
 
-    config: verl's whole configuration. unproven: what the run allows, by default what ``tandem``
-    says.
+    config: verl's whole configuration. unproven: what the run allows, by default the value in
+    ``tandem``.
     """
     from omegaconf import OmegaConf
 

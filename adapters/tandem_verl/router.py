@@ -1,4 +1,4 @@
-"""verl's router of requests, for a run with a pool of juniors."""
+"""verl's request router, for a run with a pool of juniors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["RouterByJunior"]
 
 
 class RouterByJunior(GlobalRequestLoadBalancer):  # type: ignore[misc]
-    """Sends a request for a junior to the engines that have it: verl's routing among these.
+    """Sends a request for a junior to an engine with that junior, using verl's routing among these.
 
-    So an interrupted response goes on with its junior, whichever engines came and went.
+    An interrupted response therefore continues with its junior, whichever engines came and went.
     """
 
     _inflight_requests: dict[str, int]

@@ -19,7 +19,7 @@ ROUTER = str(Path(__file__).with_name("router.yaml"))
 
 
 def engines_that_stay(of: Callable[[str], Any]) -> int:
-    """How many rollout engines a run has on GPUs that separate_async does not also train on."""
+    """The number of rollout engines on GPUs that separate_async does not also train on."""
     rollout = "actor_rollout_ref.rollout"
     apart = of("trainer.v1.trainer_mode") == "separate_async"
     where = rollout if apart else "trainer"
@@ -66,9 +66,9 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         take_junior(self.config.engine_kwargs["vllm"], options.get("replica_rank"))
 
     async def run_server(self, *args: Any, **options: Any) -> Any:
-        """Stop when the engine that has just started does not run in tandem.
+        """Abort if the engine that has just started does not run in tandem.
 
-        vLLM drops a plugin that fails to load, and ignores configuration that nobody reads.
+        vLLM drops a plugin that fails to load, and ignores configuration that nothing reads.
         """
         result = await super().run_server(*args, **options)
         try:
@@ -81,10 +81,10 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         return result
 
     async def generate(self, *args: Any, **options: Any) -> Any:
-        """Let the reason of a refusal leave the server.
+        """Pass the reason for a rejected request on to the client.
 
-        vLLM raises an error without a word in its place, and an exception's cause does not survive
-        the way through Ray.
+        vLLM raises an error without a message instead, and an exception's cause is lost on the way
+        through Ray.
         """
         try:
             return await super().generate(*args, **options)
@@ -97,7 +97,7 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
             raise refusal from None
 
     def tandem_junior(self) -> str:
-        """What the engine's junior is called."""
+        """The name of the engine's junior."""
         return junior_of(self.engine.vllm_config)
 
     async def tandem_counters(self, what: str) -> dict[str, Any]:

@@ -85,9 +85,9 @@ _COMMON = _PARAMETERS - {"p", "cap"} | {
 
 
 def tandem_node(config: Any) -> Any | None:
-    """The tandem node of a verl configuration; None where it asks for none.
+    """The tandem node of a verl configuration; None if it does not enable tandem.
 
-    config: the whole configuration, or its ``actor_rollout_ref.rollout`` node alone, as verl's
+    config: the whole configuration, or only its ``actor_rollout_ref.rollout`` node, as verl's
     servers hold it; a mapping, an OmegaConf node or a dataclass.
     """
     rollout = _inner(_inner(config, "actor_rollout_ref"), "rollout")
@@ -124,7 +124,7 @@ def running_config(config: Any, who: str) -> TandemConfig:
 
 
 def check_places(config: Any) -> None:
-    """Raise :class:`ConfigError` for settings that a run would ignore, with what to type instead.
+    """Raise :class:`ConfigError` for settings that a run would ignore, and say what to set instead.
 
     config: verl's whole configuration, an OmegaConf node or a mapping.
     """

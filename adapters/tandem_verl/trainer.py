@@ -1,4 +1,4 @@
-"""verl's trainer V1 in tandem: what each mode's trainer does besides, by ``super()`` calls."""
+"""verl's trainer V1 in tandem: additions to each mode's trainer, through ``super()`` calls."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _LISTS = ("inputs", "outputs", "gts", "scores")
 
 
 def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
-    """The rows of a V1 batch, which holds keys of TransferQueue.
+    """The rows of a V1 batch, which contains keys of TransferQueue.
 
-    What tandem says of a row is in its ``extra_fields``.
+    Tandem's data about a row is in its ``extra_fields``.
     """
     if not batch.keys:
         return []
@@ -116,10 +116,10 @@ def restore_mode(config: Any) -> None:
 
 
 def started_run(config: Any, tokenizer: Any) -> TandemRun:
-    """Check a run that asks for tandem, and say in its log that it is on.
+    """Check a tandem run, and announce it in its log.
 
     config: verl's whole configuration. tokenizer: the run's Hugging Face tokenizer. Raises
-    :class:`ConfigError` or :class:`TokenizerError` for a run that could not be in tandem.
+    :class:`ConfigError` or :class:`TokenizerError` for a run that cannot run in tandem.
     """
     tandem = running_config(config, "A trainer")
     check_run(config, tandem)

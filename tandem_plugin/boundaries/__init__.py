@@ -1,4 +1,4 @@
-"""Boundaries: after which tokens a schedule may hand over. One resolver a file."""
+"""Boundaries: the tokens after which a schedule may hand over. One resolver per file."""
 
 from tandem_plugin.boundaries.vocabulary import BoundarySet, Vocabulary
 

@@ -1,4 +1,4 @@
-"""The built-in boundary resolvers: a tokenizer's vocabulary in, one bool a token id out."""
+"""The built-in boundary resolvers: they map a tokenizer's vocabulary to one bool per token id."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def every_boundary(vocabulary: Vocabulary) -> NDArray[np.bool_]:
 def newline_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for the ids whose text contains a newline: bool ``[vocab]``.
 
-    Raises :class:`TokenizerError` where no token does, and where the tokenizer drops newlines
-    though it has a token for them.
+    Raises :class:`TokenizerError` if no token does, or if the tokenizer drops newlines although it
+    has a token for them.
     """
     found = (b"\n" in text for text in vocabulary.texts())
     table = np.fromiter(found, bool, len(vocabulary))
@@ -89,12 +89,13 @@ def ends_sentence(text: str) -> bool:
 def sentence_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for the ids that end a sentence: bool ``[vocab]``.
 
-    A token ends a sentence when its text contains a line break, or, without trailing whitespace,
-    quotation marks and closing brackets, ends in a sentence terminal (``.``, ``!``, ``?``, ``...``
-    and those of other scripts). A table over the vocabulary cannot see the text around a token: the
-    "3." of a list and the "Dr." of a name count, the "3" of "3.14" before its point does not. Bytes
-    that are no whole character end nothing. Source: the rules of Unicode Standard Annex 29, section
-    5, applied to one token. Raises :class:`TokenizerError` where no token does.
+    A token ends a sentence if its text contains a line break, or if it ends in a sentence terminal
+    (``.``, ``!``, ``?``, ``...`` and those of other scripts) once trailing whitespace, quotation
+    marks and closing brackets are removed. A table over the vocabulary cannot see the text around a
+    token: the "3." of a list and the "Dr." of a name count, the "3" of "3.14" before its point does
+    not. Bytes that do not form a whole character never end a sentence. Source: the rules of Unicode
+    Standard Annex 29, section 5, applied to one token. Raises :class:`TokenizerError` if no token
+    ends a sentence.
     """
     ends = (ends_sentence(text.decode("utf-8", "replace")) for text in vocabulary.texts())
     table = np.fromiter(ends, bool, len(vocabulary))
@@ -110,10 +111,10 @@ def _may_follow(character: str) -> bool:
 def step_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for the ids whose text contains two newlines in a row: bool ``[vocab]``.
 
-    Source: paper, section 4.3. Raises :class:`TokenizerError` where no token does, and where the
-    tokenizer writes blank lines as two tokens of one newline each, as GPT-2's does: the author
-    would then hardly ever change. A mere list of tokens tells so much only where a blank line is
-    also written together with the text before it, as in ``.\\n\\n``.
+    Source: paper, section 4.3. Raises :class:`TokenizerError` if no token does, or if the tokenizer
+    writes blank lines as two tokens of one newline each, like GPT-2's: the author would then almost
+    never change. For a bare list of tokens this can be decided only if a blank line is also written
+    together with the text before it, as in ``.\\n\\n``.
     """
     texts = vocabulary.texts()
     table = np.fromiter((b"\n\n" in text for text in texts), bool, len(vocabulary))
@@ -134,7 +135,7 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     These are the tokens whose text begins with a space, in a vocabulary that writes the space
     before a word into the token. A byte piece that is a space (``<0x20>``) is one of them. Source:
     paper, appendix A, "Word-level handoff details". Raises :class:`TokenizerError` for a vocabulary
-    without such a marker, or with the marker behind the word.
+    without such a marker, or with the marker after the word.
     """
     table = np.zeros(len(vocabulary), dtype=np.bool_)
     if vocabulary.family in LEADING_SPACE_MARKERS:

@@ -1,4 +1,4 @@
-"""A tokenizer's vocabulary, and the set of its token ids that are boundaries."""
+"""A tokenizer's vocabulary, and the set of token ids that are boundaries."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = ["MAX_TOKEN_ID", "BoundarySet", "Vocabulary", "first_missed"]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The raw piece of every token id, space marker included (``Ġthe``, ``▁the``).
+    """The raw piece of every token id, including the space marker (``Ġthe``, ``▁the``).
 
-    pieces: one entry a token id; the empty string where a vocabulary has no token for an id.
+    pieces: one entry per token id; the empty string if the vocabulary has no token for an id.
     """
 
     pieces: tuple[str, ...]
@@ -57,10 +57,10 @@ class Vocabulary:
         return self.declared or guess_family(self.pieces)
 
     def texts(self) -> tuple[bytes, ...]:
-        """The text of every token id, space included: UTF-8, but not always whole characters.
+        """The text of every token id, including spaces: UTF-8, but not always whole characters.
 
         In byte-level vocabularies and for byte pieces (``<0x0A>``) these are exactly the bytes that
-        the token stands for.
+        the token represents.
         """
         return texts_of(self.pieces, self.family, self.special)
 
@@ -76,18 +76,19 @@ class Vocabulary:
         if hasattr(tokenizer, "decode_single_token_bytes"):
             return cls._listed(tiktoken_listing(tokenizer), source)
         with foreign_code(
-            f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary, "
-            "which tandem reads with get_vocab()"
+            f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary "
+            "through get_vocab(), which tandem needs"
         ):
             listing = tokenizer_listing(tokenizer)
         return cls._listed(listing, source)
 
     @classmethod
     def from_path(cls, path: str | Path) -> Vocabulary:
-        """Read a folder or name that transformers can load, or a file: a ``tokenizer.json``, a JSON
-        object of token to id, a SentencePiece ``tokenizer.model``, or a ``*.tiktoken``.
+        """Read a tokenizer by folder, name or file.
 
-        Raises :class:`TokenizerError` where nothing of the kind is there.
+        A folder or name must be one that transformers can load; a file can be a ``tokenizer.json``,
+        a JSON object that maps tokens to ids, a SentencePiece ``tokenizer.model``, or a
+        ``*.tiktoken``. Raises :class:`TokenizerError` if there is no readable tokenizer.
         """
         file = Path(path)
         try:
@@ -154,7 +155,7 @@ def first_missed(
 class BoundarySet:
     """The boundaries that a resolver found in one vocabulary.
 
-    table: bool ``[vocabulary]``. Token ids past its end (a padded embedding) are no boundaries.
+    table: bool ``[vocabulary]``. Token ids beyond its end (a padded embedding) are not boundaries.
     """
 
     resolver: str
@@ -167,7 +168,7 @@ class BoundarySet:
         object.__setattr__(self, "digest", hashlib.sha256(ids.tobytes()).hexdigest())
 
     def contains(self, token_ids: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each token id is a boundary: bool, of the shape of ``token_ids``.
+        """Whether each token id is a boundary: bool, with the shape of ``token_ids``.
 
         Raises :class:`AuthorshipError` for a negative id.
         """
@@ -183,5 +184,5 @@ class BoundarySet:
 
     @property
     def count(self) -> int:
-        """How many token ids are boundaries."""
+        """The number of token ids that are boundaries."""
         return int(self.table.sum())

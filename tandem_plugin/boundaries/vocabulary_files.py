@@ -66,7 +66,7 @@ def read_file(file: Path) -> VocabularyListing:
     if isinstance(content, dict) and isinstance(content.get("model"), dict):
         from tokenizers import Tokenizer
 
-        with foreign_code(f"{str(file)!r} is no usable tokenizer.json"):
+        with foreign_code(f"{str(file)!r} is not a usable tokenizer.json"):
             return tokenizer_listing(Tokenizer.from_file(str(file)))
     if isinstance(content, dict) and all(type(i) is int for i in content.values()):
         return VocabularyListing(content)
@@ -137,7 +137,7 @@ def _read_sentencepiece(file: Path) -> VocabularyListing:
     except ImportError as error:
         raise TokenizerError("TP221", file=file) from error
     processor = SentencePieceProcessor()
-    with foreign_code(f"{str(file)!r} is neither a SentencePiece model nor a file of tiktoken's"):
+    with foreign_code(f"{str(file)!r} is neither a SentencePiece model nor a tiktoken file"):
         processor.Load(str(file))
         ids = range(processor.GetPieceSize())
         return VocabularyListing(

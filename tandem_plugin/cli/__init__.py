@@ -39,7 +39,7 @@ class _InOrder(TandemGroup):
 app = typer.Typer(
     cls=_InOrder,
     help="Tandem reinforcement learning: a senior and a junior write one response together.",
-    epilog="More of a command: tandem rollout -h",
+    epilog="Help for a command: tandem rollout -h",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     invoke_without_command=True,
@@ -47,7 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_BEFORE, _TOGETHER, _AFTER = "Before a run", "Responses of a team", "Results of a training"
+_BEFORE, _TOGETHER, _AFTER = "Before a run", "Responses of a team", "Results of training"
 
 
 def _add(command: Callable[..., None], heading: str, short: str) -> None:
@@ -63,18 +63,18 @@ def _add_group(group: typer.Typer, name: str, heading: str, short: str) -> None:
 
 # In the order in which they are used.
 _add(doctor, _BEFORE, "Check GPU, memory, disk, versions, plugins and known traps.")
-_add(plan, _BEFORE, "Say whether two models fit the GPUs, and the flags to set.")
+_add(plan, _BEFORE, "Show whether two models fit the GPUs, and the flags to set.")
 _add(drafts, _BEFORE, "Time the speculative mode here, and print a table of drafts.")
-_add_group(data, "data", _BEFORE, "Problem sets: prepare, check for overlap, look at them.")
-_add(plugins, _BEFORE, "List schedules and boundary resolvers, plugins' too.")
+_add_group(data, "data", _BEFORE, "Problem sets: prepare, check for overlap, show.")
+_add(plugins, _BEFORE, "List schedules and boundary resolvers, including plugins'.")
 _add(boundaries, _BEFORE, "Count the boundaries in a tokenizer's vocabulary.")
-_add(path, _BEFORE, "Print the path of a file that a trainer asks for.")
+_add(path, _BEFORE, "Print the path of a file that a trainer needs.")
 _add(rollout, _TOGETHER, "Let senior and junior answer problems, into one file.")
 _add(grade, _TOGETHER, "Grade responses by the answers in their last boxes.")
 _add(view, _TOGETHER, "Write an HTML page of rollouts, coloured by author.")
-_add(replay, _TOGETHER, "Derive every author again, and compare with the record.")
+_add(replay, _TOGETHER, "Recompute every author and compare with the record.")
 _add_group(evaluate, "eval", _AFTER, "Evaluate seniors: alone, with juniors, drift, legibility.")
-_add(compare, _AFTER, "Print the paper's tables of two seniors or more.")
+_add(compare, _AFTER, "Print the paper's tables for two or more seniors.")
 _add(report, _AFTER, "Write an HTML page of figures and tables.")
 
 

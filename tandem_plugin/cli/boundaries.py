@@ -18,18 +18,19 @@ def boundaries(
     tokenizer: Annotated[
         str,
         typer.Argument(
-            help="A tokenizer folder, a file (tokenizer.json, tokenizer.model, *.tiktoken, or a "
-            "JSON object of token to id), or the name of a repository (owner/name)."
+            help="A tokenizer folder, a file (tokenizer.json, tokenizer.model, "
+            "*.tiktoken, or a JSON object that maps tokens to ids), or the name of a "
+            "repository (owner/name)."
         ),
     ],
     resolver: Annotated[str, typer.Option(help="The boundary resolver.")] = "word",
-    examples: Annotated[int, typer.Option(min=0, help="How many boundaries to show.")] = 10,
+    examples: Annotated[int, typer.Option(min=0, help="Number of boundaries to show.")] = 10,
     json: JsonOption = False,
 ) -> None:
     """Count the boundaries that a resolver finds in a tokenizer's vocabulary.
 
-    Prints their number, their share of the vocabulary, examples, and the digest by which the
-    boundary set enters the fingerprint.
+    Prints their number, their share of the vocabulary, examples, and the digest that represents the
+    boundary set in the fingerprint.
     """
     from tandem_plugin.plugins.selection import check_resolver, resolve_boundaries
     from tandem_plugin.terminal.tokenizers import read_vocabulary

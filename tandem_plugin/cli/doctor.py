@@ -29,15 +29,15 @@ class Stack(str, Enum):
 def doctor(
     stack: Annotated[
         Stack | None,
-        typer.Argument(help="What must be here. Without it, nothing must."),
+        typer.Argument(help="The framework that must be installed. Default: none is required."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check GPU, memory, disk, versions, vLLM, tandem's plugin and adapters, and known traps.
 
-    vLLM and verl are imported in processes of their own, beside each other, which takes some
-    seconds. Exit code 1 when there is a problem; a framework that is not installed is one where it
-    is asked for.
+    vLLM and verl are imported in separate processes, in parallel, which takes a few seconds. The
+    exit code is 1 if there is a problem; a missing framework is a problem only if STACK requires
+    it.
     """
     findings = _findings()
     if stack is not None:

@@ -26,15 +26,16 @@ def path(
     file: Annotated[
         File,
         typer.Argument(
-            help="reward-verl: for reward.custom_reward_function.path of verl. reward-openrlhf: "
-            "for --reward.remote_url of OpenRLHF. without-flash-attn: a folder for PYTHONPATH, "
-            "with which OpenRLHF starts where flash-attn is not installed.",
+            help="reward-verl: for verl's reward.custom_reward_function.path. "
+            "reward-openrlhf: for OpenRLHF's --reward.remote_url. "
+            "without-flash-attn: a folder for PYTHONPATH that lets OpenRLHF start "
+            "without flash-attn.",
             show_choices=True,
         ),
     ],
     json: JsonOption = False,
 ) -> None:
-    """Print the path of a file of this package that another program asks for."""
+    """Print the path of a file in this package that another program needs."""
     found = _place(file)
     if json:
         print_json({"file": file.value, "path": str(found)})

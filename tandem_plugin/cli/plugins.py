@@ -16,17 +16,17 @@ __all__ = ["plugins"]
 
 def plugins(
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with code 1 when a plugin could not be used.")
+        bool, typer.Option("--strict", help="Exit with code 1 if a plugin cannot be used.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """List every schedule and boundary resolver that can be selected by name.
 
-    Prints name, kind, parameters with types and defaults, distribution and version; then the
-    plugins that could not be used, with the reason. Schedules are tried on NumPy arrays, as replay
-    has them, and where torch is installed on an engine's tensors. Such a plugin harms nobody who
-    does not select what it brings, so the exit code is 0, or 1 with --strict. A name that two
-    distributions register stops every run, and exits with code 1.
+    Prints name, kind, parameters with types and defaults, distribution and version, then the
+    plugins that cannot be used and why. Schedules are tested on NumPy arrays, as in replay, and, if
+    torch is installed, on tensors, as in an engine. A broken plugin affects only runs that select
+    one of its names, so the exit code is 0, or 1 with --strict. A name registered by two
+    distributions stops every run, and the exit code is 1.
     """
     import importlib.util
     import logging

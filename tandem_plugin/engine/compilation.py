@@ -62,8 +62,8 @@ def keep_all_reduces_plain(vllm_config: Any, junior: Any) -> None:
         return
     passes.fuse_allreduce_rms = False
     logger.warning(
-        "The hidden sizes of senior (%d) and junior (%d) differ: fuse_allreduce_rms is off, whose "
-        "workspace has one model's size.",
+        "The hidden sizes of senior (%d) and junior (%d) differ, so "
+        "fuse_allreduce_rms is disabled: its workspace fits only one of them.",
         width,
         other,
     )

@@ -41,9 +41,9 @@ _TRAINER_OF = {
 """A module that a trainer's engine process has loaded, and the trainer's name."""
 
 _MEND = {
-    "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it, and that the run was started by "
-    "python -m verl.trainer.main_ppo (verl's experimental fully_async_policy does not go with "
-    "tandem)",
+    "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it, and that the run was "
+    "started by python -m verl.trainer.main_ppo (verl's experimental "
+    "fully_async_policy is not supported in tandem)",
     "OpenRLHF": "that the run was started by python -m tandem_openrlhf.train_ppo_ray",
 }
 

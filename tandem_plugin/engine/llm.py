@@ -1,4 +1,4 @@
-"""``TandemLLM``: vLLM's own ``LLM`` whose responses say who wrote each of their tokens."""
+"""``TandemLLM``: vLLM's own ``LLM``, whose responses record the author of each token."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ Key = TypeVar("Key")
 
 
 class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
-    """``vllm.LLM`` in tandem: the same arguments, and ``tandem={...}`` with the settings.
+    """``vllm.LLM`` in tandem: the same arguments, plus ``tandem={...}`` with the settings.
 
-    tandem: the mapping that ``additional_config={"tandem": ...}`` would hold, such as
-    ``{"schedule": "word", "junior": "Qwen/Qwen3-1.7B"}``. With a ``seed`` in it, requests without
-    a seed of their own get the same seeds in every run; without, fresh ones.
+    tandem: the mapping otherwise passed as ``additional_config={"tandem": ...}``, such as
+    ``{"schedule": "word", "junior": "Qwen/Qwen3-1.7B"}``. If it contains a ``seed``, requests
+    without their own seed get the same seeds in every run; otherwise they get fresh ones.
 
-    Every method that sends requests takes ``tandem`` too: a tandem seed, or a mapping such as
-    ``{"seed": 7, "p": 0.3}``, or ``"off"`` for the senior alone, for all prompts or as a list with
-    one each. With one seed for several prompts, the first has it and the others have seeds derived
-    from it. Each output is a :class:`TandemCompletion`: a ``CompletionOutput`` with ``authorship``
-    (an :class:`Authorship`), ``spans`` with their text, ``tandem_seed``, ``tandem_fingerprint`` and
-    ``tandem_schedule``, all None for a request that is off: enough to replay it anywhere. With
-    ``partner_logprobs`` it has both models' log probability of every token. A notebook shows it in
-    its authors' colours.
+    Every method that sends requests also accepts ``tandem``: a tandem seed, a mapping such as
+    ``{"seed": 7, "p": 0.3}``, or ``"off"`` for the senior alone; one value for all prompts, or a
+    list with one per prompt. If you pass one seed for several prompts, the first prompt uses it as
+    is and the others use seeds derived from it. Each output is a :class:`TandemCompletion`: a
+    ``CompletionOutput`` with ``authorship`` (an :class:`Authorship`), ``spans`` with their text,
+    ``tandem_seed``, ``tandem_fingerprint`` and ``tandem_schedule``, enough to replay it anywhere;
+    all are None if tandem was off. With ``partner_logprobs`` it also has both models' log
+    probability of every token. Notebooks display it in its authors' colours.
 
-    Raises :class:`ConfigError` or :class:`EngineError` at construction when the settings do not go
-    with the engine, and :class:`RequestError` for a request that cannot be honoured.
+    Raises :class:`ConfigError` or :class:`EngineError` at construction if the settings are
+    incompatible with the engine, and :class:`RequestError` for a request that cannot be honoured.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         return engine_rules(self.llm_engine.vllm_config)
 
     def draft_stats(self) -> DraftStats:
-        """What became of the junior's drafts since the engine's start.
+        """Statistics of the junior's drafts since the engine started.
 
-        Raises :class:`EngineError` where nothing is drafted: in lockstep.
+        Raises :class:`EngineError` in lockstep, which does not draft.
         """
         if self.tandem_rules.config.mode != "speculative":
             raise EngineError("TP317")
@@ -88,9 +88,9 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         return DraftStats(**workers[0])
 
     def measures(self) -> MeasureSums:
-        """How well each model read what the other wrote, in the steps measured since the start.
+        """How well each model predicted what the other wrote, in the steps measured since startup.
 
-        Raises :class:`EngineError` where nothing is measured.
+        Raises :class:`EngineError` if measuring is disabled.
         """
         config = self.tandem_rules.config
         if not config.measure_every and not config.partner_logprobs:
@@ -167,12 +167,12 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     def stream(
         self, requests: Iterable[tuple[Key, Any, SamplingParams, TandemParams]], most: int
     ) -> Iterator[tuple[Key, RequestOutput]]:
-        """Responses as they finish, in that order, with at most ``most`` requests in the engine.
+        """Yield responses as they finish, with at most ``most`` requests in the engine.
 
-        requests: (key, prompt, sampling parameters, tandem) of each; keys come back with the
-        outputs. Requests are taken from the iterable as others finish. When the caller stops early
-        or an error comes, what is still in the engine is aborted. Of a request that somebody else
-        aborts, nothing comes.
+        requests: (key, prompt, sampling parameters, tandem) of each; keys are returned with the
+        outputs. Requests are taken from the iterable as others finish. If the caller stops early or
+        an error occurs, requests still in the engine are aborted. A request aborted elsewhere
+        yields nothing.
         """
         if self.llm_engine.has_unfinished_requests():
             raise EngineError("TP319")
@@ -199,7 +199,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
                 self.llm_engine.abort_request([name for _, name in running.values()], internal=True)
 
     def beam_search(self, *arguments: Any, **options: Any) -> Any:
-        """Refused: a beam has no author."""
+        """Unsupported: raises :class:`EngineError`, since a beam has no author."""
         raise EngineError("TP320")
 
     def _in_tandem(

@@ -57,8 +57,8 @@ def _refuse(error: Exception) -> None:
     def refused(args: EngineArgs, *rest: object, **options: object) -> object:
         if isinstance(args.additional_config, Mapping) and "tandem" in args.additional_config:
             raise RuntimeError(
-                "The engine asks for tandem, but tandem-plugin could not be put in place in this "
-                f"vLLM: {type(error).__name__}: {error}. Use a vLLM that it was tested with "
+                "The engine enables tandem, but tandem-plugin could not be activated in this "
+                f"vLLM: {type(error).__name__}: {error}. Use a tested vLLM version "
                 "(docs/compatibility.md), or remove tandem from additional_config."
             ) from error
         return create(args, *rest, **options)

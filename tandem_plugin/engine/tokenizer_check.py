@@ -45,7 +45,7 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
                 "TP368", junior=junior, size=size, model=model.model, senior_size=senior_size
             ) from None
         logger.warning(
-            "The junior %r has no tokenizer of its own; it is taken to use the senior's.", junior
+            "The junior %r has no tokenizer; assuming that it uses the senior's.", junior
         )
         return
     senior_vocabulary = _senior_vocabulary(model)

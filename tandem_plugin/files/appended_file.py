@@ -1,4 +1,4 @@
-"""A file of lines that a command appends to and resumes, and the note of what decides its lines."""
+"""A file of lines that a command appends to and resumes, with a note of its settings."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ Longer = Callable[[Any], None]
 
 
 def note_of(path: Path) -> Path:
-    """Where the settings are noted that the lines at ``path`` were made with."""
+    """The path of the note that records the settings of the lines at ``path``."""
     return path.with_name(path.name + ".run.json")
 
 
 class AppendedFile:
     """Appends lines to a file, after those that an earlier run with the same settings wrote.
 
-    A line is with the operating system when it is written, so that the end of this process loses
-    none. What a killed process left of its last line is completed where only the line's end is
-    missing, and cut off otherwise. Raises :class:`OutputError` when the file was made with other
-    settings, holds anything else, or is being written by another process; it is then left as it is.
+    Each line is passed to the operating system as it is written, so if this process dies, none is
+    lost. A partial last line of a killed process is completed if only its line end is missing, and
+    removed otherwise. Raises :class:`OutputError` if the file was made with other settings,
+    contains anything else, or is being written by another process; the file is then left unchanged.
 
-    settings: what decides the lines; noted beside the file. longer: for settings that may grow
-    between runs, whether the noted value is the beginning of the one given.
+    settings: what decides the lines; recorded next to the file. longer: for settings that may grow
+    between runs, whether the recorded value is the beginning of the given one.
     """
 
     what: ClassVar[str] = "lines"
@@ -75,7 +75,7 @@ class AppendedFile:
             raise
 
     def take(self, line: bytes) -> None:
-        """Take in a line that is there; raises ValueError where it is none of the command's."""
+        """Accept an existing line; raises ValueError if the command did not write it."""
         raise NotImplementedError
 
     def write_line(self, row: Mapping[str, Any]) -> None:
@@ -99,7 +99,7 @@ class AppendedFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Opening a pipe would wait for its reader.
             if self.path.exists() and stat.S_ISFIFO(self.path.stat().st_mode):
-                raise OSError(errno.EINVAL, "It is no regular file")
+                raise OSError(errno.EINVAL, "It is not a regular file")
             return self.path.open("ab", buffering=0)
         except OSError as error:
             raise OutputError(
@@ -186,12 +186,12 @@ class WholeLines(NamedTuple):
 
 
 def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> WholeLines:
-    """Give every line of a file to ``take``, blank ones left out.
+    """Pass every line of a file to ``take``, except blank ones.
 
-    begin: how every line begins. take: raises ValueError for what is no line of the command. The
-    last line may lack its end: it counts where it can be taken, and is torn where it cannot but
-    begins as all do. Raises :class:`ForeignLineError` for any other line, so that nothing else is
-    ever cut off, and OSError where the file cannot be read.
+    begin: how every line begins. take: raises ValueError for a line that the command did not write.
+    The last line may lack its end: it counts if it can be accepted, and is torn if it cannot but
+    begins like the others. Raises :class:`ForeignLineError` for any other line, so nothing else is
+    ever removed, and OSError if the file cannot be read.
     """
     whole = 0
     with open_file(path) as lines:

@@ -1,4 +1,4 @@
-"""A checkpoint's folder, and a fingerprint of what lies in it."""
+"""A checkpoint's folder, and a fingerprint of its contents."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _AT_ONCE = 4
 def checkpoint_folder(
     model: str, revision: str | None = None, download_dir: str | None = None
 ) -> Path:
-    """The folder of a model: itself, or the local snapshot of one on the Hugging Face Hub.
+    """The folder of a model: itself, or the local snapshot of a model on the Hugging Face Hub.
 
-    It is fetched where it is not here yet. Raises :class:`ConfigError` where there is none.
+    It is downloaded if it is not cached. Raises :class:`ConfigError` if there is none.
     """
     if os.path.isdir(model):
         return Path(model)

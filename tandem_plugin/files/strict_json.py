@@ -1,4 +1,4 @@
-"""JSON that others wrote: read strictly, and no deeper than anything here can follow."""
+"""JSON from other programs: read strictly, and with limited nesting."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_DEPTH = 100
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text, UTF-8 where it is bytes.
+    """The value of a JSON text; bytes are read as UTF-8.
 
-    Raises ValueError, with what is wrong, for all that is no JSON; for an object that says a field
-    twice, since readers differ in which one they take; and for values nested deeper than
-    ``MAX_DEPTH``, which can be neither printed nor compared.
+    Raises ValueError, with the reason, for invalid JSON; for an object that contains a field twice,
+    since readers differ in which one they use; and for values nested deeper than ``MAX_DEPTH``,
+    which can be neither printed nor compared.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
@@ -31,7 +31,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value is a finite number that a float can hold, and no bool."""
+    """Whether a value is a finite number that fits in a float, and not a bool."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     # Python compares integers with floats exactly: one of 400 digits overflows nothing here.
@@ -46,7 +46,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has the field {twice[:60]!r} twice")
+        raise ValueError(f"it contains the field {twice[:60]!r} twice")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Files that a user names: opened, read, written, and looked for where there is none."""
+"""Files that a user names: opened, read, written, and suggestions for missing ones."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = [
 def open_file(path: str | Path) -> io.BufferedReader:
     """A regular file, open for reading.
 
-    Raises OSError for everything else: a pipe, which might never end, is not even waited for.
+    Raises OSError for everything else, without waiting for a pipe, which might never end.
     """
     try:
         mode = os.stat(path).st_mode
     except ValueError as error:  # a null byte in the name
         raise OSError(errno.EINVAL, str(error), str(path)) from error
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "It is no regular file", str(path))
+        raise OSError(errno.EINVAL, "It is not a regular file", str(path))
     return Path(path).open("rb")
 
 
@@ -51,10 +51,10 @@ def read_file(path: str | Path) -> bytes:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Gives a new file to write to, which takes the place of ``path`` when all is written.
+    """A new file to write to, which replaces ``path`` once everything is written.
 
-    Whatever interrupts the writing, ``path`` is as it was, or as it was meant to be. A link stays a
-    link, and what it points at is replaced. Raises :class:`OutputError` where it cannot be.
+    If the writing is interrupted, ``path`` stays as it was. A link remains a link, and its target
+    is replaced. Raises :class:`OutputError` if it cannot be replaced.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -77,22 +77,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_file(path: str | Path, content: str | bytes) -> None:
-    """Write a file whole or not at all, text as UTF-8; raises :class:`OutputError`."""
+    """Write a file atomically, text as UTF-8; raises :class:`OutputError`."""
     data = content.encode("utf-8") if isinstance(content, str) else content
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
 
 class InputFiles:
-    """The files that a command reads, by which it knows them under any name.
+    """The files that a command reads, recognised under any name.
 
-    Links, other spellings of a path, and other cases where the file system takes them for the same
-    all lead to the same file on the same device. Files that are not there are left out: whatever
-    is not there cannot be overwritten.
+    Links, different spellings of a path and other aliases all lead to the same file on the same
+    device. Missing files are ignored, since they cannot be overwritten.
     """
 
     def __init__(self, **files: Iterable[str | Path]) -> None:
-        """files: by what they are, as the error calls them: ``rollouts``, ``tokenizer``."""
+        """files: by their role, as named in the error: ``rollouts``, ``tokenizer``."""
         self._names: dict[tuple[int, int], str] = {}
         for what, listed in files.items():
             for file in listed:
@@ -100,7 +99,7 @@ class InputFiles:
                     self._names.setdefault(found, f"the {what} {str(file)!r}")
 
     def check_outputs(self, *outputs: Path) -> None:
-        """Raise :class:`OutputError` where an output is one of the inputs."""
+        """Raise :class:`OutputError` if an output is one of the inputs."""
         for output in outputs:
             found = _identity(output)
             if found in self._names:
@@ -122,7 +121,7 @@ def _mode(target: Path) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "It is no regular file")
+        raise OSError(errno.EINVAL, "It is not a regular file")
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return stat.S_IMODE(mode)
@@ -134,26 +133,26 @@ def _unwritable(path: str | Path, error: OSError) -> OutputError:
 
 _REMEDIES = {
     errno.ENOENT: "Check the path.",
-    errno.ENOTDIR: "Check the path: a part of it is a file.",
-    errno.EISDIR: "Give a file, not a folder.",
-    errno.EACCES: "Change its permissions, or give another.",
-    errno.EPERM: "Change its permissions, or give another.",
-    errno.EROFS: "Give a place that can be written to.",
-    errno.ENOSPC: "Make room on its disk, or give a place on another.",
-    errno.EDQUOT: "Make room on its disk, or give a place on another.",
-    errno.ENAMETOOLONG: "Give a shorter name.",
+    errno.ENOTDIR: "Check the path: one of its parents is a file.",
+    errno.EISDIR: "Use a file, not a folder.",
+    errno.EACCES: "Change its permissions, or use another path.",
+    errno.EPERM: "Change its permissions, or use another path.",
+    errno.EROFS: "Use a writable path.",
+    errno.ENOSPC: "Free disk space, or use a path on another disk.",
+    errno.EDQUOT: "Free disk space, or use a path on another disk.",
+    errno.ENAMETOOLONG: "Use a shorter name.",
     errno.EINVAL: "Give another.",
 }
 
 
 def system_reason(error: OSError) -> str:
-    """Why a file could not be read or written, as the system says it."""
+    """Why a file could not be read or written, in the system's words."""
     return str(error.strerror or error)
 
 
 def system_advice(error: OSError) -> str:
-    """What to do about it: a sentence."""
-    return _REMEDIES.get(error.errno or 0, "Give another file, or look at its disk.")
+    """How to fix it, as a sentence."""
+    return _REMEDIES.get(error.errno or 0, "Use another file, or check its disk.")
 
 
 _LONGEST_NAME = 96
@@ -161,20 +160,20 @@ _LONGEST_NAME = 96
 
 
 def look_again(path: str | Path) -> str:
-    """What to do about a path where nothing is: a sentence, with the nearest name that there is."""
+    """How to fix a path that does not exist, as a sentence with the nearest existing name."""
     near = _nearest(Path(path))
     if near is not None:
         return f"Did you mean {str(near)!r}?"
     if os.path.isabs(path):
         return "Check the path."
-    return f"Check the path, which begins at {os.getcwd()!r}."
+    return f"Check the path, which is relative to {os.getcwd()!r}."
 
 
 def check_model(model: str, what: str) -> None:
-    """Raise :class:`ConfigError` where ``model`` is no checkpoint and cannot be the name of one.
+    """Raise :class:`ConfigError` unless ``model`` is a checkpoint or could be the name of one.
 
-    what: how it is called, ``senior``. A name that could be one on the Hub is not looked up there:
-    that is the engine's to do, and takes half a minute to fail.
+    what: its role, such as ``senior``. A name that could be one on the Hub is not looked up here:
+    the engine does that, and a failure takes half a minute.
     """
     model = os.path.expanduser(model)
     if os.path.isdir(model):

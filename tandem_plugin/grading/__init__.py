@@ -1,7 +1,7 @@
-"""Verifiable rewards: does the last box of a response hold the right answer?
+"""Verifiable rewards: does the last box of a response contain the right answer?
 
-Text that a model wrote is compared, never evaluated; computer algebra runs in worker processes
-with hard limits of time and memory. Importing this package imports no computer algebra.
+Model output is compared, never evaluated; computer algebra runs in worker processes with hard
+limits on time and memory. Importing this package imports no computer algebra.
 """
 
 from tandem_plugin.errors import GradingError

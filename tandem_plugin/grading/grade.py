@@ -19,7 +19,7 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What became of one response, and why."""
+    """The outcome of grading one response, and why."""
 
     outcome: Outcome
     answer: str | None
@@ -39,14 +39,14 @@ class Grade:
         return 1.0 if self.outcome == "correct" else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON has it."""
+        """The record as JSON-compatible data."""
         record = {"outcome": self.outcome, "reward": self.reward, **asdict(self)}
         return {**record, "milliseconds": round(self.milliseconds, 3)}
 
 
 @dataclass(frozen=True, slots=True)
 class GradeCounts:
-    """How many responses had which outcome, and which rule decided how many."""
+    """The number of responses by outcome, and by the rule that decided."""
 
     outcomes: dict[Outcome, int]
     """Every outcome, those that did not occur with 0."""
@@ -67,13 +67,13 @@ class GradeCounts:
 
     @property
     def reward(self) -> float:
-        """The mean reward; 0.0 of nothing."""
+        """The mean reward; 0.0 if there are no responses."""
         return self.outcomes["correct"] / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class GradingLimits:
-    """Hard limits of grading. Raises :class:`ConfigError` for one that cannot be kept."""
+    """Hard limits of grading. Raises :class:`ConfigError` for limits that are too small."""
 
     seconds: float = 5.0
     """CPU time that one response may take in a worker, all its golds together; six times as

@@ -1,4 +1,4 @@
-"""Grading: a response and its gold go in, a record comes out."""
+"""Grading: turns a response and its gold answer into a record."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Grader", "default_grader", "grade", "grade_async", "grade_batch"]
 
 
 class Grader:
-    """Grades responses against golds, within limits that nothing in a response can exceed.
+    """Grades responses against gold answers, within limits that no response can exceed.
 
-    For use from any thread, event loop, Ray actor, or process, forked ones included. Worker
+    Can be used from any thread, event loop, Ray actor, or process, including forked ones. Worker
     processes start when a pair first needs computer algebra.
 
-    lenient: also solve what the response left unsolved, equations and inequalities in one unknown.
+    lenient: also solve equations and inequalities in one unknown that the response left unsolved.
 
-    Raises :class:`GradingError` where SymPy is not installed, and :class:`ConfigError` for
-    limits that cannot be kept.
+    Raises :class:`GradingError` if SymPy is not installed, and :class:`ConfigError` for limits that
+    are too small.
     """
 
     def __init__(self, limits: GradingLimits | None = None, lenient: bool = False) -> None:
@@ -55,15 +55,15 @@ class Grader:
 
     @property
     def deaths(self) -> dict[str, int]:
-        """How many worker processes were lost, by what they were lost to."""
+        """The number of worker processes lost, by cause."""
         return self._pool.deaths
 
     def start(self) -> None:
-        """Start the worker processes ahead of need; else the first symbolic pair waits seconds."""
+        """Start the workers in advance; otherwise the first symbolic pair waits seconds."""
         self._pool.start()
 
     def close(self) -> None:
-        """End the worker processes; a later pair starts them again."""
+        """Stop the worker processes; a later pair starts them again."""
         with self._threads_lock:
             threads, self._threads = self._threads, None
         if threads is not None:
@@ -73,30 +73,31 @@ class Grader:
     def grade(self, response: object, gold: object, prompt: str | None = None) -> Grade:
         """Grade one response by the answer in its last box.
 
-        gold: a string, a number, or a list or array of those, any of which is right. A gold with
-        a box is what the box holds. prompt: the question, so that an answer which only copies an
-        expression of it is told. Never raises for what a response or a gold says.
+        gold: a string, a number, or a list or array of these, any one of which is correct. If a
+        gold contains a box, the content of the box counts. prompt: the question, used to detect an
+        answer that only copies an expression from it. Never raises because of the content of a
+        response or a gold.
         """
         began = time.perf_counter()
         if not isinstance(response, str):
-            return _failed(began, "response", f"A response is text, not {_kind(response)}.")
+            return _failed(began, "response", f"A response must be text, not {_kind(response)}.")
         found = extract_answer(response, self.limits.window_chars)
         if found.answer is None:
             return Grade("no_answer", None, found.finding, _since(began))
         return self._grade(found.answer, gold, began, prompt)
 
     async def grade_async(self, response: str, gold: object, prompt: str | None = None) -> Grade:
-        """As :meth:`grade`, without holding up the event loop."""
+        """As :meth:`grade`, without blocking the event loop."""
         return await asyncio.wrap_future(self.submit(response, gold, prompt))
 
     def submit(self, response: str, gold: object, prompt: str | None = None) -> Future[Grade]:
-        """As :meth:`grade`, in a thread: the caller goes on and asks for the result later."""
+        """As :meth:`grade`, in a thread: returns at once with a future of the result."""
         return self._executor().submit(self.grade, response, gold, prompt)
 
     def grade_batch(self, pairs: Iterable[tuple[Any, ...]], progress: bool = False) -> list[Grade]:
         """Grade (response, gold) or (response, gold, prompt), in order, on all workers.
 
-        progress: show on stderr how far it is.
+        progress: show progress on stderr.
         """
         from tandem_plugin.progress import ShownProgress
 
@@ -203,7 +204,7 @@ _default_lock = threading.Lock()
 
 
 def default_grader(lenient: bool = False) -> Grader:
-    """The one grader of this process, with the default limits; another one that is lenient."""
+    """The shared grader of this process, with the default limits; a separate one if lenient."""
     with _default_lock:
         if lenient not in _defaults:
             _defaults[lenient] = Grader(lenient=lenient)

@@ -35,9 +35,9 @@ _BOOT = (
 )
 _MESSAGES = {
     "time_limit": "No decision within {limits.seconds:g} s.",
-    "memory_limit": "It needs more than {limits.memory_mb} MiB.",
-    "recursion_limit": "It nests too deep to be compared.",
-    "worker_died": "The worker died of signal {signal}.",
+    "memory_limit": "It requires more than {limits.memory_mb} MiB.",
+    "recursion_limit": "It is nested too deeply to be compared.",
+    "worker_died": "The worker was killed by signal {signal}.",
 }
 """What is said where the worker says nothing itself."""
 
@@ -205,7 +205,7 @@ class _Worker:
         except TimeoutError:
             return {"status": "time_limit"}
         except (OSError, ValueError):
-            return {"status": "worker_died", "message": "The worker died, and so did its parent."}
+            return {"status": "worker_died", "message": "The worker and its parent process died."}
         return said if isinstance(said, dict) else {}
 
     def end(self) -> None:

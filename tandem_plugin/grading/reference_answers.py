@@ -21,12 +21,12 @@ def read_golds(value: object) -> tuple[str, ...] | str:
     for one in values:
         text = _text(one)
         if text is None:
-            return f"A gold is text or a number, not {type(one).__name__}."
+            return f"A gold answer must be text or a number, not {type(one).__name__}."
         if not text:
-            return "A gold is empty."
+            return "A gold answer is empty."
         if text not in golds:
             golds.append(text)
-    return tuple(golds) if golds else "There is no gold to compare with."
+    return tuple(golds) if golds else "There is no gold answer to compare with."
 
 
 def _listed(value: Any) -> list[Any]:

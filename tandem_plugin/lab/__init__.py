@@ -1,1 +1,1 @@
-"""What people do around training: problem sets, rollouts, their page, evaluation, planning."""
+"""Tools around training: problem sets, rollouts, their viewer, evaluation, planning."""

@@ -1,9 +1,10 @@
-"""The client's side of a tandem server: what to send with a request, and who wrote the response.
+"""The client of a tandem server: what to send with a request, and who wrote the response.
 
 It needs the tokenizer and the settings that the server was started with, but neither vllm nor
-torch. Each request carries the fingerprint of what the client knows, and a server with other
-settings refuses it. Each response carries the request that the engine went by, and one without it,
-or with another, is not read: a proxy that drops the field would leave the senior's alone.
+torch. Each request carries the fingerprint of the client's rules, and a server with other settings
+rejects it. Each response carries the request as the engine applied it; a response without it, or
+with another one, is rejected, since a proxy that drops the field would return the senior's response
+alone.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class ServerRequest:
     """How that response began."""
 
     def resume(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> ServerRequest:
-        """The request that goes on with a response that was cut.
+        """The request that continues a truncated response.
 
-        prompt_ids: the tokens of the prompt. token_ids: all that the response has so far. Send
+        prompt_ids: the tokens of the prompt. token_ids: all tokens of the response so far. Send
         both, one after the other, as the prompt of a completion with this request's :meth:`fields`;
-        it then reads the rest, and only the rest.
+        it then reads only the rest.
         """
         return replace(self, prompt_length=len(prompt_ids), prefix=tuple(token_ids))
 
@@ -48,25 +49,25 @@ class ServerRequest:
         return (self.prompt_length or 0) + len(self.prefix)
 
     def fields(self) -> dict[str, Any]:
-        """What to put into the body of a completion or chat completion.
+        """The fields to add to the body of a completion or chat completion.
 
-        With the openai client, give them as ``extra_body``.
+        With the openai client, pass them as ``extra_body``.
         """
         text = self.rule.request(self.seed, self.prompt_length).to_json()
         return {"vllm_xargs": {"tandem": text}, "return_token_ids": True}
 
     def read(self, response: Any, n: int | None = None) -> list[Authorship]:
-        """Who wrote each choice of a response, by the choice's index.
+        """The authorship of each choice of a response, by the choice's index.
 
-        response: the body as a mapping, or an object of the openai client. n: the samples of each
+        response: the body as a mapping, or an object of the openai client. n: the samples per
         prompt, for a body with several prompts; without it, all choices are samples of one prompt.
-        Raises :class:`AuthorshipError` when the response does not hold all of its token ids, or was
-        not written for this request: the engine says in each choice which one it went by.
+        Raises :class:`AuthorshipError` if the response does not contain all of its token ids, or
+        was written for another request: each choice states the request that the engine applied.
         """
         return self.read_stream([response], n)
 
     def read_stream(self, chunks: Iterable[Any], n: int | None = None) -> list[Authorship]:
-        """Who wrote each choice of a streamed response; see :meth:`read`.
+        """The authorship of each choice of a streamed response; see :meth:`read`.
 
         chunks: the events of the stream, each as a mapping or an object of the openai client.
         """
@@ -116,10 +117,10 @@ class ServerRequest:
 
 
 class AuthorshipReader:
-    """Reads who wrote what in the responses of one server.
+    """Reads the authorship of one server's responses.
 
-    Raises :class:`ConfigError` for wrong settings, :class:`TokenizerError` for a tokenizer that
-    they do not go with.
+    Raises :class:`ConfigError` for invalid settings, :class:`TokenizerError` for an incompatible
+    tokenizer.
     """
 
     def __init__(self, rules: TandemRules) -> None:
@@ -131,22 +132,22 @@ class AuthorshipReader:
     ) -> AuthorshipReader:
         """A reader for the server's tokenizer and its tandem settings.
 
-        tokenizer: a folder, a name, or a tokenizer.json, as :meth:`Vocabulary.from_path` takes
-        them. settings: the mapping that the server was started with, or its part on the schedule.
+        tokenizer: a folder, a name, or a tokenizer.json, as for :meth:`Vocabulary.from_path`.
+        settings: the mapping that the server was started with, or the part about the schedule.
         """
         config = TandemConfig.from_mapping(settings or {})
         return cls(TandemRules(config, Vocabulary.from_path(tokenizer)))
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the server's own rule, as the server logs it at its start."""
+        """The fingerprint of the server's own rule, as the server logs it at startup."""
         return self._rules.fingerprint
 
     def request(self, seed: int, **changes: Any) -> ServerRequest:
         """A request with this tandem seed.
 
-        changes: a schedule and parameters where they differ from the server's. Raises
-        :class:`RequestError` when the rules cannot honour it.
+        changes: a schedule and parameters, if they differ from the server's. Raises
+        :class:`RequestError` if the rules cannot honour it.
         """
         if "prompt_length" in changes:
             raise RequestError("TP011")

@@ -1,1 +1,1 @@
-"""Patches of foreign libraries: applied when their modules are imported, once, and checked for."""
+"""Patches of foreign libraries: applied once, when their modules are imported, and verified."""

@@ -29,7 +29,7 @@ def after_import(name: str, callback: Callback) -> None:
 
 
 def missing_modules(names: Iterable[str]) -> list[str]:
-    """Those of these modules that no import could find: callbacks would wait for them for ever.
+    """The modules that no import could find, so that callbacks would wait forever.
 
     Only the package of the first part of a name is looked up by all of Python's finders; nothing is
     imported, since parent packages of a framework import most of it.
@@ -38,7 +38,7 @@ def missing_modules(names: Iterable[str]) -> list[str]:
 
 
 def missed_modules(names: Iterable[str]) -> list[str]:
-    """Those of these modules that were imported past the callbacks that wait for them."""
+    """The modules that were imported without running the callbacks that wait for them."""
     waiting = _finder().callbacks
     return [
         name

@@ -17,10 +17,10 @@ _PLACED: dict[str, tuple[str, ...]] = {}
 def put_in_place(
     framework: str, patches: Sequence[tuple[str, Callable[[ModuleType], None]]], mend: str
 ) -> None:
-    """Apply each patch when its module is imported, or now if it was; repeatable.
+    """Apply each patch when its module is imported, or now if it already was; repeatable.
 
-    patches: pairs of a module's name and what is done to it. mend: what a user can do about a
-    module that is not there. Raises :class:`EngineError` for one: its patch would wait for ever.
+    patches: pairs of a module's name and its patch. mend: how a user can fix a missing module.
+    Raises :class:`EngineError` for a missing module, whose patch would wait forever.
     """
     names = tuple(dict.fromkeys(name for name, _ in patches))
     if missing := missing_modules(names):
@@ -31,11 +31,11 @@ def put_in_place(
 
 
 def is_in_place(framework: str) -> bool:
-    """Whether the patches were put in place in this process."""
+    """Whether the patches were applied in this process."""
     return framework in _PLACED
 
 
 def check_in_place(framework: str) -> None:
-    """Raise :class:`EngineError` where a module was imported past the patches that wait for it."""
+    """Raise :class:`EngineError` if a module was imported without its patches."""
     if missed := missed_modules(_PLACED[framework]):
         raise EngineError("TP373", module=missed[0], framework=framework)

@@ -41,7 +41,7 @@ def in_tandem(base: type, ours: type) -> Any:
         if hook is None:
             problem = f"has no method {name}"
         elif inspect.iscoroutinefunction(hook) is not inspect.iscoroutinefunction(method):
-            problem = f"has a method {name} that is awaited otherwise"
+            problem = f"has a method {name} that changed between sync and async"
         else:
             continue
         framework = ours.__module__.partition(".")[0].removeprefix("tandem_")

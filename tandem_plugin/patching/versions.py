@@ -1,4 +1,4 @@
-"""The versions of vLLM and of the trainers that this release is made for, and what others mean."""
+"""The versions of vLLM and the trainers that this release supports, and how to treat others."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _TRAINERS = ("verl", "openrlhf", "trl")
 
 @dataclass(frozen=True, slots=True)
 class VersionVerdict:
-    """What a version means for a run in tandem.
+    """What a version means for a tandem run.
 
-    ``warning``: not tried with this release, and started all the same. ``problem``: of another
-    series of a trainer's, whose insides the adapter does not know; not started.
+    ``warning``: not tried with this release, but the run starts. ``problem``: from another series
+    of a trainer, whose internals the adapter does not know; the run does not start.
     """
 
     status: Literal["ok", "warning", "problem"]
@@ -55,16 +55,16 @@ def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
     if least <= here and here[: len(most)] <= most:
         return VersionVerdict("ok", label)
     made_for = first if first == last else f"{first} to {last}"
-    message = f"{label} is not a version that this release is made for ({made_for})."
+    message = f"{label} is not a version that this release supports ({made_for})."
     if name in _TRAINERS and here[:2] != most[:2]:
         return VersionVerdict("problem", message, f'pip install "{name}=={last}"')
     return VersionVerdict("warning", message, f"Install {name} {made_for} if anything fails.")
 
 
 def check_version(name: str, found: str) -> str:
-    """The warning that goes with a version at the start of a run; empty where there is none.
+    """The warning about a version at the start of a run; empty if there is none.
 
-    Raises :class:`ConfigError` for a version with which nothing is started.
+    Raises :class:`ConfigError` for a version that is not started.
     """
     verdict = judge_version(name, found, f"{name} {found}")
     if verdict.status == "problem":

@@ -1,4 +1,4 @@
-"""Wrapping a foreign library's functions and methods, and standing before its objects."""
+"""Wraps a foreign library's functions, methods and objects."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _MARK = "_tandem_wrapped"
 
 
 def wrap_once(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace ``owner.name`` by ``wrapper(original, *args, **kwargs)``, unless that was done.
+    """Replace ``owner.name`` by ``wrapper(original, *args, **kwargs)``, unless already done.
 
-    Name, docstring and signature stay the original's for whoever inspects them, and a coroutine
-    function stays one (Ray and vLLM ask). Raises AttributeError when ``owner`` has no ``name``, and
-    TypeError when one of original and wrapper is a coroutine function and the other is not: the
-    original is then no longer what the wrapper was written for.
+    Name, docstring and signature remain the original's for inspection, and a coroutine function
+    remains one (Ray and vLLM check). Raises AttributeError if ``owner`` has no ``name``, and
+    TypeError if only one of original and wrapper is a coroutine function: the original is then no
+    longer what the wrapper was written for.
     """
     original = getattr(owner, name)
     if getattr(original, _MARK, False):
         return
     is_async = inspect.iscoroutinefunction(wrapper)
     if inspect.iscoroutinefunction(original) is not is_async:
-        now = "is no coroutine function any more" if is_async else "has become a coroutine function"
+        now = "is no longer a coroutine function" if is_async else "has become a coroutine function"
         raise TypeError(f"{getattr(owner, '__name__', owner)}.{name} {now}.")
     wrapped: Callable[..., Any]
     if is_async:
@@ -61,7 +61,7 @@ def replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[Non
 
 
 class Delegate:
-    """Everything that a subclass does not do itself is the foreign object's own."""
+    """Forwards everything that a subclass does not define to the foreign object."""
 
     def __init__(self, target: Any) -> None:
         self._target = target

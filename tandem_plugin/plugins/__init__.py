@@ -1,4 +1,4 @@
-"""Plugins: what they register, found and checked once a process, and selected by name."""
+"""Plugins: what they register, found and checked once per process, and selected by name."""
 
 from tandem_plugin.plugins.loading import (
     BUILT_IN,

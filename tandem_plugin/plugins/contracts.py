@@ -1,4 +1,4 @@
-"""What a schedule's class and a boundary resolver must be: checked when they are registered."""
+"""The contracts of schedule classes and boundary resolvers, checked at registration."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _WALKED = 4, 96
 def check_schedule_class(schedule: object) -> None:
     """Raise :class:`ConfigError` unless this class may be registered as a schedule.
 
-    It is a frozen, hashable dataclass with ``name``, ``boundaries``, ``start`` and ``advance``, and
-    every parameter has a type that travels in requests and a default. Both steps are tried on a
-    small NumPy batch (and on torch tensors where torch is loaded): they return fresh arrays of the
-    right shape and type, change none of their arguments, and treat each row by itself. Where it has
-    a ``walk``, this says what its steps say.
+    It must be a frozen, hashable dataclass with ``name``, ``boundaries``, ``start`` and
+    ``advance``, and every parameter needs a default and a type that can be sent in requests. Both
+    steps are tested on a small NumPy batch (and on torch tensors if torch is loaded): they must
+    return new arrays of the right shape and type, leave their arguments unchanged, and treat each
+    row independently. If it has a ``walk``, its results must equal those of the steps.
     """
     if not isinstance(schedule, type):
         raise ConfigError("TP122", schedule=schedule)
@@ -58,10 +58,11 @@ def check_schedule_class(schedule: object) -> None:
 
 
 def check_schedule(schedule: Schedule) -> None:
-    """Raise :class:`ConfigError` unless a schedule is fit for what this process has loaded.
+    """Raise :class:`ConfigError` unless a schedule works with what this process has loaded.
 
-    Where torch is loaded, both steps do the same on its tensors: a class may have been registered
-    before that. Where the schedule has a ``walk``, it equals the steps.
+    If torch is loaded, both steps must give the same results on its tensors: the class may have
+    been registered before torch was loaded. If the schedule has a ``walk``, it must equal the
+    steps.
     """
     _check_walk(schedule)
     if hasattr(sys.modules.get("torch"), "from_numpy"):  # imported, and whole

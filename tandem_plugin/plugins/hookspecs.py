@@ -1,4 +1,4 @@
-"""The hooks that a plugin implements; each is called once a process, and never while generating."""
+"""The hooks that a plugin implements; each is called once per process, never while generating."""
 
 from __future__ import annotations
 

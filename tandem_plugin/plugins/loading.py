@@ -1,4 +1,4 @@
-"""Plugins: found by entry point, loaded once a process, each taken whole or not at all."""
+"""Plugins: found by entry point and loaded once per process, each entirely or not at all."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ HOOKS = ("register_schedules", "register_boundaries")
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plugin that is not loaded yet."""
+    """A plugin that has not been loaded yet."""
 
     name: str
     """Its entry point's name."""
@@ -101,10 +101,10 @@ _loading = False
 
 
 def catalogue() -> Catalogue:
-    """The catalogue of this process, built from the installed plugins when it is first asked for.
+    """The catalogue of this process, built from the installed plugins on first use.
 
-    A plugin that cannot be used is skipped with a warning; whoever selects what it would have
-    registered is told why. Raises :class:`ConfigError` when two distributions register one name.
+    A plugin that cannot be used is skipped with a warning; selecting one of its names raises an
+    error with the reason. Raises :class:`ConfigError` if two distributions register the same name.
     """
     global _catalogue
     found = _catalogue  # one read: another thread may be putting it there
@@ -130,10 +130,10 @@ def _first_catalogue() -> Catalogue:
 
 
 def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
-    """The catalogue of the built-in plugin and of these, in this order.
+    """The catalogue of the built-in plugin and of these plugins, in this order.
 
     A plugin that raises, implements an unknown hook, registers nothing, or registers something that
-    breaks its contract, is left out whole and listed in :attr:`Catalogue.broken`.
+    breaks its contract is skipped entirely and listed in :attr:`Catalogue.broken`.
     """
     registrations = _registrations(BUILT_IN)
     broken = []
@@ -150,12 +150,12 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
 def using_plugins(
     *plugins: object, distribution: str = "a-test", version: str = "0"
 ) -> Iterator[Catalogue]:
-    """Let this process use these plugins, beside the built-in one and in place of installed ones.
+    """Let this process use these plugins together with the built-in one, instead of installed ones.
 
-    For tests of a plugin: nothing needs to be installed, and what is installed does not show.
-    plugins: modules or objects that implement hooks, as if ``distribution`` in ``version`` brought
-    them; or :class:`Plugin` objects, which say so themselves. Other processes, such as an engine's
-    workers, do not see them. Raises :class:`ConfigError` when one of them cannot be used.
+    For tests of a plugin: nothing needs to be installed, and installed plugins are hidden. plugins:
+    modules or objects that implement hooks, treated as if ``distribution`` in ``version`` provided
+    them; or :class:`Plugin` objects, which state this themselves. Other processes, such as an
+    engine's workers, do not see them. Raises :class:`ConfigError` if one of them cannot be used.
     """
     global _catalogue
     provider = Provider(distribution, version)

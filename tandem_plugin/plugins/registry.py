@@ -43,7 +43,7 @@ TAKEN = frozenset(
 
 
 def check_name(what: str, name: object) -> None:
-    """Raise :class:`ConfigError` unless ``name`` can be typed in a configuration as a name."""
+    """Raise :class:`ConfigError` unless ``name`` is a valid name in a configuration."""
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         raise ConfigError("TP115", name=name, what=what)
     if name == "off":
@@ -58,7 +58,7 @@ _PLURAL = {"schedule": "Schedules", "boundaries": "Boundary resolvers"}
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """The installed distribution that something comes from."""
+    """The installed distribution that provides something."""
 
     distribution: str
     version: str
@@ -79,7 +79,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plugin that nothing was taken from, and why."""
+    """A plugin that was skipped, and why."""
 
     name: str
     """Its entry point's name."""
@@ -112,10 +112,10 @@ class Catalogue:
         return {entry.name: entry.value for entry in self.registrations if entry.kind == kind}
 
     def find(self, kind: Kind, name: str) -> Registration:
-        """What is selected by a name.
+        """What a name selects.
 
-        Raises :class:`ConfigError` for a name that nobody registered, listing those that exist and
-        the plugins that could not be used.
+        Raises :class:`ConfigError` for an unregistered name, listing those that exist and the
+        plugins that could not be used.
         """
         for entry in self.registrations:
             if entry.kind == kind and entry.name == name:
@@ -138,7 +138,7 @@ class Catalogue:
         )
 
     def provider_of(self, value: object) -> Provider | None:
-        """Who registered a schedule class or a resolver; None when nobody did."""
+        """Who registered a schedule class or a resolver; None if unregistered."""
         for entry in self.registrations:
             if entry.value is value:
                 return entry.provider

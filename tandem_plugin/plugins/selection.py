@@ -35,7 +35,7 @@ def schedules() -> dict[str, type[Schedule]]:
 
 
 def parameter_names(name: str) -> list[str]:
-    """The parameters that the schedule called ``name`` takes.
+    """The parameters that the schedule called ``name`` accepts.
 
     Raises :class:`ConfigError` for an unknown name.
     """

@@ -1,4 +1,4 @@
-"""Schedules: who writes each token. One schedule a file."""
+"""Schedules: who writes each token. One schedule per file."""
 
 from tandem_plugin.schedules.bernoulli import (
     ChunkSchedule,

@@ -24,9 +24,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BernoulliSchedule:
-    """A first author and redraws ~ Bernoulli(p); without more, a redraw after every boundary.
+    """First author and redraws ~ Bernoulli(p); by default, a redraw after every boundary.
 
-    No schedule by itself: those that are have a name, and say where else they redraw.
+    This base is not selectable by name; its named subclasses define where else they redraw.
     """
 
     p: float = 0.5
@@ -100,10 +100,10 @@ class WordSchedule(BernoulliSchedule):
 
 @dataclass(frozen=True, slots=True)
 class SoloWordSchedule(WordSchedule):
-    """Mark the same random part of a response as ``word`` does, in a response of the senior alone.
+    """Mark the same random part of a response as ``word``, but let the senior write everything.
 
-    An engine configured with it samples every token from the senior, whoever is the author, so a
-    trainer runs plain GRPO on a random share p of its tokens: as many as tandem trains.
+    An engine configured with it samples every token from the senior, whoever the author is. A
+    trainer therefore runs plain GRPO on a random share p of its tokens: as many as tandem trains.
     """
 
     name: ClassVar[str] = "solo-word"
@@ -111,7 +111,7 @@ class SoloWordSchedule(WordSchedule):
 
 @dataclass(frozen=True, slots=True)
 class TokenSchedule(BernoulliSchedule):
-    """Redraw the author after every token, whatever the token is."""
+    """Redraw the author after every token."""
 
     name: ClassVar[str] = "token"
     boundaries: ClassVar[str] = "every"
@@ -129,7 +129,7 @@ class TokenSchedule(BernoulliSchedule):
 
 @dataclass(frozen=True, slots=True)
 class ChunkSchedule(BernoulliSchedule):
-    """Redraw the author after every ``n`` tokens, whatever the tokens are."""
+    """Redraw the author after every ``n`` tokens, regardless of boundaries."""
 
     name: ClassVar[str] = "chunk"
     boundaries: ClassVar[str] = "every"

@@ -1,4 +1,4 @@
-"""One handover: the first author up to a boundary that is counted, then the other to the end."""
+"""One handover: the first author writes up to a given boundary, the other writes the rest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["HandoverSchedule"]
 
 @dataclass(frozen=True, slots=True)
 class HandoverSchedule:
-    """Hand over once, behind the boundary number ``after``; every token is one by default.
+    """Hand over once, after boundary number ``after``; by default every token is a boundary.
 
-    The junior first is a prefix by a frozen expert, which must not be trained on: LUFFY
-    (arXiv:2504.14945) and BREAD (arXiv:2506.17211). The senior first is an evaluation: whether a
-    weaker model can finish a stronger one's prefix (transfer utility, arXiv:2603.20508).
+    With the junior first, the prefix comes from a frozen expert and must not be trained on: LUFFY
+    (arXiv:2504.14945) and BREAD (arXiv:2506.17211). With the senior first, it is an evaluation of
+    whether a weaker model can finish a stronger one's prefix (transfer utility, arXiv:2603.20508).
     """
 
     name: ClassVar[str] = "handover"
@@ -44,7 +44,7 @@ class HandoverSchedule:
 
     @property
     def prefix(self) -> int:
-        """How many boundaries the prefix has at this training step, on a line, rounded down."""
+        """The number of boundaries in the prefix at this step: linear in the step, rounded down."""
         if not self.steps:
             return self.after
         done = min(self.training_step, self.steps)

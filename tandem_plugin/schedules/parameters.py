@@ -1,4 +1,4 @@
-"""Schedule parameters: what a schedule takes, and checks that name parameter, value and range."""
+"""Schedule parameters: what a schedule accepts, and checks that name parameter, value and range."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Parameter:
 
     @property
     def type(self) -> str:
-        """The type as a user reads it: ``float``, or the choices ``senior|junior``."""
+        """The type as shown to users: ``float``, or the choices ``senior|junior``."""
         choices = get_args(self.annotation)
         return "|".join(map(str, choices)) if choices else str(self.annotation.__name__)
 
@@ -60,7 +60,7 @@ class Parameter:
 def schedule_signature(schedule: type[Any]) -> tuple[Parameter, ...]:
     """The parameters of a schedule's class, in order.
 
-    Raises :class:`ConfigError` for a parameter without a default, or of a type that does not travel
+    Raises :class:`ConfigError` for a parameter without a default, or of a type that cannot be sent
     in requests: allowed are bool, int, float, str and Literal of strings.
     """
     return _signature(cast(Hashable, schedule))
@@ -88,12 +88,12 @@ def _signature(schedule: Any) -> tuple[Parameter, ...]:
 
 
 def schedule_parameters(schedule: Schedule) -> dict[str, Any]:
-    """The parameters of a schedule, by name, as they travel with requests and results."""
+    """The parameters of a schedule by name, as sent in requests and stored in results."""
     return {field.name: getattr(schedule, field.name) for field in fields(schedule)}  # type: ignore[arg-type]
 
 
 def takes_training_step(schedule: Schedule) -> bool:
-    """Whether a schedule depends on the trainer's step, which trainers then fill in."""
+    """Whether a schedule depends on the training step, which trainers then fill in."""
     return TRAINING_STEP in schedule_parameters(schedule)
 
 

@@ -1,4 +1,4 @@
-"""What a schedule is, and its way through whole responses."""
+"""The schedule protocol, and how to apply a schedule to whole responses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Tensor: TypeAlias = Any
 
 @runtime_checkable
 class Schedule(Protocol):
-    """Says who is the author of each token, for a batch of responses at once.
+    """Decides the author of each token, for a batch of responses at once.
 
-    A schedule is a frozen dataclass whose fields are its parameters. State per response is the
-    author of the current token and the run: the number of tokens since the last redraw that were
-    no boundary. Only operators that NumPy arrays and torch tensors share may be used (``< & | ~ +
-    *`` and the like), so that the engine on any device and the replay run the same code.
+    A schedule is a frozen dataclass whose fields are its parameters. The state per response is the
+    author of the current token and the run: the number of non-boundary tokens since the last
+    redraw. Use only operators that NumPy arrays and torch tensors share (``< & | ~ + *`` and the
+    like), so that the engine on any device and the replay run the same code.
     """
 
     name: ClassVar[str]
@@ -50,11 +50,11 @@ class Schedule(Protocol):
 
 
 class WalkingSchedule(Schedule, Protocol):
-    """A schedule that also walks through whole responses, without a step for each token.
+    """A schedule that can also process whole responses at once.
 
-    Optional: replay and engines that resume requests use ``walk`` where a schedule has it, and step
-    through the tokens where it has none. Both must say the same; a small batch of both is compared
-    before a schedule is used.
+    Optional: replay and engines that resume requests use ``walk`` if a schedule has it, and
+    otherwise step through the tokens. Both must give the same result; they are compared on a small
+    batch before a schedule is used.
     """
 
     def walk(
@@ -62,20 +62,20 @@ class WalkingSchedule(Schedule, Protocol):
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """The authors of whole responses, on the host.
 
-        is_boundary: bool ``[batch, time]``, whether each token is a boundary. u: float64
-        ``[batch, time + 1]``, the draws of every position. Returns what ``start`` and then
-        ``advance`` return at each position: authors, bool ``[batch, time + 1]``, the last of which
-        writes the token behind the response, and runs, int64 of the same shape, 0 at the first.
-        What stands at a position follows from the tokens before it alone.
+        is_boundary: bool ``[batch, time]``, whether each token is a boundary. u: float64 ``[batch,
+        time + 1]``, the draws of every position. Returns what ``start`` and then ``advance`` return
+        at each position: authors, bool ``[batch, time + 1]``, the last of which writes the token
+        after the response, and runs, int64 of the same shape, 0 at the first position. The values
+        at a position depend only on the tokens before it.
         """
         ...
 
 
 def has_walk(schedule: type[Schedule]) -> bool:
-    """Whether a schedule's class brings a ``walk`` that goes with its own steps.
+    """Whether a schedule's class defines a ``walk`` that matches its own steps.
 
-    A subclass that redefines ``start`` or ``advance`` without ``walk`` has none: the one that it
-    inherits belongs to other steps.
+    A subclass that redefines ``start`` or ``advance`` without ``walk`` does not: the inherited
+    ``walk`` belongs to other steps.
     """
     for kind in schedule.__mro__:
         members = vars(kind)

@@ -36,7 +36,7 @@ class SoloSchedule:
 
 @dataclass(frozen=True, slots=True)
 class JuniorSchedule:
-    """The junior writes every token. For evaluation: nothing in such a response is trained on."""
+    """The junior writes every token. For evaluation: nothing in such a response is trained."""
 
     name: ClassVar[str] = "junior"
     boundaries: ClassVar[str] = "every"

@@ -17,15 +17,15 @@ SettingsOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A parameter of the schedule, such as p=0.3 or cap=16. May be given several times.",
+        help="A parameter of the schedule, such as p=0.3 or cap=16. Can be repeated.",
     ),
 ]
 
 
 def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
-    """Names and values; a value is read as JSON where it is some, else as text.
+    """Names and values; a value is parsed as JSON if possible, otherwise kept as text.
 
-    option: how the option is called, for the :class:`ConfigError` of something else.
+    option: the option's name, for the :class:`ConfigError` of a malformed value.
     """
     example = "max_model_len=4096" if option == "--engine" else "p=0.3"
     found: dict[str, Any] = {}

@@ -37,7 +37,7 @@ INTERRUPTED = 130
 
 JsonOption = Annotated[
     bool,
-    typer.Option("--json", help="Print one JSON object to stdout, and nothing else there."),
+    typer.Option("--json", help="Print one JSON object to stdout, and nothing else."),
 ]
 
 
@@ -54,7 +54,7 @@ def cell(value: object, style: str = "") -> Text:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object to stdout. Numbers that JSON lacks (not a number) become null."""
+    """Print one JSON object to stdout. Numbers that JSON lacks (NaN) become null."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 

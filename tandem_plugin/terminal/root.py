@@ -1,4 +1,4 @@
-"""The group of commands: turns whatever a command raises into a sentence and an exit code."""
+"""The command group: turns any error of a command into a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class _UsageError(Protocol):
 
 
 class CommandGroup(TyperGroup):
-    """Help lists the commands in their order, each on one line.
+    """Lists the commands in their order in the help, each on one line.
 
-    They stand under the headings that they were given (``rich_help_panel``).
+    They are grouped under their headings (``rich_help_panel``).
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -110,7 +110,7 @@ def _end_of_output(error: OSError) -> None:
     """Say on stderr that stdout takes no more, and let what is left of it go nowhere."""
     with suppress(OSError):
         reason = f"{system_reason(error)}. {system_advice(error)}"
-        print_error(f"The output cannot be written: {reason}", as_json=False)
+        print_error(f"Output cannot be written: {reason}", as_json=False)
     with suppress(OSError, ValueError):
         # Else Python tries it once more at its end, and says so in its own words.
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -22,7 +22,7 @@ _MODEL_FILES = {".safetensors", ".bin", ".json", ".model", ".tiktoken", ".jinja"
 def read_vocabulary(tokenizer: str) -> Vocabulary:
     """The vocabulary of a tokenizer folder, file, or name on the Hugging Face Hub.
 
-    Raises :class:`TokenizerError` where nothing of the kind is there.
+    Raises :class:`TokenizerError` if there is none.
     """
     from tandem_plugin.boundaries import Vocabulary
 
@@ -46,7 +46,7 @@ def model_files(model: str) -> list[Path]:
 
 
 def check_files(tokenizer: str) -> None:
-    """Raise OSError for a pipe in a tokenizer's place: its reader would wait for ever."""
+    """Raise OSError for a pipe in a tokenizer's place, whose reader would wait forever."""
     for file in model_files(tokenizer):
         if os.path.exists(file) and not (os.path.isfile(file) or os.path.isdir(file)):
-            raise OSError(errno.EINVAL, f"{file.name} is no regular file", str(file))
+            raise OSError(errno.EINVAL, f"{file.name} is not a regular file", str(file))

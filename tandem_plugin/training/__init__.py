@@ -1,4 +1,4 @@
-"""What every trainer's adapter needs: who wrote a trajectory, and what must hold of a batch.
+"""Shared code of the trainer adapters: authorship of trajectories, and checks of batches.
 
 No trainer is imported here; the adapters translate between their framework and these modules.
 """

@@ -1,4 +1,4 @@
-"""What a response says of its authorship on its way from the process that generated it."""
+"""The authorship data of a response, sent by the process that generated it."""
 
 from __future__ import annotations
 
@@ -110,27 +110,27 @@ class Facts:
 
     @property
     def trained_mask(self) -> NDArray[np.bool_]:
-        """Bool ``[length]``: what the agent loop would train."""
+        """Bool ``[length]``: the tokens that the agent loop would train."""
         return bits_of(self.trained, self.length)
 
     @property
     def unknown_mask(self) -> NDArray[np.bool_]:
-        """Bool ``[length]``: what the agent loop would train, but whose author is not known."""
+        """Bool ``[length]``: the tokens of unknown author that the agent loop would train."""
         return bits_of(self.unknown, self.length)
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """Bool ``[length]``: the narrowed mask, the senior's tokens of those to train."""
+        """Bool ``[length]``: the restricted mask, the senior's tokens among those to train."""
         return self.trained_mask & self.authorship & ~self.unknown_mask
 
     @property
     def junior_mask(self) -> NDArray[np.bool_]:
-        """Bool ``[length]``: the junior's tokens of those to train, which can be imitated."""
+        """Bool ``[length]``: the junior's tokens among those to train, which can be imitated."""
         return self.trained_mask & ~self.authorship & ~self.unknown_mask
 
     @property
     def start(self) -> int:
-        """Where the first segment or trained token is; 0 where there is neither."""
+        """The position of the first segment or trained token; 0 if there is neither."""
         segments = [start for _, start, _ in self.segments]
         return min([*segments, *(start for start, _ in self.trained)], default=0)
 
@@ -159,12 +159,12 @@ class Facts:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """The mapping that :meth:`from_wire` reads back."""
+        """The mapping that :meth:`from_wire` accepts."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any] | None) -> Facts | None:
-        """The facts that came with a response; None where none did.
+        """The facts sent with a response; None if there were none.
 
         Raises :class:`AuthorshipError` for those of another version of this package.
         """

@@ -1,4 +1,4 @@
-"""What must hold of every training batch before a trainer may learn from it."""
+"""Checks of every training batch before a trainer may learn from it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
 
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
-    """Raise unless every row's authorship is its replay and its masks, bit for bit, the senior's.
+    """Raise unless every row's authorship is its replay and its masks are the senior's, exactly.
 
-    Every row is replayed here, from its tokens and seeds: nothing that came with it is taken at its
-    word. rules: the trainer's own. Raises :class:`AuthorshipError`, :class:`FingerprintError`, or
-    :class:`EngineError` for a trajectory that the engine refused.
+    Every row is replayed here from its tokens and seeds; nothing sent with it is trusted. rules:
+    the trainer's own. Raises :class:`AuthorshipError`, :class:`FingerprintError`, or
+    :class:`EngineError` for a trajectory that the engine rejected.
     """
     check_no_errors(rows)
     if not rows:
@@ -47,10 +47,10 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
 
 
 def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -> None:
-    """Raise unless every validation response was written by who was asked to.
+    """Raise unless every validation response was written by the intended author.
 
-    team: whether that is the team; otherwise it is the senior alone. Raises as :func:`check_rows`
-    does.
+    team: whether that is the team; otherwise it is the senior alone. Raises like
+    :func:`check_rows`.
     """
     check_no_errors(rows)
     for row in rows:
@@ -62,7 +62,7 @@ def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -
 
 
 def check_no_errors(rows: Iterable[Row]) -> None:
-    """Raise :class:`EngineError` when a trajectory failed in tandem."""
+    """Raise :class:`EngineError` if a trajectory failed in tandem."""
     for row in rows:
         if row.error is not None:
             raise EngineError("TP405", error=row.error)
@@ -222,7 +222,7 @@ def _check_trains(rows: Sequence[Row]) -> None:
 
 
 class AdmittedBatch:
-    """The masks of the batch that was checked last, by its rows' names."""
+    """The masks of the last checked batch, by its rows' names."""
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
         self._masks = {row.name: row.response_mask for row in rows}

@@ -1,9 +1,9 @@
-"""The tandem settings of a run whose trainer has no place for them: its command's and a variable's.
+"""The tandem settings of a run whose trainer cannot hold them: flags and a variable.
 
-The environment variable ``TANDEM_CONFIG`` holds them as a JSON object, or the path of a file with
-one; flags ``--tandem.NAME VALUE`` of the command are laid over it. Every process of a run reads the
-variable, which the driver brings to them as JSON. Of the trainer's own flags some are checked: in
-the driver before the trainer parses them, in its process as it did.
+The environment variable ``TANDEM_CONFIG`` contains them as a JSON object, or the path of a file
+with one; flags ``--tandem.NAME VALUE`` of the command override it. Every process of a run reads the
+variable, which the driver passes on as JSON. Some of the trainer's own flags are checked: in the
+driver before the trainer parses them, in its process afterwards.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ PREFIX = "--tandem."
 
 
 def tandem_config(environ: Mapping[str, str] = os.environ) -> TandemConfig | None:
-    """The checked settings of the run that this process is a part of; None where it has none.
+    """The checked settings of the run that this process belongs to; None if it has none.
 
-    Raises :class:`ConfigError` for settings that are wrong.
+    Raises :class:`ConfigError` for invalid settings.
     """
     settings = environment_settings(environ)
     return None if settings is None else TandemConfig.from_mapping(settings)
 
 
 def running_config() -> TandemConfig:
-    """The checked settings of a run in tandem; :class:`EngineError` where the process lost them."""
+    """The checked settings of a tandem run; :class:`EngineError` if the process lost them."""
     config = tandem_config()
     if config is None:
         raise EngineError("TP422")
@@ -58,9 +58,9 @@ def running_config() -> TandemConfig:
 
 
 def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
-    """What ``TANDEM_CONFIG`` holds; None where it is not set or empty.
+    """The contents of ``TANDEM_CONFIG``; None if it is not set or empty.
 
-    Raises :class:`ConfigError` for something that is neither a JSON object nor a file with one.
+    Raises :class:`ConfigError` for anything other than a JSON object or a file with one.
     """
     text = environ.get(VARIABLE, "").strip()
     if not text:
@@ -85,10 +85,10 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
 
 
 def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemConfig, list[str]]:
-    """The settings that a command's flags and the variable say, and all its other arguments.
+    """The settings given by a command's flags and the variable, and all other arguments.
 
-    plain: the command for a run without tandem. Raises :class:`ConfigError` for settings that are
-    wrong, or where there are none.
+    plain: the command for a run without tandem. Raises :class:`ConfigError` for invalid or missing
+    settings.
     """
     flags, others = split_arguments(arguments)
     given = environment_settings()

@@ -23,7 +23,7 @@ IMITATION_METRIC = "junior_imitation_loss"
 
 
 def masks_to_imitate(rows: Sequence[Row], is_padding: Sequence[bool]) -> list[NDArray[np.int64]]:
-    """The tokens of each admitted row to imitate, 0 or 1 ``[length]``: of padding, none."""
+    """The tokens of each admitted row to imitate, 0 or 1 ``[length]``; padding has none."""
     return [
         np.zeros(len(row.response_ids), dtype=np.int64)
         if padding or row.junior_mask is None

@@ -1,4 +1,4 @@
-"""A pool of juniors: which one a prompt is written with, and what an engine says of its own."""
+"""A pool of juniors: which junior a prompt uses, and what an engine reports about its own."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = [
 def junior_of_prompt(
     juniors: Sequence[str], step: int, place: int | None, identity: object
 ) -> str | None:
-    """The junior that all responses to a prompt are written with; None where none is named.
+    """The junior that all responses to a prompt are written with; None if none is configured.
 
-    So a group compares what the senior wrote, not with whom. Prompts take the juniors in turns by
-    their place in the step, from another one each step; one without a place (None) by a digest of
-    the step and of its identity.
+    A group therefore compares what the senior wrote, not with whom. Prompts use the juniors in turn
+    by their position in the step, starting with another one each step; a prompt without a position
+    (None) is assigned by a digest of the step and of its identity.
     """
     if not juniors:
         return None
@@ -41,10 +41,10 @@ JUNIOR = "junior"
 
 
 def take_junior(engine: Any, rank: int | None) -> None:
-    """Let one of a run's engines have the junior of its rank.
+    """Assign the junior of its rank to one of a run's engines.
 
     engine: its arguments, whose ``additional_config``, a mapping or JSON with ``tandem`` in it,
-    changes. Raises :class:`ConfigError` for settings that are wrong.
+    changes. Raises :class:`ConfigError` for invalid settings.
     """
     given = engine["additional_config"]
     given = json.loads(given) if isinstance(given, str) else given
@@ -53,10 +53,10 @@ def take_junior(engine: Any, rank: int | None) -> None:
 
 
 def having_the_junior(params: Mapping[str, Any] | None, juniors: Mapping[str, str]) -> list[str]:
-    """The engines that can write what a request with these sampling parameters asks for.
+    """The engines that can serve a request with these sampling parameters.
 
-    juniors: that of each engine, by its name. A request that names no junior may go to any. Raises
-    :class:`EngineError` where there are engines, and none has its junior.
+    juniors: the junior of each engine, by the engine's name. A request that names no junior may go
+    to any. Raises :class:`EngineError` if there are engines, but none has its junior.
     """
     asked = ((params or {}).get("extra_args") or {}).get("tandem")
     junior = asked.get("junior") if isinstance(asked, Mapping) else None
@@ -78,7 +78,7 @@ async def counters_of_engine(engine: Any, what: str) -> dict[str, Any]:
 
 
 def junior_of(vllm_config: Any) -> str:
-    """What a tandem engine's junior is called."""
+    """The name of a tandem engine's junior."""
     return str(vllm_config.additional_config["tandem"]["junior_name"])
 
 

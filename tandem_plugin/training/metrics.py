@@ -1,4 +1,4 @@
-"""What the trainer's log says: who wrote a batch, and what its engines counted meanwhile."""
+"""Metrics of the trainer's log: who wrote a batch, and what its engines counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOKENS_OF_UNKNOWN_AUTHOR = "tandem/tokens_of_unknown_author"
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """All metrics of one training batch that follow from its rows."""
+    """All metrics of one training batch that can be computed from its rows."""
     return {**tandem_metrics(rows), **grading_metrics(rows)}
 
 
@@ -109,10 +109,10 @@ def graded(reward: Any) -> dict[str, float]:
 
 
 def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """The share of a training batch's responses with each outcome; nothing under another's reward.
+    """The share of a training batch's responses with each outcome; none under another reward.
 
     ``grading/correct``, ``grading/incorrect``, ``grading/copied``, ``grading/no_answer``,
-    ``grading/timeout`` and ``grading/error``, as tandem's reward for verl says them.
+    ``grading/timeout`` and ``grading/error``, as reported by tandem's reward for verl.
     """
     names = sorted({name for row in rows for name in row.graded})
     return {
@@ -124,7 +124,7 @@ def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def labels(juniors: Sequence[str]) -> dict[str, str]:
-    """What metrics call each junior: its path's last part, and its number where some share one."""
+    """The name of each junior in metrics: its path's last part, numbered if several share one."""
     parts = [PurePosixPath(one).name for one in juniors]
     if len(set(parts)) < len(parts):
         parts = [f"{part}-{number}" for number, part in enumerate(parts, 1)]
@@ -132,10 +132,10 @@ def labels(juniors: Sequence[str]) -> dict[str, str]:
 
 
 def metrics_of_juniors(rows: Sequence[Row], juniors: Sequence[str]) -> dict[str, float]:
-    """The metrics of a training batch for each junior of a pool; nothing where there is one.
+    """The metrics of a training batch for each junior of a pool; none if there is only one.
 
-    ``tandem/juniors/JUNIOR/responses``: how many were written with it; beside it every metric of
-    the batch over these alone, such as ``tandem/juniors/JUNIOR/senior_share``.
+    ``tandem/juniors/JUNIOR/responses``: how many were written with it, plus every metric of the
+    batch over these alone, such as ``tandem/juniors/JUNIOR/senior_share``.
     """
     if len(juniors) < 2:
         return {}

@@ -1,10 +1,10 @@
-"""The worker processes of a Ray job: each is made ready for tandem, and proves it.
+"""The worker processes of a Ray job: each is prepared for tandem, and verified.
 
 For a trainer whose processes do not read a configuration that could hold tandem's settings. Its
 driver gives Ray a ``worker_process_setup_hook``, which Ray calls in each of the job's worker
-processes before anything else runs there, on a Ray of the run's own or a cluster. What else amends
-a runtime environment (``uv run``, ``RAY_RUNTIME_ENV_HOOK``, ``ray job submit``) does so as ever.
-Should the hook be lost on that way, the actors say so, before they begin.
+processes before anything else runs there, on the run's own Ray or a cluster. Other code that
+modifies a runtime environment (``uv run``, ``RAY_RUNTIME_ENV_HOOK``, ``ray job submit``) works as
+usual. If the hook is lost on the way, the actors report it before they begin.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def confirmed_actor(framework: str, name: str, ours: type = object) -> Patch:
 
 
 def check_worker(framework: str, actor: str, settings: Mapping[str, Any]) -> None:
-    """Raise :class:`EngineError` unless this worker process was made ready for the driver's run.
+    """Raise :class:`EngineError` unless this worker process was prepared for the driver's run.
 
     actor: the name of the actor class that is about to begin here. settings: the driver's.
     """
@@ -141,6 +141,6 @@ def check_worker(framework: str, actor: str, settings: Mapping[str, Any]) -> Non
         raise EngineError("TP438", actor=actor, failure=failure.rstrip("."))
     config = tandem_config() if is_in_place(framework) else None
     if config is None or config.settings() != settings:
-        why = "was not made ready for it" if config is None else "has other settings"
+        why = "was not prepared for it" if config is None else "has different settings"
         raise EngineError("TP439", actor=actor, why=why)
     check_in_place(framework)

@@ -1,8 +1,8 @@
-"""A trainer's settings that do not go with tandem, as a table: which, when, and why.
+"""A table of a trainer's settings that are incompatible with tandem: which, when, and why.
 
-A run in tandem trains through a mask with holes. What is broken by them is refused with the reason,
-and cannot be allowed; what nobody has looked at is refused as unproven unless the run allows it by
-name (:mod:`tandem_plugin.training.refusals`).
+A tandem run trains through a mask with holes. Settings that break on such a mask are rejected with
+the reason and cannot be allowed; settings that have not been verified are rejected as unproven
+unless the run allows them by name (:mod:`tandem_plugin.training.refusals`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
 
 
 class Unproven:
-    """What one run allows of the unproven, and which of it the run makes use of."""
+    """The unproven settings that one run allows, and those that it uses."""
 
     def __init__(self, tandem: TandemConfig, names: Mapping[str, str]) -> None:
-        """names: what can be allowed with this trainer: a name, and what it stands for.
+        """names: what can be allowed with this trainer: each name and its meaning.
 
-        Raises :class:`ConfigError` for an allowed name that is none of them.
+        Raises :class:`ConfigError` for an allowed name that is not one of them.
         """
         for name in tandem.unproven:
             if name not in names:
@@ -50,20 +50,20 @@ class Unproven:
         """A sentence for each thing that the run makes use of and nobody has shown to work."""
 
     def check(self, name: str, refusal: ConfigError) -> None:
-        """Go on with something unproven if the run allows it by ``name``.
+        """Continue with an unproven setting if the run allows it by ``name``.
 
-        refusal: what it is, that it was not tested, and what to choose in its place; raised, with
-        the name that would allow it, where the run does not.
+        refusal: an error that names the setting, says that it was not tested, and what to choose
+        instead; raised, together with the name that would allow it, if the run does not allow it.
         """
         if name not in self.names:
-            raise ValueError(f"{name!r} is none of the names that can be allowed.")
+            raise ValueError(f"{name!r} is not one of the names that can be allowed.")
         if name not in self._allowed:
             raise refusal.advised(
-                f"To run it although nobody has shown that it works, add {name} to tandem.unproven."
+                f"To allow it although it has not been verified, add {name} to tandem.unproven."
             )
         self.warnings.append(
-            f"{refusal.message} tandem.unproven allows {name}: this run goes on, and NOBODY HAS "
-            "SHOWN THAT WHAT IT LEARNS IS RIGHT. Batches are checked as ever."
+            f"{refusal.message} tandem.unproven allows {name}: this run continues, but NOBODY HAS "
+            "VERIFIED THAT WHAT IT LEARNS IS CORRECT. Batches are checked as usual."
         )
 
     def say(self) -> None:
@@ -131,7 +131,7 @@ def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
 
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:
-    """Refuses what a mask with holes breaks. why: what it does; sound: what to choose instead."""
+    """Rejects what a mask with holes breaks. why: what it does; sound: what to choose instead."""
     return Refusal(
         key,
         lambda value, settings: value in names,
@@ -143,9 +143,9 @@ def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Re
 def untested(
     key: str, sound: Sequence[str | None], unproven: str = "", reach: str = HOLES
 ) -> Refusal:
-    """Refuses what is none of ``sound``, among which None stands for a setting that is not there.
+    """Rejects values outside ``sound``, in which None stands for a setting that is not there.
 
-    unproven: as in :class:`Refusal`. reach: how the sentence goes on, if not by :data:`HOLES`.
+    unproven: as in :class:`Refusal`. reach: how the sentence continues, if not with :data:`HOLES`.
     """
     return Refusal(
         key,
@@ -164,19 +164,19 @@ def each(
 
 
 def given(value: Any, settings: Settings) -> bool:
-    """Refuses whatever a setting says."""
+    """Rejects any value of a setting."""
     return value is not None
 
 
 def is_on(value: Any, settings: Settings) -> bool:
-    """Refuses a setting that is true, or a number above 0."""
+    """Rejects a setting that is true, or a number above 0."""
     return bool(value)
 
 
 def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Unproven) -> None:
-    """Raise :class:`ConfigError` for the first of a run's settings that is refused, in order.
+    """Raise :class:`ConfigError` for the first rejected setting of a run, in order.
 
-    unproven: what the run allows, and is told of.
+    unproven: what the run allows; it records what the run uses.
     """
     for one in refusals:
         value = settings(one.key)

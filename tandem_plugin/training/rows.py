@@ -22,7 +22,7 @@ __all__ = ["Row", "check_log_probs", "dumped_columns", "masked_log_probs", "row_
 class Row:
     """One response of a batch. Arrays have the length of the response, unless something is wrong.
 
-    Fields that a trainer delivered without are None: it is for the checks to say so.
+    Fields that a trainer did not deliver are None; the checks report them.
     """
 
     name: str
@@ -114,11 +114,11 @@ def row_of(facts: Facts | None, **known: Any) -> Row:
 def write_step(
     folder: str | Path, step: int, responses: Iterable[tuple[Row, Mapping[str, Any]]]
 ) -> None:
-    """Write ``<folder>/<step>.jsonl``, one response a line, whole or not at all.
+    """Write ``<folder>/<step>.jsonl`` atomically, one response per line.
 
-    responses: each row with what the trainer knows besides, under the names that verl's dumps have:
-    ``input``, ``output``, ``gts``, ``score``. A step that is done again replaces its file. Raises
-    :class:`OutputError` where it cannot be written.
+    responses: each row with what the trainer knows besides, under the names used in verl's dumps:
+    ``input``, ``output``, ``gts``, ``score``. A repeated step replaces its file. Raises
+    :class:`OutputError` if it cannot be written.
     """
     lines = (json.dumps({**known, "step": step, **row.dump()}) for row, known in responses)
     write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))

@@ -1,4 +1,4 @@
-"""A run in its trainer's process: what was asked for, and whether every batch is it."""
+"""A run in its trainer's process: its settings, and whether every batch matches them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["TandemRun", "announcement"]
 
 
 def announcement(config: TandemConfig, rule: Rule) -> str:
-    """One line that says what is on: a user's proof, and what a bug report needs.
+    """One line with the active settings: proof for users, and context for bug reports.
 
     rule: the configured one, :attr:`TandemRules.default`.
     """
@@ -60,16 +60,16 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
 
 
 _WARNINGS = {
-    PROMPTS_WITHOUT_SENIOR: "{count} prompts of a batch have no response with a token of the "
-    "senior's to train, and add nothing to the update.",
+    PROMPTS_WITHOUT_SENIOR: "{count} prompts of a batch have no response with a senior token to "
+    "train, so they add nothing to the update.",
     TOKENS_OF_UNKNOWN_AUTHOR: "{count} tokens of a batch could have been written by two calls of "
-    "their trajectory with different authors, and are not trained.",
+    "their trajectory with different authors, so they are not trained.",
 }
-"""What a run says once, when the metric is above 0 for the first time."""
+"""Warnings that a run logs once, when the metric is above 0 for the first time."""
 
 
 class TandemRun:
-    """A run's settings and rules, the batch that was admitted last, and its metrics."""
+    """A run's settings and rules, the last admitted batch, and its metrics."""
 
     rejects = False
     """Whether the trainer may leave tokens out before an update, as rejection sampling does."""
@@ -86,10 +86,10 @@ class TandemRun:
 
     @classmethod
     def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:
-        """A run with the rules of its tokenizer, said to be on in its log.
+        """A run with the rules of its tokenizer; announced in its log.
 
-        more: what a subclass is made of besides. Raises :class:`ConfigError` or
-        :class:`TokenizerError` for a schedule that does not go with the vocabulary.
+        more: further arguments of a subclass. Raises :class:`ConfigError` or
+        :class:`TokenizerError` for a schedule that is incompatible with the vocabulary.
         """
         run = cls(config, TandemRules(config, vocabulary), *more)
         # Not logging: a trainer's level hides it, and this line is the user's proof.
@@ -97,7 +97,7 @@ class TandemRun:
         return run
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
-        """Check a training batch and return its metrics; raise when it must not be trained on."""
+        """Check a training batch and return its metrics; raise if it must not be trained on."""
         self._admitted, self.metrics = AdmittedBatch(), {}
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
@@ -110,14 +110,14 @@ class TandemRun:
             if self.metrics[name] and name not in self._warned:
                 self._warned.add(name)
                 message = sentence.format(count=int(self.metrics[name]))
-                more = f"This is said once; the metric {name} counts them in every step."
+                more = f"This is logged once; the metric {name} counts them at every step."
                 # Not logging: a trainer's level hides it.
                 print(f"tandem warning: {message} {more}", file=sys.stderr, flush=True)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
-        """Raise unless a validation's trajectories succeeded, and who was to answer did.
+        """Raise unless a validation's trajectories succeeded and the intended author answered.
 
-        answerer: None where the rows do not tell whose turn it was.
+        answerer: None if the rows do not tell whose turn it was.
         """
         if answerer is None:
             check_no_errors(rows)

@@ -1,4 +1,4 @@
-"""What a trainer may not be asked for, whichever it is: refused before any worker starts."""
+"""Settings that every trainer rejects before any worker starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HUB_SECONDS = 5
 
 
 def check_settings(tandem: TandemConfig) -> None:
-    """Raise :class:`ConfigError` for a junior that is not there or a step that is not a setting."""
+    """Raise :class:`ConfigError` for a missing junior or a step that is not a setting."""
     for junior in tandem.juniors:
         _check_junior(junior)
     _check_training_step(tandem)

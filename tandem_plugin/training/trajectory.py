@@ -149,7 +149,7 @@ class Trajectory:
 
 
 class ClientDelegate(Delegate):
-    """Stands before a trainer's client in one trajectory: a subclass adds tandem to every call."""
+    """Wraps a trainer's client in one trajectory: a subclass adds tandem to every call."""
 
     def __init__(self, client: Any, trajectory: Trajectory) -> None:
         super().__init__(client)
@@ -192,7 +192,7 @@ class KeyedLabel:
 
 @dataclass(slots=True)
 class Numbering:
-    """Numbers the prompts of one phase in the order in which the data loader gives them."""
+    """Numbers the prompts of one phase in the data loader's order."""
 
     phase: Phase = "training"
     next_prompt: int | None = None

@@ -64,7 +64,7 @@ def test_deepscaler_is_prepared_without_its_unanswered_rows(
     else:
         command += ["--file", str(lines(tmp_path / "given.jsonl", deepscaler()))]
     code, said = run(*command, "--heldout", 256)
-    assert (code, said.count("left out: row")) == (0, 6), said
+    assert (code, said.count("skipped: row")) == (0, 6), said
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
     assert manifest["rows"] == {"train": 40_053, "heldout": 256}
     assert [bad["row"] for bad in manifest["bad_rows"]] == list(UNANSWERED)
@@ -82,7 +82,7 @@ def test_deepscaler_of_another_size_is_refused_with_the_counts(
     with refused("TP703", count=40_309, rows=answered) as caught:
         load_named("deepscaler")
     assert "b6ae8c6" in str(caught.value)
-    assert "and 6 rows left out" in str(caught.value)
+    assert "and 6 rows excluded" in str(caught.value)
 
 
 def test_only_rows_without_an_answer_are_left_out(tmp_path: Path):

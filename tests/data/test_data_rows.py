@@ -71,13 +71,13 @@ BAD = {
     "no answer": ({"problem": "Add."}, "It has no answer"),
     "blank answer": ({"problem": "Add.", "answer": "  "}, "It has no answer"),
     "unboxed solution": ({"problem": "Add.", "solution": "three"}, "no solution with a box"),
-    "a list": ([1], "no object"),
+    "a list": ([1], "not an object"),
     "half a message": (
         {"prompt": [{"role": "user", "content": None}], "answer": "3"},
         "neither text nor chat",
     ),
     "wrong messages": ({"prompt": [{"text": "x"}], "answer": "3"}, "neither text nor chat"),
-    "empty gold": ({"problem": "Add.", "answer": ["3", ""]}, "A gold is empty"),
+    "empty gold": ({"problem": "Add.", "answer": ["3", ""]}, "A gold answer is empty"),
     "strange gold": ({"problem": "Add.", "answer": [{"x": 1}]}, "text or a number, not dict"),
 }
 

@@ -67,12 +67,12 @@ def test_results_of_other_settings_are_refused_by_name(example: Path):
     edit(summary, lambda c: c["settings"]["sampling"].update(temperature=1.0))
     done = run(example / "GRPO", example / "TRL")
     assert done.exit_code == 1
-    assert "sampling.temperature is 0.6 in the one and 1.0 in the other" in done.stderr
+    assert "sampling.temperature is 0.6 in the first and 1.0 in the second" in done.stderr
     meant = ("--despite", "sampling.temperature")
     assert run(example / "GRPO", example / "TRL", *meant).exit_code == 0
     edit(summary, lambda c: c["settings"].update(samples=3))
     done = run(example / "GRPO", example / "TRL", *meant)
-    assert "samples is None in the one and 3 in the other" in done.stderr
+    assert "samples is None in the first and 3 in the second" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_results_of_other_settings_are_refused_by_name(example: Path):
         (lambda c: c["benchmarks"]["A"][0].update(correct=7), "7 of 2 samples"),
         (lambda c: c.update(format=0), "format: "),
         (lambda c: c["senior"].update(name="a/b"), "senior.name: "),
-        (lambda c: c.update(kind="nonsense"), "no summary"),
+        (lambda c: c.update(kind="nonsense"), "not an evaluation summary"),
     ],
 )
 def test_damaged_results_are_refused(example: Path, change: Any, said: str):
@@ -100,7 +100,7 @@ def test_what_only_one_senior_has_is_said_and_left_out(example: Path):
     shutil.rmtree(example / "TRL/handoff")
     done = run(example / "GRPO", example / "TRL")
     assert done.exit_code == 0
-    assert "No table of handoff step base: there is no such result of TRL." in done.stderr
+    assert "No table of handoff step base: there is no such result for TRL." in done.stderr
     assert "Handoff" not in done.stdout
 
 
@@ -114,7 +114,7 @@ def test_other_versions_are_noted(example: Path):
 
 
 def test_one_senior_alone_or_twice_or_none_is_refused(example: Path):
-    assert "two seniors at least" in run(example / "GRPO").stderr
+    assert "at least two seniors" in run(example / "GRPO").stderr
     assert "under one name" in run(example / "GRPO", example / "GRPO").stderr
     assert "of 2 seniors: GRPO, TRL" in run(example).stderr
     assert "no folder" in run(example / "none", example / "TRL").stderr

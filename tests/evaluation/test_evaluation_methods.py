@@ -59,7 +59,7 @@ def test_units_take_the_place_of_seeds_where_they_are_said(tmp_path: Path):
     assert texts(table)[0] == [
         "handoff step j", "T > G", "pass@1 (%, ↑)", "+31.25", "18.75", "+1.67", "1.0", "0.172",
     ]  # fmt: skip
-    assert "2 units are too few to tell of another one" in table["note"]
+    assert "2 units are too few to generalise to another one" in table["note"]
     assert texts(found["repeats"])[1][-1] == "18.8"
     assert "significance-seeds" not in found
     ignored = found_tables(*folders, *pools, "--k", 1)

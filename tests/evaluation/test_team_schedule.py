@@ -87,5 +87,5 @@ def test_command_refuses_a_schedule_before_anything_is_read(tmp_path: Path):
     out = ["--benchmark", "amc=none.jsonl", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*given, *models, *out])
     assert result.exit_code == 1
-    assert "after=-1 is not a count from 0" in result.stderr
+    assert "after=-1 is not a valid count" in result.stderr
     assert not (tmp_path / "out").exists()

@@ -71,12 +71,12 @@ def test_missing_sympy_is_said_at_once(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("response", "gold", "message"),
     [
-        (r"\boxed{5}", None, "A gold is text or a number, not NoneType."),
-        (r"\boxed{5}", [], "There is no gold to compare with."),
-        (r"\boxed{5}", "", "A gold is empty."),
-        (r"\boxed{5}", float("nan"), "A gold is text or a number, not float."),
+        (r"\boxed{5}", None, "A gold answer must be text or a number, not NoneType."),
+        (r"\boxed{5}", [], "There is no gold answer to compare with."),
+        (r"\boxed{5}", "", "A gold answer is empty."),
+        (r"\boxed{5}", float("nan"), "A gold answer must be text or a number, not float."),
         (r"\boxed{5}", "1" * 5000, "A gold is longer than 2000 characters."),
-        (None, "5", "A response is text, not NoneType."),
+        (None, "5", "A response must be text, not NoneType."),
     ],
 )
 def test_what_cannot_be_graded_is_an_error_on_record(

@@ -94,11 +94,11 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     driver = TandemConfig.from_mapping({"schedule": "chunk"}).settings()
-    with refused("TP439", actor="Engine", why="was not made ready for it"):
+    with refused("TP439", actor="Engine", why="was not prepared for it"):
         check_worker("OpenRLHF", "Engine", driver)
     make_ready()
     check_worker("OpenRLHF", "Engine", driver)
-    with refused("TP439", actor="Engine", why="has other settings"):
+    with refused("TP439", actor="Engine", why="has different settings"):
         check_worker("OpenRLHF", "Engine", {**driver, "schedule": "word"})
 
 

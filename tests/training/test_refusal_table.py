@@ -105,5 +105,5 @@ def test_what_is_known_to_be_wrong_has_no_name_and_other_names_are_refused() -> 
         checked(*NAMES, a="gae")
     with refused("TP440", name="megatrn"):
         checked("megatrn")
-    with pytest.raises(ValueError, match="none of the names"):
+    with pytest.raises(ValueError, match="not one of the names"):
         checked().check("gae", ConfigError("a mistake of the adapter's"))

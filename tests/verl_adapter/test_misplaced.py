@@ -149,5 +149,5 @@ def test_verls_own_command_stops_before_it_starts_anything(tmp_path: Path) -> No
     log = ran.stdout + ran.stderr
     assert ran.returncode != 0
     assert "[TP509]" in log
-    assert f"give +{FLAG}.schedule=word" in log
+    assert f"pass +{FLAG}.schedule=word" in log
     assert "ray init" not in log

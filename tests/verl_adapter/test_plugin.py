@@ -105,8 +105,8 @@ validate_config(config={tandem_run()!r})
 @pytest.mark.parametrize(
     ("broken", "refusal"),
     [
-        ("tandem_verl.agent_loop", "EngineError: The configuration asks for tandem"),
-        ("tandem_plugin", "RuntimeError: The configuration asks for tandem"),
+        ("tandem_verl.agent_loop", "EngineError: The configuration enables tandem"),
+        ("tandem_plugin", "RuntimeError: The configuration enables tandem"),
     ],
 )
 def test_adapter_that_cannot_be_imported_leaves_a_refusal(
@@ -116,7 +116,7 @@ def test_adapter_that_cannot_be_imported_leaves_a_refusal(
     assert "validated" in log
     assert refusal in log
     assert FLAG in log
-    assert "could not be put in place: ModuleNotFoundError: " in log
+    assert "could not be activated: ModuleNotFoundError: " in log
     assert broken in log
 
 
@@ -157,7 +157,7 @@ def test_verl_without_the_function_that_is_wrapped_is_left_to_the_engine(
         # The driver may have the adapter, and have named them.
         (
             'sys.modules["tandem_verl.agent_loop"] = None',
-            "could not be put in place: ModuleNotFoundError: import of tandem_verl.agent_loop",
+            "could not be activated: ModuleNotFoundError: import of tandem_verl.agent_loop",
         ),
     ],
 )
@@ -173,7 +173,7 @@ get_trainer_cls("tandem_separate_async")(None)
 """)
     assert log.count("began") == 1
     assert reason in log
-    assert "EngineError: The configuration asks for tandem" in log
+    assert "EngineError: The configuration enables tandem" in log
 
 
 def test_module_that_was_renamed_stops_tandem_runs(

@@ -1,9 +1,9 @@
-"""Every touch on OpenRLHF's internals, by area, each with what, why and when it can go.
+"""All patches of OpenRLHF's internals, by area, each with what, why and when it can be removed.
 
-They are put in place only in the processes of a run in tandem
-(:mod:`~tandem_openrlhf.train_ppo_ray`); one that fails there fails the import, and with it the run.
-All were written against OpenRLHF 0.11.2, and hold for 0.11.0 and 0.11.1. Those of ``lambda_jun``
-are loaded only where it is above 0. A test holds the patched symbols against what is changed.
+They are applied only in the processes of a tandem run (:mod:`~tandem_openrlhf.train_ppo_ray`); a
+patch that fails there fails the import, and with it the run. All were written against OpenRLHF
+0.11.2, and also fit 0.11.0 and 0.11.1. Those for ``lambda_jun`` are loaded only if it is above 0. A
+test compares the patched symbols with what is changed.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
 
 
 def apply() -> None:
-    """Put every patch of the run in place, now or when its module is imported; repeatable.
+    """Apply every patch of the run, now or when its module is imported; repeatable.
 
-    Raises :class:`ConfigError` for an OpenRLHF that the adapter was not tested with, and
-    :class:`EngineError` for one without a module that is patched.
+    Raises :class:`ConfigError` for an OpenRLHF version that the adapter was not tested with, and
+    :class:`EngineError` if a patched module is missing.
     """
     config = running_config()
     check_versions(config)
@@ -65,7 +65,7 @@ def apply() -> None:
 
 
 def patches_of(config: TandemConfig) -> tuple[tuple[str, Patch], ...]:
-    """The patches of a run with these settings, in the order in which they are applied."""
+    """The patches of a run with these settings, in the order of application."""
     if not config.lambda_jun:
         return PATCHES
     from tandem_openrlhf.patches import imitation

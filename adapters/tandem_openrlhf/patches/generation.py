@@ -1,4 +1,4 @@
-"""Generation: what engines are asked for, prompts' numbers, what responses say, evaluations."""
+"""Generation: engine settings, prompt numbers, authorship of responses, evaluations."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]
 
 
 class Engine(ForeignBase):  # type: ignore[misc]
-    """Asks every engine for tandem, and sends each trajectory of its agent executor out in tandem.
+    """Starts every engine in tandem, and runs each trajectory of its agent executor in tandem.
 
-    Of a pool it takes a junior by its seed, which OpenRLHF gives engines in a row.
+    It takes one junior of a pool by its seed, which OpenRLHF assigns to engines in sequence.
 
-    Touches: ``RolloutRayActor``, which hands its keywords to vLLM's ``AsyncEngineArgs`` and holds
+    Touches: ``RolloutRayActor``, which passes its keywords to vLLM's ``AsyncEngineArgs`` and holds
     the executor, the user's or its own. Why: OpenRLHF passes no other engine arguments on, and an
-    executor that ``--train.agent_func_path`` names has no place for the user's, since that argument
-    turns the reward model off. Goes when: OpenRLHF passes engine arguments on, lets plugins wrap
-    executors, and calls the engine's workers with their answer.
+    executor that ``--train.agent_func_path`` names leaves no place for the user's, since that
+    argument turns the reward model off. Goes when: OpenRLHF passes engine arguments on, lets
+    plugins wrap executors, and returns the answers of the engine's workers.
     """
 
     executor: Any
@@ -39,15 +39,15 @@ class Engine(ForeignBase):  # type: ignore[misc]
         self.executor = TandemExecutor(self.executor, config)
 
     async def tandem_counters(self, what: str) -> dict[str, Any]:
-        """What a worker of the engine tells of its counters."""
+        """The counters that a worker of the engine reports."""
         return await counters_of_engine(self.llm, what)
 
 
 class Generator(ForeignBase):  # type: ignore[misc]
-    """Numbers prompts on their way to the engines; keeps what responses say about authorship.
+    """Numbers prompts on their way to the engines; keeps the authorship of responses.
 
-    Touches: ``SamplesGenerator``: ``_dispatch_prompts_to_vllm`` (where keys join the labels),
-    ``generate_eval_samples`` (which alone knows that it validates) and
+    Touches: ``SamplesGenerator``: ``_dispatch_prompts_to_vllm`` (where keys are added to the
+    labels), ``generate_eval_samples`` (the only place that knows it validates) and
     ``_process_response_into_experience``. Why: seeds must be unique and the same in every run, and
     OpenRLHF numbers no prompts; an experience has no field for a plugin, and OpenRLHF takes the
     response's length from its mask. Goes when: OpenRLHF does the first two and measures lengths
@@ -87,7 +87,7 @@ class Generator(ForeignBase):  # type: ignore[misc]
 
 
 class ResumedGenerator(ForeignBase):  # type: ignore[misc]
-    """Goes on numbering where the checkpoint of an asynchronous run ended.
+    """Resumes numbering at the checkpoint of an asynchronous run.
 
     Touches: ``GenerateSamplesActor.fit``. Why: only there does a generator learn how many prompts
     were consumed before. Goes when: OpenRLHF numbers prompts.
@@ -102,11 +102,10 @@ class ResumedGenerator(ForeignBase):  # type: ignore[misc]
 def named_metrics(
     original: Callable[..., Any], loader: Any, samples: Any, *rest: Any, **more: Any
 ) -> dict[str, float]:
-    """The metrics of an evaluation: what the team solved has names of its own.
+    """The metrics of an evaluation, with separate names for the team's results.
 
-    Touches: ``compute_eval_metrics``, before the asynchronous trainer takes it from here. Why:
-    OpenRLHF names what it evaluates after the data set alone. Goes when: OpenRLHF lets plugins
-    evaluate.
+    Touches: ``compute_eval_metrics``, before the asynchronous trainer imports it from here. Why:
+    OpenRLHF names evaluations only by their data set. Goes when: OpenRLHF lets plugins evaluate.
     """
     metrics: dict[str, float] = {}
     for answerer in answerers("both"):

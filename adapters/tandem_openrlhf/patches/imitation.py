@@ -1,7 +1,7 @@
-"""The junior-imitation term, in OpenRLHF's loss: loaded only where ``lambda_jun`` is above 0.
+"""The junior-imitation term in OpenRLHF's loss: loaded only if ``lambda_jun`` is above 0.
 
-None of these patches goes before OpenRLHF lets plugins add fields to experiences and a loss of
-their own.
+These patches can be removed once OpenRLHF lets plugins add fields to experiences and define their
+own loss.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TOKENS = "tandem_junior_tokens"
 def give_experiences_a_junior_mask(module: Any) -> None:
     """Let experiences carry the tokens to imitate.
 
-    Touches: ``Experience``, before other modules take it from here: a subclass with one field more,
-    which OpenRLHF splits, pads and batches like its own masks.
+    Touches: ``Experience``, before other modules import it from here: a subclass with one more
+    field, which OpenRLHF splits, pads and batches like its own masks.
     """
     if not hasattr(module.Experience, JUNIOR_MASK):
         field = (JUNIOR_MASK, Any, module.tensor_field("step", default=None))
@@ -83,7 +83,7 @@ class Imitation:
     def forward(
         self, original: Callable[..., Any], sequences: Any, mask: Any, *rest: Any, **more: Any
     ) -> Any:
-        """The actor's forward pass, having kept the log-probabilities of what the junior wrote."""
+        """The actor's forward pass; also keeps the log-probabilities of what the junior wrote."""
         log_probs, output = original(sequences, mask.bool() | self.mask.bool(), *rest, **more)
         self.log_probs = log_probs
         return log_probs * mask.float(), output
@@ -100,7 +100,7 @@ class Imitation:
 
 
 class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
-    """Lets every micro-batch have the term in its loss and in its metrics.
+    """Adds the term to the loss and the metrics of every micro-batch.
 
     Touches: ``ActorPPOTrainer.training_step``, and while it runs the methods of its own objects by
     which it computes log-probabilities, zero outside the mask, and spends the loss.

@@ -1,4 +1,4 @@
-"""Training: every batch is checked, masks have holes, and some responses no trained token."""
+"""Training: every batch is checked, masks have holes, and some responses train no token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_TOKENS = 1e-30
 
 
 class Maker(ForeignBase):  # type: ignore[misc]
-    """Checks every batch before anything is computed from it; logs its metrics with the step's.
+    """Checks every batch before anything is computed from it; adds its metrics to the step's log.
 
     Touches: ``RemoteExperienceMaker``: ``__init__`` and ``make_experience_batch``, through which
     both trainers take their samples. OpenRLHF logs the mean over responses of every number in an
@@ -50,7 +50,7 @@ class Maker(ForeignBase):  # type: ignore[misc]
 
 
 class Trainer(ForeignBase):  # type: ignore[misc]
-    """Lets the batches' check know the engines, and dumps each step's responses.
+    """Tells the batch check about the engines, and dumps each step's responses.
 
     Touches: ``__init__`` and ``train_step`` of ``PPOTrainer`` and of ``TrainingActor``, an
     asynchronous run's. Goes when: OpenRLHF offers plugins hooks on steps, and dumps responses.
@@ -69,7 +69,7 @@ class Trainer(ForeignBase):  # type: ignore[misc]
 
 
 class SynchronousTrainer(Trainer):
-    """Goes on numbering where a checkpoint or a step ended.
+    """Resumes numbering at a checkpoint or after a step.
 
     Touches: ``PPOTrainer``: ``init_checkpoint_states``, and its steps. Goes when: :class:`Trainer`
     does.
@@ -90,13 +90,13 @@ class SynchronousTrainer(Trainer):
 
 
 class MaskedTrainer(ForeignBase):  # type: ignore[misc]
-    """Lets optimizer steps and micro-batches without a trained token weigh nothing.
+    """Gives optimizer steps and micro-batches without a trained token zero weight.
 
     Touches: ``ActorPPOTrainer.training_step``: OpenRLHF divides losses by the optimizer step's
-    number of trained tokens or responses, which comes with the call or is looked up in it, and
+    number of trained tokens or responses, which is passed with the call or looked up in it, and
     metrics by the micro-batch's; and ``__init__``, which opens the group for weights before it
     looks at the engines, and would wait five minutes for one that could not start. Goes when:
-    OpenRLHF takes empty masks, and waits for its engines before it opens that group.
+    OpenRLHF accepts empty masks, and waits for its engines before it opens that group.
     """
 
     def __init__(self, *rest: Any, vllm_engines: Any = None, **more: Any) -> None:
@@ -125,9 +125,9 @@ class MaskedTrainer(ForeignBase):  # type: ignore[misc]
 
 
 class Policy(ForeignBase):  # type: ignore[misc]
-    """Trains the senior by tandem's trainer only.
+    """Trains the senior only with tandem's trainer.
 
-    Touches: ``PolicyModelActor.init_model_from_pretrained``, which makes its trainer. Goes when:
+    Touches: ``PolicyModelActor.init_model_from_pretrained``, which creates its trainer. Goes when:
     :class:`MaskedTrainer` does.
     """
 
@@ -137,11 +137,11 @@ class Policy(ForeignBase):  # type: ignore[misc]
 
 
 def masked_mean(original: Callable[..., Any], tensor: Any, mask: Any, dim: Any = None) -> Any:
-    """The mean over no token is 0, not "not a number".
+    """The mean over no tokens is 0 instead of NaN.
 
-    Touches: ``masked_mean``, before other modules take it from here. Why: a response that the
-    junior wrote alone has an empty mask, which OpenRLHF never has. Means over any token are as they
-    were. Goes when: OpenRLHF takes empty masks.
+    Touches: ``masked_mean``, before other modules import it from here. Why: a response that the
+    junior wrote alone has an empty mask, which never occurs in OpenRLHF itself. Other means are
+    unchanged. Goes when: OpenRLHF accepts empty masks.
     """
     if mask is None:
         return original(tensor, mask, dim)

@@ -54,9 +54,9 @@ def test_senior_writes_everything_at_the_start_and_half_of_it_in_the_end() -> No
     [
         ({"p_start": 2}, "p_start=2 is not a probability"),
         ({"p_end": True}, "p_end=True is not a probability"),
-        ({"warmup_steps": 0}, "warmup_steps=0 is not a count"),
-        ({"cap": 0}, "cap=0 is not a count"),
-        ({"training_step": -1}, "training_step=-1 is not a count from 0"),
+        ({"warmup_steps": 0}, "warmup_steps=0 is not a valid count"),
+        ({"cap": 0}, "cap=0 is not a valid count"),
+        ({"training_step": -1}, "training_step=-1 is not a valid count"),
         ({"p": 0.5}, "p=0.5 is not a parameter of the schedule 'curriculum'"),
     ],
 )

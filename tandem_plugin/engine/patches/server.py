@@ -43,7 +43,7 @@ def _refusal(serving: Any, request: Any) -> str:
     for path in _paths(getattr(request, "model_extra", None) or {}):
         if _asks(path[-1]):
             return (
-                f"vLLM ignores the field {path[0]!r} of the body, and with it {'.'.join(path)!r}: "
+                f"vLLM ignores the field {path[0]!r} of the body, including {'.'.join(path)!r}: "
                 f"the senior alone would answer. {RIGHT_FORM}"
             )
     engine = getattr(serving, "engine_client", None)
@@ -85,7 +85,7 @@ async def _answer_invalid(handle: Callable[..., Any], request: Any, error: Any) 
         return await handle(request, error)
     from fastapi.responses import JSONResponse
 
-    message = f"vLLM takes no mapping in vllm_xargs: {RIGHT_FORM}"
+    message = f"vLLM does not accept a mapping in vllm_xargs: {RIGHT_FORM}"
     content = {"message": message, "type": "BadRequestError", "param": "vllm_xargs", "code": 400}
     return JSONResponse({"error": content}, 400)
 

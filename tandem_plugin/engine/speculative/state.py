@@ -314,8 +314,8 @@ class SpeculativeState(AuthorsState):
         if not drafted.rounds:
             return
         logger.info(
-            "tandem drafts: %.2f tokens a round, %.3f forward passes a token, %.1f%% of %d drafts "
-            "accepted where the senior writes",
+            "tandem drafts: %.2f tokens per round, %.3f forward passes per token, %.1f%% of %d "
+            "drafts accepted where the senior writes",
             drafted.tokens_per_round,
             drafted.forwards_per_token,
             100 * drafted.acceptance,

@@ -55,7 +55,9 @@ def reward_func(
 def _grade(query: str, prompt: str, label: Any, lenient: bool) -> Grade:
     response = _response(query, prompt)
     if response is None:
-        message = "The query does not hold its prompt, so that its response cannot be told apart."
+        message = (
+            "The query does not contain its prompt, so the response cannot be separated from it."
+        )
         return Grade("error", None, "prompt", 0.0, message=message)
     return default_grader(lenient).grade(response, _golds(label), prompt)
 

@@ -75,7 +75,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _ALLOWED or _is_reading(event, arguments) or _is_module(event, arguments):
         return
     _refused.append(event)
-    raise SealedError(f"A sealed worker refused {event!r}.")
+    raise SealedError(f"A sealed worker blocked {event!r}.")
 
 
 def _is_reading(event: str, arguments: tuple[Any, ...]) -> bool:
@@ -160,7 +160,7 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"[:500]
     if (event := take_refusal()) is not None:
-        return {"status": "sealed", "message": f"A sealed worker refused {event!r}."}
+        return {"status": "sealed", "message": f"A sealed worker blocked {event!r}."}
     if failure is not None:
         return {"status": "error", "message": failure}
     return {"status": "decided", "decisions": decisions}

@@ -20,15 +20,15 @@ __all__ = ["compare", "report"]
 
 KOption = Annotated[
     int | None,
-    typer.Option("--k", min=1, help="The k of tables with one pass@k. Default: 8, or fewer."),
+    typer.Option("--k", min=1, help="The k for tables with a single pass@k. Default: 8, or fewer."),
 ]
 PoolOption = Annotated[
     list[str] | None,
     typer.Option(
         "--pool",
         metavar="NAME=SENIOR,SENIOR",
-        help="Seniors that one method trained with several seeds, as one in tables: a problem's "
-        "number is the mean over them. May be given several times.",
+        help="Seniors trained by one method with several seeds, shown as one in "
+        "tables: a problem's value is the mean over them. Can be repeated.",
     ),
 ]
 UnitOption = Annotated[
@@ -36,8 +36,9 @@ UnitOption = Annotated[
     typer.Option(
         "--unit",
         metavar="NAME=SENIOR,SENIOR",
-        help="Seniors that share a start (or another random effect), as one unit: pools are tested "
-        "and have errors over units instead of seeds. May be given several times.",
+        help="Seniors that share a starting checkpoint (or another random effect), "
+        "treated as one unit: pools are tested, and standard errors computed, "
+        "over units instead of seeds. Can be repeated.",
     ),
 ]
 
@@ -46,20 +47,21 @@ def compare(
     results: Annotated[
         list[Path],
         typer.Argument(
-            help="The results of two seniors or more: their folders under the --out of `tandem "
-            "eval`. The last is tested against each of the others; drift is relative to the first."
+            help="The results of two or more seniors: their folders under the --out of "
+            "`tandem eval`. The last is tested against each of the others; drift is "
+            "relative to the first."
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="A folder to write tables.md and tables.tex to.")
+        Path | None, typer.Option(help="Output folder for tables.md and tables.tex.")
     ] = None,
     k: KOption = None,
     despite: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SETTING",
-            help="A setting in which the results may differ, such as sampling.seed. May be given "
-            "several times.",
+            help="A setting in which the results may differ, such as sampling.seed. Can "
+            "be repeated.",
         ),
     ] = None,
     pool: PoolOption = None,
@@ -73,8 +75,8 @@ def compare(
 ) -> None:
     """Print the paper's tables: pass@k, handoff, legibility, drift, significance.
 
-    Better values are bold, ± is one bootstrap standard error over problems, and stars are paired
-    one-sided t-tests. Results that were made with other settings are refused.
+    Better values are bold, ± is one bootstrap standard error over problems, and stars mark paired
+    one-sided t-tests. Results made with different settings are rejected.
     """
     from tandem_plugin.lab.evaluation import comparison as compared
     from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
@@ -133,23 +135,24 @@ def report(
     results: Annotated[Path, typer.Argument(help="The --out of `tandem eval`.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The folder to write; default: RESULTS/report."),
+        typer.Option("--out", "-o", help="Output folder. Default: RESULTS/report."),
     ] = None,
     order: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A senior; given once for each, in the order of tables and legends: the last is "
-            "tested against the others, the first that drifted is the baseline of recovery. "
-            "Default: the juniors' own models, then as `tandem eval` was given them.",
+            help="A senior, once for each, in the order of tables and legends: the last "
+            "is tested against the others, the first that drifted is the baseline of "
+            "recovery. Default: the juniors' own models, then the order of `tandem "
+            "eval`.",
         ),
     ] = None,
     log: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=FILE",
-            help="A training log: verl's metrics file or printed log, or OpenRLHF's printed log. "
-            "May be given several times.",
+            help="A training log: verl's metrics file or printed log, or OpenRLHF's "
+            "printed log. Can be repeated.",
         ),
     ] = None,
     k: KOption = None,
@@ -160,10 +163,10 @@ def report(
     title: Annotated[str, typer.Option(help="The page's title.")] = "Tandem evaluation",
     json: JsonOption = False,
 ) -> None:
-    """Write one self-contained HTML page, and each figure as PNG beside it.
+    """Write one self-contained HTML page, and each figure as a PNG file.
 
-    Accuracy by step, handoff and legibility by senior, drift, and the tables of `tandem compare`.
-    The page makes no request of any network and holds no script.
+    Contains accuracy by step, handoff and legibility by senior, drift, and the tables of `tandem
+    compare`. The page makes no network requests and contains no scripts.
     """
     from tandem_plugin.errors import EvaluationError
     from tandem_plugin.progress import waiting

@@ -28,7 +28,7 @@ __all__ = ["data"]
 
 data = typer.Typer(
     cls=CommandGroup,
-    help="Problem sets: prepare them for a trainer, check them for overlap, look at them.",
+    help="Problem sets: prepare them for a trainer, check them for overlap, show them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,20 +37,20 @@ _SOURCE = (
     "A .jsonl, .json or .parquet file, the folder of a saved Hugging Face data set, "
     "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
     "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; or reasoning-gym:TASK[,key=value...], "
-    "a task of reasoning-gym with count, seed and its own settings."
+    "a reasoning-gym task with count, seed and its own settings."
 )
-_FILES = "The user's own file of a named set, instead of fetching it. May be repeated."
+_FILES = "A local file of a named set, used instead of downloading it. Can be repeated."
 
 
 class Framework(str, Enum):
-    """Who reads what is prepared."""
+    """The trainer to prepare a set for."""
 
     VERL = "verl"
     OPENRLHF = "openrlhf"
 
 
 class BadRows(str, Enum):
-    """What to do with rows that are no problems."""
+    """How to handle rows that are not valid problems."""
 
     STOP = "stop"
     SKIP = "skip"
@@ -60,28 +60,28 @@ SourceArgument = Annotated[str, typer.Argument(help=_SOURCE)]
 FileOption = Annotated[list[Path] | None, typer.Option("--file", help=_FILES)]
 BadRowsOption = Annotated[
     BadRows,
-    typer.Option(help="Rows that are no problems: stop at the first, or skip and list them."),
+    typer.Option(help="How to handle invalid rows: stop at the first, or skip and list them."),
 ]
 InstructionOption = Annotated[
-    str | None, typer.Option(help="What asks for a box. Default: a common one.")
+    str | None, typer.Option(help="The instruction to answer in a box. Default: a common one.")
 ]
 TemplateOption = Annotated[
     str | None,
-    typer.Option(help="The user's turn, with {problem} and {instruction} in it."),
+    typer.Option(help="Template of the user turn, with {problem} and {instruction}."),
 ]
-SystemOption = Annotated[str | None, typer.Option(help="A system turn before all others.")]
+SystemOption = Annotated[str | None, typer.Option(help="A system turn to put first.")]
 TokenizerOption = Annotated[
-    str | None, typer.Option(help="A tokenizer whose chat template renders the prompts.")
+    str | None, typer.Option(help="A tokenizer whose chat template is used to render the prompts.")
 ]
 
 
-@data.command(short_help="Write a problem set as a trainer reads it.")
+@data.command(short_help="Write a problem set in a trainer's format.")
 def prepare(
     source: SourceArgument,
     to: Annotated[Framework, typer.Option(help="The trainer: verl or openrlhf.")],
-    out: Annotated[Path, typer.Option(help="The folder to write to.")],
-    heldout: Annotated[int, typer.Option(min=0, help="How many problems to hold out.")] = 0,
-    seed: Annotated[int, typer.Option(help="Which ones: the same seed, the same problems.")] = 0,
+    out: Annotated[Path, typer.Option(help="Output folder.")],
+    heldout: Annotated[int, typer.Option(min=0, help="Number of problems to hold out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed that selects the problems to hold out.")] = 0,
     file: FileOption = None,
     bad_rows: BadRowsOption = BadRows.STOP,
     instruction: InstructionOption = None,
@@ -91,10 +91,11 @@ def prepare(
     protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a problem set as a trainer reads it, with the boxed instruction.
+    """Write a problem set in a trainer's format, with the instruction to answer in a box.
 
-    A problem that mentions a box keeps its own instruction. The folder gets train, heldout where
-    asked for, and manifest.json; the same source, settings and seed give the same files.
+    A problem that already mentions a box keeps its own instruction. The folder contains train,
+    heldout if requested, and manifest.json; the same source, settings and seed produce the same
+    files.
     """
     from tandem_plugin.files import InputFiles
     from tandem_plugin.lab.data import prepare as write
@@ -157,20 +158,27 @@ def prepare(
 @data.command(short_help="Find evaluation problems that are in the training set.")
 def check(
     train: Annotated[str, typer.Argument(help="The training set. " + _SOURCE)],
-    evaluation: Annotated[list[str], typer.Argument(help="The evaluation sets, likewise.")],
+    evaluation: Annotated[list[str], typer.Argument(help="The evaluation sets, in the same form.")],
     similarity: Annotated[
-        float, typer.Option(help="Nearly equal: this Jaccard similarity of runs of five words.")
+        float,
+        typer.Option(
+            help="Minimum Jaccard similarity of five-word sequences to count as a near duplicate."
+        ),
     ] = 0.5,
     containment: Annotated[
-        float, typer.Option(help="Or this share of the evaluation problem's runs.")
+        float,
+        typer.Option(
+            help="Alternatively, minimum share of the evaluation problem's five-word "
+            "sequences found in the training problem."
+        ),
     ] = 0.8,
-    show: Annotated[int, typer.Option(min=0, help="How many pairs to show a set.")] = 5,
+    show: Annotated[int, typer.Option(min=0, help="Number of pairs to show per set.")] = 5,
     bad_rows: BadRowsOption = BadRows.STOP,
     json: JsonOption = False,
 ) -> None:
-    """Find evaluation problems that are also in the training set, word for word or nearly.
+    """Find evaluation problems that are also in the training set, exactly or nearly.
 
-    The exit code is 1 where there are any: the paper's sets are disjoint.
+    The exit code is 1 if there are any: the paper's sets are disjoint.
     """
     from tandem_plugin.lab.data import find_overlaps
     from tandem_plugin.progress import ShownProgress
@@ -198,11 +206,11 @@ def check(
     raise typer.Exit(0 if is_disjoint else 1)
 
 
-@data.command(short_help="Show problems as a model would be asked.")
+@data.command(short_help="Show problems as a model would see them.")
 def show(
     source: SourceArgument,
-    rows: Annotated[int, typer.Option(min=1, help="How many problems to show.")] = 2,
-    start: Annotated[int, typer.Option(min=1, help="The first of them, counted from 1.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, help="Number of problems to show.")] = 2,
+    start: Annotated[int, typer.Option(min=1, help="First problem to show, counted from 1.")] = 1,
     file: FileOption = None,
     bad_rows: BadRowsOption = BadRows.SKIP,
     instruction: InstructionOption = None,
@@ -211,7 +219,7 @@ def show(
     tokenizer: TokenizerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what a problem set holds, and its problems as a model would be asked."""
+    """Summarise a problem set and show its problems as a model would see them."""
     problems = _read(source, file, bad_rows)
     asked = _template(instruction, template, system)
     renderer = _tokenizer(tokenizer)
@@ -340,9 +348,9 @@ def _print_problem(shown: dict[str, Any]) -> None:
 def _print_bad(problems: ProblemSet) -> None:
     """Print the first rows that were left out, and why."""
     for bad in problems.bad_rows[:10]:
-        echo(f"left out: row {bad.row}: {bad.reason}")
+        echo(f"skipped: row {bad.row}: {bad.reason}")
     if len(problems.bad_rows) > 10:
-        echo(f"left out: {len(problems.bad_rows) - 10:,} more rows")
+        echo(f"skipped: {len(problems.bad_rows) - 10:,} more rows")
 
 
 def _print_check(result: dict[str, Any]) -> None:
@@ -351,7 +359,7 @@ def _print_check(result: dict[str, Any]) -> None:
     for name, found in result["sets"].items():
         echo(
             f"{name}: {found['problems_repeated']:,} of {found['problems']:,} problems are in it, "
-            f"{found['exact']:,} pairs word for word"
+            f"{found['exact']:,} exact pairs"
         )
         for pair in found["shown"]:
             echo(

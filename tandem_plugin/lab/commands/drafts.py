@@ -36,18 +36,19 @@ def drafts(
     junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
     settings: SettingsOption = None,
-    lengths: Annotated[str, typer.Option(help="Numbers of drafts to time.")] = "1,2,4,8",
+    lengths: Annotated[str, typer.Option(help="Draft counts to time.")] = "1,2,4,8",
     batches: Annotated[str, typer.Option(help="Batch sizes to time.")] = _BATCHES,
-    tokens: Annotated[int, typer.Option(min=1, help="The tokens of each response.")] = 128,
+    tokens: Annotated[int, typer.Option(min=1, help="Number of tokens per response.")] = 128,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Time lockstep and the speculative mode on this machine, and print a table for `drafts`.
 
-    One engine after the other has the machine to itself: lockstep, then one for each number of
-    drafts. Each answers short questions at every batch size, three times after a warm-up. From each
-    batch size on the table has the number of drafts that was fastest there, and 0 where lockstep
-    was; between two batch sizes it has the lower of their numbers, and none beyond the largest.
+    The engines run one after another, each with the machine to itself: lockstep first, then one
+    engine per draft count. Each answers short questions at every batch size, three times after a
+    warm-up. For each batch size the table contains the fastest draft count, or 0 if lockstep was
+    fastest. Between two measured batch sizes it uses the lower of their counts, and beyond the
+    largest it does not draft.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import ConfigError

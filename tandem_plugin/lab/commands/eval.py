@@ -38,7 +38,7 @@ __all__ = ["evaluate"]
 
 evaluate = typer.Typer(
     cls=CommandGroup,
-    help="Evaluate seniors: alone, handing over to juniors, drift, legibility.",
+    help="Evaluate seniors: alone, with juniors, legibility, drift.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -47,51 +47,60 @@ SeniorOption = Annotated[
     list[str],
     typer.Option(
         metavar="NAME=PATH",
-        help="A senior: its name in results, and its checkpoint's folder or name, on the Hub also "
-        "name@commit. May be given "
-        "several times.",
+        help="A senior: its name in results, and its checkpoint folder or name on the "
+        "Hub (also name@commit). Can be repeated.",
     ),
 ]
 JuniorOption = Annotated[
     list[str],
-    typer.Option(metavar="NAME=PATH", help="A junior, likewise. Each senior meets each junior."),
+    typer.Option(
+        metavar="NAME=PATH",
+        help="A junior, in the same form. Each senior is paired with each junior.",
+    ),
 ]
 BenchmarkOption = Annotated[
     list[str],
     typer.Option(
         metavar="NAME=SOURCE",
-        help="A benchmark: its name in results, and a problem set as for `tandem data show`. May "
-        "be given several times.",
+        help="A benchmark: its name in results, and a problem set as for `tandem data "
+        "show`. Can be repeated.",
     ),
 ]
-OutOption = Annotated[Path, typer.Option(help="The folder of results to write, or to go on with.")]
+OutOption = Annotated[Path, typer.Option(help="The results folder to write or resume.")]
 ScheduleOption = Annotated[
     list[str] | None,
     typer.Option(
         "--schedule",
-        help="step (strict alternation), step-bernoulli, handover, or any other of `tandem "
-        "plugins`. May be given several times. Default: step.",
+        help="step (strict alternation), step-bernoulli, handover, or any other "
+        "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
     ),
 ]
 ReadOption = Annotated[
     int | None,
     typer.Option(
-        "--read", min=1, help="Read only the first of each problem's responses; default: all."
+        "--read",
+        min=1,
+        help="Number of responses per problem to read, from the first. Default: all.",
     ),
 ]
 DtypeOption = Annotated[
-    str, typer.Option(help="The dtype that models read with; auto is the checkpoint's own.")
+    str, typer.Option(help="The dtype of the reading models; auto uses the checkpoint's own.")
 ]
 DeviceOption = Annotated[
     str | None,
-    typer.Option(help="Where models read, such as cuda:1; default: a GPU, else the CPU."),
+    typer.Option(
+        help="Device of the reading models, such as cuda:1. Default: a GPU if there "
+        "is one, otherwise the CPU."
+    ),
 ]
 SmoothingOption = Annotated[
-    float, typer.Option(min=0, help="Added to every token's count before it is divided.")
+    float, typer.Option(min=0, help="Added to every token's count before normalising.")
 ]
 FrequentOption = Annotated[
     int,
-    typer.Option(min=1, help="How often the junior must have written a token to be frequent."),
+    typer.Option(
+        min=1, help="How often the junior must have written a token for it to count as frequent."
+    ),
 ]
 
 
@@ -112,8 +121,8 @@ def solo(
 ) -> None:
     """Let each senior answer alone, and grade: pass@k.
 
-    Responses are written as they are finished; the same command goes on after a kill, and ends with
-    the same result. A file that was made with other settings is refused.
+    Each response is written as soon as it is finished. Run the same command again to resume after
+    an interruption; the result is the same. A file made with other settings is rejected.
     """
     from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.solo_handoff import run_solo
@@ -139,8 +148,9 @@ def handoff(
     boundaries: Annotated[
         str | None,
         typer.Option(
-            help="Another boundary resolver than each schedule's own, such as step for "
-            "`--schedule handover`, which then counts reasoning steps and not tokens."
+            help="A boundary resolver to use instead of each schedule's own, such as step "
+            "for `--schedule handover`, which then counts reasoning steps instead of "
+            "tokens."
         ),
     ] = None,
     team_samples: SamplesOption = 8,
@@ -155,8 +165,8 @@ def handoff(
 ) -> None:
     """Let each senior answer together with each junior: by default, reasoning step by step.
 
-    Goes on after a kill, as `tandem eval solo` does. Senior and junior share one engine, and token
-    ids pass between them as they are.
+    Resumes after an interruption like `tandem eval solo`. Senior and junior share one engine and
+    pass token ids to each other unchanged.
     """
     from tandem_plugin.lab.evaluation.generation import Sampling
 
@@ -189,8 +199,8 @@ def legibility(
 ) -> None:
     """Let each junior read each senior's own responses: cross-entropy and distribution overlap.
 
-    The responses are those of `tandem eval solo` in the same folder. Whole distributions of both
-    models are compared, some positions at a time.
+    The responses are those of `tandem eval solo` in the same folder. The full distributions of both
+    models are compared, a few positions at a time.
     """
     from tandem_plugin.lab.evaluation.legibility import run_legibility
 
@@ -209,7 +219,7 @@ def legibility(
 @evaluate.command(short_help="Compare each senior's vocabulary with the junior's.")
 def drift(
     senior: Annotated[
-        list[str], typer.Option(metavar="NAME", help="A senior's name. May be repeated.")
+        list[str], typer.Option(metavar="NAME", help="A senior's name. Can be repeated.")
     ],
     junior: Annotated[str, typer.Option(metavar="NAME", help="The junior's name.")],
     out: OutOption,
@@ -218,11 +228,11 @@ def drift(
     top: TopOption = 500,
     json: JsonOption = False,
 ) -> None:
-    """Compare each senior's use of the vocabulary with the junior's.
+    """Compare each senior's token usage with the junior's.
 
-    Reads solo runs of all of them in the same folder: `tandem eval solo --senior NAME=PATH`, the
-    junior's own included. Of several seniors, the first that has drifted is the baseline whose
-    drift others may recover.
+    Reads the solo runs of all of them, including the junior's, from the same folder: `tandem eval
+    solo --senior NAME=PATH`. With several seniors, the first one that has drifted is the baseline
+    that recovery is measured against.
     """
     from tandem_plugin.lab.evaluation.benchmark import checked_name
     from tandem_plugin.lab.evaluation.comparison import note_seniors
@@ -235,7 +245,7 @@ def drift(
     _show([run_drift(out, name, junior, settings) for name in senior], json, top)
 
 
-@evaluate.command(name="all", short_help="All of it; the first junior is the base.")
+@evaluate.command(name="all", short_help="Run all evaluations; the first junior is the base.")
 def everything(
     senior: SeniorOption,
     junior: JuniorOption,
@@ -243,10 +253,10 @@ def everything(
     out: OutOption,
     schedule: ScheduleOption = None,
     samples: Annotated[
-        int, typer.Option("--n", min=1, help="Responses to each problem by a senior alone.")
+        int, typer.Option("--n", min=1, help="Number of responses per problem by a senior alone.")
     ] = 32,
     team_samples: Annotated[
-        int, typer.Option("--team-n", min=1, help="Responses to each problem by a team.")
+        int, typer.Option("--team-n", min=1, help="Number of responses per problem by a team.")
     ] = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
@@ -263,9 +273,9 @@ def everything(
     protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
-    """All of it: every senior alone and with every junior; the first junior is the base.
+    """Run all evaluations: every senior alone and with every junior.
 
-    Drift is measured from the first junior, which answers alone too, as one of the seniors.
+    Drift is measured relative to the first junior, which also answers alone, as one of the seniors.
     """
     from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling
@@ -311,7 +321,7 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        echo("Stopped. The same command goes on from what is written.", err=True)
+        echo("Stopped. Run the same command again to resume.", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -30,45 +30,51 @@ def grade(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="A file of JSON lines with the fields response (or output) and gold (or answer, "
-            "ground_truth, gts, label). A gold may be a list: any of it is right. With a prompt "
-            "(or question, problem) an answer that is only copied from it is told."
+            help="A JSON Lines file with the fields response (or output) and gold (or "
+            "answer, ground_truth, gts, label). A gold may be a list, of which any "
+            "one is correct. If a row has a prompt (or question, problem), an answer "
+            "merely copied from it is reported as copied."
         ),
     ] = None,
-    gold: Annotated[str | None, typer.Option(help="One gold, instead of a file.")] = None,
+    gold: Annotated[
+        str | None, typer.Option(help="A single gold answer, instead of a file.")
+    ] = None,
     response: Annotated[
-        str | None, typer.Option(help="The response to it, with its answer in a box.")
+        str | None, typer.Option(help="The response to grade against it, with its answer in a box.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write the records here, and resume after the last one that is there. "
+            help="Write the records to this file, and resume after its last record. "
             "Default: stdout."
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.05, help="CPU seconds that one response may take.")
+        float, typer.Option(min=0.05, help="CPU time limit per response, in seconds.")
     ] = 5.0,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes. Default: the CPUs, at most 4.")
+        int | None,
+        typer.Option(
+            min=1, help="Number of worker processes. Default: the number of CPUs, at most 4."
+        ),
     ] = None,
     lenient: Annotated[
         bool,
         typer.Option(
             "--lenient",
-            help="Also solve what an answer left unsolved: 2x=10 is then right for 5.",
+            help="Also solve equations that an answer left unsolved: 2x=10 is then correct for 5.",
         ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Grade responses by the answers in their last boxes.
 
-    One record a line: line, outcome (correct, incorrect, copied, no_answer, timeout, error),
-    reward, answer, rule, milliseconds, golds; then a summary, on stderr where the records go to
-    stdout. With --json the summary is the only output, and records go to --out alone. The same
-    command resumes --out; where rows that have a grade, --lenient, --seconds or versions are not
-    what they were, it is rejected, and rows added at the end are graded. `tandem view`
-    shows the grades of rollouts.jsonl that lie in rollouts.grades.jsonl.
+    Writes one record per line: line, outcome (correct, incorrect, copied, no_answer, timeout,
+    error), reward, answer, rule, milliseconds, golds. A summary follows, on stderr if the records
+    go to stdout. With --json the summary is the only output, and records go only to --out. Run the
+    same command again to resume --out: rows added at the end are graded, but the command is
+    rejected if graded rows, --lenient, --seconds or versions have changed. `tandem view` shows the
+    grades of rollouts.jsonl if they are in rollouts.grades.jsonl.
     """
     from tandem_plugin.files import look_again
     from tandem_plugin.grading import Grader, GradingLimits
@@ -78,10 +84,10 @@ def grade(
     with Grader(GradingLimits(seconds=seconds, workers=workers), lenient) as grader:
         if file is None:
             if gold is None or response is None:
-                raise typer.BadParameter("give a FILE, or both --gold and --response.")
+                raise typer.BadParameter("pass a FILE, or both --gold and --response.")
             _one(grader.grade(response, gold), json)
         elif gold is not None or response is not None:
-            raise typer.BadParameter("give either a FILE, or --gold and --response.")
+            raise typer.BadParameter("pass either a FILE, or --gold and --response.")
         else:
             _many(grader, file, out, json, _deciding(lenient, seconds))
 

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class LegibilityOver(str, Enum):
-    """What a benchmark's cross-entropy and overlap are means over."""
+    """What a benchmark's cross-entropy and overlap are averaged over."""
 
     PROBLEMS = "problems"
     POSITIONS = "positions"
@@ -40,7 +40,7 @@ class LegibilityOver(str, Enum):
 
 
 class ProtocolName(str, Enum):
-    """Whose settings a command takes where it is not told otherwise."""
+    """Whose settings a command uses as defaults."""
 
     PAPER = "paper"
     RELEASE = "release"
@@ -59,53 +59,60 @@ ProtocolOption = Annotated[
         "--protocol",
         is_eager=True,
         callback=_take_protocol,
-        help="Take what the paper states, or what its release does, as the default of every "
-        "option; what is given beside it comes first. The output records both.",
+        help="Use the settings of the paper, or of its release, as defaults. Options "
+        "given explicitly override them. The output records both.",
     ),
 ]
 _REFUSED = ("model", "additional_config", "tandem")
 
-SeniorOption = Annotated[str, typer.Option(help="The senior: a checkpoint's folder or name.")]
+SeniorOption = Annotated[
+    str, typer.Option(help="The senior: a checkpoint folder or a name on the Hub.")
+]
 JuniorOption = Annotated[
-    str | None, typer.Option(help="The junior; without it, the senior's own checkpoint.")
+    str | None,
+    typer.Option(
+        help="The junior: a checkpoint folder or a name on the Hub. Default: the "
+        "senior's own checkpoint."
+    ),
 ]
 EngineOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="An argument of vLLM's engine, such as max_model_len=4096. May be given several "
-        "times.",
+        help="A vLLM engine argument, such as max_model_len=4096. Can be repeated.",
     ),
 ]
-SamplesOption = Annotated[int, typer.Option("--n", min=1, help="Responses to each problem.")]
-TemperatureOption = Annotated[float, typer.Option(min=0, help="The sampling temperature.")]
-TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling.")]
+SamplesOption = Annotated[int, typer.Option("--n", min=1, help="Number of responses per problem.")]
+TemperatureOption = Annotated[float, typer.Option(min=0, help="Sampling temperature.")]
+TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling threshold.")]
 TopKOption = Annotated[
-    int | None, typer.Option(min=1, help="Sample among so many tokens. Default: all.")
+    int | None, typer.Option(min=1, help="Sample from the k most likely tokens. Default: all.")
 ]
-MaxTokensOption = Annotated[int, typer.Option(min=1, help="The longest response.")]
+MaxTokensOption = Annotated[int, typer.Option(min=1, help="Maximum number of tokens per response.")]
 SeedOption = Annotated[
-    int, typer.Option(min=0, help="The seed that draws and sampled tokens follow from.")
+    int, typer.Option(min=0, help="Seed for the authors and for the sampled tokens.")
 ]
 OverOption = Annotated[
     LegibilityOver,
     typer.Option(
         "--legibility-over",
-        help="What a benchmark's cross-entropy and overlap are means over: problems, each the "
-        "mean over its positions; positions, all of them at once; or responses, each the mean over "
-        "its positions.",
+        help="How to average a benchmark's cross-entropy and overlap: over problems "
+        "(each the mean over its positions), over all positions at once, or over "
+        "responses (each the mean over its positions).",
     ),
 ]
 TopOption = Annotated[
     int,
     typer.Option(
-        "--top", min=3, help="How many of the baseline's most displaced tokens recovery is about."
+        "--top",
+        min=3,
+        help="Number of the baseline's most displaced tokens to compute recovery for.",
     ),
 ]
 
 
 def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
-    """The engine's arguments by name; raises :class:`ConfigError` for what others say."""
+    """The engine's arguments by name; raises :class:`ConfigError` for what other options set."""
     arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given or ()).items()}
     for name in _REFUSED:
         if name in arguments:

@@ -33,46 +33,46 @@ class Type(str, Enum):
 def plan(
     senior: Annotated[
         str,
-        typer.Option(
-            help="The senior: a checkpoint's folder, a config.json, or a name on the Hub."
-        ),
+        typer.Option(help="The senior: a checkpoint folder, a config.json, or a name on the Hub."),
     ],
     junior: JuniorOption = None,
     memory: Annotated[
         float | None,
         typer.Option(
             min=0.1,
-            help="GiB of one GPU as nvidia-smi shows it, such as 79.6 for 81,559 MiB; without it, "
-            "that of the smallest GPU of this machine.",
+            help="Memory of one GPU in GiB as nvidia-smi shows it, such as 79.6 for "
+            "81,559 MiB. Default: the smallest GPU of this machine.",
         ),
     ] = None,
     utilization: Annotated[
         float,
         typer.Option(
-            min=0.01, max=1, help="The share of it for the engine: gpu_memory_utilization."
+            min=0.01, max=1, help="Fraction of that memory for the engine (gpu_memory_utilization)."
         ),
     ] = 0.9,
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs of one engine.")] = 1,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="Number of GPUs per engine.")] = 1,
     tokens: Annotated[
-        int, typer.Option(min=1, help="The length of a sequence, prompt and response.")
+        int, typer.Option(min=1, help="Length of a sequence: prompt plus response.")
     ] = 4096,
     dtype: Annotated[Type, typer.Option(help="What the engine computes with.")] = Type.BFLOAT16,
     block_size: Annotated[
-        int, typer.Option(min=1, help="Tokens of a KV block: vLLM's is 16 on a GPU, 128 on a CPU.")
+        int, typer.Option(min=1, help="Tokens per KV block; vLLM uses 16 on a GPU, 128 on a CPU.")
     ] = 16,
     kv_memory: Annotated[
         float | None,
         typer.Option(
-            min=0, help="GiB of the KV cache, as kv_cache_memory_bytes gives it. Default: the rest."
+            min=0,
+            help="Size of the KV cache in GiB (kv_cache_memory_bytes). Default: the memory left.",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what two models leave of a GPU's memory, and how many tokens of both fit into it.
+    """Show how much GPU memory two models leave, and how many tokens of both fit into it.
 
-    Reads two config.json, and the sizes of weights where they lie beside them; no GPU is needed.
-    Weights and KV blocks are exact. Activations are not known here: vLLM measures them at its
-    start and takes them off the rest. Exit code 1 when not one sequence fits.
+    Reads the two config.json files, and the sizes of the weights if they are in the same folders;
+    no GPU is needed. Weights and KV blocks are exact. Activations are not included: vLLM measures
+    them at startup and subtracts them from the remaining memory. The exit code is 1 if not even one
+    sequence fits.
     """
     from tandem_plugin.lab.planning.checkpoint import read_checkpoint
     from tandem_plugin.lab.planning.geometry import KvCache
@@ -171,17 +171,17 @@ class _Plan:
             f"\nA block of {self.kv.block_size} tokens takes {self.kv.bytes_per_block:,} bytes in "
             f"both models: {self.blocks:,} blocks, {self.blocks * self.kv.block_size:,} tokens, "
             f"{self.kv.responses(self.blocks, self.tokens):,} sequences of {self.tokens:,} at "
-            "once, before vLLM takes off what its activations need."
+            "once, before vLLM subtracts the memory for its activations."
         )
         for role, model in (("senior", self.senior), ("junior", self.junior)):
             if windowed := model.geometry.windowed:
                 console.print(
                     f"{windowed} of the {role}'s {model.geometry.layers} layers attend to a window "
-                    "only and are counted as if they kept every token: vLLM may hold more."
+                    "only and are counted as if they kept every token, so vLLM may fit more."
                 )
         if not self.fits:
             console.print(
-                f"It does not fit: the longest sequence has {max(0, self.longest):,} tokens. Take "
+                f"It does not fit: the longest sequence has {max(0, self.longest):,} tokens. Use "
                 "a larger GPU or more of them (--tensor-parallel), smaller models, or shorter "
                 "sequences."
             )

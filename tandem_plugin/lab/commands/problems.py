@@ -33,7 +33,7 @@ def read_prompts(
     found = read_problems(source, bad_rows="skip", name=source, golds=golds)
     if found.bad_rows:
         bad, *more = found.bad_rows
-        others = f" {len(more):,} more rows are no problems." if more else ""
+        others = f" {len(more):,} more rows are invalid." if more else ""
         raise DataError("TP976", source=source, row=bad.row, reason=bad.reason, others=others)
     return found.problems
 

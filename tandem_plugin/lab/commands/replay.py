@@ -21,53 +21,53 @@ def replay(
     rollouts: Annotated[
         Path,
         typer.Argument(
-            help="Rollouts, one JSON object a line, as a training run leaves them; or a folder of "
-            "such files, as a dump a step."
+            help="A rollout file with one JSON object per line, written by a training "
+            "run; or a folder of such files, such as one dump per step."
         ),
     ],
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="The tokenizer of the run, as for `tandem boundaries`; without it, the folder "
-            "tokenizer/ or checkpoint/ beside the file."
+            help="The tokenizer of the run, as for `tandem boundaries`. Default: the "
+            "folder tokenizer/ or checkpoint/ next to the file."
         ),
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="The schedule of rows that name none; without it, word.")
+        str | None, typer.Option(help="The schedule of rows that do not record one. Default: word.")
     ] = None,
     boundaries: Annotated[
-        str | None, typer.Option(help="The boundary resolver of rows that name none.")
+        str | None, typer.Option(help="The boundary resolver of rows that do not record one.")
     ] = None,
     settings: SettingsOption = None,
     without_seed: Annotated[
         bool,
         typer.Option(
             "--without-seed",
-            help="The rows are traces of others, with no seed: look only where authors change, and "
-            "whether shares are as the schedule draws them.",
+            help="Check traces without seeds, from other implementations: only where "
+            "authors change, and whether the shares match the schedule.",
         ),
     ] = False,
-    show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 10,
+    show: Annotated[int, typer.Option(min=0, help="Number of differences to show.")] = 10,
     json: JsonOption = False,
 ) -> None:
-    """Derive the authorship of every rollout again and compare it with what was recorded.
+    """Recompute the authorship of every rollout and compare it with the record.
 
-    A row holds response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
-    where it has them, its settings in tandem_schedule and, for a response of several turns, its
-    tandem_segments: [seed, start, stop] of each, with the schedules that calls asked for in
-    tandem_segment_schedules. Tokens that two calls could have written with different authors are
-    in tandem_unknown, as [start, stop]: authorship is there what the segments replay to, and such
-    tokens are counted apart. A response that the senior wrote alone says "tandem_seed": null. What
-    --set gives is for rows that do not carry it. Exit code 1 on any
-    difference or malformed row.
+    A row contains response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
+    if present, its settings in tandem_schedule. A response of several turns also has
+    tandem_segments, a list of [seed, start, stop], and tandem_segment_schedules with the schedules
+    that individual calls selected. Tokens that two calls could have written with different authors
+    are listed in tandem_unknown as [start, stop]: there, authorship is what the segments replay to,
+    and these tokens are counted separately. A response that the senior wrote alone has
+    "tandem_seed": null. --set applies to rows that do not record their settings. The exit code is 1
+    if any row differs or is malformed.
 
-    With --without-seed a row holds token_ids and tandem_model_mask, or model_mask, as the paper's
-    release and a reproduction of it have them (their cap of 32 is `--set cap=31` here), or
+    With --without-seed, a row contains token_ids and tandem_model_mask (or model_mask), as in the
+    paper's release and a reproduction of it (their cap of 32 is `--set cap=31` here), or
     response_ids and authorship. Authors may change only where the schedule draws. The senior's
-    share of draws, and the share of draws that change the author, are tested against p: traces of
-    the law itself fail with a chance of 0.001. The differences that are found with a chance of 0.8
-    are printed. Exit code 1 on a change elsewhere, a share that is not the law's, or a
-    malformed row.
+    share of draws, and the share of draws that change the author, are tested against p: traces that
+    follow the schedule exactly fail with probability 0.001. The command prints the size of the
+    difference that it detects with probability 0.8. The exit code is 1 if the author changes
+    elsewhere, a share does not match the schedule, or a row is malformed.
     """
     from tandem_plugin.lab.rollouts.audit import RuleBook
     from tandem_plugin.lab.rollouts.rollout import RolloutError
@@ -148,12 +148,15 @@ def _without_seed(
         console = table_console(soft_wrap=True)
         for name, test in tests.items():
             console.print(
-                f"{name}: {test.observed:.4f}, the law has {test.expected:.4f} (p = "
-                f"{test.p_value:.2g}; a difference of {test.detectable:.4f} is found 4 times of 5)"
+                f"{name}: {test.observed:.4f}, expected {test.expected:.4f} (p = "
+                f"{test.p_value:.2g}; a difference of {test.detectable:.4f} is detected with "
+                "probability 0.8)"
             )
         for difference in audit.differences:
             console.print(f"line {difference.line}: {difference.message}", markup=False)
-        console.print("As the schedule has it." if ok else "Not as the schedule has it.")
+        console.print(
+            "Consistent with the schedule." if ok else "Not consistent with the schedule."
+        )
     raise typer.Exit(0 if ok else 1)
 
 
@@ -230,12 +233,12 @@ def _print(result: dict[str, Any]) -> None:
             markup=False,
         )
     if result["ok"]:
-        console.print("Every row agrees with its replay.", style="green")
+        console.print("Every row matches its replay.", style="green")
     else:
         count = f"{result['differing_rows']:,}"
-        console.print(f"Rows that do not agree with their replay: {count}.", style="red")
+        console.print(f"Rows that differ from their replay: {count}.", style="red")
     if result["rows"] <= result["differences"]["fingerprint"] > 0:
         console.print(
-            "All of them were made under other rules: give the run's own --tokenizer, --schedule, "
-            "--boundaries and --set."
+            "All of them were made under different rules: pass the run's own --tokenizer, "
+            "--schedule, --boundaries and --set."
         )

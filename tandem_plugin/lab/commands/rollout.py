@@ -43,15 +43,16 @@ def rollout(
     problems: Annotated[
         str,
         typer.Option(
-            help="Problems, perhaps with answers: a .jsonl, .json or .parquet file, the folder of "
-            "a saved Hugging Face data set, or owner/name[:config][#split] on the Hub."
+            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, "
+            "the folder of a saved Hugging Face data set, or "
+            "owner/name[:config][#split] on the Hub."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The file of rollouts to write, or to resume.")],
+    out: Annotated[Path, typer.Option(help="The rollout file to write or resume.")],
     junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
     boundaries: Annotated[
-        str | None, typer.Option(help="The boundary resolver; without it, the schedule's own.")
+        str | None, typer.Option(help="The boundary resolver. Default: the schedule's own.")
     ] = None,
     settings: SettingsOption = None,
     samples: SamplesOption = 1,
@@ -63,46 +64,47 @@ def rollout(
         bool,
         typer.Option(
             "--raw",
-            help="Send each problem's text as it is, without the tokenizer's chat template.",
+            help="Send each problem's text unchanged, without the tokenizer's chat template.",
         ),
     ] = False,
     grade: Annotated[
         bool,
         typer.Option(
             "--grade",
-            help="Ask for the answer in a box, as training data and `tandem eval` do, and grade "
-            "each response. Every problem needs its answer.",
+            help="Ask for the answer in a box, as training data and `tandem eval` do, and "
+            "grade each response. Every problem needs an answer.",
         ),
     ] = False,
     instruction: Annotated[
         str | None,
         typer.Option(
-            help="What is asked beside each problem. Default: with --grade, the common "
-            "instruction for a box; else nothing."
+            help="Instruction to add to each problem. Default: with --grade, the common "
+            "instruction to answer in a box; otherwise none."
         ),
     ] = None,
     partner_logprobs: Annotated[
         bool,
         typer.Option(
             "--partner-logprobs",
-            help="Write both models' log probability of every token, and their overlap there.",
+            help="Write both models' log probability of every token, and the overlap of "
+            "their distributions.",
         ),
     ] = False,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Let a senior and a junior answer every problem n times, one line of JSON a response.
+    """Let a senior and a junior answer every problem n times; write one line of JSON per response.
 
-    A line is written when its response is finished. The same command resumes where it was stopped
-    or killed, and every response has seeds of its own that follow from --seed, its problem and its
-    number, so that it does not matter where it stopped. A larger --n, or problems added at the end
-    of the file, add responses. A file that was made with other settings, problems, answers or
-    weights is rejected. `tandem replay` and `tandem view` read the file. Exit
-    code 1 when a prompt is too long for the model, 130 when interrupted.
+    Each line is written as soon as its response is finished. Run the same command again to resume
+    after an interruption: the seeds of each response follow from --seed, its problem and its
+    number, so the result does not depend on where it stopped. A larger --n, or problems added at
+    the end of the file, add responses. A file made with other settings, problems, answers or
+    weights is rejected. `tandem replay` and `tandem view` read the file. The exit code is 1 if a
+    prompt is too long for the model, 130 if interrupted.
 
-    With --grade a problem is asked as `tandem data prepare` and `tandem eval` ask it: with the
-    instruction for a box, unless it mentions a box itself. Each line then has its reward, and the
-    command ends with their mean.
+    With --grade, problems are asked as in `tandem data prepare` and `tandem eval`: with the
+    instruction to answer in a box, unless the problem already mentions a box. Each line then
+    includes its reward, and the command prints the mean reward at the end.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
@@ -162,8 +164,8 @@ def rollout(
             except KeyboardInterrupt:
                 done = len(file.done & set(places))
                 echo(
-                    f"Stopped: {done:,} of {len(places):,} responses are in {out}. The same "
-                    "command goes on from there.",
+                    f"Stopped: {done:,} of {len(places):,} responses are in {out}. Run the "
+                    "same command again to resume.",
                     err=True,
                 )
                 raise typer.Exit(INTERRUPTED) from None
@@ -225,8 +227,8 @@ def _report(result: dict[str, Any], json: bool) -> None:
         print_json(result)
         return
     echo(
-        f"{result['rollouts']}: wrote {result['written']:,} responses, found {result['found']:,} "
-        f"there, of {result['responses']:,}."
+        f"{result['rollouts']}: wrote {result['written']:,} responses, {result['found']:,} already "
+        f"present, {result['responses']:,} in total."
     )
     if result.get("reward") is not None:
         echo(f"Mean reward: {result['reward']:.4f}.")
@@ -270,8 +272,9 @@ class RolloutRun:
             ids = self._asking.ids(self.problems[problem], self._tokenizer)
             if len(ids) >= longest:
                 self._skipped[problem] = (
-                    f"Problem {problem} has {len(ids)} tokens, and the model takes {longest} with "
-                    "the response: give a larger --engine max_model_len, or leave it out."
+                    f"Problem {problem} has {len(ids)} tokens, but the model supports {longest} "
+                    "including the response: pass a larger --engine max_model_len, or remove the "
+                    "problem."
                 )
                 continue
             seed = derive_seed(self._seed, "sampling", problem, sample)

@@ -23,58 +23,59 @@ def view(
     rollouts: Annotated[
         Path,
         typer.Argument(
-            help="Rollouts, one JSON object a line, as `tandem rollout` or a training run leaves "
-            "them; or a folder of such files, as a dump a step."
+            help="A rollout file with one JSON object per line, written by `tandem "
+            "rollout` or a training run; or a folder of such files, such as one dump "
+            "per step."
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="The page to write; without it, the rollouts' name with .html."
+            "--out", "-o", help="The page to write. Default: the rollouts' name with .html."
         ),
     ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="The tokenizer of the run, as for `tandem boundaries`; without it, the one that "
-            "was noted or lies beside the file."
+            help="The tokenizer of the run, as for `tandem boundaries`. Default: the "
+            "recorded one, or the one next to the file."
         ),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option(help="Only these training steps, such as 1,50,100-200.")
+        str | None, typer.Option(help="Show only these training steps, such as 1,50,100-200.")
     ] = None,
     problems: Annotated[
         str | None,
-        typer.Option(help="Only these problems, by the numbers that pages give them, such as 3,7."),
+        typer.Option(help="Show only these problems, by their numbers on the page, such as 3,7."),
     ] = None,
     samples: Annotated[
         int | None,
-        typer.Option(min=1, help="At most so many responses to one problem at one step."),
+        typer.Option(min=1, help="Maximum number of responses per problem and step."),
     ] = None,
     megabytes: Annotated[
-        float, typer.Option(min=0.1, max=2000, help="How large the page may become.")
+        float, typer.Option(min=0.1, max=2000, help="Maximum size of the page in MB.")
     ] = 20,
     grades: Annotated[
         Path | None,
         typer.Option(
-            help="The grades of one file, as `tandem grade --out` wrote them; without it, those in "
-            "NAME.grades.jsonl beside NAME.jsonl."
+            help="The grades of the rollout file, written by `tandem grade --out`. "
+            "Default: NAME.grades.jsonl next to NAME.jsonl."
         ),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="The page's title; without it, the file's name.")
+        str | None, typer.Option(help="The page's title. Default: the file's name.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page of rollouts, each coloured by author.
 
     The page shows spans and handoffs, filters by step, reward and problem, searches and sorts, and
-    follows one problem over the steps of a run. What it has no room for is left out evenly, over
-    steps, problems and samples, and the page says so: more is shown with a larger --megabytes, and
-    other parts with --steps, --problems and --samples. It makes no request of any network, and text
-    of a response cannot run in it. A line that cannot be read is listed on the page; exit code 1
-    when no line can, or when the tokenizer is not the one that the responses were written with. No
-    file that is read is ever written over.
+    follows one problem over the steps of a run. Responses that do not fit are left out evenly over
+    steps, problems and samples, and the page says so: use a larger --megabytes to show more, and
+    --steps, --problems and --samples to select others. The page makes no network requests, and text
+    of a response cannot run as code in it. Lines that cannot be read are listed on the page. The
+    exit code is 1 if no line can be read, or if the tokenizer is not the one that the responses
+    were written with. Input files are never overwritten.
     """
     from tandem_plugin.files import InputFiles, write_file
     from tandem_plugin.lab.rollouts.rollout_file import rollout_files, run_file
@@ -123,7 +124,7 @@ def view(
         file, line, message = unread.lines[0]
         where = f"{file}, line {line}" if file else f"line {line}"
         echo(
-            f"Lines that could not be read: {unread.count:,}, the first is {where}: {message}",
+            f"Unreadable lines: {unread.count:,}. The first is {where}: {message}",
             err=True,
         )
 
@@ -220,6 +221,6 @@ def _report(result: dict[str, Any]) -> None:
         if there["steps"]:
             parts.insert(0, f"{result['steps']:,} of {there['steps']:,} steps")
         echo(
-            f"There are {there['responses']:,} responses: shown are {', '.join(parts)}. --steps, "
-            "--problems and --samples show others, --megabytes more."
+            f"Showing {', '.join(parts)}; there are {there['responses']:,} responses in total. Use "
+            "--steps, --problems and --samples to select others, --megabytes to show more."
         )

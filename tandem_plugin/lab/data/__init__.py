@@ -1,4 +1,4 @@
-"""Problem sets: read in the forms found in practice, prepared for trainers, checked for overlap."""
+"""Problem sets: read in common formats, prepared for trainers, checked for overlap."""
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.lab.data.named import NAMED_SETS, load_named

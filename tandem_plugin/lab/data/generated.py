@@ -23,10 +23,11 @@ def is_generated_source(source: str) -> bool:
 def read_generated(source: str) -> ProblemSet:
     """The problems of ``reasoning-gym:NAME,count=500,seed=0,...``.
 
-    count: how many problems. seed: which ones; sets with different seeds are drawn independently,
-    and in a small task they can share problems (``tandem data check`` says how many). Other keys
-    are the task's own settings, such as ``max_terms=3``. Raises :class:`DataError` for an unknown
-    task or a setting that it does not take, :class:`GradingError` where the library is missing.
+    count: the number of problems. seed: selects them; sets with different seeds are drawn
+    independently, and in a small task they can share problems (``tandem data check`` shows how
+    many). Other keys are the task's own settings, such as ``max_terms=3``. Raises
+    :class:`DataError` for an unknown task or setting, :class:`GradingError` if the library is
+    missing.
     """
     name, *pairs = source.removeprefix(_PREFIX).split(",")
     check_task(name)

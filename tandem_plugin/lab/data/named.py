@@ -1,8 +1,7 @@
-"""Problem sets by name, the paper's and GSM8K: their homes, and how many problems they have.
+"""Problem sets by name, the paper's and GSM8K: their sources and their sizes.
 
-A set is fetched from its home, at a known revision, where that can be reached, or read from the
-user's own file. Either way its number of problems must be the known one. The problems themselves
-are no part of this package.
+A set is downloaded from its source, at a known revision, or read from a local file. In both cases
+the number of problems must be the known one. The problems themselves are not part of this package.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NamedSet:
-    """A problem set that has a name of its own here."""
+    """A problem set that can be selected by name."""
 
     count: int
     """Its problems, without the rows that are left out."""
@@ -93,17 +92,17 @@ NAMED_SETS: dict[str, NamedSet] = {
 
 
 def is_named(source: str) -> bool:
-    """Whether a source is the name of a named set, and nothing that lies here."""
+    """Whether a source is the name of a named set, and not an existing file."""
     return source in NAMED_SETS and not os.path.exists(source)
 
 
 def load_named(
     name: str, files: tuple[Path, ...] = (), bad_rows: Literal["stop", "skip"] = "stop"
 ) -> ProblemSet:
-    """A named set, from its home or from the user's files, joined in their order.
+    """A named set, from its source or from local files, joined in their order.
 
-    Rows that the set is known to leave out are among the ``bad_rows`` of the result. Raises
-    :class:`DataError` for an unknown name, a set that cannot be fetched, or a wrong number of
+    Rows that the set is known to exclude are among the ``bad_rows`` of the result. Raises
+    :class:`DataError` for an unknown name, a set that cannot be downloaded, or a wrong number of
     problems.
     """
     if name not in NAMED_SETS:
@@ -132,7 +131,7 @@ def load_named(
             count=known.count,
             where=where,
             rows=len(problems),
-            left_out=f", and {len(left_out):,} rows left out" if left_out else "",
+            left_out=f", and {len(left_out):,} rows excluded" if left_out else "",
         )
     return ProblemSet(name, tuple(problems), left_out)
 
@@ -176,7 +175,7 @@ def _problems(
             if known.skips_unanswered and answer is None:
                 left_out.append(BadRow(row, "It has no answer."))
             elif str(answer) in drops:
-                left_out.append(BadRow(row, f"Its answer is {answer}, which the set leaves out."))
+                left_out.append(BadRow(row, f"Its answer is {answer}, which the set excludes."))
             else:
                 yield row, record
 

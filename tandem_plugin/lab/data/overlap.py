@@ -1,7 +1,7 @@
-"""Problems of one set that are also in another, word for word or nearly.
+"""Problems of one set that are also in another, exactly or nearly.
 
-Near duplicates are found exactly, without hashing: an inverted index from every run of five words
-of the evaluation problems to the problems that have it, and one pass over the training problems.
+Near duplicates are found exactly, without hashing: an inverted index from every five-word sequence
+of the evaluation problems to the problems that contain it, and one pass over the training problems.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def find_overlaps(
 ) -> list[Overlap]:
     """All pairs of equal or nearly equal problems, the most similar first.
 
-    Texts are compared as sequences of lower-case words and numbers, instructions left out. A pair
-    is equal where the sequences are; nearly equal where the Jaccard similarity of their runs of
-    five words is at least ``similarity``, or at least ``containment`` of the evaluation problem's
-    runs (eight or more) are in the training problem. on_row: called for every training problem.
-    Raises :class:`ConfigError` for thresholds that are no shares.
+    Texts are compared as sequences of lower-case words and numbers, without instructions. A pair is
+    equal if the sequences are. It is nearly equal if the Jaccard similarity of their five-word
+    sequences is at least ``similarity``, or if at least ``containment`` of the evaluation problem's
+    five-word sequences (eight or more) are in the training problem. on_row: called for every
+    training problem. Raises :class:`ConfigError` for thresholds that are not shares.
     """
     for name, value in (("similarity", similarity), ("containment", containment)):
         if not 0.0 < value <= 1.0:

@@ -1,4 +1,4 @@
-"""What each trainer reads, written from a problem set."""
+"""Writes a problem set in each trainer's format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Trainer: TypeAlias = Literal["verl", "openrlhf"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was written. The same set, settings and seed give the same files."""
+    """The files that were written. The same set, settings and seed produce the same files."""
 
     files: dict[str, Path]
     """By split: ``train``, and ``heldout`` where one was asked for."""
@@ -48,14 +48,13 @@ def prepare(
     draws_rows: bool = False,
     protocol: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Write a problem set as ``verl`` or ``openrlhf`` reads it, and a manifest beside it.
+    """Write a problem set in the format of ``verl`` or ``openrlhf``, with a manifest.
 
     verl: Parquet with chat messages, which verl renders. OpenRLHF: JSONL with chat messages in
-    ``input`` (for ``--data.apply_chat_template``), or rendered by ``tokenizer`` where one is given.
-    inputs: what the problems were read from, which is never written over. draws_rows: see
-    :func:`split`. protocol: what the manifest says of the protocol that was followed. Raises
-    :class:`DataError` where nothing would be left to train on, :class:`OutputError` where a file
-    cannot be written.
+    ``input`` (for ``--data.apply_chat_template``), or rendered by ``tokenizer`` if given. inputs:
+    the files the problems were read from, which are never overwritten. draws_rows: see
+    :func:`split`. protocol: the manifest's record of the protocol. Raises :class:`DataError` if no
+    problems would be left to train on, :class:`OutputError` if a file cannot be written.
     """
     template = template or PromptTemplate()
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
@@ -103,11 +102,11 @@ def split(
 ) -> tuple[dict[str, list[Problem]], int]:
     """Problems by split, in their order, and how many repeat an earlier one.
 
-    Which problems are held out depends on the seed and their words alone, not on their order;
-    problems with the same words are never on both sides, so that a few more may be held out.
+    Which problems are held out depends only on the seed and their words, not on their order.
+    Problems with the same words are never on both sides, so slightly more may be held out.
     draws_rows: hold out the rows that pandas' ``DataFrame.sample`` draws with that seed instead, as
     the paper's release does; problems with the same words may then be on both sides. Raises
-    :class:`DataError` where ``heldout`` leaves nothing to train on.
+    :class:`DataError` if ``heldout`` leaves nothing to train on.
     """
     groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in problems:

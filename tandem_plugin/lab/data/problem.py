@@ -1,4 +1,4 @@
-"""One problem of a set, and how a model is asked it."""
+"""One problem of a set, and how it is presented to a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem and every answer that is right."""
+    """A problem and all of its correct answers."""
 
     row: int
     """The row of its source, counted from 1; the line of a JSONL file."""
@@ -47,13 +47,13 @@ class Problem:
 
     @property
     def text(self) -> str:
-        """What the last turn says."""
+        """The text of the last turn."""
         return self.messages[-1]["content"]
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that is no problem."""
+    """A row that is not a valid problem."""
 
     row: int
     reason: str
@@ -61,7 +61,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class ProblemSet:
-    """The problems of one source, in its order, and the rows that are none."""
+    """The problems of one source, in order, and its invalid rows."""
 
     name: str
     problems: tuple[Problem, ...]
@@ -73,7 +73,7 @@ class ProblemSet:
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """What is put around a problem. Raises :class:`DataError` for a template without its place."""
+    """The prompt around a problem; :class:`DataError` for a template without ``{problem}``."""
 
     template: str = "{problem}\n{instruction}"
     """The user's turn; ``{problem}`` and ``{instruction}`` stand for themselves."""
@@ -91,7 +91,7 @@ class PromptTemplate:
     def messages(self, problem: Problem) -> list[Message]:
         """The chat that asks the problem.
 
-        A problem whose own turns ask for a box keeps them as they are.
+        A problem whose own turns ask for a boxed answer keeps them unchanged.
         """
         *before, last = [dict(turn) for turn in problem.messages]
         text = self.template.replace("{instruction}", self.instruction)
@@ -107,10 +107,10 @@ class PromptTemplate:
         return [*before, last]
 
     def render(self, problem: Problem, tokenizer: Any) -> str:
-        """The chat as the text that a model is given.
+        """The chat rendered as the model's input text.
 
-        tokenizer: a Hugging Face tokenizer with a chat template. Raises :class:`DataError` for
-        one without.
+        tokenizer: a Hugging Face tokenizer with a chat template. Raises :class:`DataError` for one
+        without.
         """
         if not getattr(tokenizer, "chat_template", None):
             raise DataError("TP714")
@@ -121,10 +121,10 @@ class PromptTemplate:
 
 
 def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
-    """The token ids that a model is given to answer a chat.
+    """The token ids of a chat as the model's input.
 
-    tokenizer: a Hugging Face tokenizer. One without a chat template is a base model's, which goes
-    on with the turns as one text.
+    tokenizer: a Hugging Face tokenizer. One without a chat template belongs to a base model, which
+    continues the turns as one text.
     """
     if getattr(tokenizer, "chat_template", None):
         ids = tokenizer.apply_chat_template(
@@ -136,7 +136,7 @@ def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
 
 
 def bare_text(problem: Problem) -> str:
-    """What a problem asks, without lines that only say where to put the answer."""
+    """The question of a problem, without lines that only say where to put the answer."""
     turns = [turn["content"] for turn in problem.messages if turn["role"] == "user"]
     lines = "\n".join(turns or [problem.text]).split("\n")
     kept = [line for line in lines if not _INSTRUCTED.search(line)]

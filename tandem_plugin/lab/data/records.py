@@ -1,4 +1,4 @@
-"""Rows as they lie in JSONL, JSON, Parquet, and Hugging Face data sets."""
+"""Reads rows from JSONL, JSON, Parquet, and Hugging Face data sets."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ class HubSource:
 def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     """(row, record) of a ``.jsonl``, ``.json`` or ``.parquet`` file, or of a saved data set.
 
-    Rows count from 1, and are lines in JSONL, where blank ones are left out. A record that is an
-    exception is a line that is no JSON. Raises :class:`DataError` for a file that cannot be read.
+    Rows count from 1; in JSONL they are lines, and blank ones are skipped. A record that is an
+    exception stands for a line that is not JSON. Raises :class:`DataError` for a file that cannot
+    be read.
     """
     if os.path.isdir(path):
         return _numbered(_saved(path))
@@ -90,7 +91,7 @@ def record_files(source: str) -> list[Path]:
 
 
 def is_hub_source(source: str) -> bool:
-    """Whether a source has the form owner/name[:config][#split] and nothing of it lies here."""
+    """Whether a source has the form owner/name[:config][#split] and is not a local path."""
     name = HubSource.parse(source).name
     return is_hub_name(name) and not Path(name).suffix
 
@@ -98,8 +99,8 @@ def is_hub_source(source: str) -> bool:
 def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
     """The rows of a data set on the Hugging Face Hub.
 
-    Raises :class:`DataError` where the library ``datasets`` is missing, the Hub is out of reach,
-    or the configuration or the split must be named.
+    Raises :class:`DataError` if the library ``datasets`` is missing, the Hub cannot be reached, or
+    the configuration or the split must be specified.
     """
     datasets = _datasets()
     try:

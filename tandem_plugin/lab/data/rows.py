@@ -1,4 +1,4 @@
-"""From records to problems: the field names that data sets use."""
+"""Converts records to problems: the field names that data sets use."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def read_problems(
     name: str | None = None,
     golds: Golds = "required",
 ) -> ProblemSet:
-    """The problems of a file, a saved data set, ``owner/name[:config][#split]`` on the Hub, or a
-    task that :func:`read_generated` generates.
+    """Read the problems of a file, a saved data set, the Hub, or a reasoning-gym task.
 
-    A record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
+    On the Hub, a source is ``owner/name[:config][#split]``; for tasks see :func:`read_generated`. A
+    record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
     one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
-    bad_rows: ``stop`` at the first row that is no problem, or ``skip`` them all and keep them on
-    record. golds: whether a record without any answer is a problem; one with an answer that cannot
-    be read never is. Raises :class:`DataError`.
+    bad_rows: ``stop`` at the first invalid row, or ``skip`` and record them all. golds: whether a
+    record without any answer is a valid problem; one whose answer cannot be read never is. Raises
+    :class:`DataError`.
     """
     source = str(source)
     if is_generated_source(source):
@@ -90,11 +90,11 @@ def problems_of(
 
 
 def problem_of(row: int, record: Any, golds: Golds = "required") -> Problem | str:
-    """The problem that a record is, or a sentence that says why it is none."""
+    """The problem in a record, or a sentence that says why it is invalid."""
     if isinstance(record, Exception):
         return f"This is not JSON: {record}."
     if not isinstance(record, Mapping):
-        return f"This is a {type(record).__name__}, no object with a problem and an answer."
+        return f"This is a {type(record).__name__}, not an object with a problem and an answer."
     asked = _asked(record)
     if isinstance(asked, str):
         return asked
@@ -125,7 +125,7 @@ def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] 
     while messages and messages[-1]["role"] == "assistant":
         messages.pop()
     if not messages or not messages[-1]["content"].strip():
-        return f"Its {field} ends with no turn of a user."
+        return f"Its {field} does not end with a user turn."
     return tuple(messages), None
 
 
@@ -149,7 +149,7 @@ def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
     if golds == "optional":
         return ()
     looked = ", ".join((*GOLD_FIELDS, "reward_model.ground_truth"))
-    return f"It has no answer in any of {looked}, and no solution with a box."
+    return f"It has no answer in any of {looked}, and no solution with a boxed answer."
 
 
 def _behind_mark(value: Any) -> Any:

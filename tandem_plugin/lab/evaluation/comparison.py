@@ -155,8 +155,8 @@ def _pool(
         lacking = [name for name, found in members.items() if label not in found]
         if lacking:
             missing.append(
-                f"No {label} of {method}: there is no such result of {_and(lacking)}, one of those "
-                "that it pools."
+                f"No {label} for {method}: its pool includes {_and(lacking)}, which lacks such a "
+                "result."
             )
             continue
         runs = tuple(found[label] for found in members.values())
@@ -179,7 +179,7 @@ def _joined(
     for label, _ in labels:
         lacking = [name for name, found in by_senior.items() if label not in found]
         if lacking:
-            missing.append(f"No table of {label}: there is no such result of {_and(lacking)}.")
+            missing.append(f"No table of {label}: there is no such result for {_and(lacking)}.")
             continue
         side_by_side = {name: found[label] for name, found in by_senior.items()}
         check_comparable(list(side_by_side.values()), despite)

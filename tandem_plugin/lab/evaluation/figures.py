@@ -31,8 +31,8 @@ _ACROSS = 3
 
 _CURVES = {
     "accuracy": "validation, accuracy",
-    "team_accuracy": "validation of the team, accuracy",
-    "reward": "mean reward of a response",
+    "team_accuracy": "team validation accuracy",
+    "reward": "mean reward per response",
 }
 """The panels of accuracy by step."""
 

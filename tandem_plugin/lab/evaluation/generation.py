@@ -196,10 +196,10 @@ def check_response(row: Mapping[str, Any]) -> None:
     """Raise ValueError for a row that is no response, or whose authorship is not of its tokens."""
     for name in ("prompt_ids", "response_ids"):
         if not _are_integers(row.get(name), MAX_TOKEN_ID):
-            raise ValueError(f"its {name} are no token ids")
+            raise ValueError(f"its {name} are not token ids")
     authors = row.get("authorship", [0] * len(row["response_ids"]))
     if not _are_integers(authors, 1) or len(authors) != len(row["response_ids"]):
-        raise ValueError("its authorship is not a zero or a one for each of its tokens")
+        raise ValueError("its authorship is not a zero or a one for each token")
     if not isinstance(row.get("response"), str) or "answer" not in row:
         raise ValueError("it has no response and answer")
 

@@ -268,4 +268,4 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
 def _check_score(row: Mapping[str, Any]) -> None:
     numbers = [row.get(name) for name in ("tokens", "cross_entropy", "overlap")]
     if not all(map(is_number, numbers)) or type(numbers[0]) is not int or numbers[0] < 0:
-        raise ValueError("its tokens, cross_entropy and overlap are no numbers")
+        raise ValueError("its tokens, cross_entropy and overlap are not numbers")

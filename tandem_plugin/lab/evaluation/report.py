@@ -89,7 +89,7 @@ def build_report(
     )
     pictures = [figure for figure in figures if figure is not None]
     comparison = _comparison(runs, seniors, pools, over, units)
-    notes: tuple[str, ...] = ("There are results of one senior: tables compare two or more.",)
+    notes: tuple[str, ...] = ("There are results of only one senior: tables compare two or more.",)
     tables: list[PaperTable] = []
     if comparison is not None:
         tables, notes = paper_tables(comparison, k, top), comparison.missing

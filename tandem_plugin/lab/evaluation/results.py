@@ -251,7 +251,7 @@ class _Generated(_Problem):
     @model_validator(mode="after")
     def _no_more_correct_than_sampled(self) -> _Generated:
         if self.correct > self.samples:
-            raise ValueError(f"{self.correct} of {self.samples} samples cannot be right")
+            raise ValueError(f"{self.correct} of {self.samples} samples cannot be correct")
         return self
 
 

@@ -56,8 +56,8 @@ _TITLES = {
     "legibility": "Junior legibility of the senior's responses",
 }
 _SEEDS_NOTE = (
-    "Welch's t-tests on each training seed's macro average: would other seeds differ alike, on "
-    "these problems? Methods of one seed are left out."
+    "Welch's t-tests on each training seed's macro average: would other seeds show the same "
+    "difference on these problems? Methods with one seed are omitted."
 )
 _LISTED = 10
 """Over-emitted tokens of each senior in a table."""
@@ -319,7 +319,7 @@ def _truncated_table(label: str, runs: Runs) -> PaperTable:
     for name in benchmarks:
         rates = [float(np.mean([m[name]["truncated"] for m in metrics[s]])) for s in known]
         section.append(_Column(name, [number(100 * rate, 1) for rate in rates]))
-    title = f"Responses cut at the limit of tokens, % ({label})"
+    title = f"Responses truncated at the token limit, % ({label})"
     return _table(f"truncated-{label}", title, [section])
 
 
@@ -602,14 +602,16 @@ def _unit_tests_table(comparison: Comparison) -> PaperTable:
     No rows where no two pools are in units.
     """
     count = len(set(comparison.units.values()))
-    few = f" {count} units are too few to tell of another one." if count < FEWEST_UNITS else ""
+    few = (
+        f" {count} units are too few to generalise to another one." if count < FEWEST_UNITS else ""
+    )
     return _tests_table(
         "significance-units",
         f"One-sided t-tests over {count} units",
         _unit_tests(comparison),
         ("Run", "Comparison", "Metric", _DELTA, "s.e.", "t", "d.f.", "p"),
-        "Paired t-tests on each unit's mean over its seeds: would another unit differ alike, on "
-        f"these problems?{few}",
+        "Paired t-tests on each unit's mean over its seeds: would another unit show the same "
+        f"difference on these problems?{few}",
     )
 
 

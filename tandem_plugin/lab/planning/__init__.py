@@ -1,1 +1,1 @@
-"""What a pair of models needs of a machine, from their configurations: weights and KV cache."""
+"""The resources that a pair of models needs, from their configurations: weights and KV cache."""

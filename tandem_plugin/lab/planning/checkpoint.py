@@ -1,4 +1,4 @@
-"""What a plan reads of a checkpoint: its configuration, and the sizes of its weights."""
+"""Reads a checkpoint for a plan: its configuration, and the sizes of its weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PlannedModel:
     """What the parameters were counted from: safetensors, or config.json."""
 
     def weights(self, width: int) -> int:
-        """Bytes of its weights in an engine that computes with values of ``width`` bytes."""
+        """The size of its weights in bytes, in an engine with values of ``width`` bytes."""
         return self.parameters * width if self.stored is None else self.stored
 
 
@@ -45,10 +45,11 @@ class _Stored:
 
 
 def read_checkpoint(given: str) -> PlannedModel:
-    """A checkpoint's folder, the path of a ``config.json``, or a name on the Hugging Face Hub.
+    """Read a checkpoint's folder, a ``config.json``, or a name on the Hugging Face Hub.
 
-    Of the Hub only ``config.json`` is fetched and, for families whose parameters are not counted
-    from it, the headers of the weights. Raises :class:`ConfigError` for what cannot be planned.
+    From the Hub only ``config.json`` is downloaded and, for families whose parameters are not
+    counted from it, the headers of the weights. Raises :class:`ConfigError` for models that cannot
+    be planned.
     """
     check_model(given, "checkpoint")
     place = Path(given).expanduser()

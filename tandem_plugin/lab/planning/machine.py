@@ -1,4 +1,4 @@
-"""What of this machine a run needs, and how much an engine on a CPU takes where nobody said."""
+"""The resources of this machine, and the default memory of an engine on a CPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Card:
 
 
 def graphics_cards() -> tuple[Card, ...]:
-    """The NVIDIA GPUs of this machine; none where there is no driver, or it does not answer."""
+    """The NVIDIA GPUs of this machine; none if there is no driver or it does not answer."""
     command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
     try:
         found = subprocess.run(
@@ -109,11 +109,11 @@ _UNPLANNED = 4 * _GIB
 def cpu_arguments(
     models: Sequence[str], arguments: Mapping[str, Any], tokens: int
 ) -> tuple[dict[str, int], str]:
-    """Engine arguments that fit what is free now, and a sentence that says what was chosen.
+    """Engine arguments that fit the free memory, and a sentence that states the choice.
 
-    Both are empty where the user chose: by ``kv_cache_memory_bytes``, ``gpu_memory_utilization``
-    or ``VLLM_CPU_KVCACHE_SPACE``. models: the senior, and the junior where there is one. tokens:
-    the longest response. Raises :class:`EngineError` where not even one response fits.
+    Both are empty if the user chose through ``kv_cache_memory_bytes``, ``gpu_memory_utilization``
+    or ``VLLM_CPU_KVCACHE_SPACE``. models: the senior, and the junior if there is one. tokens: the
+    longest response. Raises :class:`EngineError` if not even one response fits.
     """
     chosen = ("kv_cache_memory_bytes", "gpu_memory_utilization")
     found = host_memory()
@@ -169,7 +169,7 @@ def _planned(
 def _sentence(memory: int, available: int, longest: int | None) -> str:
     reads = "" if longest is None else f" and reads up to {longest:,} tokens"
     return (
-        f"On this CPU the engine takes {memory / _GIB:.1f} GiB for its KV cache{reads}: "
-        f"{available / _GIB:.1f} GiB are free. --engine kv_cache_memory_bytes=BYTES and --engine "
-        "max_model_len=TOKENS choose otherwise."
+        f"On this CPU the engine uses {memory / _GIB:.1f} GiB for its KV cache{reads}: "
+        f"{available / _GIB:.1f} GiB are free. Override this with --engine "
+        "kv_cache_memory_bytes=BYTES and --engine max_model_len=TOKENS."
     )

@@ -1,1 +1,1 @@
-"""Files of rollouts: reading them, writing them whole, and the engine that fills them."""
+"""Rollout files: reading them, writing them safely, and the engine that fills them."""

@@ -30,7 +30,7 @@ MAX_BATCH_CELLS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which a row disagrees with its replay."""
+    """A difference between a row and its replay."""
 
     line: int
     kind: Literal["authorship", "length", "fingerprint", "malformed"]
@@ -69,10 +69,10 @@ class _Row:
 
 
 class RuleBook:
-    """The rule of each row: its own settings, met with those of the command line.
+    """The rule of each row: its own settings, combined with those of the command line.
 
-    options: what rows do not carry; a schedule's parameters apply to rows of that schedule. Raises
-    :class:`ConfigError` when the options are wrong.
+    options: settings that rows do not record; a schedule's parameters apply to rows of that
+    schedule. Raises :class:`ConfigError` for invalid options.
     """
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class RuleBook:
 
 @dataclass(slots=True)
 class Audit:
-    """What was found in the rows so far."""
+    """The results of the rows so far."""
 
     rules: RuleBook
     keep: int
@@ -209,7 +209,7 @@ def batches(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]
 
 
 def row_length(row: Rollout | _Row | MalformedRow) -> int:
-    """How many tokens a row holds."""
+    """The number of tokens in a row."""
     return 0 if isinstance(row, MalformedRow) else len(row.response_ids)
 
 

@@ -1,4 +1,4 @@
-"""The engine that fills a file of rollouts, in the process that writes it."""
+"""The engine that fills a rollout file, in the process that writes it."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _NEUTRAL = {
 
 
 def deciding(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's arguments that decide the responses."""
+    """The engine's arguments that affect the responses."""
     return {k: v for k, v in arguments.items() if k not in _NEUTRAL}
 
 
 def start_engine(
     model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
 ) -> Any:
-    """vLLM's own ``LLM``, or a :class:`TandemLLM` where ``tandem`` settings are given.
+    """vLLM's own ``LLM``, or a :class:`TandemLLM` if ``tandem`` settings are given.
 
-    tokens: the longest response. On a CPU the engine takes what fits the memory that is free,
-    unless ``arguments`` say how much, and that is said on stderr.
+    tokens: the longest response. On a CPU the engine is sized to fit the free memory, unless
+    ``arguments`` set it; the choice is printed on stderr.
 
-    Raises :class:`EngineError` when vLLM is missing or does not start.
+    Raises :class:`EngineError` if vLLM is missing or does not start.
     """
     # The engine runs in this process: vLLM's own engine process would outlive a killed command, and
     # keep its memory, so that the command could not go on.

@@ -1,4 +1,4 @@
-"""Grades of rollouts that lie in a file of their own, and which response each belongs to."""
+"""Grades of rollouts in a separate file, and which response each belongs to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_grades_file(path: Path) -> bool:
 
 
 def grades_beside(rollouts: Path) -> Path | None:
-    """``NAME.grades.jsonl`` beside ``NAME.jsonl``; None where there is none."""
+    """``NAME.grades.jsonl`` next to ``NAME.jsonl``; None if it does not exist."""
     path = rollouts.with_name(rollouts.stem + _ENDING)
     return path if path.is_file() else None
 
@@ -96,4 +96,4 @@ class Grades:
         elif type(place[0]) is int and type(place[1]) is int:
             self._records[place[0], place[1]] = record
         else:
-            raise ValueError("it does not say which response it is of")
+            raise ValueError("it does not identify its response")

@@ -1,4 +1,4 @@
-"""A file of rollouts, one JSON object a line, as a trainer leaves it."""
+"""A rollout file with one JSON object per line, as a trainer writes it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ MAX_TOKEN_ID = 2**31 - 1
 
 
 class RolloutError(TandemError, ValueError):
-    """A file of rollouts, or a row of it, cannot be read."""
+    """A rollout file, or a row of it, cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What one call of the engine wrote: response positions ``start`` to ``stop`` (exclusive)."""
+    """The tokens of one engine call: response positions ``start`` to ``stop`` (exclusive)."""
 
     seed: int
     start: int
@@ -50,7 +50,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One response: its tokens, and what was recorded about who wrote them."""
+    """One response: its tokens, and the recorded authorship."""
 
     line: int
     """The line of the file, counted from 1."""
@@ -77,7 +77,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class MalformedRow:
-    """A line that is no rollout."""
+    """A line that is not a rollout."""
 
     line: int
     message: str
@@ -86,10 +86,10 @@ class MalformedRow:
 def read_rollouts(
     path: Path, on_read: Callable[[int], None] = lambda count: None
 ) -> Iterator[Rollout | MalformedRow]:
-    """The rows of a file, one at a time, blank lines left out.
+    """The rows of a file, one at a time, without blank lines.
 
-    on_read: called with the number of bytes of each line. Raises :class:`RolloutError` when the
-    file cannot be opened, or a line is too long to be a response.
+    on_read: called with the number of bytes of each line. Raises :class:`RolloutError` if the file
+    cannot be opened, or a line is too long to be a response.
     """
     try:
         with open_file(path) as file:

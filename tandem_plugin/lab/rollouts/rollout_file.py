@@ -1,4 +1,4 @@
-"""A file of rollouts while it is being written: each line whole, none lost, none twice."""
+"""A rollout file while it is being written: whole lines, none lost, none repeated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_file(path: Path) -> Path:
 
 
 class RolloutFile(AppendedFile):
-    """Rollouts by problem and sample. Raises :class:`OutputError` for what cannot be resumed."""
+    """Rollouts by problem and sample. :class:`OutputError` for a file that cannot be resumed."""
 
     what, one, begin = "rollouts", "rollout", b'{"problem": '
 
@@ -67,7 +67,7 @@ def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
         raise ValueError("it is not a JSON object")
     problem, sample = row.get("problem"), row.get("sample")
     if type(problem) is not int or type(sample) is not int or problem < 0 or sample < 0:
-        raise ValueError("it has no whole numbers problem and sample")
+        raise ValueError("it lacks the integers problem and sample")
     return problem, sample, row
 
 

@@ -1,4 +1,4 @@
-"""Which tokenizer a file of rollouts was written with."""
+"""Finds the tokenizer that a rollout file was written with."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
 
 
 def find_tokenizer(rollouts: Path) -> str:
-    """The tokenizer of a file or folder of rollouts: of the senior that wrote it, or beside it.
+    """The tokenizer of a file or folder of rollouts: that of its senior, or the one next to it.
 
-    Raises :class:`TokenizerError` where there is none, and :class:`RolloutError` for a file that
-    holds no rollouts, whichever tokenizer it would need.
+    Raises :class:`TokenizerError` if there is none, and :class:`RolloutError` for a file without
+    rollouts, whichever tokenizer it would need.
     """
     _check_first_row(rollouts)
     noted = _noted_senior(rollouts)

@@ -1,7 +1,7 @@
-"""Traces without a seed, as others leave them: what a schedule that draws allows, and its law.
+"""Traces without a seed, from other implementations, and the distribution of their authors.
 
-Where an author is drawn follows from the token ids alone. Between two such places the author cannot
-change; at each of them it is the senior with probability p, whatever it was before.
+Where an author is drawn follows from the token ids alone. Between two such positions the author
+cannot change; at each of them it is the senior with probability p, whatever it was before.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def drawn_at(
 
 @dataclass(frozen=True, slots=True)
 class LawTest:
-    """A two-sided test of one share against the law, by the normal approximation."""
+    """A two-sided test of one share against its distribution, by the normal approximation."""
 
     observed: float
     expected: float
@@ -57,14 +57,14 @@ class LawTest:
 
     @property
     def p_value(self) -> float:
-        """The chance of a share as far from the expected one."""
+        """The probability of a share at least as far from the expected one."""
         if self.error == 0:
             return float(self.observed == self.expected)
         return 2 * _NORMAL.cdf(-abs(self.observed - self.expected) / self.error)
 
     @property
     def detectable(self) -> float:
-        """The difference that would be found with a chance of :data:`POWER`."""
+        """The difference that would be detected with probability :data:`POWER`."""
         return self.error * (_NORMAL.inv_cdf(1 - LEVEL / 4) + _NORMAL.inv_cdf(POWER))
 
     @property
@@ -74,7 +74,7 @@ class LawTest:
 
 @dataclass(slots=True)
 class TraceAudit:
-    """What was found in traces so far."""
+    """The results of the traces so far."""
 
     schedule: BernoulliSchedule
     boundaries: BoundarySet
@@ -153,7 +153,8 @@ class TraceAudit:
         return Difference(
             line,
             "authorship",
-            f"{wrong.size} changes of author where none is drawn, the first at position {first}.",
+            f"{wrong.size} author changes where the schedule does not draw, the first at position "
+            f"{first}.",
             first,
         )
 

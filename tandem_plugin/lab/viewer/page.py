@@ -217,7 +217,7 @@ def make_page(title: str, index: Mapping[str, Any], parts: Sequence[str]) -> str
     request. Raises ValueError for a part that is no Base64.
     """
     if not all(map(_BASE64.fullmatch, parts)):
-        raise ValueError("A part of the page is no Base64.")
+        raise ValueError("A part of the page is not Base64.")
     script = _script()
     style = (_ASSETS / "page.css").read_text(encoding="utf-8")
     policy = (

@@ -68,7 +68,7 @@ class Decoding:
                 )
         elif max(row.response_ids, default=0) >= len(self._texts):
             return (
-                f"The token id {max(row.response_ids)} is beyond this tokenizer's "
+                f"The token id {max(row.response_ids)} is outside this tokenizer's "
                 f"{len(self._texts)} ids."
             )
         return None

@@ -7,7 +7,7 @@ def needs_flash_attn(*arguments: Any, **options: Any) -> Any:
     """Raise :class:`RuntimeError`: whatever is called here belongs to flash-attn."""
     raise RuntimeError(
         "Packed samples and ring attention need flash-attn, in whose place a stand-in is on "
-        "PYTHONPATH. Install flash-attn, or leave --ds.packing_samples and --ds.ring_attn_size out."
+        "PYTHONPATH. Install flash-attn, or remove --ds.packing_samples and --ds.ring_attn_size."
     )
 
 
