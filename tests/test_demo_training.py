@@ -1,4 +1,4 @@
-"""What a demo that was killed leaves behind."""
+"""What a demo that was killed leaves behind, and the problems of the one with a real model."""
 
 from __future__ import annotations
 
@@ -38,3 +38,18 @@ def test_processes_of_a_killed_training_are_ended_before_the_next(tmp_path: Path
         for one in (left, other):
             with one:
                 one.kill()
+
+
+def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on() -> None:
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
+    import run
+
+    training, held_out = run._sums()
+    asked = [[row.messages[0]["content"] for row in rows] for rows in (training, held_out)]
+    assert len(asked[1]) == run.REAL_EVALUATION_PROBLEMS
+    assert len(asked[0]) >= 100
+    assert len(set(asked[0] + asked[1])) == len(asked[0]) + len(asked[1])
+    for row in training + held_out:
+        first, sign, second = row.messages[0]["content"].split(":")[1].strip(" =").split()
+        right = int(first) + (1 if sign == "+" else -1) * int(second)
+        assert row.answers == (str(right),)

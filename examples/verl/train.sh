@@ -18,6 +18,7 @@
 #   STEPS             how many steps                       (250; release: 4912, two epochs)
 #   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
 #                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/verl/kl-$KL ...
+#   BUCKET            MB of a weight sync's bucket without tandem, at least the model's (10240)
 #   OUT               the run's folder                     (runs/verl/METHOD)
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 #
@@ -56,6 +57,11 @@ case $method in
     exit 2
     ;;
 esac
+# vLLM from 0.29 rejects verl's sync of a model whose head is its embedding unless one bucket holds all
+# its weights (8.9 GB of Qwen3-4B's); with tandem it does not.
+if [ "$method" != trl ] && [ "$method" != grpo-half ]; then
+  settings+=("actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=${BUCKET:-10240}")
+fi
 run_folder "runs/verl/$method" "$method"
 
 offload=False
