@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,18 @@ def main(senior: str, junior: str, seed: int) -> None:
     tandem = {"junior": junior, "cap": 4, "seed": seed, "p": 0.5 + seed / 100}
     compilation = {"mode": 3, "backend": "inductor", "cudagraph_mode": "NONE"}
     options = {"enforce_eager": False, "optimization_level": 0, "compilation_config": compilation}
+    begun = time.monotonic()
     with (
         platform_has_graphs(),
         tandem_engine("v1", Path(senior), tandem, **options) as engine,
     ):
+        seconds = time.monotonic() - begun
         asked = {"tandem": {"seed": 1, "p": 0.5}}
         params = SamplingParams(temperature=0, max_tokens=LENGTH, ignore_eos=True, extra_args=asked)
         (output,) = engine.generate({"prompt_token_ids": PROMPT}, params, use_tqdm=False)
         (counts,) = engine.collective_rpc(counters)
-    print(json.dumps({"tokens": list(output.outputs[0].token_ids), **counts}))
+    tokens = list(output.outputs[0].token_ids)
+    print(json.dumps({"tokens": tokens, "seconds": seconds, **counts}))
 
 
 if __name__ == "__main__":
