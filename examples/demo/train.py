@@ -45,7 +45,8 @@ class Training:
     ``prompts`` problems are drawn per step, with ``group`` responses each, of which at most
     ``micro_batch`` are computed at a time. Lengths are in tokens. The learning rate rises linearly
     from 0 over the ``warmup`` first steps: Adam's first steps move every weight by all of it, which
-    costs a model this small some of what it knows.
+    costs a model this small some of what it knows. A weight sync is sent in buckets of
+    ``sync_bucket`` MiB.
     """
 
     steps: int = 20
@@ -56,6 +57,7 @@ class Training:
     max_prompt_length: int = 96
     max_response_length: int = 72
     micro_batch: int = 64
+    sync_bucket: int = 16
     seed: int = 7
 
     @property
@@ -72,8 +74,9 @@ REAL = Training(
     max_prompt_length=28,
     max_response_length=24,
     micro_batch=16,
+    sync_bucket=1024,  # all weights: vLLM needs it of a tied head, without tandem
 )
-"""The same for SmolLM2-135M-Instruct on sums of two digits."""
+"""The same for SmolLM2-135M-Instruct on sums of two one-digit numbers."""
 
 
 def micro_batch(prompts: int, training: Training) -> int:
@@ -181,7 +184,7 @@ def verl_command(
         f"{rollout}.max_num_batched_tokens": 8192,
         f"{rollout}.log_prob_micro_batch_size_per_gpu": micro_batch(training.prompts, training),
         f"{rollout}.agent.num_workers": 1,
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 128,
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": training.sync_bucket,
         # one process of each kind, on this machine alone
         "trainer.device": "cpu",
         "trainer.nnodes": 1,

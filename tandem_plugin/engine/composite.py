@@ -44,7 +44,6 @@ def composite_class(name: str) -> type[nn.Module]:
         "__doc__": f"{architecture} as the senior, with a frozen junior.",
         "get_model_state_cls": _get_model_state_cls,
         "load_weights": _load_weights,
-        "tandem_loaded": frozenset(),
         "_senior": senior_class,
         "_tandem_mode": speculative if drafts else lockstep,
     }
@@ -78,17 +77,16 @@ def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **optio
     check_may_load(self)
     self.tandem_measures.finish()
     unpack_cpu_experts(self)
-    loaded = self._senior.load_weights(self, _without_tied(self, weights), *arguments, **options)
-    self.tandem_loaded = self.tandem_loaded.union(loaded or ())
+    loaded = self._senior.load_weights(self, _by_first_name(self, weights), *arguments, **options)
     pack_cpu_weights_anew(self, loaded)
     return loaded
 
 
-def _without_tied(self: Any, weights: Iterable[Weight]) -> Iterator[Weight]:
-    """The weights but those under a second name, where the first one was loaded by any call.
+def _by_first_name(self: nn.Module, weights: Iterable[Weight]) -> Iterator[Weight]:
+    """The weights of one call; one that comes under its second name alone gets its first.
 
     vLLM (0.29) ignores ``lm_head.weight`` of a model whose head is its embedding, but raises unless
-    the same call brings the embedding. verl sends both, in buckets.
+    the same call brings the embedding. verl sends both, in buckets, which are separate calls.
     """
     first: dict[int, str] = {}
     names = [
@@ -96,6 +94,13 @@ def _without_tied(self: Any, weights: Iterable[Weight]) -> Iterator[Weight]:
         for name, parameter in self.named_parameters(remove_duplicate=False)
     ]
     tied = {name: original for name, original in names if name != original}
+    brought: set[str] = set()
+    seconds: list[Weight] = []
     for name, weight in weights:
-        if tied.get(name) not in self.tandem_loaded:
+        if name in tied:
+            seconds.append((name, weight))
+        else:
+            brought.add(name)
             yield name, weight
+    for name, weight in seconds:
+        yield (name if tied[name] in brought else tied[name]), weight
