@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from tandem_openrlhf import patches
-from tandem_openrlhf.refusals import ARGUMENTS, check_models, check_run, check_versions
+from tandem_openrlhf.refusals import ARGUMENTS, UNPROVEN, check_run
 from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import (
     VARIABLE,
@@ -28,14 +28,11 @@ from tandem_plugin.training.command import (
     settings_of_command,
 )
 from tandem_plugin.training.ray_workers import start_jobs_in_tandem
-from tandem_plugin.training.settings import check_settings
+from tandem_plugin.training.refusals import check_installed, check_settings
 
 __all__ = ["main", "prepare"]
 
 _OPENRLHF = "openrlhf.cli.train_ppo_ray"
-
-_DRIVERS = ("openrlhf.trainer.ray.vllm_engine", "openrlhf.trainer.ray.ppo_actor")
-"""What OpenRLHF's command has imported when it starts Ray (0.11.2)."""
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
@@ -45,12 +42,12 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     adapter cannot be activated.
     """
     config, others = settings_of_command(arguments, f"python -m {_OPENRLHF}")
-    for warning in check_versions(config):
+    for warning in check_installed("openrlhf", "TP603", config, UNPROVEN):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     check_settings(config)
     os.environ[VARIABLE] = json.dumps(config.settings())
     patches.apply()
-    start_jobs_in_tandem(patches.FRAMEWORK, patches.__name__, _DRIVERS, patches.MEND)
+    start_jobs_in_tandem(patches.FRAMEWORK, patches.__name__)
     return others
 
 
@@ -61,7 +58,6 @@ def main(arguments: Sequence[str]) -> None:
         given, config = flags_of_command(others, ARGUMENTS), running_config()
         if not given("--help"):
             check_run(given, config).say()
-            check_models(given, config)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.argv = [_OPENRLHF, *others]

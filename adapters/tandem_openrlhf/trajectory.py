@@ -12,7 +12,7 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_within, ranges_of
+from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of, ranges_of
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, KeyedLabel, Trajectory
 
@@ -91,7 +91,7 @@ def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, A
     if trajectory.rule is None:
         return dict(response)
     tokens = list(response["observation_tokens"])
-    facts = trajectory.facts((), tokens, bits_within(response["action_ranges"], len(tokens)))
+    facts = trajectory.facts((), tokens, bits_of(response["action_ranges"], len(tokens)))
     assert facts is not None  # there is a rule
     return {
         **response,

@@ -10,20 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import installed_version
-from tandem_plugin.training import settings
 from tandem_plugin.training.refusals import (
     Refusal,
     Unproven,
     check_refusals,
-    each,
     is_on,
     too_many_juniors,
     untested,
 )
 
-__all__ = ["SOUND_LOSSES", "UNPROVEN", "check_trainer", "check_versions"]
+__all__ = ["SOUND_LOSSES", "UNPROVEN", "check_trainer"]
 
 SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
 
@@ -37,7 +33,8 @@ _REFUSALS = (
     Refusal("use_vllm", lambda value, _: not value, "TP651"),
     Refusal("vllm_mode", lambda value, _: value != "colocate", "TP652"),
     # Each makes a mask of its own, and TRL then leaves out the one of the rollouts.
-    *each(("tools", "environment_factories"), is_on, "TP653"),
+    Refusal("tools", is_on, "TP653"),
+    Refusal("environment_factories", is_on, "TP653"),
     Refusal("lambda_jun", is_on, "TP654"),
     Refusal("validation", lambda value, _: value == "both", "TP655"),
     too_many_juniors("juniors", lambda _: 1),
@@ -57,21 +54,4 @@ def check_trainer(trainer: Any, tandem: TandemConfig) -> Unproven:
         return next((getattr(one, key) for one in places if hasattr(one, key)), None)
 
     check_refusals(_REFUSALS, setting, unproven)
-    settings.check_text_models(
-        {"model": trainer.model.name_or_path, "tandem.junior": tandem.juniors}
-    )
     return unproven
-
-
-def check_versions(tandem: TandemConfig) -> list[str]:
-    """The warnings about TRL's and vLLM's versions.
-
-    Raises :class:`ConfigError` if TRL is missing, or if its version is rejected and the run does
-    not allow it.
-    """
-    found = {name: installed_version(name) for name in ("trl", "vllm")}
-    if found["trl"] is None:
-        raise ConfigError("TP656")
-    unproven = Unproven(tandem, UNPROVEN)
-    warnings = settings.check_versions(found, unproven, "version")
-    return [*unproven.warnings, *warnings]

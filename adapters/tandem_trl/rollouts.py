@@ -10,10 +10,10 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.training.refusals import check_installed, check_settings
 from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.settings import check_settings
 from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
-from tandem_trl.refusals import check_trainer, check_versions
+from tandem_trl.refusals import UNPROVEN, check_trainer
 from tandem_trl.trainer import TandemTrainer
 
 __all__ = ["TandemRollouts", "tandem_rollouts"]
@@ -36,7 +36,7 @@ class TandemRollouts:
     """Generates a batch's responses in tandem; TRL receives the senior's tokens as ``env_mask``."""
 
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
-        for warning in check_versions(config):
+        for warning in check_installed("trl", "TP656", config, UNPROVEN):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         check_settings(config)
         self.config = config

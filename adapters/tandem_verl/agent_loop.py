@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError, TandemError
+from tandem_plugin.errors import AuthorshipError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
@@ -16,21 +16,17 @@ from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
-from tandem_verl.switch import KEPT, running_config
+from tandem_verl.switch import running_config
 
 __all__ = [
     "MANAGER",
     "ROW",
     "ManagerInTandem",
-    "NumberingManager",
     "TandemAgentLoopManager",
     "TandemClient",
     "WorkerInTandem",
     "make_trajectory",
-    "manager_class",
-    "name_manager",
     "narrow",
-    "users_manager",
 ]
 
 ROW = "tandem_row"
@@ -83,28 +79,19 @@ def make_trajectory(
 ) -> Trajectory:
     """The trajectory that verl is about to run, with its own seeds and the rule of its step.
 
-    trajectory: verl's ``step``, ``rollout_n`` and ``validate``. sample: the row's fields. A prompt
-    is identified by its position in the step's batch, ``tandem_row`` and ``session_id``, which is
+    trajectory: verl's ``step``, ``rollout_n`` and ``validate``. sample: the row's fields. Its
+    prompt's position in the step, ``tandem_row``, and ``session_id`` identify a response: both are
     the same in every run of one configuration (verl's ``uid`` is random and its ``index`` need not
-    be unique). Raises :class:`ConfigError` for a validation prompt that does not state who answers
-    it although it should.
+    be unique). Raises :class:`ConfigError` for a validation prompt that does not state who
+    answers it although it should.
     """
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
     answerer = sample.get(ANSWERER)
     by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
-    identity = sample.get("index"), sample.get("raw_prompt")
-    turn = 0 if validate else step
-    junior = junior_of_prompt(rules.config.juniors, turn, sample.get(ROW), identity)
-    place = "validation" if validate else "training", step, *_place(sample, trajectory)
+    row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
+    junior = junior_of_prompt(rules.config.juniors, 0 if validate else step, row)
+    place = "validation" if validate else "training", step, "row", row, session
     return Trajectory.begin(rules, place, step, by_team, junior)
-
-
-def _place(sample: Mapping[str, Any], trajectory: Mapping[str, Any]) -> tuple[int | str, ...]:
-    session = int(sample.get("session_id", trajectory["rollout_n"]))
-    if ROW in sample:
-        return "row", int(sample[ROW]), session
-    # Not numbered: a custom agent-loop manager. Name the prompt by what it says.
-    return "prompt", str(sample.get("index", "")), repr(sample.get("raw_prompt", "")), session
 
 
 class WorkerInTandem(ForeignBase):  # type: ignore[misc]
@@ -181,62 +168,26 @@ def _failed_output(error: TandemError, config: Any) -> Any:
 
 
 MANAGER = "tandem_verl.agent_loop.TandemAgentLoopManager"
-"""The agent-loop manager that every run in tandem is given."""
-
-_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
-_USERS_KEY = f"{KEPT}.agent_loop_manager_class"
-"""Where the user's own is kept."""
-
-_VERLS_MANAGER = "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopManagerTQ"
-
-
-def name_manager(config: Any) -> None:
-    """Set tandem's manager in a run's configuration, and keep the user's with it; repeatable."""
-    from omegaconf import OmegaConf
-
-    name = OmegaConf.select(config, _KEY)
-    if name != MANAGER:
-        if name:
-            OmegaConf.update(config, _USERS_KEY, name, force_add=True)
-        OmegaConf.update(config, _KEY, MANAGER, force_add=True)
-
-
-def users_manager(config: Any) -> str | None:
-    """The manager class that the user set; None for verl's own."""
-    from omegaconf import OmegaConf
-
-    name = OmegaConf.select(config, _USERS_KEY)
-    return None if name is None else str(name)
+"""The agent-loop manager of every tandem run."""
 
 
 class TandemAgentLoopManager:
     """The class that a run's configuration names as its ``agent_loop_manager_class``."""
 
     @classmethod
-    def create(cls, *args: Any, config: Any, **options: Any) -> Any:
-        """The manager that verl would have created, its own or the user's, in tandem."""
-        return manager_class(config).create(*args, config=config, **options)
+    def create(cls, *args: Any, **options: Any) -> Any:
+        """The manager that verl would have created, in tandem."""
+        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 
-
-def manager_class(config: Any) -> Any:
-    """The class of a run's agent-loop manager.
-
-    config: verl's whole configuration. Raises :class:`ConfigError` for a user's manager that is not
-    a subclass of verl's: a client could mark its requests, but its responses would bypass the code
-    that restricts masks.
-    """
-    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
-    from verl.utils.import_utils import load_class_from_fqn
-
-    name = users_manager(config)
-    base = load_class_from_fqn(name or _VERLS_MANAGER, "AgentLoopManager")
-    if not issubclass(base, AgentLoopManager):
-        raise ConfigError("TP507", name=name, base=_VERLS_MANAGER.rpartition(".")[2])
-    return in_tandem(base, NumberingManager)
+        return in_tandem(AgentLoopManagerTQ, ManagerInTandem).create(*args, **options)
 
 
 class ManagerInTandem(ForeignBase):  # type: ignore[misc]
-    """Before verl's ``AgentLoopManager``: its workers run every trajectory in tandem."""
+    """Before ``AgentLoopManagerTQ``: its workers run in tandem, and it numbers each step's prompts.
+
+    A prompt has a random ``uid`` and an ``index`` that need not be unique; its position in the step
+    is the same in every run. The prompts of validation come numbered.
+    """
 
     agent_loop_workers: list[Any]
     agent_loop_workers_class: Any
@@ -245,28 +196,13 @@ class ManagerInTandem(ForeignBase):  # type: ignore[misc]
         super().__init__(*args, **options)
         workers = self.agent_loop_workers_class
         self.agent_loop_workers_class = actor_in_tandem(workers, WorkerInTandem)
+        self._tandem_numbered: dict[bool, tuple[int, int]] = {}
+        """(step, prompts so far), for validation and training: prompts of a step may still come
+        after a validation at the same step."""
 
     async def _init_agent_loop_workers(self) -> None:
         await super()._init_agent_loop_workers()
-        try:
-            asked = [worker.tandem_in_place.remote() for worker in self.agent_loop_workers]
-        except AttributeError as error:
-            raise EngineError("TP508", kind=type(self).__name__) from error
-        await asyncio.gather(*asked)
-
-
-class NumberingManager(ManagerInTandem):
-    """Before ``AgentLoopManagerTQ``: it numbers the prompts of each step, for unique seeds.
-
-    A prompt has a random ``uid`` and an ``index`` that need not be unique; its place in the step is
-    the same in every run. The prompts of validation come numbered.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._tandem_numbered: dict[bool, tuple[int, int]] = {}
-        """(step, prompts so far), validation's and training's apart: prompts of a step may still
-        come after a validation at the same step."""
+        await asyncio.gather(*(one.tandem_in_place.remote() for one in self.agent_loop_workers))
 
     def generate_sequences(self, prompts: Any) -> Any:
         import torch

@@ -16,37 +16,16 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.switch import (
-    ASYNC_TRAINING,
-    BYPASS_LOSS,
-    FLAG,
-    MODES,
-    OUR_BYPASS_LOSS,
-    OUR_MODE,
-    check_places,
-    tandem_node,
-)
+from tandem_verl.switch import FLAG, MODES, OUR_MODE, check_places, tandem_node
 
-__all__ = [
-    "PATCHED",
-    "activate",
-    "check_async_runs",
-    "prepare_runs",
-    "register_losses",
-    "register_trainers",
-]
-
-PATCHED = ("verl.trainer.main_ppo.run_ppo", "verl.utils.config.validate_config")
-"""The symbols of verl that a run in tandem finds changed."""
+__all__ = ["activate", "prepare_runs", "register_trainers"]
 
 
 def activate() -> None:
-    """Wait for what is wrapped and registered: a process that never imports it pays nothing."""
+    """Wait for the two modules of verl in which something is wrapped or registered."""
     after_import = _after_import()
     after_import("verl.utils.config", prepare_runs)
-    after_import("verl.trainer.main_ppo", check_async_runs)
     after_import("verl.trainer.ppo.v1", register_trainers)
-    after_import("verl.trainer.ppo.core_algos", register_losses)
 
 
 def prepare_runs(module: ModuleType) -> None:
@@ -73,29 +52,6 @@ def prepare_runs(module: ModuleType) -> None:
     module.validate_config = validate_config  # type: ignore[attr-defined]
 
 
-def check_async_runs(module: ModuleType) -> None:
-    """Check the settings of the one trainer of verl's that does not validate them.
-
-    Touches: ``verl.trainer.main_ppo.run_ppo``, in verl 0.9. Why: ``fully_async_policy`` calls it
-    with the whole configuration, before Ray is started, and never ``validate_config``. Where it is
-    gone, engines in tandem do not start. Goes when: ``fully_async_policy`` validates.
-    """
-    original: Callable[..., Any] | None = getattr(module, "run_ppo", None)
-    if original is None or getattr(original, "_tandem_wrapped", False):
-        return
-
-    @functools.wraps(original)
-    def run_ppo(config: Any, *rest: Any, **more: Any) -> Any:
-        if ASYNC_TRAINING in config:
-            check_places(config)
-            if tandem_node(config) is not None:
-                _adapter().prepare(config)
-        return original(config, *rest, **more)
-
-    run_ppo._tandem_wrapped = True  # type: ignore[attr-defined]
-    module.run_ppo = run_ppo  # type: ignore[attr-defined]
-
-
 def register_trainers(module: ModuleType) -> None:
     """Register a trainer in tandem for each mode of trainer V1, under a name of its own.
 
@@ -104,46 +60,6 @@ def register_trainers(module: ModuleType) -> None:
     """
     for mode in MODES:
         module.register_trainer(OUR_MODE + mode)(_trainer_in_tandem(module, mode))
-
-
-def register_losses(module: ModuleType) -> None:
-    """Register verl's bypass loss under a name of ours: 0 where no token is trained.
-
-    module: ``verl.trainer.ppo.core_algos``, in verl 0.9. Why: the loss raises ``ValueError`` for a
-    mask without a true value, which verl's own agent loops never have. Goes when: it takes one.
-    """
-    import torch
-
-    verls = module.POLICY_LOSS_REGISTRY.get(BYPASS_LOSS)
-    if verls is None:  # verl has renamed it: the name that a run asks for is verl's error
-        return
-
-    def bypass_loss(
-        *, old_log_prob: Any, log_prob: Any, advantages: Any, response_mask: Any, **more: Any
-    ) -> Any:
-        if response_mask.any():
-            return verls(
-                old_log_prob=old_log_prob,
-                log_prob=log_prob,
-                advantages=advantages,
-                response_mask=response_mask,
-                **more,
-            )
-        # Ranks gather their metrics, so each micro-batch needs the same ones: here those of one
-        # token on which both policies agree. Its advantage is 0, and the loss has no gradient.
-        one = torch.zeros_like(response_mask)
-        one[0, 0] = 1
-        _, metrics = verls(
-            old_log_prob=old_log_prob,
-            log_prob=old_log_prob,
-            advantages=torch.zeros_like(advantages),
-            response_mask=one,
-            **more,
-        )
-        # Of the graph all the same, so that every rank has a backward pass.
-        return torch.where(response_mask.bool(), log_prob, 0).sum(), metrics
-
-    module.register_policy_loss(OUR_BYPASS_LOSS)(bypass_loss)
 
 
 def _trainer_in_tandem(module: ModuleType, mode: str) -> type:

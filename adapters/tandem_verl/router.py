@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ray
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from tandem_plugin.training.juniors import having_the_junior
+from tandem_plugin.errors import EngineError
 
 __all__ = ["RouterByJunior"]
 
@@ -35,7 +36,11 @@ class RouterByJunior(GlobalRequestLoadBalancer):  # type: ignore[misc]
 
     def acquire_server(self, request_id: str, sampling_params: Any = None) -> tuple[str, Any]:
         everyone = self._inflight_requests
-        own = having_the_junior(sampling_params, {one: self._juniors[one] for one in everyone})
+        asked = ((sampling_params or {}).get("extra_args") or {}).get("tandem")
+        junior = asked.get("junior") if isinstance(asked, Mapping) else None
+        own = [one for one in everyone if junior in (None, self._juniors[one])]
+        if everyone and not own:
+            raise EngineError("TP430", junior=junior)
         try:
             self._inflight_requests = {one: everyone[one] for one in own}  # for verl's choice
             return super().acquire_server(request_id)  # type: ignore[no-any-return]

@@ -22,12 +22,12 @@ from tandem_plugin.training.validation import (
     ANSWERED_BY,
     ANSWERER,
     Answerer,
-    Pass,
+    answerers,
+    dump_folder,
     named,
-    passes,
 )
 from tandem_verl.advantages import credit_rewards, reading_whole_sessions
-from tandem_verl.agent_loop import ROW, ManagerInTandem, manager_class, users_manager
+from tandem_verl.agent_loop import ROW, ManagerInTandem
 from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS, check_run
 from tandem_verl.server import ReplicaInTandem, register_replica
 from tandem_verl.switch import OUR_MODE, running_config, tandem_node
@@ -127,8 +127,6 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     correction = config.algorithm.get("rollout_correction") or {}
     # In bypass mode the loss rejects by itself, and the batch's masks stay what they are.
     run.rejects = bool(correction.get("rollout_rs")) and not correction.get("bypass_mode")
-    if users_manager(config):
-        manager_class(config)  # which refuses, before any worker starts, what cannot be in tandem
     return run
 
 
@@ -160,8 +158,8 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     val_dataloader: Any
     role_worker_mapping: dict[Any, Any]
     _tandem: TandemRun
-    _tandem_pass: Pass | None = None
-    """What is being validated; None at any other time."""
+    _tandem_answerer: Answerer | None = None
+    """Who answers the current validation; None at any other time."""
 
     def __init__(self, config: Any, *rest: Any, **options: Any) -> None:
         restore_mode(config)
@@ -216,7 +214,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         rows = rows_of_keys(batch, queue())
         metrics: dict[str, float] = {}
         if validates:
-            self._tandem.check_validation(rows, getattr(self._tandem_pass, "answerer", None))
+            self._tandem.check_validation(rows, self._tandem_answerer)
         else:
             metrics = {**self._tandem.admit(rows), **self._tandem_engine_metrics()}
         folder = "validation_data_dir" if validates else "rollout_data_dir"
@@ -261,27 +259,21 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
         try:
-            for one in passes(self._tandem.config.validation):
-                self._tandem_pass = one
-                self.val_dataloader = AddressedPrompts(prompts, one.answerer)
-                metrics |= named(super()._validate(), one.answerer)
+            for answerer in answerers(self._tandem.config.validation):
+                self._tandem_answerer = answerer
+                self.val_dataloader = AddressedPrompts(prompts, answerer)
+                metrics |= named(super()._validate(), answerer)
         finally:
-            self._tandem_pass, self.val_dataloader = None, prompts
+            self._tandem_answerer, self.val_dataloader = None, prompts
         self._tandem_engine_metrics()  # what the team counted here is not the next step's
         return metrics
-
-    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None:
-        table: dict[str, Any] | None = {"inputs": inputs, "outputs": outputs, "scores": scores}
-        if self._tandem_pass is not None:
-            table = self._tandem_pass.table(inputs, outputs, scores)
-        if table is not None:
-            super()._maybe_log_val_generations(**table)
 
     def _dump_generations(self, **dump: Any) -> Any:
         keys = dump["reward_extra_infos_dict"].get("uid", [])
         dump = dumped_with(dump, [self._tandem_rows.pop(key, None) for key in keys])
-        if (one := self._tandem_pass) is not None:
-            said = {ANSWERED_BY: [one.answerer] * len(dump["inputs"])}
+        if (answerer := self._tandem_answerer) is not None:
+            said = {ANSWERED_BY: [answerer] * len(dump["inputs"])}
             dump["reward_extra_infos_dict"] = {**dump["reward_extra_infos_dict"], **said}
-            dump["dump_path"] = one.folder(dump["dump_path"])
+            validation = self._tandem.config.validation
+            dump["dump_path"] = dump_folder(dump["dump_path"], validation, answerer)
         return super()._dump_generations(**dump)

@@ -57,9 +57,13 @@ def in_tandem(base: type, ours: type) -> Any:
 
 def actor_in_tandem(actor: Any, ours: type) -> Any:
     """The same for a class that ``ray.remote`` was applied to, with its options."""
+    return _like(actor, in_tandem(getattr(actor, "__ray_actor_class__", actor), ours))
+
+
+def _like(actor: Any, derived: type) -> Any:
+    """A class as a Ray actor class, with the options of another one."""
     import ray
 
-    derived = in_tandem(getattr(actor, "__ray_actor_class__", actor), ours)
     options = getattr(actor, "_default_options", None)
     return ray.remote(**options)(derived) if options else ray.remote(derived)
 
@@ -98,12 +102,7 @@ def in_place_of(name: str, ours: type) -> Patch:
             return
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(made, attribute, getattr(original, attribute))
-        if found is not original:
-            import ray
-
-            options = found._default_options
-            made = ray.remote(**options)(made) if options else ray.remote(made)
-        setattr(module, name, made)
+        setattr(module, name, made if found is original else _like(found, made))
 
     return patch
 

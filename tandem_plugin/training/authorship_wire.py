@@ -20,7 +20,6 @@ __all__ = [
     "CallRule",
     "Facts",
     "bits_of",
-    "bits_within",
     "ranges_of",
 ]
 
@@ -38,18 +37,6 @@ def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
     for start, stop in ranges:
         bits[start:stop] = True
     return bits
-
-
-def bits_within(ranges: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
-    """The same of the action ranges that an agent gave of a response with ``length`` tokens.
-
-    Raises :class:`AuthorshipError` for one that is none.
-    """
-    given = list(ranges)
-    for start, stop in given:
-        if not 0 <= start <= stop <= length:
-            raise AuthorshipError("TP401", start=start, stop=stop, length=length)
-    return bits_of(given, length)
 
 
 FACTS = "tandem"

@@ -9,11 +9,9 @@ driver before the trainer parses them, in its process afterwards.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import operator
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -145,9 +143,9 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
 def _check_spelling(argument: str) -> None:
     """Raise :class:`ConfigError` for ``--tandem_schedule``, ``--vllm.tandem.schedule`` and such."""
     flag = argument.partition("=")[0]
-    words = re.split(r"[._-]+", flag.lower()) if flag.startswith("-") else []
-    if near := difflib.get_close_matches("tandem", words, n=1, cutoff=0.8):
-        name = "_".join(words[words.index(near[0]) + 1 :]) or "schedule"
+    _, tandem, name = flag.lower().partition("tandem")
+    if tandem and flag.startswith("-"):
+        name = name.strip("._-").replace("-", "_") or "schedule"
         raise ConfigError("TP429", flag=flag, name=name)
 
 

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import EngineError
-from tandem_plugin.seeds import derive_seed
 
 __all__ = [
     "JUNIOR",
     "counters_of_engine",
     "counters_of_engines",
-    "having_the_junior",
     "junior_of",
     "junior_of_prompt",
     "take_junior",
 ]
 
 
-def junior_of_prompt(
-    juniors: Sequence[str], step: int, place: int | None, identity: object
-) -> str | None:
+def junior_of_prompt(juniors: Sequence[str], step: int, place: int) -> str | None:
     """The junior that all responses to a prompt are written with; None if none is configured.
 
     A group therefore compares what the senior wrote, not with whom. Prompts use the juniors in turn
-    by their position in the step, starting with another one each step; a prompt without a position
-    (None) is assigned by a digest of the step and of its identity.
+    by their position in the step (place), starting with another one each step.
     """
-    if not juniors:
-        return None
-    number = derive_seed(0, step, repr(identity)) if place is None else step + int(place)
-    return juniors[number % len(juniors)]
+    return juniors[(step + place) % len(juniors)] if juniors else None
 
 
 JUNIOR = "junior"
@@ -50,20 +41,6 @@ def take_junior(engine: Any, rank: int | None) -> None:
     given = json.loads(given) if isinstance(given, str) else given
     config = TandemConfig.from_mapping(given["tandem"])
     engine["additional_config"] = {**given, "tandem": config.of_engine(rank).settings()}
-
-
-def having_the_junior(params: Mapping[str, Any] | None, juniors: Mapping[str, str]) -> list[str]:
-    """The engines that can serve a request with these sampling parameters.
-
-    juniors: the junior of each engine, by the engine's name. A request that names no junior may go
-    to any. Raises :class:`EngineError` if there are engines, but none has its junior.
-    """
-    asked = ((params or {}).get("extra_args") or {}).get("tandem")
-    junior = asked.get("junior") if isinstance(asked, Mapping) else None
-    own = [engine for engine, its in juniors.items() if junior in (None, its)]
-    if juniors and not own:
-        raise EngineError("TP430", junior=junior)
-    return own
 
 
 async def counters_of_engine(engine: Any, what: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -45,9 +44,7 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     author, ends a span but is no handoff. ``tandem/responses_without_senior``: how many responses
     have no token of the senior's. ``tandem/prompts_without_senior``: how many prompts have no
     response with a token to train. ``tandem/tokens_of_unknown_author``: how many tokens are not
-    trained because two calls could have written them with different authors. Where calls asked for
-    schedules of their own, ``tandem/calls/SCHEDULE/tokens_per_response`` and ``.../senior_share``
-    for each schedule, the run's own among them.
+    trained because two calls could have written them with different authors.
     """
     if not rows:
         return {}
@@ -70,34 +67,12 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
         "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
         PROMPTS_WITHOUT_SENIOR: float(_prompts_without_senior(rows)),
         TOKENS_OF_UNKNOWN_AUTHOR: float(sum(int(row.unknown_tokens.sum()) for row in rows)),
-        **_call_metrics(rows),
     }
 
 
 def _prompts_without_senior(rows: Sequence[Row]) -> int:
     trained = {row.group for row in rows if row.response_mask.any()}
     return len({row.group for row in rows} - trained)
-
-
-def _call_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """What the calls of each schedule wrote, where not all were of the run's."""
-    if not any(row.asked for row in rows):
-        return {}
-    tokens: Counter[str] = Counter()
-    senior: Counter[str] = Counter()
-    for row in rows:
-        own = (row.settings or {}).get("schedule", "")
-        asked = row.asked or (None,) * len(row.segments)
-        for (_, start, stop), rule in zip(row.segments, asked, strict=True):
-            name = own if rule is None else rule[1]["schedule"]
-            known = ~row.unknown_tokens[start:stop]
-            tokens[name] += int(known.sum())
-            senior[name] += int((_authorship(row)[start:stop] & known).sum())
-    metrics = {}
-    for name in sorted(tokens):
-        metrics[f"tandem/calls/{name}/tokens_per_response"] = tokens[name] / len(rows)
-        metrics[f"tandem/calls/{name}/senior_share"] = senior[name] / max(tokens[name], 1)
-    return metrics
 
 
 def graded(reward: Any) -> dict[str, float]:

@@ -13,45 +13,34 @@ import importlib
 import inspect
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import check_in_place, is_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
 
-__all__ = [
-    "FAILURE",
-    "amended",
-    "check_worker",
-    "confirmed_actor",
-    "start_jobs_in_tandem",
-    "worker_hook",
-]
+__all__ = ["FAILURE", "check_worker", "confirmed_actor", "start_jobs_in_tandem", "worker_hook"]
 
 FAILURE = "TANDEM_NOT_READY"
 """The environment variable in which a worker process notes why it could not be made ready."""
 
-_WORKER_HOOK = "worker_process_setup_hook"
 
-
-def start_jobs_in_tandem(framework: str, patches: str, needed: Sequence[str], mend: str) -> None:
-    """Let the workers of the Ray job that this process will start be made ready; repeatable.
+def start_jobs_in_tandem(framework: str, patches: str) -> None:
+    """Prepare the workers of the Ray job that this process will start; repeatable.
 
     framework: as :mod:`tandem_plugin.patching.in_place` knows it. patches: as in
-    :func:`worker_hook`. needed: the modules without which its command starts no job in tandem.
-    mend: what a user can do where one of them is not loaded by then.
+    :func:`worker_hook`.
 
     Touches: ``ray.init`` (Ray 2.55 to 2.60), which the command calls with a runtime environment of
     its own. Goes when: trainers take a runtime environment from their caller.
     """
     import ray
 
-    settings = running_config().settings()
+    hook = worker_hook(running_config().settings(), patches)
 
     def init(
         original: Callable[..., Any],
@@ -60,25 +49,10 @@ def start_jobs_in_tandem(framework: str, patches: str, needed: Sequence[str], me
         **more: Any,
     ) -> Any:
         check_in_place(framework)
-        if absent := [name for name in needed if name not in sys.modules]:
-            raise EngineError("TP436", framework=framework, module=absent[0], mend=mend)
-        environment = amended(runtime_env, settings, patches)
+        environment = {**(runtime_env or {}), "worker_process_setup_hook": hook}
         return original(*args, runtime_env=environment, **more)
 
     wrap_once(ray, "init", init)
-
-
-def amended(
-    runtime_env: Mapping[str, Any] | None, settings: Mapping[str, Any], patches: str
-) -> dict[str, Any]:
-    """A runtime environment whose workers are made ready for tandem, and else as it was.
-
-    Raises :class:`ConfigError` for one with another hook in the same place.
-    """
-    other = (runtime_env or {}).get(_WORKER_HOOK)
-    if other is not None:
-        raise ConfigError("TP437", other=other)
-    return {**(runtime_env or {}), _WORKER_HOOK: worker_hook(settings, patches)}
 
 
 def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]:

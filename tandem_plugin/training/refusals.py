@@ -1,8 +1,7 @@
-"""A table of a trainer's settings that are incompatible with tandem: which, when, and why.
+"""Settings of a trainer that are incompatible with tandem: a table of which, when, and why.
 
-A tandem run trains through a mask with holes. Settings that break on such a mask are rejected with
-the reason and cannot be allowed; settings that have not been verified are rejected as unproven
-unless the run allows them by name (:mod:`tandem_plugin.training.refusals`).
+Settings that break on a mask with holes are rejected; settings that have not been verified are
+rejected unless the run allows them by name.
 """
 
 from __future__ import annotations
@@ -13,17 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, is_code
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.patching.versions import check_version, installed_version, judge_version
+from tandem_plugin.schedules import TRAINING_STEP
 
 __all__ = [
-    "HOLES",
-    "UNTESTED",
     "Refusal",
     "Settings",
     "Unproven",
     "broken",
+    "check_installed",
     "check_refusals",
-    "each",
+    "check_settings",
+    "check_versions",
     "given",
     "is_on",
     "too_many_juniors",
@@ -42,21 +43,19 @@ class Unproven:
         for name in tandem.unproven:
             if name not in names:
                 listed = ", ".join(f"{known} ({meaning})" for known, meaning in names.items())
-                raise ConfigError("TP440", name=name, known=listed or "nothing")
+                raise ConfigError("TP440", name=name, known=listed)
         self._allowed = frozenset(tandem.unproven)
-        self.names = frozenset(names)
-        """All that can be allowed with this trainer."""
+        self._names = frozenset(names)
         self.warnings: list[str] = []
-        """A sentence for each thing that the run makes use of and nobody has shown to work."""
+        """A sentence for each unproven setting that the run uses."""
 
     def check(self, name: str, refusal: ConfigError) -> None:
-        """Continue with an unproven setting if the run allows it by ``name``.
+        """Raise ``refusal`` unless the run allows the unproven setting by ``name``.
 
-        refusal: an error that names the setting, says that it was not tested, and what to choose
-        instead; raised, together with the name that would allow it, if the run does not allow it.
+        If the name would allow it, the error's advice says so.
         """
-        if name not in self.names:
-            raise ValueError(f"{name!r} is not one of the names that can be allowed.")
+        if name not in self._names:
+            raise refusal
         if name not in self._allowed:
             raise refusal.advised(
                 f"To allow it although it has not been verified, add {name} to tandem.unproven."
@@ -75,46 +74,33 @@ class Unproven:
 Settings = Callable[[str], Any]
 """The value of a trainer's setting by its name; None where it has none."""
 
-UNTESTED = "{setting} was not tested with tandem"
-"""How the sentence begins about what nobody has looked at."""
-
-HOLES = ", which trains through a mask with holes"
-"""How it goes on about what the mask reaches."""
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One setting that is refused, and the sentence that says why and what to choose.
+    """One setting that is rejected.
 
-    refused: whether a value is, which may depend on other settings. refusal: a code of
-    :mod:`tandem_plugin.refusals`, or an adapter's own sentence; ``{key}`` and ``{value}`` stand for
-    the setting and its value, and ``{setting}`` for both as :meth:`setting` gives them. unproven:
-    the name by which a run may allow what is only unproven, which may be the ``{value}``; what has
-    no name is known to be wrong. fields: what else the code's sentences name, or how it follows
-    from a run's settings.
+    refused: whether a value is, which may depend on other settings. code: of
+    :mod:`tandem_plugin.refusals`, whose sentences may name ``key``, ``value`` and ``setting``.
+    unproven: the name by which a run may allow it, which may be the ``{value}``; empty for what is
+    known to be wrong. fields: further fields of the sentences, or functions of a run's settings.
     """
 
     key: str
     refused: Callable[[Any, Settings], bool]
-    refusal: str
+    code: str
     unproven: str = ""
     fields: Mapping[str, object] = field(default_factory=dict)
 
     def error(self, value: Any, settings: Settings) -> ConfigError:
         """The error about a value of the setting, beside a run's other settings."""
         more = {name: f(settings) if callable(f) else f for name, f in self.fields.items()}
-        fields = {"key": self.key, "value": value, "setting": self.setting(value), **more}
-        if is_code(self.refusal):
-            return ConfigError(self.refusal, **fields)
-        return ConfigError(self.refusal.format(**fields))
-
-    def setting(self, value: Any) -> str:
-        """The setting with a value of it as a user gives both: ``--key value`` or ``key=value``."""
-        return f"{self.key} {value}" if self.key.startswith("--") else f"{self.key}={value}"
+        separator = " " if self.key.startswith("--") else "="
+        setting = f"{self.key}{separator}{value}"
+        return ConfigError(self.code, key=self.key, value=value, setting=setting, **more)
 
 
 def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
-    """That of a pool of which a junior would never write, since each engine has one.
+    """Rejects a pool with more juniors than engines, since each engine has one.
 
     key: a setting with the juniors' names, or with settings that have them. engines: how many
     rollout engines a run has that stay.
@@ -132,35 +118,14 @@ def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:
     """Rejects what a mask with holes breaks. why: what it does; sound: what to choose instead."""
-    return Refusal(
-        key,
-        lambda value, settings: value in names,
-        "TP442",
-        fields={"why": why, "sound": ", ".join(sound)},
-    )
+    fields = {"why": why, "sound": ", ".join(sound)}
+    return Refusal(key, lambda value, _: value in names, "TP442", fields=fields)
 
 
-def untested(
-    key: str, sound: Sequence[str | None], unproven: str = "", reach: str = HOLES
-) -> Refusal:
-    """Rejects values outside ``sound``, in which None stands for a setting that is not there.
-
-    unproven: as in :class:`Refusal`. reach: how the sentence continues, if not with :data:`HOLES`.
-    """
-    return Refusal(
-        key,
-        lambda value, settings: value not in sound,
-        "TP443",
-        unproven,
-        fields={"reach": reach, "sound": ", ".join(filter(None, sound))},
-    )
-
-
-def each(
-    keys: Iterable[str], refused: Callable[[Any, Settings], bool], refusal: str
-) -> list[Refusal]:
-    """The same refusal of several settings."""
-    return [Refusal(key, refused, refusal) for key in keys]
+def untested(key: str, sound: Sequence[str | None], unproven: str) -> Refusal:
+    """Rejects values outside ``sound``, in which None stands for a setting that is not there."""
+    fields = {"sound": ", ".join(filter(None, sound))}
+    return Refusal(key, lambda value, _: value not in sound, "TP443", unproven, fields=fields)
 
 
 def given(value: Any, settings: Settings) -> bool:
@@ -180,9 +145,46 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
     """
     for one in refusals:
         value = settings(one.key)
-        if not one.refused(value, settings):
+        if one.refused(value, settings):
+            unproven.check(one.unproven.format(value=value), one.error(value, settings))
+
+
+def check_settings(tandem: TandemConfig) -> None:
+    """Raise :class:`ConfigError` for a training step among the settings: it is the trainer's."""
+    if TRAINING_STEP in tandem.parameters:
+        raise ConfigError("TP454", value=tandem.parameters[TRAINING_STEP])
+
+
+def check_versions(found: Mapping[str, str | None], unproven: Unproven, name: str) -> list[str]:
+    """The warnings about the versions of a trainer and of vLLM.
+
+    found: each version; None where it is not installed. name: what allows a version of another
+    series, or empty. Raises :class:`ConfigError` for a version with which nothing is started.
+    """
+    warnings = []
+    for package, version in found.items():
+        if version is None:
             continue
-        refusal, name = one.error(value, settings), one.unproven.format(value=value)
-        if name not in unproven.names:
-            raise refusal
-        unproven.check(name, refusal)
+        verdict = judge_version(package, version, f"{package} {version}")
+        if verdict.status == "problem" and name:
+            refusal = ConfigError("TP452", message=verdict.message, command=verdict.mend)
+            unproven.check(name, refusal)
+        elif warning := check_version(package, version):
+            warnings.append(warning)
+    return warnings
+
+
+def check_installed(
+    trainer: str, missing: str, tandem: TandemConfig, names: Mapping[str, str]
+) -> list[str]:
+    """The warnings about the installed versions of a trainer and of vLLM.
+
+    missing: the code of the error if the trainer is not installed. names: as in :class:`Unproven`,
+    among them ``version``. Raises like :func:`check_versions`.
+    """
+    found = {name: installed_version(name) for name in (trainer, "vllm")}
+    if found[trainer] is None:
+        raise ConfigError(missing)
+    unproven = Unproven(tandem, names)
+    warnings = check_versions(found, unproven, "version")
+    return [*unproven.warnings, *warnings]
