@@ -52,6 +52,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--algo.advantage.gamma": {"type": float, "default": 1},
     "--ds.lora.rank": {"type": int, "default": 0},
     "--train.async_enable": {"action": "store_true", "default": False},
+    "--train.dynamic_batch_enable": {"action": "store_true", "default": False},
     "--vllm.num_engines": {"type": int, "default": None},
 }
 """The arguments that are checked, each with OpenRLHF's type and default; a test compares them."""
@@ -80,6 +81,11 @@ _REFUSALS = (
             run("--train.async_enable") and takes_training_step(tandem.make_schedule())
         ),
         "TP609",
+    ),
+    Refusal(
+        "--tandem",
+        lambda tandem, run: bool(tandem.lambda_jun and run("--train.dynamic_batch_enable")),
+        "TP613",
     ),
 )
 

@@ -12,7 +12,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
-from tandem_plugin.training.rows import Row, check_log_probs, row_of, write_step
+from tandem_plugin.training.rows import Row, row_of, write_step
 from tandem_plugin.training.run import TandemRun
 
 __all__ = ["TandemTrainer", "check_sample", "dump_fields", "mask_of_the_junior", "row_of_sample"]
@@ -86,18 +86,14 @@ def row_of_sample(sample: Any, name: str, group: str) -> Row:
 
 
 def check_sample(sample: Any, row: Row) -> None:
-    """Raise :class:`AuthorshipError` for errors in a sample that its row does not show.
+    """Raise :class:`AuthorshipError` if a sample's mask has a token before the response.
 
-    Called after the checks of :mod:`tandem_plugin.training.checks`, which verify that the
-    response's mask is what the senior wrote. Here the mask must contain no token before the
-    response, and rollout log-probabilities must be zero outside it.
+    :mod:`tandem_plugin.training.checks` verifies the mask of the response itself.
     """
     mask = _mask(sample)
     before = np.flatnonzero(mask[: max(len(mask) - len(row.response_ids), 0)])
     if before.size:
         raise AuthorshipError("TP612", row=row.name, count=before.size, position=int(before[0]) + 1)
-    if sample.rollout_log_probs is not None:
-        check_log_probs(row.name, sample.rollout_log_probs[0].numpy(), mask)
 
 
 def mask_of_the_junior(sample: Any, row: Row) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.errors import EngineError
 from tandem_plugin.training.refusals import check_installed, check_settings
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
@@ -27,8 +27,6 @@ def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) ->
     override TRL's own, such as ``{"enforce_eager": True}``. Raises :class:`ConfigError` for invalid
     settings; the trainer's are checked at its first rollout, before any update.
     """
-    if engine is not None and not isinstance(engine, Mapping):
-        raise ConfigError("TP659", engine=engine)
     return TandemRollouts(TandemConfig.from_mapping(settings), engine or {})
 
 
@@ -55,9 +53,7 @@ class TandemRollouts:
         for a batch that must not be trained on.
         """
         tandem = self._tandem or self._begin(trainer)
-        prompt_ids, images, _ = trainer._tokenize_prompts(prompts)
-        if images is not None:
-            raise ConfigError("TP657")
+        prompt_ids, *_ = trainer._tokenize_prompts(prompts)
         batch = tandem.begin_batch(len(prompt_ids))
         tandem.engine.trajectories = batch.trajectories
         _, completions, log_probs, _ = trainer.vllm_generation.generate(

@@ -15,7 +15,7 @@ from tandem_plugin.training import refusals
 from tandem_plugin.training.refusals import Unproven
 from tandem_verl import trainer
 from tandem_verl.agent_loop import MANAGER
-from tandem_verl.refusals import MANAGER_KEY, allowed_unproven, check_run
+from tandem_verl.refusals import MANAGER_KEY, UNPROVEN, check_run
 from tandem_verl.switch import OUR_MODE, running_config
 
 __all__ = ["check_versions", "prepare", "read_the_base", "trainer_class"]
@@ -28,7 +28,7 @@ def prepare(config: Any) -> None:
     incompatible with tandem.
     """
     tandem = running_config(config, "A driver")
-    unproven = allowed_unproven(tandem)
+    unproven = Unproven(tandem, UNPROVEN)
     for warning in check_versions(unproven):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     check_run(config, tandem, unproven)

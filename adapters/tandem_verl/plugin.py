@@ -83,11 +83,7 @@ def _adapter() -> Any:
 
 
 def _refusal(error: BaseException) -> Exception:
-    try:
-        kind: type[Exception] = importlib.import_module("tandem_plugin.errors").EngineError
-    except Exception:
-        kind = RuntimeError
-    return kind(
+    return RuntimeError(
         f"The configuration enables tandem ({FLAG}), but the verl adapter of tandem-plugin could "
         f"not be activated: {type(error).__name__}: {error}. Fix this (`tandem doctor` shows "
         "more), or remove the tandem node to train without tandem."

@@ -35,7 +35,6 @@ __all__ = [
     "SOUND_LOSSES",
     "UNPROVEN",
     "WHOLE_RESPONSE_ESTIMATORS",
-    "allowed_unproven",
     "check_run",
 ]
 
@@ -136,16 +135,10 @@ _REFUSALS = (
 """The table, in the order in which settings are checked."""
 
 
-def allowed_unproven(tandem: TandemConfig) -> Unproven:
-    """The entries of :data:`UNPROVEN` that a run allows; :class:`ConfigError` for other names."""
-    return Unproven(tandem, UNPROVEN)
-
-
-def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = None) -> None:
+def check_run(config: Any, tandem: TandemConfig, unproven: Unproven) -> None:
     """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
 
-    config: verl's whole configuration. unproven: what the run allows, by default the value in
-    ``tandem``.
+    config: verl's whole configuration. unproven: what the run allows; it records what it uses.
     """
 
     def setting(key: str) -> Any:
@@ -154,5 +147,5 @@ def check_run(config: Any, tandem: TandemConfig, unproven: Unproven | None = Non
         value = OmegaConf.select(config, key)
         return value.value if isinstance(value, Enum) else value
 
-    check_refusals(_REFUSALS, setting, unproven or allowed_unproven(tandem))
+    check_refusals(_REFUSALS, setting, unproven)
     check_settings(tandem)

@@ -26,9 +26,9 @@ from tandem_plugin.training.validation import (
     dump_folder,
     named,
 )
-from tandem_verl.advantages import credit_rewards, reading_whole_sessions
+from tandem_verl.advantages import credit_rewards
 from tandem_verl.agent_loop import ROW, ManagerInTandem
-from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS, check_run
+from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS
 from tandem_verl.server import ReplicaInTandem, register_replica
 from tandem_verl.switch import OUR_MODE, running_config, tandem_node
 
@@ -53,7 +53,7 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
     """
     if not batch.keys:
         return []
-    fields = ["responses", "response_mask", "loss_mask", "rollout_log_probs", "extra_fields"]
+    fields = ["responses", "response_mask", "loss_mask", "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
 
     def column(name: str) -> Sequence[Any]:
@@ -70,12 +70,11 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
             response_ids=responses,
             response_mask=response_mask.astype(np.bool_),
             loss_mask=None if loss_mask is None else loss_mask.astype(np.bool_),
-            rollout_log_probs=log_probs,
             error=extra.get(ERROR),
             graded=graded(extra.get("reward_extra_info")),
         )
-        for key, responses, response_mask, loss_mask, log_probs, extra in zip(
-            batch.keys, *map(column, fields[:4]), extras, strict=True
+        for key, responses, response_mask, loss_mask, extra in zip(
+            batch.keys, *map(column, fields[:3]), extras, strict=True
         )
     ]
 
@@ -116,13 +115,12 @@ def restore_mode(config: Any) -> None:
 
 
 def started_run(config: Any, tokenizer: Any) -> TandemRun:
-    """Check a tandem run, and announce it in its log.
+    """A tandem run that the driver checked, announced in its log.
 
-    config: verl's whole configuration. tokenizer: the run's Hugging Face tokenizer. Raises
-    :class:`ConfigError` or :class:`TokenizerError` for a run that cannot run in tandem.
+    config: verl's whole configuration. tokenizer: the run's Hugging Face tokenizer. Raises like
+    :meth:`TandemRun.start`.
     """
     tandem = running_config(config, "A trainer")
-    check_run(config, tandem)
     run = TandemRun.start(tandem, Vocabulary.from_tokenizer(tokenizer))
     correction = config.algorithm.get("rollout_correction") or {}
     # In bypass mode the loss rejects by itself, and the batch's masks stay what they are.
@@ -227,13 +225,10 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         return super().fit(agent_loop_manager)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        from verl.trainer.ppo.v1 import trainer_base
-
         estimator = self.config.algorithm.adv_estimator
         if getattr(estimator, "value", estimator) in REWARD_TO_GO_ESTIMATORS:
             credit_rewards(batch, queue())
-        with reading_whole_sessions(trainer_base, batch.keys):
-            return super()._compute_advantage(batch, metrics)
+        return super()._compute_advantage(batch, metrics)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""

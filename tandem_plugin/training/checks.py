@@ -12,7 +12,7 @@ from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.authorship_wire import bits_of
 from tandem_plugin.training.response_authorship import replay_each
-from tandem_plugin.training.rows import Row, check_log_probs
+from tandem_plugin.training.rows import Row
 
 __all__ = [
     "AdmittedBatch",
@@ -40,8 +40,6 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     for row, senior in zip(rows, replay_rows(rows, rules), strict=True):
         _check_replay(row, senior)
         _check_masks(row, senior, bool(rules.config.lambda_jun))
-        if row.rollout_log_probs is not None:
-            check_log_probs(row.name, row.rollout_log_probs, row.response_mask)
     _check_unknown(rows, rules.config.max_unknown_share)
     _check_trains(rows)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +22,6 @@ __all__ = [
     "PREFIX",
     "VARIABLE",
     "environment_settings",
-    "flags_of_args",
     "flags_of_command",
     "running_config",
     "settings_of_command",
@@ -106,11 +104,6 @@ def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, 
         parser.add_argument(flag, **options)
     read, _ = parser.parse_known_args(list(arguments))
     return lambda flag: getattr(read, flag.removeprefix("--"))
-
-
-def flags_of_args(args: Any) -> Settings:
-    """The same of a trainer's parsed arguments: ``args.a.b`` is what ``--a.b`` was given."""
-    return lambda flag: operator.attrgetter(flag.removeprefix("--"))(args)
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -16,8 +16,6 @@ from tandem_plugin.training.juniors import JUNIOR
 from tandem_plugin.training.rows import Row
 
 __all__ = [
-    "PROMPTS_WITHOUT_SENIOR",
-    "TOKENS_OF_UNKNOWN_AUTHOR",
     "EngineLog",
     "batch_metrics",
     "graded",
@@ -26,9 +24,6 @@ __all__ = [
     "metrics_of_juniors",
     "tandem_metrics",
 ]
-
-PROMPTS_WITHOUT_SENIOR = "tandem/prompts_without_senior"
-TOKENS_OF_UNKNOWN_AUTHOR = "tandem/tokens_of_unknown_author"
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -59,14 +54,15 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     handoffs = np.zeros(len(senior), dtype=np.bool_)
     handoffs[1:] = senior[1:] != senior[:-1]
     handoffs &= written & ~begins
+    unknown = sum(int(row.unknown_tokens.sum()) for row in rows)
     senior_tokens = np.bincount(row_of_token, weights=senior & written, minlength=len(rows))
     return {
         "tandem/senior_share": float(senior_tokens.sum() / max(int(written.sum()), 1)),
         "tandem/spans_per_response": float((begins.sum() + handoffs.sum()) / len(rows)),
         "tandem/handoffs_per_response": float(handoffs.sum() / len(rows)),
         "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
-        PROMPTS_WITHOUT_SENIOR: float(_prompts_without_senior(rows)),
-        TOKENS_OF_UNKNOWN_AUTHOR: float(sum(int(row.unknown_tokens.sum()) for row in rows)),
+        "tandem/prompts_without_senior": float(_prompts_without_senior(rows)),
+        "tandem/tokens_of_unknown_author": float(unknown),
     }
 
 

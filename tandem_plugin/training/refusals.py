@@ -118,14 +118,20 @@ def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:
     """Rejects what a mask with holes breaks. why: what it does; sound: what to choose instead."""
-    fields = {"why": why, "sound": ", ".join(sound)}
-    return Refusal(key, lambda value, _: value in names, "TP442", fields=fields)
+    return Refusal(
+        key,
+        lambda value, _: value in names,
+        "TP442",
+        fields={"why": why, "sound": ", ".join(sound)},
+    )
 
 
 def untested(key: str, sound: Sequence[str | None], unproven: str) -> Refusal:
     """Rejects values outside ``sound``, in which None stands for a setting that is not there."""
-    fields = {"sound": ", ".join(filter(None, sound))}
-    return Refusal(key, lambda value, _: value not in sound, "TP443", unproven, fields=fields)
+    names = ", ".join(filter(None, sound))
+    return Refusal(
+        key, lambda value, _: value not in sound, "TP443", unproven, fields={"sound": names}
+    )
 
 
 def given(value: Any, settings: Settings) -> bool:

@@ -15,7 +15,7 @@ from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.files import write_file
 from tandem_plugin.training.authorship_wire import CallRule, Facts, ranges_of
 
-__all__ = ["Row", "check_log_probs", "dumped_columns", "masked_log_probs", "row_of", "write_step"]
+__all__ = ["Row", "dumped_columns", "masked_log_probs", "row_of", "write_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,6 @@ class Row:
     """The mask that the loss takes its denominator from, where a trainer has one for that."""
     junior_mask: NDArray[np.bool_] | None = None
     """The junior's tokens, which the senior imitates in a run with ``lambda_jun`` above 0."""
-    rollout_log_probs: NDArray[np.floating] | None = None
-    """The engine's log p of each token, zero where it is not trained, if the trainer has them."""
     error: str | None = None
     settings: Mapping[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""
@@ -134,14 +132,3 @@ def masked_log_probs(log_probs: Sequence[float] | None, senior: NDArray[np.bool_
     if len(log_probs) != len(senior):
         raise AuthorshipError("TP431", log_probs=len(log_probs), tokens=len(senior))
     return [value if mine else 0.0 for value, mine in zip(log_probs, senior, strict=True)]
-
-
-def check_log_probs(name: str, log_probs: NDArray[np.floating], mask: NDArray[np.bool_]) -> None:
-    """Raise :class:`AuthorshipError` unless they are zero outside the mask, in its length.
-
-    name: of the response.
-    """
-    if len(log_probs) != len(mask):
-        raise AuthorshipError("TP432", row=name, log_probs=len(log_probs), tokens=len(mask))
-    if log_probs[~mask].any():
-        raise AuthorshipError("TP433", row=name)

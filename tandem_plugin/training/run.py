@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,7 @@ from tandem_plugin.training.checks import (
     check_validation_rows,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.metrics import (
-    PROMPTS_WITHOUT_SENIOR,
-    TOKENS_OF_UNKNOWN_AUTHOR,
-    EngineLog,
-    batch_metrics,
-    metrics_of_juniors,
-)
+from tandem_plugin.training.metrics import EngineLog, batch_metrics, metrics_of_juniors
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
 
@@ -59,15 +52,6 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
     return "tandem is on: " + " ".join(f"{name}={value}" for name, value in settings.items())
 
 
-_WARNINGS = {
-    PROMPTS_WITHOUT_SENIOR: "{count} prompts of a batch have no response with a senior token to "
-    "train, so they add nothing to the update.",
-    TOKENS_OF_UNKNOWN_AUTHOR: "{count} tokens of a batch could have been written by two calls of "
-    "their trajectory with different authors, so they are not trained.",
-}
-"""Warnings that a run logs once, when the metric is above 0 for the first time."""
-
-
 class TandemRun:
     """A run's settings and rules, the last admitted batch, and its metrics."""
 
@@ -80,7 +64,6 @@ class TandemRun:
         self.metrics: dict[str, float] = {}
         """Those of the batch that was admitted last."""
         self._admitted = AdmittedBatch()
-        self._warned: set[str] = set()
         self._drafting = EngineLog(DraftStats, config.juniors)
         self._measuring = EngineLog(MeasureSums, config.juniors)
 
@@ -102,17 +85,7 @@ class TandemRun:
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
         self.metrics = batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
-        self._warn()
         return self.metrics
-
-    def _warn(self) -> None:
-        for name, sentence in _WARNINGS.items():
-            if self.metrics[name] and name not in self._warned:
-                self._warned.add(name)
-                message = sentence.format(count=int(self.metrics[name]))
-                more = f"This is logged once; the metric {name} counts them at every step."
-                # Not logging: a trainer's level hides it.
-                print(f"tandem warning: {message} {more}", file=sys.stderr, flush=True)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded and the intended author answered.

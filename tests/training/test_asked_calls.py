@@ -27,7 +27,6 @@ from tandem_plugin.cli import app
 from tandem_plugin.draws import draws
 from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.metrics import tandem_metrics
 from tandem_plugin.training.rows import Row, dumped_columns, row_of
 from tandem_plugin.training.trajectory import Trajectory
 
@@ -110,15 +109,6 @@ def test_calls_say_what_was_asked_and_the_rest_what_the_run_says():
     assert last.fingerprint == RULES.for_call(asked[-1], 0).fingerprint != RULES.fingerprint
 
 
-def test_partner_plays_its_turn_where_the_senior_is_validated_alone():
-    trajectory = Trajectory(None, lambda call: 50, partial(RULES.for_call, training_step=STEP))
-    partner = TandemRequest.parse(trajectory.call([1], JUNIOR).request)
-    assert partner is not None
-    assert partner.schedule == "junior"
-    assert trajectory.call([1]).request == "off"
-    assert trajectory.facts([1], [2], [1]) is None
-
-
 def test_training_step_of_a_schedule_that_has_one_is_the_trainers():
     annealed = {**HANDOVER, "after": 8, "steps": 4}
     assert RULES.for_call(annealed, STEP).settings()["training_step"] == STEP
@@ -174,20 +164,6 @@ def test_spoiled_row_is_refused(spoil: Callable[[Any], Any], code: str):
     check_rows([made], RULES)
     with refused(code):
         check_rows([replace(made, asked=spoil(made.asked))], RULES)
-
-
-def test_metrics_tell_the_calls_of_each_schedule_apart():
-    turns = [(None, [5, 6, 7, 8]), (JUNIOR, [3, 4, 5]), (None, [9, 10])]
-    facts, game = played(turns)
-    _, other = played([(None, [5, 6])])
-    metrics = tandem_metrics([game, other])
-    assert metrics["tandem/calls/junior/tokens_per_response"] == 3 / 2
-    assert metrics["tandem/calls/junior/senior_share"] == 0
-    assert metrics["tandem/calls/token/tokens_per_response"] == 8 / 2
-    senior = int(facts.mask.sum()) + sum(expected(None, [5, 6], 50))
-    assert metrics["tandem/calls/token/senior_share"] == senior / 8
-    assert metrics["tandem/senior_share"] == senior / 11
-    assert not any(name.startswith("tandem/calls") for name in tandem_metrics([other]))
 
 
 def test_dumped_rows_are_replayed_by_the_command(tmp_path: Path):

@@ -163,34 +163,6 @@ def test_row_that_does_not_replay_bit_for_bit_stops_training(alter: Any) -> None
         check_rows([GOOD, alter(LONG)], RULES)
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [("authorship",), ("response_mask", "loss_mask"), ("seed", "segments"), ("trained",)],
-)
-def test_rows_whose_columns_were_swapped_stop_training(columns: tuple[str, ...]) -> None:
-    other = with_trained(row([0, 1, 1, 0, 0, 0, 1, 0]), np.arange(8) < 6)
-    check_rows([LONG, other], RULES)
-    changes = {name: getattr(other, name) for name in columns}
-    with refused("TP411", "TP416", row="Row 0"):
-        check_rows([replace(LONG, **changes), other], RULES)
-
-
-def test_rows_whose_tokens_were_swapped_stop_training() -> None:
-    """By a schedule that looks at them."""
-    vocabulary = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(8)), "a test")
-    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word"}), vocabulary)
-    rng = np.random.default_rng(0)
-    rows = []
-    for seed in (5, 6):
-        ids = rng.integers(0, 8, 40)
-        senior, every = rules.default.replay(ids.tolist(), seed).senior, np.ones(40, dtype=bool)
-        whole = Row("Row 0", "g", ids, senior, senior, seed, rules.fingerprint)
-        rows.append(replace(whole, segments=[[seed, 0, 40]], trained=every))
-    check_rows(rows, rules)
-    with refused("TP411", row="Row 0"):
-        check_rows([replace(rows[0], response_ids=rows[1].response_ids), rows[1]], rules)
-
-
 @pytest.mark.parametrize("place", range(8))
 def test_every_bit_of_every_mask_counts(place: int) -> None:
     for name in ("authorship", "response_mask", "loss_mask", "junior_mask"):
@@ -241,12 +213,9 @@ def test_update_may_leave_out_what_rejection_sampling_rejects_and_add_nothing() 
         (replace(GOOD, fingerprint="g"), "TP408"),
         (replace(GOOD, fingerprint=None), "TP408"),
         (replace(GOOD, error="RequestError: no."), "TP405"),
-        (replace(GOOD, rollout_log_probs=-np.ones(4)), "TP433"),
-        (replace(GOOD, rollout_log_probs=np.zeros(3)), "TP432"),
     ],
 )
 def test_row_that_must_not_be_trained_on(bad: Row, code: str) -> None:
-    check_rows([replace(GOOD, rollout_log_probs=np.where(GOOD.response_mask, -1.0, 0.0))], RULES)
     with refused(code):
         check_rows([GOOD, bad], RULES)
 

@@ -29,14 +29,13 @@ def test_metrics_call_every_junior_something_else(juniors: list[str]) -> None:
 def test_prompts_of_a_step_take_the_juniors_in_turns(
     juniors: list[str], step: int, prompts: int
 ) -> None:
-    counts = Counter(junior_of_prompt(juniors, step, place, "said") for place in range(prompts))
+    counts = Counter(junior_of_prompt(juniors, step, place) for place in range(prompts))
     assert len(counts) == min(prompts, len(juniors))
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_no_junior_is_named_where_the_run_names_none() -> None:
-    assert junior_of_prompt((), 3, 1, "said") is None
-    assert junior_of_prompt(("a",), 3, None, "said") == "a"
+    assert junior_of_prompt((), 3, 1) is None
 
 
 def row(junior: str, senior: list[int], **graded: float) -> Row:

@@ -70,25 +70,6 @@ def test_batch_that_is_refused_leaves_nothing_to_train_on() -> None:
         run.check_update(batch)
 
 
-def test_prompts_without_senior_and_unknown_authors_are_counted_and_said_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = started(max_unknown_share=1)
-    plain = row(run, 5)
-    run.admit([plain])
-    assert capsys.readouterr().err == ""
-    masked = replace(plain, trained=plain.response_mask & False, response_mask=~plain.response_mask)
-    unknown = np.array([0, 0, 1, 1, 0], dtype=bool)
-    partly = replace(plain, unknown=unknown, response_mask=~unknown)
-    for _ in range(3):
-        metrics = run.admit([partly, replace(masked, group="another prompt")])
-        assert metrics["tandem/prompts_without_senior"] == 1
-        assert metrics["tandem/tokens_of_unknown_author"] == 2
-        assert metrics["tandem/senior_share"] == 1
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.startswith("tandem warning: ") for line in lines] == [True, True]
-
-
 def test_update_that_left_the_imitation_term_out_stops() -> None:
     run = started(lambda_jun=0.1)
     run.check_imitation({f"actor/{IMITATION_METRIC}": 0.0}, "actor/")

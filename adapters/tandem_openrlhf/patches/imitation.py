@@ -107,7 +107,7 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
     """
 
     def training_step(self, experience: Any, kl_ctl: float, step: int, *rest: Any) -> Any:
-        imitation = self._tandem_imitation(experience, step)
+        imitation = self._tandem_imitation(experience)
         with (
             replaced(self.actor, "forward", imitation.forward),
             replaced(self.strategy, "backward", imitation.backward),
@@ -119,31 +119,14 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
         status["weights"][IMITATION_METRIC] = "sample"
         return status
 
-    def _tandem_imitation(self, experience: Any, step: int) -> Imitation:
+    def _tandem_imitation(self, experience: Any) -> Imitation:
         from openrlhf.utils.loss_utils import get_loss_batch_info
 
-        mask = getattr(experience, JUNIOR_MASK)
-        if self.args.train.dynamic_batch_enable:
-            is_last = self.replay_buffer.dynamic_optimizer_step
-            if step == 0 or is_last[step - 1]:  # every rank begins an optimizer step now
-                masks = self._tandem_masks(step, is_last.index(1, step) + 1).to(mask.device)
-                counted = get_loss_batch_info(self.strategy, masks, global_batch_size=1)
-                self.tandem_tokens = counted["batch_num_tokens"]
-            tokens = self.tandem_tokens
-        else:
-            tokens = getattr(experience, TOKENS)
+        mask, tokens = getattr(experience, JUNIOR_MASK), getattr(experience, TOKENS)
         info = get_loss_batch_info(
             self.strategy, mask, batch_num_tokens=tokens, global_batch_size=1
         )
         return Imitation(running_config().lambda_jun, mask, tokens, info["dp_size"])
-
-    def _tandem_masks(self, first: int, last: int) -> Any:
-        """Those of dynamic micro-batches, from ``first`` up to ``last``, in one row."""
-        import torch
-
-        buffer = self.replay_buffer
-        numbers = [i for indices in buffer.dynamic_indices[first:last] for i in indices]
-        return torch.cat([getattr(buffer.items[i], JUNIOR_MASK) for i in numbers]).unsqueeze(0)
 
 
 PATCHES: tuple[tuple[str, Patch], ...] = (

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 from tandem_openrlhf.patches.generation import Generator
-from tandem_openrlhf.refusals import check_run
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
-from tandem_plugin.training.command import flags_of_args, running_config
+from tandem_plugin.training.command import running_config
 from tandem_plugin.training.juniors import counters_of_engines
 
 __all__ = ["Maker", "MaskedTrainer", "Policy", "SynchronousTrainer", "Trainer", "masked_mean"]
@@ -30,10 +29,8 @@ class Maker(ForeignBase):  # type: ignore[misc]
 
     def __init__(self, *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)
-        config = running_config()
-        check_run(flags_of_args(self.args), config)
         vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
-        self.tandem = TandemTrainer.start(config, vocabulary, self.args)
+        self.tandem = TandemTrainer.start(running_config(), vocabulary, self.args)
 
     def make_experience_batch(self, rollout_samples: Any) -> Any:
         import torch
