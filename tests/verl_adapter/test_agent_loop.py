@@ -12,7 +12,7 @@ import torch
 from omegaconf import OmegaConf
 from refused import refused
 from verl.trainer.ppo.v1 import replay_buffer
-from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER, tandem_of
+from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER
 
 from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
@@ -33,17 +33,16 @@ RULES = rules()
 
 
 def begun(
-    row: int | None = 3,
+    row: int = 3,
     session: int = 1,
     step: int = 1,
     validate: bool = False,
     made: TandemRules = RULES,
     **sample: Any,
 ) -> Trajectory:
-    """A response as trainer V1 names it; row: None for a prompt without a number."""
+    """A response as trainer V1 names it."""
     trajectory = {"step": step, "sample_index": 0, "rollout_n": 0, "validate": validate}
-    numbered = {} if row is None else {ROW: row}
-    named = {"session_id": session, "index": 0, **numbered, **sample}
+    named = {"session_id": session, "index": 0, ROW: row, **sample}
     return make_trajectory(made, trajectory, named)
 
 
@@ -57,19 +56,6 @@ def test_seeds_are_unique_and_reproducible_although_every_index_is_zero() -> Non
     assert len(set(first)) == len(identities)
     assert seeds(RULES, "another random name") == first
     assert not set(seeds(rules(seed=12), "")) & set(first)
-
-
-def test_prompts_without_a_number_are_named_and_dealt_out_by_what_they_say() -> None:
-    """So by an agent-loop manager that hands out prompts in a way of its own."""
-    made = rules(junior=["a", "b"])
-    found = [
-        [begun(None, n, made=made, raw_prompt=[{"content": f"prompt {i}"}]) for n in range(4)]
-        for i in range(10)
-    ]
-    assert len({one.seed_of_call(0) for group in found for one in group}) == 40
-    juniors = [{one.junior for one in group} for group in found]
-    assert [len(group) for group in juniors] == [1] * 10
-    assert set.union(*juniors) == {"a", "b"}
 
 
 def test_prompts_take_the_juniors_in_turns_and_their_responses_share_one() -> None:
@@ -184,35 +170,6 @@ def test_calls_carry_requests_of_their_own_and_the_mask_keeps_the_seniors_tokens
     assert output.response_logprobs is None
 
 
-@pytest.mark.parametrize("gathered", [[0, 1, 2], [2, 0, 1]])
-def test_sample_that_a_loop_keeps_of_several_has_its_own_authors(gathered: list[int]) -> None:
-    """They begin alike, and come back in another order than they were asked for."""
-    samples = [[4, 5, 6, 7, 8, last] for last in (9, 10, 11)]
-    returned: list[int] = []
-
-    class Sampling:
-        async def generate(self, request_id: int, **asked: Any) -> Any:
-            while gathered[len(returned)] != request_id:
-                await asyncio.sleep(0)
-            returned.append(request_id)
-            return SimpleNamespace(token_ids=samples[request_id])
-
-    trajectory = begun()
-    client = TandemClient(Sampling(), trajectory)
-
-    async def sample() -> None:
-        asked = {"prompt_ids": [1, 2], "sampling_params": {}}
-        await asyncio.gather(*(client.generate(number, **asked) for number in range(3)))
-
-    asyncio.run(sample())
-    for kept, ids in enumerate(samples):
-        output = output_of(ids)
-        narrow(output, trajectory)
-        seed = trajectory.seed_of_call(kept)
-        assert output.response_mask == RULES.default.replay(ids, seed).tolist()
-        assert facts_of(output).segments == ((seed, 0, 6),)
-
-
 def test_several_samples_in_one_call_are_refused() -> None:
     engine = Engine()
     client = TandemClient(engine, begun())
@@ -264,20 +221,6 @@ def test_worker_sends_requests_and_narrows_masks() -> None:
     assert output.response_mask == [0, 0, *authors[2:]]
 
 
-def test_call_of_a_loop_has_the_schedule_that_it_asks_for() -> None:
-    """Here in every call, as a user's ``sampling_params`` would have it: nothing is trained."""
-    client = Engine()
-    output = run_one(client, tandem={"schedule": "junior"})
-    sent = client.sent[0]["extra_args"]
-    request = TandemRequest.parse(sent["tandem"])
-    assert request is not None
-    assert (request.schedule, sent["mine"]) == ("junior", 1)
-    assert not any(output.response_mask)
-    assert facts_of(output).asked == (
-        (request.fingerprint, {"schedule": "junior", "boundaries": "every"}),
-    )
-
-
 @pytest.mark.parametrize(
     ("error", "asked", "sentence"),
     [
@@ -327,40 +270,6 @@ def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
     rows["extra_fields"] = [{"reward_extra_info": {"acc": 0.5}}] * 2
     buffer._dapo_classification_cache = {"train": {}}
     assert buffer._dapo_filtered_keys("train")[0] == {"u"}  # equal scores are dropped
-
-
-class InterruptedClient(Engine):
-    """Goes on with a response that is interrupted as verl's FullyAsyncLLMServerClient does.
-
-    It stands for the engine as well: what the engine decides of each part is in ``authors``.
-    """
-
-    def __init__(self, cuts: list[int]) -> None:
-        super().__init__()
-        self.cuts, self.authors = cuts, []
-
-    async def generate(
-        self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, **more: Any
-    ) -> Any:
-        tandem, token_ids = tandem_of(IN_TANDEM), list(range(20))
-        for start, stop in itertools.pairwise([0, *self.cuts, 20]):
-            self.sent.append(sampling_params)
-            resolved = tandem.rules.for_request(sampling_params["extra_args"]["tandem"])
-            prefix = resolved.prefix(prompt_ids + token_ids[:start])
-            assert prefix == token_ids[:start]
-            part = resolved.rule.replay_rest(prefix, token_ids[start:stop], resolved.seed)
-            self.authors += part.tolist()
-        return SimpleNamespace(token_ids=token_ids)
-
-
-@pytest.mark.parametrize("cuts", [[], [7], [0, 1, 2], [5, 5, 19], [20]])
-def test_authorship_of_an_interrupted_response_is_that_of_its_parts(cuts: list[int]) -> None:
-    client = InterruptedClient(cuts)
-    facts = facts_of(run_one(client))
-    assert len(client.sent) == len(cuts) + 1
-    assert facts.authorship.tolist() == client.authors
-    assert 0 < facts.authorship.sum() < 20
-    assert facts.segments == ((facts.seed, 0, 20),)
 
 
 def test_worker_says_that_it_is_in_place_and_what_is_wrong_before_anything_is_generated() -> None:

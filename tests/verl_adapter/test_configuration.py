@@ -11,7 +11,7 @@ from refused import refused
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_verl import plugin
-from tandem_verl.agent_loop import MANAGER, users_manager
+from tandem_verl.agent_loop import MANAGER
 from tandem_verl.configuration import prepare
 from tandem_verl.switch import MODES
 from tandem_verl.trainer import restore_mode
@@ -32,7 +32,6 @@ def test_trainer_and_manager_of_ours_are_named(mode: str) -> None:
     assert config.trainer.v1.trainer_mode == f"tandem_{mode}"
     assert config.actor_rollout_ref.rollout.agent.agent_loop_manager_class == MANAGER
     assert config.actor_rollout_ref.rollout.agent.num_workers == 2
-    assert users_manager(config) is None
     restore_mode(config)
     assert config.trainer.v1.trainer_mode == mode
 
@@ -47,22 +46,6 @@ def test_driver_checks_runs_that_ask_before_verl_and_leaves_others_as_they_are()
     assert driver.validate_config(config=copy(IN_TANDEM), use_critic=False) == "validated"
     with refused("TP117", kind="schedule", name="words"):
         driver.validate_config(config=copy(configuration({"schedule": "words"})))
-
-
-def test_fully_async_runs_that_ask_are_refused_before_ray_and_others_are_left_alone() -> None:
-    """verl never calls ``validate_config`` for them."""
-    driver: Any = SimpleNamespace(run_ppo=lambda config, **more: "ran")
-    for _ in range(2):  # repeatable
-        plugin.check_async_runs(driver)
-    plain, asking = copy(PLAIN), copy(IN_TANDEM)
-    streamed = {"async_training": {"partial_rollout": True}}
-    for config in (plain, asking, OmegaConf.merge(PLAIN, streamed)):
-        assert driver.run_ppo(config, task_runner_class=None) == "ran"
-    assert (plain, asking) == (copy(PLAIN), copy(IN_TANDEM))
-    with refused("TP510"):
-        driver.run_ppo(OmegaConf.merge(IN_TANDEM, streamed))
-    with refused("TP509"):
-        driver.run_ppo(OmegaConf.merge(PLAIN, streamed, {"tandem": {"schedule": "word"}}))
 
 
 def test_what_is_allowed_unproven_is_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,8 @@ import pytest
 from foreign_source import function_of, source_of
 
 from tandem_plugin.patching import subclasses
-from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
-from tandem_verl import configuration, plugin
+from tandem_verl import agent_loop, server, trainer
 from tandem_verl.switch import MODES
 
 AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
@@ -20,11 +19,9 @@ V1 = "verl.trainer.ppo.v1.trainer_base"
 TQ = "verl.trainer.ppo.v1.agent_loop_tq"
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 MAIN = "verl.trainer.main_ppo"
-ASYNC_MAIN = "verl.experimental.fully_async_policy.fully_async_main"
 
 HOOKS = {
     "verl.utils.config": {"validate_config": "config"},
-    MAIN: {"run_ppo": "config task_runner_class"},
     AGENT_LOOP: {
         "async AgentLoopWorker._run_agent_loop": "self sampling_params trajectory",
         "async AgentLoopWorker._agent_loop_postprocess": "self output validate",
@@ -45,7 +42,6 @@ HOOKS = {
             "self inputs outputs gts scores reward_extra_infos_dict dump_path"
         ),
         "PPOTrainer._validate": "self",
-        "PPOTrainer._maybe_log_val_generations": "self inputs outputs scores",
         "PPOTrainer._update_actor": "self batch metrics",
         "PPOTrainer._update_critic": "self batch metrics",
         "PPOTrainer._compute_advantage": "self batch metrics",
@@ -57,9 +53,6 @@ HOOKS = {
     },
     "verl.trainer.ppo.v1.replay_buffer": {
         "ReplayBuffer.sample": "self global_steps partition_id batch_size"
-    },
-    "verl.trainer.ppo.v1.utils": {
-        "compute_advantage_for_multi_trajectories": "data batch_keys adv_estimator"
     },
     "verl.workers.utils.losses": {"ppo_loss": "config model_output data"},
     "verl.workers.engine.fsdp.transformer_impl": {"FSDPEngine.forward_backward_batch": "self data"},
@@ -77,13 +70,17 @@ HOOKS = {
 }
 """Methods and functions by module, with the names of their first arguments."""
 
+EXTENDED = {
+    "AgentLoopManagerTQ AgentLoopManager": agent_loop.ManagerInTandem,
+    "AgentLoopWorker": agent_loop.WorkerInTandem,
+    "vLLMReplica": server.ReplicaInTandem,
+    "vLLMHttpServer": server.ServerInTandem,
+    "PPOTrainer": trainer.TrainerInTandem,
+}
+"""The classes of verl that have subclasses of ours, and with what."""
+
 EVERY = [(module, *hook) for module, hooks in HOOKS.items() for hook in hooks.items()]
 
-INHERITED = {
-    f"{TQ}.AgentLoopManagerTQ._init_agent_loop_workers": (
-        f"{AGENT_LOOP}.AgentLoopManager._init_agent_loop_workers"
-    ),
-}
 """Methods that a class has from another one."""
 
 
@@ -95,32 +92,24 @@ def test_hook_is_where_it_was(module: str, path: str, arguments: str) -> None:
     assert isinstance(hook, ast.AsyncFunctionDef) is path.startswith("async ")
 
 
-def test_everything_that_is_patched_or_extended_is_among_the_hooks() -> None:
-    hooks = {f"{module}.{path.removeprefix('async ')}" for module, path, _ in EVERY}
-    assert set(plugin.PATCHED) <= hooks
-    for owner, ours in configuration.EXTENDED.items():
+def test_everything_that_is_extended_is_among_the_hooks() -> None:
+    hooks = {path.removeprefix("async ") for _, path, _ in EVERY}
+    for owner, ours in EXTENDED.items():
         for method in subclasses.extended(ours):
-            hook = f"{owner}.{method}"
-            assert INHERITED.get(hook, hook) in hooks, hook
+            assert {f"{name}.{method}" for name in owner.split()} & hooks, (owner, method)
 
 
 WORKERS = "verl.workers.engine_workers"
 GROUPER = "verl.trainer.ppo.prefix_grouper_utils"
 SAID = [
-    # Sessions' advantages are computed where they are replaced.
-    (f"{V1}:PPOTrainer._compute_advantage", "data = compute_advantage_for_multi_trajectories(data"),
     (f"{V1}:PPOTrainer._compute_advantage", "self.config.algorithm.adv_estimator"),
     # Validation takes its prompts where they are addressed.
     (f"{V1}:PPOTrainer._validate", " in self.val_dataloader:"),
     (f"{V1}:PPOTrainer._validate", "self._dump_generations(inputs="),
-    (f"{V1}:PPOTrainer._validate", "self._maybe_log_val_generations(inputs="),
     # The manager that the configuration names is created, and the trainer that it names.
     (MAIN, '.rollout.get("agent", {}).get("agent_loop_manager_class")'),
     (MAIN, "load_class_from_fqn(manager_class_fqn, "),
     (MAIN, "trainer_cls = get_trainer_cls(config.trainer.v1.trainer_mode)"),
-    # The trainer that does not validate its configuration starts there, where it is checked.
-    (f"{ASYNC_MAIN}:main", "from verl.trainer.main_ppo import run_ppo"),
-    (f"{ASYNC_MAIN}:main", "run_ppo(config, task_runner_class=FullyAsyncTaskRunner)"),
     # Prefix grouping takes the mask of trained tokens for the response: the flag is refused.
     (GROUPER, "suffix_mask=response_mask"),
     (GROUPER, "concat_input(prefix_ids, prefix_mask, responses, response_mask)"),
@@ -162,11 +151,6 @@ def test_trainers_that_interrupt_pass_where_batches_are_checked(mode: str) -> No
         assert f"def {hook}(" not in body
     replay = source_of("verl.trainer.ppo.v1.replay_buffer")
     assert replay.count("    def sample(") == 2  # of the synchronous and the asynchronous buffer
-
-
-def test_modules_that_a_run_is_refused_without_exist() -> None:
-    assert missing_modules(configuration.MODULES) == []
-    assert missing_modules(["verl.trainer.ppo.v1.renamed"]) == ["verl.trainer.ppo.v1.renamed"]
 
 
 def test_nothing_reads_the_mode_between_the_driver_and_the_trainer() -> None:

@@ -45,23 +45,6 @@ def test_verl_still_dispatches_the_method_to_every_worker() -> None:
     assert attributes["dispatch_mode"] == Dispatch.ONE_TO_ALL
 
 
-def test_batch_that_carries_no_weight_is_verls_own() -> None:
-    worker, data = started("actor_rollout_ref"), TensorDict({}, batch_size=2)
-    assert worker.actor.loss_fn(model_output={}, data=data, dp_group=7) == (1.0, {"loss": 7})
-    assert worker.actor.engine.forward_backward_batch(data, "loss", forward_only=True) == "ran"
-    assert worker.ran == [(data, "loss", True)]
-
-
-def test_workers_that_do_not_train_are_left_as_they_are() -> None:
-    worker = started("ref")
-    assert not hasattr(worker.actor.loss_fn, "func")
-    roles = {"ref": Worker, "critic": Worker, "actor_rollout": Worker}
-    imitation.replace_workers(roles)
-    assert roles["ref"] is roles["critic"] is Worker
-    taught = roles["actor_rollout"].__ray_actor_class__  # type: ignore[attr-defined]
-    assert issubclass(taught, imitation.ImitatingWorker)
-
-
 def test_tokens_to_imitate_are_counted_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     def all_reduce(count: Any, group: str) -> None:
         assert group == "ranks"

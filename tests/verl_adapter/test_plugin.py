@@ -102,19 +102,13 @@ validate_config(config={tandem_run()!r})
 """A plain run, then one in tandem."""
 
 
-@pytest.mark.parametrize(
-    ("broken", "refusal"),
-    [
-        ("tandem_verl.agent_loop", "EngineError: The configuration enables tandem"),
-        ("tandem_plugin", "RuntimeError: The configuration enables tandem"),
-    ],
-)
+@pytest.mark.parametrize("broken", ["tandem_verl.agent_loop", "tandem_plugin"])
 def test_adapter_that_cannot_be_imported_leaves_a_refusal(
-    broken: str, refusal: str, in_a_new_process: Callable[..., str]
+    broken: str, in_a_new_process: Callable[..., str]
 ) -> None:
     log = in_a_new_process(f"sys.modules[{broken!r}] = None  # its import fails\n{RUNS}")
     assert "validated" in log
-    assert refusal in log
+    assert "RuntimeError: The configuration enables tandem" in log
     assert FLAG in log
     assert "could not be activated: ModuleNotFoundError: " in log
     assert broken in log
@@ -173,27 +167,7 @@ get_trainer_cls("tandem_separate_async")(None)
 """)
     assert log.count("began") == 1
     assert reason in log
-    assert "EngineError: The configuration enables tandem" in log
-
-
-def test_module_that_was_renamed_stops_tandem_runs(
-    tmp_path: Path, in_a_new_process: Callable[..., str]
-) -> None:
-    whole = tandem_run()["actor_rollout_ref"] | {
-        "model": {"path": str(tmp_path)},
-        "actor": {"strategy": "fsdp", "policy_loss": {}},
-    }
-    whole["rollout"]["name"] = "vllm"
-    trainer = {"v1": {"trainer_mode": "sync"}}
-    config = {"actor_rollout_ref": whole, "algorithm": {"adv_estimator": "grpo"}}
-    log = in_a_new_process(f"""
-import tandem_verl.plugin
-from omegaconf import OmegaConf
-from verl.utils.config import validate_config
-validate_config(config=OmegaConf.create({config | {"trainer": trainer}!r}))
-""")
-    assert "EngineError: This verl has no module verl.experimental.agent_loop.agent_loop" in log
-    assert "[TP502]" in log
+    assert "RuntimeError: The configuration enables tandem" in log
 
 
 def test_modules_are_looked_for_without_importing_their_packages(

@@ -79,15 +79,6 @@ def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> No
     assert in_place.is_in_place("verl")
 
 
-def test_what_is_told_of_an_engine_is_the_first_workers_answer(server: Any) -> None:
-    async def collective_rpc(method: Any) -> list[dict[str, int]]:
-        return [{method: 3}, {method: 4}]
-
-    server.engine = SimpleNamespace(collective_rpc=collective_rpc, vllm_config=IN_ENGINE)
-    assert asyncio.run(server.tandem_counters("drafted")) == {"drafted": 3, "junior": "models/b"}
-    assert server.tandem_junior() == "models/b"
-
-
 @pytest.mark.parametrize("as_json", [False, True])
 def test_engine_of_a_pool_has_the_junior_of_its_replicas_rank(as_json: bool) -> None:
     given: Any = {"tandem": {"schedule": "word", "junior": ["a", "b", "c"]}, "other": 1}

@@ -19,10 +19,9 @@ from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import dumped_columns
-from tandem_plugin.training.validation import ANSWERER
 from tandem_verl import imitation
 from tandem_verl.agent_loop import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
-from tandem_verl.trainer import AddressedPrompts, TrainerInTandem, rows_of_keys
+from tandem_verl.trainer import TrainerInTandem, rows_of_keys
 
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 KEYS = ["u_0_0", "u_1_0"]
@@ -112,8 +111,6 @@ class TrainerV1:
     def _validate(self) -> dict[str, float]:
         return {}
 
-    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None: ...
-
     def _build_replay_buffer(self) -> Any:
         batch = SimpleNamespace(keys=KEYS, partition_id=self.partition)
         return SimpleNamespace(sample=lambda: (batch, {"other": 1}))
@@ -157,11 +154,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
     with refused("TP532"):
         in_tandem(TrainerV1, TrainerInTandem)(config)
-
-
-def test_refused_setting_stops_the_trainer(start: Any) -> None:
-    with refused("TP117", kind="schedule", name="words"):
-        start(configuration({"schedule": "words"}))
 
 
 def test_trainer_goes_on_with_a_manager_of_ours_and_one_validation_alone(start: Any) -> None:
@@ -220,21 +212,12 @@ def cut(row: dict[str, Any]) -> None:
     row["extra_fields"] = {FACTS: {**facts, "length": facts["length"] - 1}}
 
 
-def reveal(row: dict[str, Any]) -> None:
-    mask = row["response_mask"].bool()
-    assert 0 < mask.sum() < len(mask)
-    # verl's rows have them zero outside the mask.
-    assert row["rollout_log_probs"].tolist() == torch.where(mask, -0.5, 0.0).tolist()
-    row["rollout_log_probs"] = torch.full((len(mask),), -0.5)
-
-
 SPOILED = {
     "no facts": (lambda row: row.update(extra_fields={FACTS: None}), "TP406"),
     "of another loop": (lambda row: row.update(extra_fields={}), "TP406"),
     "facts of fewer tokens": (cut, "TP407"),
     "complement": (complement, "TP411"),
     "loss mask": (lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])), "TP416"),
-    "log-probabilities": (reveal, "TP433"),
 }
 
 
@@ -246,14 +229,6 @@ def test_batch_that_is_not_tandems_stops_the_trainer(start: Any, spoil: Any, cod
     spoil(queue.rows["u_1_0"])
     with refused(code, row="Row u_1_0"):
         trainer.replay_buffer.sample()
-
-
-def test_rows_without_rollout_log_probs_are_admitted(start: Any) -> None:
-    trainer, queue = start()
-    for row in queue.rows.values():
-        del row["rollout_log_probs"]
-    batch, _ = trainer.replay_buffer.sample()
-    assert [row.rollout_log_probs for row in rows_of_keys(batch, queue)] == [None, None]
 
 
 @pytest.mark.parametrize("update", ["_update_actor", "_update_critic"])
@@ -321,17 +296,3 @@ def test_workers_are_told_what_to_imitate_and_the_run_stops_when_they_do_not(sta
     plain.replay_buffer.sample()
     assert plain._update_actor(queue.filled, {}).extra_info == {"epochs": 1}
     assert not any("junior_mask" in row for row in queue.rows.values())
-
-
-def test_addressed_prompts_are_otherwise_verls_own() -> None:
-    class Loader(list[Any]):
-        dataset = "the data set"
-
-    batches = [{"raw_prompt": ["a", "b"]}, {"raw_prompt": ["c"]}]
-    prompts = AddressedPrompts(Loader(batches), "team")
-    assert (len(prompts), prompts.dataset) == (2, "the data set")
-    found = list(prompts)
-    assert [batch["raw_prompt"] for batch in found] == [["a", "b"], ["c"]]
-    assert [batch[ANSWERER].tolist() for batch in found] == [["team"] * 2, ["team"]]
-    assert [batch[ROW].tolist() for batch in found] == [[0, 1], [2]]
-    assert batches[0].keys() == {"raw_prompt"}

@@ -21,9 +21,9 @@ from tandem_plugin import (
 from tandem_plugin.plugins import using_plugins
 from tandem_plugin.schedules.parameters import check_index
 from tandem_plugin.training.authorship_wire import FACTS, Facts
+from tandem_plugin.training.refusals import check_settings
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun, announcement
-from tandem_plugin.training.settings import check_settings
 from tandem_verl.agent_loop import ROW, make_trajectory, narrow
 
 PIECES = tuple("Ġa" if i % 3 == 0 else "b" for i in range(24))
