@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,17 +32,14 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_openrlhf.patches.generation import Generator  # noqa: E402
 from tandem_openrlhf.patches.imitation import (  # noqa: E402
-    ImitatingTrainer,
     Imitation,
     counted_windows,
 )
 from tandem_openrlhf.trainer import mask_of_the_junior, row_of_sample  # noqa: E402
 from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
-from tandem_plugin.patching.subclasses import in_place_of  # noqa: E402
 from tandem_plugin.training.authorship_wire import FACTS  # noqa: E402
-from tandem_plugin.training.trajectory import KeyedLabel, Trajectory  # noqa: E402
+from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 
 LAMBDA_JUN = 0.2
 
@@ -221,58 +217,3 @@ def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradi
     reference = reference_gradients(rollouts(), "token-mean", 1e-9, LAMBDA_JUN)
     assert relative_error(model, reference) <= 1e-5
     assert relative_error(model, reference_gradients(rollouts(), "token-mean", 1e-9)) > 1e-2
-
-
-def test_tokens_to_imitate_of_a_dynamic_step_are_those_of_all_its_micro_batches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As OpenRLHF counts them, which splits responses by length into micro-batches of many."""
-    monkeypatch.setenv("TANDEM_CONFIG", json.dumps({"lambda_jun": LAMBDA_JUN}))
-    every, made = in_groups()
-    trainer: Any = object.__new__(ImitatingTrainer)
-    trainer.strategy = SimpleNamespace()
-    trainer.args = SimpleNamespace(train=SimpleNamespace(dynamic_batch_enable=True))
-    trainer.replay_buffer = SimpleNamespace(
-        items=[SimpleNamespace(junior_mask=junior_mask_of(one)[0]) for one in made],
-        dynamic_indices=[[0, 5], [1, 2, 3], [4], list(range(6, len(made)))],
-        dynamic_optimizer_step=[0, 0, 1, 1],
-    )
-    lengths = [sum(one.junior_mask(LONGEST)) for _, one in every]
-    expected = [sum(lengths[:6])] * 3 + [sum(lengths[6:])]
-    for step, count in enumerate(expected):
-        batch = SimpleNamespace(junior_mask=torch.zeros(1, 3))  # it counts what the buffer holds
-        imitation = trainer._tandem_imitation(batch, step)
-        assert (float(imitation.tokens), imitation.ranks) == (count, 1)
-
-
-def test_prompts_reach_whichever_engine_with_the_numbers_in_which_they_were_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from openrlhf.trainer.ppo_utils import samples_generator
-
-    sent: list[Any] = []
-
-    class Handle:
-        def __init__(self, number: int) -> None:
-            self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: 0)
-            self.generate_responses = SimpleNamespace(
-                remote=lambda **call: sent.append((number, call["prompt"], call["label"]))
-            )
-
-    module: Any = SimpleNamespace(SamplesGenerator=samples_generator.SamplesGenerator)
-    in_place_of("SamplesGenerator", Generator)(module)
-    monkeypatch.setattr(samples_generator.ray, "get", lambda references: references)
-    args = SimpleNamespace(
-        algo=SimpleNamespace(advantage=SimpleNamespace(is_correction_level="off")),
-        rollout=SimpleNamespace(n_samples_per_prompt=4),
-    )
-    generator = module.SamplesGenerator(
-        SimpleNamespace(args=args), None, None, None, [Handle(0), Handle(1)]
-    )
-    generator.numbering.next_prompt, generator.numbering.step = 10, 2
-    for prompts in ("abc", "d"):
-        generator._dispatch_prompts_to_vllm(list(prompts), list(prompts.upper()), max_len=64)
-    assert sent == [
-        (engine, prompt, KeyedLabel(prompt.upper(), "training", number, step=2, by_team=True))
-        for engine, prompt, number in ((0, "a", 10), (1, "b", 11), (0, "c", 12), (0, "d", 13))
-    ]

@@ -99,24 +99,6 @@ def test_samples_are_told_the_juniors_tokens_once_they_are_admitted(most: int) -
         assert (junior + one.action_mask).equal(trained)
 
 
-def test_prompts_and_responses_without_a_token_of_the_seniors_are_counted_beside_others() -> None:
-    made = trainer(p=0.3)
-    prompts = range(12)
-    samples = [sample(made, i, j, length=1) for i in prompts for j in range(SAMPLES)]
-    trained = [bool(one.action_mask.any()) for one in samples]
-    without = sum(not any(trained[i * SAMPLES : (i + 1) * SAMPLES]) for i in prompts)
-    assert 0 < without < 12
-    metrics = made.admit(samples)
-    assert metrics["tandem/prompts_without_senior"] == without
-    assert metrics["tandem/responses_without_senior"] == trained.count(False)
-
-
-def test_batch_without_any_token_of_the_seniors_stops_the_run() -> None:
-    made = trainer(schedule="junior")
-    with refused("TP418", responses=8):
-        made.admit(batch(made))
-
-
 def spoiled(column: str, change: Any) -> Any:
     """What changes a column of a sample, given the tokens that are trained."""
 
@@ -144,7 +126,6 @@ SPOILED = {
         "TP416",
     ),
     "of the prompt": (spoiled("action_mask", lambda sample, _: flipped(sample, 0)), "TP612"),
-    "revealed": (spoiled("rollout_log_probs", lambda _, on: -torch.ones(1, len(on))), "TP433"),
 }
 
 
@@ -156,12 +137,6 @@ def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str
     with refused(code):
         made.admit(samples)
     assert made.metrics == {}
-
-
-def test_responses_generated_under_other_rules_stop_before_the_update() -> None:
-    samples = batch(trainer())
-    with refused("TP408"):
-        trainer(schedule="word", cap=5).admit(samples)
 
 
 def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_replay(

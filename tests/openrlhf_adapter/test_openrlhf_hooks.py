@@ -11,7 +11,6 @@ from foreign_source import function_of, source_of
 
 from tandem_openrlhf.patches import patches_of
 from tandem_openrlhf.refusals import ARGUMENTS
-from tandem_openrlhf.train_ppo_ray import _DRIVERS
 from tandem_plugin import TandemConfig
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version
@@ -65,9 +64,6 @@ HOOKS = {
     "openrlhf.utils.loss_utils": {
         "get_loss_batch_info": "strategy loss_mask",
         "iter_grad_accum_global_norm": "data_iter strategy accumulated_gradient mask_fn",
-    },
-    "openrlhf.trainer.ppo_utils.replay_buffer": {
-        "NaiveReplayBuffer.setup_dynamic_batch": "self strategy",
     },
     EXPERIENCE: {"tensor_field": "role"},
 }
@@ -147,7 +143,6 @@ def test_arguments_that_tandem_reads_first_have_openrlhfs_types_and_defaults() -
 
 def test_patches_wait_for_modules_that_exist() -> None:
     assert missing_modules(module for module, _ in EVERY) == []
-    assert missing_modules(_DRIVERS) == []
     assert missing_modules(["openrlhf.trainer.ray.renamed"]) == ["openrlhf.trainer.ray.renamed"]
 
 

@@ -17,7 +17,6 @@ from tandem_openrlhf.patches.imitation import TOKENS, ImitatingTrainer
 from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import VARIABLE
-from tandem_plugin.training.imitation import IMITATION_METRIC
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -69,24 +68,6 @@ def micro_batch(junior: list[int], tokens: float) -> Any:
         action_mask=torch.tensor([[1, 0, 1, 0]]),
         **{JUNIOR_MASK: torch.tensor([junior]), TOKENS: torch.tensor(tokens)},
     )
-
-
-@pytest.mark.parametrize(
-    ("junior", "tokens", "term"),
-    # -log p of the junior's token over the step's four, on two ranks
-    [([0, 1, 0, 0], 4.0, 2.0 / 4.0 * 2), ([0, 0, 0, 0], 0.0, 0.0)],
-)
-def test_micro_batch_spends_the_term_beside_its_loss_and_logs_it(
-    junior: list[int], tokens: float, term: float
-) -> None:
-    made = trainer()
-    backward = made.strategy.backward
-    status = made.training_step(micro_batch(junior, tokens), 0.0, 0, None)
-    assert made.spent == [-5.0 + 0.5 * term]
-    assert status["metrics"][IMITATION_METRIC] == term
-    assert status["weights"] == {IMITATION_METRIC: "sample"}
-    assert "forward" not in vars(made.actor)  # they are their own again
-    assert made.strategy.backward is backward
 
 
 @pytest.mark.parametrize(

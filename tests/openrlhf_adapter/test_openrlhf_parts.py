@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from refused import refused
 
-from tandem_openrlhf.patches.generation import Generator, ResumedGenerator, named_metrics
+from tandem_openrlhf.patches.generation import Generator, named_metrics
 from tandem_openrlhf.patches.training import (
     Maker,
-    MaskedTrainer,
-    Policy,
     SynchronousTrainer,
     Trainer,
 )
-from tandem_plugin.patching.subclasses import check_part, in_place_of
+from tandem_plugin.patching.subclasses import in_place_of
 from tandem_plugin.training.command import VARIABLE
 from tandem_plugin.training.trajectory import KeyedLabel, Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers
@@ -56,18 +52,6 @@ class TheirTrainer:
         return {"status": samples}, global_step + 1
 
 
-class TheirActorTrainer:
-    """As OpenRLHF's, of a loss that is the mask's sum."""
-
-    def __init__(self, strategy: Any, vllm_engines: Any = None) -> None:
-        self.vllm_engines = vllm_engines
-
-    def training_step(self, experience: Any, kl_ctl: float, step: int, info: Any) -> Any:
-        tokens = experience.action_mask.sum()
-        loss = tokens / info["batch_num_tokens"] * info["dp_size"] / info["global_batch_size"]
-        return {"metrics": {"policy_loss": loss}, "num_action_tokens": float(tokens)}
-
-
 class TheirGenerator:
     """As OpenRLHF's, which walks through two prompts to evaluate."""
 
@@ -80,20 +64,6 @@ class TheirGenerator:
     def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any, **more: Any) -> list[Any]:
         assert (prompts, more) == (["p", "q"], {"images": None})
         return [SimpleNamespace(key=label) for label in labels]
-
-
-class TheirGeneratingActor:
-    def __init__(self, generator: Any) -> None:
-        self.samples_generator = generator
-
-    def fit(self, episode: int, total_consumed_prompts: int) -> None:
-        self.begun = (episode, total_consumed_prompts)
-
-
-class TheirActor:
-    def init_model_from_pretrained(self, strategy: str, trainer: Any) -> None:
-        assert strategy == "the strategy"
-        self.trainer = trainer
 
 
 def in_tandem(ours: type, theirs: type) -> Any:
@@ -125,66 +95,6 @@ def test_synchronous_trainer_numbers_prompts_from_its_checkpoint_and_steps_on() 
         in_tandem(SynchronousTrainer, TheirTrainer)(
             part(Maker), ForeignBase()
         ).init_checkpoint_states()
-
-
-def test_generator_of_an_asynchronous_run_numbers_prompts_from_its_checkpoint() -> None:
-    actor = in_tandem(ResumedGenerator, TheirGeneratingActor)(part(Generator))
-    actor.fit(1, 12)
-    assert actor.samples_generator.numbering.next_prompt == 12
-    assert actor.begun == (1, 12)
-    foreign = in_tandem(ResumedGenerator, TheirGeneratingActor)(ForeignBase())
-    with refused("TP375"):
-        foreign.fit(1, 12)
-    assert not hasattr(foreign, "begun")
-
-
-def test_worker_that_trains_stops_where_its_trainer_is_not_tandems() -> None:
-    actor = in_tandem(Policy, TheirActor)()
-    actor.init_model_from_pretrained("the strategy", part(MaskedTrainer))
-    with refused("TP375"):
-        actor.init_model_from_pretrained("the strategy", ForeignBase())
-
-
-def test_what_a_user_derives_from_a_class_that_is_in_place_is_a_part_as_well() -> None:
-    class Derived(in_tandem(Trainer, TheirTrainer)):  # type: ignore[misc]
-        pass
-
-    check_part(Derived(part(Maker), None), Trainer)
-    with refused("TP375"):
-        check_part(TheirTrainer(None, None), Trainer)
-
-
-@pytest.fixture
-def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a stand-in for Ray was asked to wait for."""
-    waited: list[Any] = []
-    ray = SimpleNamespace(get=lambda references: waited.extend(references))
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    return waited
-
-
-@pytest.mark.usefixtures("asked_for")
-@pytest.mark.parametrize(
-    ("mask", "tokens", "rows", "loss"), [([0, 0], 0, 0, 0), ([1, 1], 4, 2, 0.5)]
-)
-def test_step_without_a_trained_token_loses_nothing_and_divides_by_nothing(
-    mask: list[int], tokens: float, rows: float, loss: float
-) -> None:
-    info = {"dp_size": 2, "batch_num_tokens": tokens, "global_batch_size": rows}
-    experience = SimpleNamespace(action_mask=np.array([mask]))
-    trainer = in_tandem(MaskedTrainer, TheirActorTrainer)("strategy")
-    status = trainer.training_step(experience, 0.0, 0, info)
-    assert status["metrics"]["policy_loss"] == loss
-    assert 0 < status["num_action_tokens"] == pytest.approx(sum(mask), abs=1e-20)
-
-
-def test_trainer_meets_its_engines_before_it_opens_the_group_for_weights(
-    asked_for: list[Any],
-) -> None:
-    engine = SimpleNamespace(get_num_unfinished_requests=SimpleNamespace(remote=lambda: "alive"))
-    trainer = in_tandem(MaskedTrainer, TheirActorTrainer)("strategy", vllm_engines=[engine])
-    assert trainer.vllm_engines == [engine]
-    assert asked_for == ["alive"]
 
 
 def test_each_answerers_metrics_have_names_of_their_own() -> None:

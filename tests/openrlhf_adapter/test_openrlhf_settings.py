@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,9 +14,8 @@ from refused import refused
 
 from tandem_openrlhf import train_ppo_ray
 from tandem_plugin import TandemConfig
-from tandem_plugin.patching.versions import installed_version
 from tandem_plugin.training.command import VARIABLE
-from tandem_plugin.training.ray_workers import FAILURE, amended, check_worker, worker_hook
+from tandem_plugin.training.ray_workers import FAILURE, check_worker, worker_hook
 
 PATCHES = "tandem_openrlhf.patches"
 
@@ -27,9 +25,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """As if OpenRLHF were there, and nothing in the environment; what ``ray.init`` was given."""
     given: dict[str, Any] = {}
     versions = {"openrlhf": "0.11.2", "vllm": "0.29.0"}
-    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", versions.get)
+    monkeypatch.setattr("tandem_plugin.training.refusals.installed_version", versions.get)
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", ())
-    monkeypatch.setattr("tandem_openrlhf.train_ppo_ray._DRIVERS", ())
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     ray = ModuleType("ray")
     ray.init = lambda address=None, **more: given.update(more, address=address)  # type: ignore[attr-defined]
@@ -38,10 +35,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return given
 
 
-SOUND = [
-    *("--algo.advantage.estimator", "group_norm", "--vllm.num_engines", "1"),
-    *("--ds.attn_implementation", "sdpa"),
-]
+SOUND = ["--algo.advantage.estimator", "group_norm", "--vllm.num_engines", "1"]
 WORD = ["--tandem.schedule", "word"]
 
 
@@ -51,24 +45,19 @@ WORD = ["--tandem.schedule", "word"]
     [
         (SOUND, "TP426"),
         ([*SOUND, "--tandem.p", "1.5"], "TP145"),
-        ([*SOUND, "--tandem.junior", "/nowhere"], "TP453"),
         # Of OpenRLHF's arguments, before OpenRLHF reads them.
         (WORD, "TP442"),  # its default estimator
         ([*WORD, "--algo.advantage.est=rloo", "--vllm.num_engines=0"], "TP606"),
         ([*WORD, *SOUND, "--ds.lora.rank", "8"], "TP608"),
-        ([*WORD, *SOUND, "--ds.packing_samples"], "TP611"),
-        ([*WORD, *SOUND, "--train.dynamic_batch_enable"], "TP611"),
     ],
 )
 def test_command_refuses_before_anything_starts(arguments: list[str], code: str) -> None:
-    if code == "TP611" and installed_version("flash-attn") is not None:
-        pytest.skip("flash-attn is installed")
     with pytest.raises(SystemExit, match=code):
         train_ppo_ray.main([*arguments, "--other.flag", "1"])
 
 
 def test_command_says_that_openrlhf_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tandem_openrlhf.refusals.installed_version", lambda name: None)
+    monkeypatch.setattr("tandem_plugin.training.refusals.installed_version", lambda name: None)
     with refused("TP603"):
         train_ppo_ray.prepare(WORD)
 
@@ -80,8 +69,6 @@ def ray_init(*args: Any, **more: Any) -> None:
 def test_job_is_started_with_what_makes_its_workers_ready(
     installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever RAY_RUNTIME_ENV_HOOK holds: Ray calls that one as well."""
-    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "another.hook")
     train_ppo_ray.prepare(["--tandem.schedule", "chunk"])
     given = {"env_vars": {"A": "1"}}
     ray_init("local", runtime_env=given, num_cpus=2)
@@ -89,7 +76,6 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     sent = installed.pop("runtime_env")
     assert installed == {"address": "local", "num_cpus": 2}
     assert sent["env_vars"] == {"A": "1"}
-    assert os.environ["RAY_RUNTIME_ENV_HOOK"] == "another.hook"
     make_ready = sent["worker_process_setup_hook"]
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
@@ -129,43 +115,6 @@ def test_node_without_the_package_can_read_what_makes_its_workers_ready() -> Non
     ).stdout
     assert said.startswith("ModuleNotFoundError: ")
     assert "'tandem_openrlhf'" in said
-
-
-def test_workers_that_uv_runs_are_made_ready_as_well(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Under ``uv run`` Ray itself calls a hook of its own, and not the one of the environment."""
-    uv = pytest.importorskip("ray._private.runtime_env.uv_runtime_env_hook", reason="no Ray here")
-    from ray._private.worker import _maybe_modify_runtime_env
-
-    command = ["uv", "run", "--no-project", "python", "-m", "tandem_openrlhf.train_ppo_ray"]
-    monkeypatch.setattr(uv, "_get_uv_run_cmdline", lambda: command)
-    # verl, where it was imported before, switches this off.
-    monkeypatch.setattr("ray._private.ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV", True)
-    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.called")
-    monkeypatch.chdir(tmp_path)
-    given = amended({"env_vars": {"A": "1"}}, {"schedule": "word"}, PATCHES)
-    reached = _maybe_modify_runtime_env(given, False)
-    assert reached["py_executable"].startswith("uv run --no-project --python")
-    assert reached["env_vars"] == {"A": "1"}
-    assert reached["worker_process_setup_hook"] is given["worker_process_setup_hook"]
-
-
-def test_job_with_another_hook_for_its_workers_is_refused(installed: dict[str, Any]) -> None:
-    train_ppo_ray.prepare(WORD)
-    with refused("TP437", other="another.hook"):
-        ray_init(runtime_env={"worker_process_setup_hook": "another.hook"})
-    assert installed == {}
-
-
-def test_command_that_does_not_load_what_tandem_changes_does_not_start_ray(
-    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tandem_openrlhf.train_ppo_ray._DRIVERS", ("openrlhf.moved",))
-    train_ppo_ray.prepare(WORD)
-    with refused("TP436", module="openrlhf.moved"):
-        ray_init()
-    assert installed == {}
 
 
 @pytest.mark.usefixtures("installed")

@@ -71,28 +71,6 @@ def tokens(count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, 24, count).tolist()
 
 
-def test_call_of_an_agent_has_the_schedule_that_it_asks_for() -> None:
-    made, engine = rules(), Engine(*[[4] * 6] * 3)
-    whole = single(PROMPT, [4] * 6, log_probs=False)
-    partners = {"extra_args": {"tandem": {"schedule": "junior"}, "mine": 1}}
-    trajectory = begun(made)
-    call(trajectory, engine, **partners)
-    assert partners["extra_args"]["tandem"] == {"schedule": "junior"}
-    asked = engine.asked[-1]
-    assert (asked["tandem"]["schedule"], asked["mine"]) == ("junior", 1)
-    handed_on = narrowed(whole, trajectory)
-    assert handed_on["action_ranges"] == []
-    ((_, settings),) = facts_of(handed_on).asked
-    assert settings["schedule"] == "junior"
-    # A validation of the senior alone trains nothing.
-    alone = begun(made, by_team=False)
-    call(alone, engine)
-    assert engine.asked[-1]["tandem"] == "off"
-    call(alone, engine, **partners)
-    assert engine.asked[-1]["tandem"]["schedule"] == "junior"
-    assert narrowed(whole, alone) == whole
-
-
 def single(prompt: list[int], response: list[int], log_probs: bool = True) -> dict[str, Any]:
     both = prompt + response
     return {

@@ -21,7 +21,6 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_trl import engine as engine_module  # noqa: E402
-from tandem_trl import tandem_rollouts  # noqa: E402
 from tandem_trl.engine import _lora_arguments, start_next_engine_in_tandem  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
@@ -295,8 +294,3 @@ def test_engine_gets_the_users_arguments_before_trls_and_other_plugins_settings(
     assert started["additional_config"]["tandem"]["require"] is True
     engine_module._start_engine(initialise, generation)  # a later trainer's is without
     assert generation.llm is not made[0]
-
-
-def test_engine_arguments_that_are_no_mapping_are_rejected() -> None:
-    with refused("TP659", engine="[1]"):
-        tandem_rollouts("[1]", schedule="word")  # type: ignore[arg-type]
