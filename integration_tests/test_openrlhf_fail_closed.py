@@ -19,8 +19,8 @@ FLAGS = ["--tandem.schedule", "word"]
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--algo.advantage.estimator", "gae"], "estimator gae does not work with tandem"),
-        (["--tandem.p", "1.5"], "p=1.5"),
+        (["--algo.advantage.estimator", "gae"], "[TP442]"),
+        (["--tandem.p", "1.5"], "[TP145]"),
     ],
 )
 def test_setting_that_does_not_go_with_tandem(
@@ -32,15 +32,15 @@ def test_setting_that_does_not_go_with_tandem(
 
 
 LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
-NOT_READY = "was not prepared for it: Ray did not call the job's worker_process_setup_hook"
+NOT_READY = "[TP439]"
 
 
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        ({"environment": {"VLLM_PLUGINS": "none"}}, "the vLLM engine does not run in tandem"),
-        ({"hooks": "foreign_openrlhf"}, "The request was made for the rules"),
-        ({"hooks": "cut_openrlhf"}, "entries of response_mask"),
+        ({"environment": {"VLLM_PLUGINS": "none"}}, "[TP363]"),
+        ({"hooks": "foreign_openrlhf"}, "[TP041]"),
+        ({"hooks": "cut_openrlhf"}, "[TP415]"),
         ({"environment": LOSES}, NOT_READY),
     ],
 )
@@ -52,14 +52,14 @@ def test_run_that_is_not_in_tandem_stops(
 
 def test_engine_that_cannot_start(bench: OpenRLHFBench) -> None:
     """OpenRLHF's trainer alone would wait five minutes for it."""
-    sentence = "is not a checkpoint: there is no config.json there"
+    sentence = "[TP312]"
     run = bench.run(*FLAGS, f"--tandem.junior={bench.folder}", watch=sentence, name="start")
     assert_stopped(run, sentence)
 
 
 def test_settings_for_openrlhfs_own_command(bench: OpenRLHFBench) -> None:
     """Whoever sets the variable alone is told of the command that reads it."""
-    sentence = "OpenRLHF's own command does not read that variable"
+    sentence = "[TP022]"
     run = bench.run(
         command="openrlhf.cli.train_ppo_ray",
         environment={"TANDEM_CONFIG": '{"schedule": "word"}'},

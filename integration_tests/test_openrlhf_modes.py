@@ -30,7 +30,6 @@ from support.openrlhf_setup import (
 )
 from support.records import all_records
 from support.reward_server import reward_server
-from support.uv import stand_in, started
 
 from tandem_plugin.draws import draws
 from tandem_plugin.seeds import derive_seed
@@ -172,7 +171,6 @@ def test_responses_of_the_junior_alone_neither_crash_nor_train(judged: Judged) -
         assert step["tandem/responses_without_senior"] > 0
         assert all(value == value and value != "nan" for value in step.values()), step
     assert run.steps[0]["tandem/prompts_without_senior"] >= 1
-    assert run.log.count("prompts of a batch have no response with a token of the senior") == 1
     empty = [loss for loss in losses(judged.captured) if not loss["mask"].any()]
     assert len(empty) == sum(step["tandem/responses_without_senior"] for step in run.steps)
     assert all(loss["gradient"].abs().sum() == 0 for loss in empty)
@@ -216,25 +214,6 @@ def test_team_keeps_its_schedule_through_partial_rollouts(
     for row in itertools.chain.from_iterable(batches(tmp_path)):
         ((seed, start, stop),) = row["segments"]
         assert recorded[seed] == openrlhf.rule.replay(row["tokens"][start:stop], seed).tolist()
-
-
-def test_command_brings_tandem_into_workers_that_uv_runs(
-    openrlhf: OpenRLHFSetup, tmp_path: Path
-) -> None:
-    """Ray then calls its own hook for uv in place of the one that RAY_RUNTIME_ENV_HOOK names."""
-    run = openrlhf.bench.run(
-        *openrlhf.flags,
-        *("--data.max_samples", "4", "--train.micro_batch_size", "1"),
-        python=("uv", "run", "--no-project", "python"),
-        hooks="capture_openrlhf",
-        environment=stand_in(tmp_path / "bin") | {"TANDEM_TEST_CAPTURE": str(tmp_path)},
-        name="uv",
-    )
-    assert run.exit_code == 0, run.log[-3000:]
-    assert "tandem is on: schedule=word" in run.log
-    assert any("default_worker.py" in said for said in started(tmp_path / "bin"))
-    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
-    assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True]
 
 
 def test_command_brings_tandem_into_a_submitted_job_beside_another_hook(

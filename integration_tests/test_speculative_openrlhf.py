@@ -26,8 +26,6 @@ from support.openrlhf_setup import (
 from support.records import all_records
 from support.speculation import needs_drafting
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-
 pytestmark = [needs_drafting, pytest.mark.timeout(1800)]
 
 DRAFTS = 3
@@ -40,13 +38,12 @@ def two_steps(
     openrlhf: OpenRLHFSetup,
     captured: Path,
     *flags: str,
-    tandem: list[str] | None = None,
     name: str = "run",
 ) -> OpenRLHFRun:
-    """Two steps of a trainer whose engine drafts; tandem: in place of the setup's own flags."""
+    """Two steps of a trainer whose engine drafts."""
     here = Path(__file__).parent
     run = openrlhf.bench.run(
-        *(openrlhf.flags if tandem is None else tandem),
+        *openrlhf.flags,
         *("--tandem.mode", "speculative", f"--tandem.drafts={DRAFTS}"),
         f"--tandem.record={captured / 'engine'}",
         *("--train.micro_batch_size", "1", "--rollout.max_new_tokens", "16"),
@@ -103,26 +100,6 @@ def test_asynchronous_runs_say_what_became_of_their_drafts_too(
     )
     assert_steps_say_what_became_of_their_drafts(run)
     assert_masks_are_the_replay(tmp_path, openrlhf.rule)
-
-
-def test_solo_is_grpo_whose_drafts_are_a_frozen_models(
-    openrlhf: OpenRLHFSetup, tmp_path: Path
-) -> None:
-    """The senior writes every token, and each one reaches the loss."""
-    seed = next(flag for flag in openrlhf.flags if flag.startswith("--tandem.seed="))
-    run = two_steps(openrlhf, tmp_path, tandem=["--tandem.schedule", "solo", seed], name="solo")
-    assert differences(tmp_path).abs().max() <= ROUNDING
-    for step in run.steps:
-        assert step["tandem/senior_share"] == 1
-        assert 0 < step["tandem/draft_acceptance"] <= 1
-        # The token behind the last draft is always the senior's.
-        assert 1 < step["tandem/tokens_per_round"] <= DRAFTS + 1
-    config = TandemConfig.from_mapping({"schedule": "solo"})
-    vocabulary = Vocabulary.from_path(openrlhf.bench.model)
-    assert_masks_are_the_replay(tmp_path, TandemRules(config, vocabulary).default)
-    rows = all_records(tmp_path / "engine")
-    assert all(all(row["authorship"]) for row in rows)
-    assert sum(row["tandem_draft_stats"]["senior_accepted"] for row in rows) > 0
 
 
 def assert_steps_say_what_became_of_their_drafts(run: OpenRLHFRun) -> None:

@@ -84,10 +84,8 @@ def run(
     return done
 
 
-def test_prompts_that_the_junior_answers_alone_are_counted_and_said_once(run: VerlRun) -> None:
-    counted = [step["tandem/prompts_without_senior"] for step in run.steps]
-    assert counted[0] >= 1
-    assert run.log.count("prompts of a batch have no response with a token of the senior") == 1
+def test_prompts_that_the_junior_answers_alone_are_counted(run: VerlRun) -> None:
+    assert run.steps[0]["tandem/prompts_without_senior"] >= 1
 
 
 def test_tokens_that_either_candidate_could_have_written_are_counted_and_dumped(

@@ -115,25 +115,17 @@ def test_every_segment_replays_and_nobody_wrote_the_rest(
 
 
 def test_turns_of_a_game_are_whose_the_loop_asked_for(
-    run: VerlRun, rows: dict[int, list[dict[str, Any]]]
+    rows: dict[int, list[dict[str, Any]]],
 ) -> None:
-    for step in run.steps:
-        dumped = rows[step["training/global_step"]]
+    for dumped in rows.values():
         games = [row for row in dumped if row["tandem_segment_schedules"]]
         assert len(games) == 2
-        partners = 0
         for row in games:
             names = [own and own["schedule"] for own in row["tandem_segment_schedules"]]
             assert tuple(names) == agent_loops.GAME
             (_, first, second), (_, third, stop) = row["tandem_segments"][1:]
             assert not any(row["authorship"][first:second])
             assert all(row["authorship"][third:stop])
-            partners += second - first
-        assert step["tandem/calls/junior/tokens_per_response"] == pytest.approx(
-            partners / len(dumped)
-        )
-        assert step["tandem/calls/junior/senior_share"] == 0
-        assert step["tandem/calls/solo/senior_share"] == 1
 
 
 def test_rollout_and_actor_agree_on_every_trained_token(run: VerlRun) -> None:

@@ -1,4 +1,4 @@
-"""verl's real trainer with estimators that walk back from a reward, and with its bypass loss."""
+"""verl's real trainer with estimators that walk back from a reward."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def test_every_token_of_the_seniors_has_the_reward_whoever_wrote_the_last_one(
     )
 
 
-def test_ppo_with_a_critic_and_the_bypass_loss_trains(
-    bench: VerlBench, checkpoints: dict[str, Path]
-) -> None:
+def test_ppo_with_a_critic_trains(bench: VerlBench, checkpoints: dict[str, Path]) -> None:
     """Micro-batches of one row, of which some have no token of the senior's."""
     run = bench.run(
         f"{TANDEM}.schedule=word",
@@ -83,7 +81,6 @@ def test_ppo_with_a_critic_and_the_bypass_loss_trains(
         f"{TANDEM}.junior={checkpoints['junior']}",
         "algorithm.adv_estimator=gae",
         "algorithm.rollout_correction.bypass_mode=True",
-        f"{_ACTOR}.policy_loss.loss_mode=bypass_mode",
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu=1",
         f"{_ROLLOUT}.calculate_log_probs=True",
         f"critic.model.path={checkpoints['senior']}",
