@@ -106,33 +106,6 @@ def test_a_users_agent_of_two_turns_with_zero_0(openrlhf: OpenRLHFSetup, tmp_pat
     assert mean > 1  # nats: these models are far from each other
 
 
-def test_a_prefix_by_the_junior_gets_shorter_as_training_goes_on(
-    openrlhf: OpenRLHFSetup, tmp_path: Path
-) -> None:
-    """A frozen expert's prefix, which is not trained on: one handover, at the place of the step."""
-    run = openrlhf.bench.run(
-        *("--tandem.schedule", "handover", "--tandem.after", "9", "--tandem.end", "0"),
-        *("--tandem.steps", "3", openrlhf.junior, "--train.micro_batch_size", "1"),
-        hooks="capture_openrlhf",
-        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
-        name="handover",
-    )
-    assert run.exit_code == 0, run.log[-3000:]
-    assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
-    steps = batches(tmp_path)
-    assert len(steps) == STEPS
-    expected: Counter[tuple[int, ...]] = Counter()
-    for step, rows in enumerate(steps, 1):
-        for row in rows:
-            mask = [0] * len(row["tokens"])
-            for _, start, stop in row["segments"]:
-                handed = min(start + 9 - 3 * step, stop)
-                mask[handed:stop] = [1] * (stop - handed)
-            expected[tuple(mask[1:])] += 1
-    masks = Counter(tuple(loss["mask"][0].int().tolist()) for loss in losses(tmp_path))
-    assert masks == expected
-
-
 @dataclass(frozen=True)
 class Judged:
     """A run whose rewards a server gave, with the reference in them."""

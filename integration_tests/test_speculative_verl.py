@@ -82,34 +82,3 @@ def test_the_engine_drafted_and_recorded_the_authors_of_the_replay(
     drafted = [row["tandem_draft_stats"] for row in rows]
     assert sum(one["drafts"] for one in drafted) > 0
     assert sum(one["junior_drafts"] for one in drafted) > 0
-
-
-def test_solo_is_grpo_whose_drafts_are_a_frozen_models(
-    tmp_path: Path, checkpoints: dict[str, Path]
-) -> None:
-    """The senior writes every token, and rollouts are the actor's own at every step."""
-    record = tmp_path / "record"
-    done = VerlBench.make(tmp_path / "verl", checkpoints["senior"]).run(
-        f"{TANDEM}.schedule=solo",
-        f"{TANDEM}.mode=speculative",
-        f"{TANDEM}.drafts={DRAFTS}",
-        f"{TANDEM}.record={record}",
-        "actor_rollout_ref.rollout.calculate_log_probs=True",
-        f"data.max_response_length={LENGTH}",
-        "trainer.total_training_steps=2",
-        environment=v2_variables(),
-        timeout=1500,
-    )
-    assert done.exit_code == 0, done.log[-8000:]
-    assert [step["training/global_step"] for step in done.steps] == [1, 2]
-    for step in done.steps:
-        assert step["training/rollout_probs_diff_max"] <= 1e-6
-        assert step["tandem/senior_share"] == 1
-        assert step["actor/grad_norm"] > 0
-        assert 0 < step["tandem/draft_acceptance"] <= 1
-        # The token behind the last draft is always the senior's.
-        assert 1 < step["tandem/tokens_per_round"] <= DRAFTS + 1
-    rows = all_records(record)
-    assert all(all(row["authorship"]) for row in rows)
-    assert sum(row["tandem_draft_stats"]["senior_accepted"] for row in rows) > 0
-    assert sum(row["tandem_draft_stats"]["junior_drafts"] for row in rows) == 0

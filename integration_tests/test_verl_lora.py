@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
-from support.greedy import GreedyReader
-from support.lora import make_adapter
 from support.records import all_records
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
@@ -76,36 +73,3 @@ def test_the_senior_leaves_its_base_which_stays_the_junior(
     first, *later = (step["tandem/overlap"] for step in trained[0].steps)
     assert first == pytest.approx(1, abs=1e-5)
     assert max(later) < 0.99
-
-
-@pytest.mark.long
-def test_each_authors_tokens_are_the_greedy_choice_of_its_model(
-    bench: VerlBench, tokenizer: Any, tmp_path: Path
-) -> None:
-    """Where everybody writes greedily, and training goes on from an adapter that is there."""
-    adapter, merged = make_adapter(bench.model, tmp_path, seed=5)
-    run = bench.run(
-        *FLAGS,
-        *ADAPTER,
-        f"{MODEL}.lora_adapter_path={adapter}",
-        f"{ROLLOUT}.top_k=1",
-        "trainer.total_training_steps=1",
-        name="greedy",
-    )
-    assert run.exit_code == 0, run.log[-3000:]
-    readers = {True: GreedyReader(merged), False: GreedyReader(bench.model)}
-    own, others = [], []
-    for row in run.rollouts(1):
-        prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": row["input"].split("user\n")[1].split("\n")[0]}],
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=False,
-        )
-        for senior, reader in readers.items():
-            gaps = reader.gaps(prompt, row["response_ids"])
-            for gap, author in zip(gaps, row["authorship"], strict=True):
-                (own if bool(author) is senior else others).append(gap)
-    assert len(own) > 100
-    assert max(own) <= 1e-3
-    assert sum(gap <= 1e-3 for gap in others) < len(others) / 4

@@ -86,19 +86,6 @@ def test_batch_of_narrowed_responses_is_admitted_and_measured(most: int, masked:
     assert not any(hasattr(one, JUNIOR_MASK) for one in samples)
 
 
-@pytest.mark.parametrize("most", [1000, 12])
-def test_samples_are_told_the_juniors_tokens_once_they_are_admitted(most: int) -> None:
-    made = trainer(schedule="word", cap=4, lambda_jun=0.1)
-    samples = batch(made, most=most, masked=4)
-    made.admit(samples)
-    for one in samples:
-        junior = getattr(one, JUNIOR_MASK)
-        assert junior.dtype == torch.int64
-        trained = torch.zeros_like(one.action_mask)
-        trained[:, 2 + 4 :] = 1
-        assert (junior + one.action_mask).equal(trained)
-
-
 def spoiled(column: str, change: Any) -> Any:
     """What changes a column of a sample, given the tokens that are trained."""
 

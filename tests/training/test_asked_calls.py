@@ -7,7 +7,6 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
-from typer.testing import CliRunner
 
 from tandem_plugin import (
     TandemConfig,
@@ -23,11 +21,10 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.cli import app
 from tandem_plugin.draws import draws
 from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.rows import Row, dumped_columns, row_of
+from tandem_plugin.training.rows import Row, row_of
 from tandem_plugin.training.trajectory import Trajectory
 
 PIECES = tuple("Ġa" if i % 3 == 0 else "b" for i in range(24))
@@ -164,27 +161,3 @@ def test_spoiled_row_is_refused(spoil: Callable[[Any], Any], code: str):
     check_rows([made], RULES)
     with refused(code):
         check_rows([replace(made, asked=spoil(made.asked))], RULES)
-
-
-def test_dumped_rows_are_replayed_by_the_command(tmp_path: Path):
-    tokenizer = tmp_path / "tokenizer.json"
-    tokenizer.write_text(json.dumps({f"{piece}{i}": i for i, piece in enumerate(PIECES)}))
-    rules = TandemRules(RULES.config, Vocabulary.from_path(tokenizer))
-    _, made = played([(None, [5, 6, 7]), (JUNIOR, [3] * 9), (HANDOVER, [8] * 4)], rules)
-    _, plain = played([(None, [5, 6])], rules)
-    file = tmp_path / "dump.jsonl"
-
-    def replayed(*rows: dict[str, Any]) -> Any:
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        command = ["replay", str(file), "--tokenizer", str(tokenizer), "--json"]
-        return json.loads(CliRunner().invoke(app, command).stdout)
-
-    columns = dumped_columns([plain, made])  # as verl dumps them
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    found = replayed(*rows)
-    assert (found["ok"], found["tokens"]) == (True, 18)
-    asked = rows[1]["tandem_segment_schedules"]
-    assert (rows[0]["tandem_segment_schedules"], asked[0]) == (None, None)
-    other = [None, {"schedule": "leap"}, None]
-    for wrong in ([None, None, asked[2]], asked[:2], [None, "junior", None], "junior", other):
-        assert replayed({**rows[1], "tandem_segment_schedules": wrong})["ok"] is False

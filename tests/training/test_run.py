@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,6 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, Vocabulary
-from tandem_plugin.engine.measures.sums import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.rows import Row
@@ -86,21 +82,3 @@ def test_engines_of_a_run_that_neither_drafts_nor_measures_are_not_asked() -> No
     assert started(measure_every=0).engine_metrics(counters) == {}
     nobody = partial(counters_of_engines, [])
     assert started(measure_every=1, mode="speculative").engine_metrics(nobody) == {}
-
-
-def test_metrics_of_engines_are_what_they_told_since_the_last_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ray = pytest.importorskip("ray", reason="ray is not installed")
-    monkeypatch.setattr(ray, "get", list)
-    told = {
-        RPC_MEASURES: MeasureSums(2.0, 3.0, 1.0, 4.0, 1.0),
-        RPC_DRAFT_STATS: DraftStats(10, 40, 42, 20, 19, 18),
-    }
-    counters = SimpleNamespace(remote=lambda what: told[what].to_row())
-    engines, run = [SimpleNamespace(tandem_counters=counters)] * 2, started(mode="speculative")
-    counters_of = partial(counters_of_engines, engines)
-    first = run.engine_metrics(counters_of)
-    assert first["tandem/junior_cross_entropy"] == 1.5
-    assert first["tandem/draft_acceptance"] == 0.95
-    assert run.engine_metrics(counters_of) == {}

@@ -47,21 +47,6 @@ def facts_of_two_turns(seed: int = 100) -> Facts:
     return facts
 
 
-def test_each_call_says_its_own_seed_and_how_long_its_prompt_is() -> None:
-    trajectory = Trajectory(RULE, lambda call: 100 + call)
-    prompt = [1, 2, 3]
-    calls = [trajectory.call(prompt) for _ in range(3)]
-    prompt.append(4)  # the loop goes on with its list
-    for number, call in enumerate(calls):
-        request = TandemRequest.parse(call.request)
-        assert request is not None
-        assert (request.seed, request.prompt_length) == (100 + number, 3)
-        assert request.fingerprint == RULE.fingerprint
-        call.returned([5])
-    assert [one.prompt_ids.tolist() for one in trajectory.calls] == [[1, 2, 3]] * 3
-    assert [one.seed for one in trajectory.calls] == [100, 101, 102]
-
-
 def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
     trajectory = Trajectory.begin(RULES, ("training", 3), 0, junior="a/b")
     for asked in (None, {"schedule": "solo"}):
@@ -83,25 +68,6 @@ def test_senior_that_answers_alone_leaves_no_facts() -> None:
     assert call.request == "off"
     call.returned([5])
     assert trajectory.facts(PROMPT, [5], [1]) is None
-
-
-def test_facts_are_those_of_the_calls_and_masks_follow_from_them() -> None:
-    facts = facts_of_two_turns()
-    senior = [
-        *RULE.replay(FIRST, 100).tolist(),
-        *([0] * 2),
-        *RULE.replay(SECOND, 101).tolist(),
-    ]
-    assert 0 < sum(senior) < 12
-    assert facts.authorship.astype(int).tolist() == senior
-    assert facts.trained_mask.astype(int).tolist() == MASK
-    assert facts.mask.astype(int).tolist() == senior
-    assert facts.junior_mask.astype(int).tolist() == [
-        mask - author for mask, author in zip(MASK, senior, strict=True)
-    ]
-    assert facts.segments == ((100, 0, 7), (101, 9, 14))
-    assert (facts.seed, facts.length, facts.fingerprint) == (100, 14, RULE.fingerprint)
-    assert facts.settings == RULE.settings()
 
 
 def test_response_of_which_nothing_is_trained_has_the_first_calls_seed() -> None:

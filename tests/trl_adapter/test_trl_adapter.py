@@ -20,8 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
-from tandem_trl import engine as engine_module  # noqa: E402
-from tandem_trl.engine import _lora_arguments, start_next_engine_in_tandem  # noqa: E402
+from tandem_trl.engine import _lora_arguments  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
 
@@ -256,41 +255,3 @@ def lora_arguments(
     given = {"model": "a/base", "quantization": None, "enable_sleep_mode": False, **own}
     config = TandemConfig.from_mapping({"schedule": "word", **(settings or {})})
     return _lora_arguments(generation, given, config)
-
-
-def test_engine_gets_the_users_arguments_before_trls_and_other_plugins_settings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    started: dict[str, Any] = {}
-    monkeypatch.setattr(engine_module, "check_engine", lambda config: None)
-    monkeypatch.setattr(engine_module, "_next", [])
-    config = TandemConfig.from_mapping({"schedule": "word", "p": 0.25})
-    mine = {"max_num_batched_tokens": 64, "additional_config": {"other": 1}}
-    made: list[Any] = []
-    start_next_engine_in_tandem(config, mine, made.append)
-
-    def llm(**arguments: Any) -> Any:
-        started.update(arguments)
-        return SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=None))
-
-    from trl.generation import vllm_generation
-
-    monkeypatch.setattr(vllm_generation, "LLM", llm)
-    own = {"model": "a/base", "quantization": None, "enable_sleep_mode": False}
-    generation = SimpleNamespace(
-        mode="colocate",
-        model=SimpleNamespace(),
-        _dist=SimpleNamespace(is_fsdp=False),
-    )
-
-    def initialise(one: Any) -> None:
-        one.llm = vllm_generation.LLM(**own, max_num_batched_tokens=4096)
-
-    engine_module._start_engine(initialise, generation)
-    assert made == [generation.llm]
-    assert started["max_num_batched_tokens"] == 64
-    assert started["additional_config"]["other"] == 1
-    assert started["additional_config"]["tandem"]["p"] == 0.25
-    assert started["additional_config"]["tandem"]["require"] is True
-    engine_module._start_engine(initialise, generation)  # a later trainer's is without
-    assert generation.llm is not made[0]

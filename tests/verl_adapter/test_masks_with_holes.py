@@ -1,9 +1,7 @@
 """verl's own losses and estimators on a mask with holes: what is listed as sound is, and no more.
 
 A sound loss neither sees nor moves a token outside the mask. A sound estimator gives the trained
-tokens the advantage of the whole response's reward, wherever that reward stands. What every
-training engine of verl's shares, Megatron's included, is run here as well: mini-batches of ragged
-rows, split over ranks and micro-batches.
+tokens the advantage of the whole response's reward, wherever that reward stands.
 """
 
 from __future__ import annotations
@@ -13,13 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos
-from verl.utils import tensordict_utils
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
-from verl.workers.engine.utils import prepare_micro_batches
-from verl.workers.utils.losses import ppo_loss
 
 from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
@@ -151,78 +145,3 @@ def test_every_estimator_of_verl_is_listed() -> None:
         "remax",  # trainer V1 does not compute the inputs of these two
         "gdpo",
     }
-
-
-PROMPTS, RESPONSES = (3, 1, 4, 2, 5, 2), (9, 4, 7, 3, 9, 5)
-ENTROPY, KL = 0.1, 0.2
-
-
-def ragged(rows: list[Any]) -> Any:
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-
-
-def loss_of_ranks(columns: dict[str, Any], outputs: dict[str, Any], mode: str) -> Any:
-    """The loss of a mini-batch as training engines make it up: two ranks, micro-batches of each.
-
-    columns, outputs: by name, what each row of a batch and of a model's output has.
-    """
-    config = FSDPActorConfig(
-        strategy="fsdp2", rollout_n=3, ppo_mini_batch_size=2, ppo_micro_batch_size_per_gpu=2,
-        loss_agg_mode=mode, entropy_coeff=ENTROPY, use_kl_loss=True, kl_loss_coef=KL,
-    )  # fmt: skip
-    total: Any = 0
-    for rank in (range(0, ROWS, 2), range(1, ROWS, 2)):
-        both = {name: ragged([rows[i] for i in rank]) for name, rows in (columns | outputs).items()}
-        data = TensorDict(both, batch_size=len(rank))
-        trained = int(sum(row.sum() for row in columns["loss_mask"]))
-        settings = {"dp_size": 2, "batch_num_tokens": trained, "global_batch_size": ROWS}
-        limits = {"use_dynamic_bsz": True, "max_token_len_per_gpu": 14}
-        tensordict_utils.assign_non_tensor(data, **settings, **limits)
-        micro_batches, _ = prepare_micro_batches(data, same_micro_num_in_dp=False)
-        assert len(micro_batches) > 1
-        for one in micro_batches:
-            output = {name: one[name] for name in outputs}
-            total = total + ppo_loss(config, output, one)[0] / 2  # gradients are averaged
-    return total
-
-
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
-def test_loss_of_ranks_and_micro_batches_is_that_of_a_plain_loop(mode: str, mask: Any) -> None:
-    masks = [row[:length].long() for row, length in zip(mask, RESPONSES, strict=True)]
-    old, ref, adv = -random(2).abs(), -random(3).abs(), random(4)[:, 0]
-    whole = torch.randn(2, ROWS, 14, generator=torch.Generator().manual_seed(5)) / 2 - 1
-    whole.requires_grad_()
-    cut = [slice(p - 1, p + r - 1) for p, r in zip(PROMPTS, RESPONSES, strict=True)]
-    columns = {
-        "input_ids": [torch.zeros(p + r) for p, r in zip(PROMPTS, RESPONSES, strict=True)],
-        "prompts": [torch.zeros(length) for length in PROMPTS],
-        "responses": [torch.zeros(length) for length in RESPONSES],
-        "response_mask": masks,
-        "loss_mask": masks,
-        "old_log_probs": [row[:length] for row, length in zip(old, RESPONSES, strict=True)],
-        "ref_log_prob": [row[:length] for row, length in zip(ref, RESPONSES, strict=True)],
-        "advantages": [row * trained for row, trained in zip(adv, masks, strict=True)],
-    }
-    lengths = [len(row) for row in columns["input_ids"]]
-    outputs = {
-        name: [row[:length] for row, length in zip(values, lengths, strict=True)]
-        for name, values in zip(("log_probs", "entropy"), whole, strict=True)
-    }
-    loss_of_ranks(columns, outputs, mode).backward()
-    got, whole.grad = whole.grad, None
-
-    expected: Any = 0
-    for i, trained in enumerate(masks):
-        log_probs, entropy = whole[0][i][cut[i]], whole[1][i][cut[i]]
-        terms = []
-        for t in trained.nonzero()[:, 0].tolist():
-            ratio = (log_probs[t] - old[i, t]).exp()
-            term = torch.max(-adv[i] * ratio, -adv[i] * ratio.clamp(0.8, 1.2))
-            term = torch.min(term, -adv[i] * 3) if adv[i] < 0 else term
-            gap = ref[i, t] - log_probs[t]
-            terms.append(term - ENTROPY * entropy[t] + KL * (gap.exp() - gap - 1))
-        count = sum(int(row.sum()) for row in masks) if mode == "token-mean" else ROWS * len(terms)
-        expected = expected + sum(terms) / max(count, 1)
-    expected.backward()
-    assert got is not None
-    torch.testing.assert_close(got, whole.grad)

@@ -186,22 +186,3 @@ def test_other_series_of_verl_are_refused_and_other_releases_said(
         return
     warnings = [*check_versions(allowed), *allowed.warnings]
     assert [warning.split(" is not ")[0] for warning in warnings] == warned
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "value"),
-    [
-        ("megatron", f"{ACTOR}.strategy", "megatron"),
-        ("veomni", f"{ACTOR}.strategy", "veomni"),
-        ("custom_estimator", "algorithm.adv_estimator", "my_estimator"),
-        ("custom_loss", f"{ACTOR}.policy_loss.loss_mode", "my_loss"),
-        ("distillation", "distillation.enabled", True),
-    ],
-)
-def test_unproven_setting_is_allowed_by_its_name_alone(name: str, path: str, value: Any) -> None:
-    config = run(**{path: value})
-    with refused("TP443", "TP522") as caught:
-        checked(config, {"unproven": [*UNPROVEN.keys() - {name}]})
-    assert f"add {name} to tandem.unproven" in caught.value.message
-    (warning,) = checked(config, {"unproven": [name]}).warnings
-    assert f"tandem.unproven allows {name}" in warning

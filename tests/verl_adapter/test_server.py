@@ -8,17 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray
-from refused import refused
-from verl.workers.rollout.replica import RolloutReplicaRegistry
-from verl.workers.rollout.router import _load_router_yaml, _resolve_router_class
-from verl_stand_ins import IN_TANDEM, PLAIN, configuration
+from verl_stand_ins import IN_TANDEM, configuration
 
 from tandem_plugin import EngineError, RequestError, TandemConfig
 from tandem_plugin.patching import in_place
-from tandem_plugin.patching.subclasses import check_part, in_tandem
-from tandem_verl.router import RouterByJunior
-from tandem_verl.server import ROUTER, ReplicaInTandem, ServerInTandem, register_replica
+from tandem_plugin.patching.subclasses import in_tandem
+from tandem_verl.server import ServerInTandem
 
 
 class Server:
@@ -91,35 +86,3 @@ def test_engine_of_a_pool_has_the_junior_of_its_replicas_rank(as_json: bool) -> 
         assert found["tandem"]["junior"] == "abc"[rank % 3]
         assert (found["tandem"]["schedule"], found["other"]) == ("word", 1)
         TandemConfig.from_mapping(found["tandem"])
-
-
-def test_router_is_ours_where_a_run_has_a_pool_of_juniors(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: dict[str, Any] = {}
-    registry = RolloutReplicaRegistry
-    monkeypatch.setattr(registry, "get", lambda name: Replica)
-    monkeypatch.setattr(registry, "register", made.__setitem__)
-    for junior, path in ((["a", "b"], ROUTER), ("a", None)):
-        config = configuration({"schedule": "word", "junior": junior})
-        config.actor_rollout_ref.rollout.router_config_path = None
-        register_replica(config)
-        assert config.actor_rollout_ref.rollout.router_config_path == path
-        assert issubclass(made["vllm"](), ReplicaInTandem)
-    assert _resolve_router_class(_load_router_yaml(ROUTER)["router_class"]) is RouterByJunior
-
-
-class Replica:
-    """verl's vLLMReplica; those of reward models are made of the same class."""
-
-    def __init__(self, config: Any) -> None:
-        self.config, self.server_class = config, ray.remote(num_cpus=3)(Server)
-
-
-def test_replica_has_servers_of_ours_where_tandem_is_asked_for() -> None:
-    replica = in_tandem(Replica, ReplicaInTandem)
-    tandem_run, plain = (replica(one.actor_rollout_ref.rollout) for one in (IN_TANDEM, PLAIN))
-    assert issubclass(tandem_run.server_class.__ray_actor_class__, ServerInTandem)
-    assert tandem_run.server_class._default_options["num_cpus"] == 3
-    assert plain.server_class.__ray_actor_class__ is Server
-    check_part(tandem_run, ReplicaInTandem)
-    with refused("TP375"):
-        check_part(Replica(IN_TANDEM.actor_rollout_ref.rollout), ReplicaInTandem)

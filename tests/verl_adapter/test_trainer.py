@@ -18,7 +18,6 @@ from tandem_plugin import TandemRules
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
 from tandem_plugin.training.metrics import batch_metrics
-from tandem_plugin.training.rows import dumped_columns
 from tandem_verl import imitation
 from tandem_verl.agent_loop import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
 from tandem_verl.trainer import TrainerInTandem, rows_of_keys
@@ -182,22 +181,6 @@ def test_batch_is_measured_and_its_update_may_be_filled_and_in_another_order(
     assert 0 < metrics["tandem/senior_share"] < 1
     trainer._update_critic(queue.filled, {})
     trainer._update_actor(queue.filled, {})
-
-
-def test_dump_carries_what_a_replay_needs_and_no_made_up_rows(start: Any) -> None:
-    trainer, queue = start(configuration({"schedule": "word"}, rollout_data_dir="folder"))
-    batch, _ = trainer.replay_buffer.sample()
-    trainer._dump_generations(
-        inputs=["", "b", "a"],
-        outputs=["", "y", "x"],
-        gts=[None, 1, 0],
-        scores=[0.0, 1.0, 0.5],
-        reward_extra_infos_dict={"uid": ["padded_0_0", "u_1_0", "u_0_0"]},
-        dump_path="folder",
-    )
-    assert trainer.dumped["outputs"] == ["y", "x"]
-    columns = dumped_columns(rows_of_keys(batch, queue)[::-1])
-    assert trainer.dumped["reward_extra_infos_dict"] == {"uid": KEYS[::-1], **columns}
 
 
 def complement(row: dict[str, Any]) -> None:

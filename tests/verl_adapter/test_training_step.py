@@ -77,18 +77,6 @@ def row(step: int, seed: int = 3, **fields: Any) -> Row:
     return replace(whole, settings=rule.settings(), segments=segments, trained=trained, **fields)
 
 
-def test_rule_at_a_step_has_the_step_in_its_parameters_and_fingerprint() -> None:
-    ours = rules()
-    assert [ours.for_step(step).settings()["training_step"] for step in (0, 1, 7)] == [0, 1, 7]
-    assert len({ours.for_step(step).fingerprint for step in range(8)}) == 8
-    assert ours.for_step(0) is ours.default
-    assert ours.for_step(2).replay(list(range(400)), 5).senior_share == pytest.approx(0.5, abs=0.1)
-    with refused("TP147", name="training_step", value=-1):
-        ours.for_step(-1)
-    word = rules(schedule="word")  # which has no step
-    assert word.for_step(0) is word.for_step(99) is word.default
-
-
 @pytest.mark.parametrize("validate", [False, True])
 def test_request_and_record_carry_the_trainers_step(validate: bool) -> None:
     sample = {ROW: 3, "session_id": 1}
@@ -121,16 +109,6 @@ def test_rows_of_a_step_are_checked_with_the_rule_of_that_step() -> None:
     for settings in (None, {}, {"schedule": "warming", "training_step": 3}):
         with refused("TP408"):
             run.admit([replace(row(4), settings=settings)])
-
-
-def test_dump_says_the_step_and_replays_from_it_alone() -> None:
-    dumped = row(2).dump()
-    settings = {"schedule": "warming", "training_step": 2, "boundaries": "every"}
-    assert dumped["tandem_schedule"] == settings
-    again = TandemRules(TandemConfig.from_mapping(settings), Vocabulary(PIECES, "a test")).default
-    assert again.fingerprint == dumped["tandem_fingerprint"]
-    replayed = again.replay(dumped["response_ids"], dumped["tandem_seed"])
-    assert replayed.tolist() == dumped["authorship"]
 
 
 def test_step_is_the_trainers_and_no_setting() -> None:
