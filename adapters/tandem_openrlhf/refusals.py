@@ -22,12 +22,7 @@ from tandem_plugin.training.refusals import (
     untested,
 )
 
-__all__ = [
-    "ARGUMENTS",
-    "SOUND_ESTIMATORS",
-    "UNPROVEN",
-    "check_run",
-]
+__all__ = ["ARGUMENTS", "UNPROVEN", "check_run"]
 
 SOUND_ESTIMATORS = (
     "group_norm",

@@ -4,10 +4,8 @@
 
     python -m tandem_openrlhf.train_ppo_ray --tandem.schedule word <OpenRLHF's arguments>
 
-It makes this process, and the workers of the Ray job that will be started in it, ready for tandem
-(:mod:`tandem_plugin.training.ray_workers`), refuses what does not go with it
-(:mod:`tandem_openrlhf.refusals`), and then runs OpenRLHF's ``openrlhf.cli.train_ppo_ray`` with
-every other argument as it was given.
+It prepares this process and the workers of its Ray job, checks the arguments, and runs OpenRLHF's
+``openrlhf.cli.train_ppo_ray`` with every other argument unchanged.
 """
 
 from __future__ import annotations

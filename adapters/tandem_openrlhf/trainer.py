@@ -33,8 +33,8 @@ class TandemTrainer(TandemRun):
     def admit(self, samples: Sequence[Any]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise if it must not be trained on.
 
-        samples: OpenRLHF's experiences of one response each, with the responses to a prompt in
-        sequence. In a run with ``lambda_jun`` above 0 they receive their tokens to imitate.
+        samples: OpenRLHF's experiences of one response each, grouped by prompt. With ``lambda_jun``
+        they receive their tokens to imitate.
         """
         rows = []
         for i, sample in enumerate(samples):
@@ -68,11 +68,7 @@ def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str
 
 
 def row_of_sample(sample: Any, name: str, group: str) -> Row:
-    """One sample as a row that begins with its response; without facts it has no authorship.
-
-    sample: OpenRLHF's ``Experience`` of one response. Anything before its response was not written
-    in its trajectory.
-    """
+    """One ``Experience`` as a row that begins with its response."""
     tokens, facts = sample.sequences[0].numpy(), Facts.from_wire(getattr(sample, FACTS, None))
     start = 0 if facts is None else facts.start
     return row_of(

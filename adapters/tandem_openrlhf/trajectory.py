@@ -20,11 +20,7 @@ __all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]
 
 
 class TandemExecutor(Delegate):
-    """Adds tandem requests to a trajectory's calls; masks its response to the senior's tokens.
-
-    It wraps OpenRLHF's own executor or the user's: the agent works with the engine that it is given
-    here, and its result is processed here.
-    """
+    """Wraps OpenRLHF's executor or the user's: calls are in tandem, responses are narrowed."""
 
     def __init__(self, executor: Any, config: TandemConfig) -> None:
         super().__init__(executor)
@@ -36,9 +32,8 @@ class TandemExecutor(Delegate):
     ) -> dict[str, Any]:
         """One response to a prompt, as OpenRLHF requests it.
 
-        Raises :class:`EngineError` if the engine does not run in tandem, or the prompt came from a
-        process that does not; :class:`AuthorshipError` for a response that its calls do not
-        explain.
+        Raises :class:`EngineError` if the engine or the process that sent the prompt is not in
+        tandem, and like :func:`narrowed`.
         """
         rules = self._engines_rules(llm_engine, hf_tokenizer)
         label = KeyedLabel.checked(label)
@@ -83,10 +78,8 @@ class TandemEngine(ClientDelegate):
 def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:
     """A response whose action ranges contain only the senior's tokens, with its authorship facts.
 
-    The facts cover its whole token sequence, including the prompt. Rollout log-probabilities become
-    zero outside the ranges, as in OpenRLHF for feedback tokens. If the senior answered alone, the
-    response is returned unchanged. Raises :class:`AuthorshipError` if ranges and calls do not
-    match.
+    The facts cover the prompt too. Rollout log-probabilities become zero outside the ranges. If the
+    senior answered alone, nothing changes. Raises like :meth:`Trajectory.facts`.
     """
     if trajectory.rule is None:
         return dict(response)

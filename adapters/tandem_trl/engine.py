@@ -60,10 +60,9 @@ def start_next_engine_in_tandem(
 ) -> None:
     """Let the next engine that TRL starts in this process run in tandem, and no later one.
 
-    arguments: further arguments of ``vllm.LLM``, which override TRL's own. started: called with the
-    engine, once it is known to run in tandem; otherwise creating the trainer raises
-    :class:`EngineError`. If a trainer of adapters (LoRA) uses their base model as the junior, the
-    engine holds the base once.
+    arguments: of ``vllm.LLM``, which override TRL's own. started: called with the engine once it is
+    known to run in tandem; otherwise creating the trainer raises :class:`EngineError`. If adapters
+    (LoRA) are trained and their base is the junior, the engine holds the base once.
 
     Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it passes ``LLM`` no engine arguments
     but its own, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` accepts engine
@@ -102,11 +101,7 @@ def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
 def _lora_arguments(
     generation: Any, own: Mapping[str, Any], config: TandemConfig
 ) -> dict[str, Any]:
-    """What lets the engine read adapters, if their base is the junior; nothing otherwise.
-
-    Without it TRL merges the adapter and sends all weights, as ever: where the engine could not
-    read the adapter, or an FSDP process has only a part of it.
-    """
+    """Engine arguments to read adapters, if their base is the junior; otherwise TRL merges them."""
     adapter: Any = getattr(generation.model, "peft_config", {}).get("default")
     is_base = all(is_seniors_checkpoint(one, own["model"], None) for one in config.juniors)
     if not is_base or config.max_drafts or own["quantization"] or own["enable_sleep_mode"]:

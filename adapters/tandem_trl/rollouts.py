@@ -22,9 +22,8 @@ __all__ = ["TandemRollouts", "tandem_rollouts"]
 def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:
     """The ``rollout_func`` for the next ``GRPOTrainer`` created in this process.
 
-    settings: tandem's, such as ``schedule="word", p=0.5, junior="Qwen/Qwen3-1.7B"``
-    (:class:`~tandem_plugin.TandemConfig`). engine: further arguments of ``vllm.LLM``, which
-    override TRL's own, such as ``{"enforce_eager": True}``. Raises :class:`ConfigError` for invalid
+    settings: :class:`~tandem_plugin.TandemConfig`'s, such as ``schedule="word", p=0.5``. engine:
+    arguments of ``vllm.LLM``, which override TRL's own. Raises :class:`ConfigError` for invalid
     settings; the trainer's are checked at its first rollout, before any update.
     """
     return TandemRollouts(TandemConfig.from_mapping(settings), engine or {})
@@ -48,9 +47,8 @@ class TandemRollouts:
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """One response to each prompt of this process, as TRL asks for them.
 
-        Raises :class:`ConfigError` for a trainer whose settings do not go with tandem,
-        :class:`EngineError` where its engine does not run in tandem, and :class:`AuthorshipError`
-        for a batch that must not be trained on.
+        Raises :class:`ConfigError` for incompatible settings of the trainer, :class:`EngineError`
+        if its engine is not in tandem, and like :meth:`TandemTrainer.take`.
         """
         tandem = self._tandem or self._begin(trainer)
         prompt_ids, *_ = trainer._tokenize_prompts(prompts)
@@ -89,9 +87,8 @@ def _checked_loss(
 ) -> Any:
     """TRL's loss, of the masks that were admitted and no others.
 
-    Touches: ``compute_loss`` of one ``GRPOTrainer`` (TRL 1.16), a method that Hugging Face's
-    ``Trainer`` is made to have replaced. Why: what lies between a rollout and its loss is TRL's.
-    Goes when: TRL calls a callback with the inputs of a loss.
+    Touches: ``compute_loss`` of one ``GRPOTrainer`` (TRL 1.16). Goes when: TRL calls a callback
+    with the inputs of a loss.
     """
     if model.training:
         tandem.check_loss(inputs)

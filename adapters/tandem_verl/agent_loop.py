@@ -18,16 +18,7 @@ from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
 
-__all__ = [
-    "MANAGER",
-    "ROW",
-    "ManagerInTandem",
-    "TandemAgentLoopManager",
-    "TandemClient",
-    "WorkerInTandem",
-    "make_trajectory",
-    "narrow",
-]
+__all__ = ["MANAGER", "ROW", "ManagerInTandem", "TandemAgentLoopManager", "WorkerInTandem"]
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
@@ -64,8 +55,8 @@ class TandemClient(ClientDelegate):
 def narrow(output: Any, trajectory: Trajectory) -> None:
     """Restrict a response's mask to the senior's tokens, and attach its authorship facts.
 
-    output: verl's ``AgentLoopOutput``; its ``response_mask`` and ``extra_fields`` change, and its
-    ``response_logprobs`` become zero outside the mask, as in verl for tool outputs.
+    output: verl's ``AgentLoopOutput``, which changes; its ``response_logprobs`` become zero outside
+    the mask, as in verl for tool outputs.
     """
     facts = trajectory.facts(output.prompt_ids, output.response_ids, output.response_mask)
     if facts is not None:
@@ -95,12 +86,7 @@ def make_trajectory(
 
 
 class WorkerInTandem(ForeignBase):  # type: ignore[misc]
-    """Before verl's ``AgentLoopWorker``.
-
-    Every agent loop passes ``_run_agent_loop``, which alone knows whether the trajectory is
-    validation. What it hands to ``_agent_loop_postprocess`` is what ``response_mask`` and, from it,
-    ``loss_mask`` are made of.
-    """
+    """Before verl's ``AgentLoopWorker``, from whose output the batch's masks are made."""
 
     config: Any
     tokenizer: Any

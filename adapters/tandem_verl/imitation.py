@@ -1,8 +1,6 @@
 """The junior-imitation term in verl's actor: imported in a run whose ``lambda_jun`` is above 0.
 
-The trainer's process replaces the class of the workers that train by a subclass, which adds the
-term to the loss that verl gives it and counts the tokens to imitate where verl counts those of its
-own losses. Nothing of verl is patched.
+A subclass of the training workers adds the term to verl's loss; nothing of verl is patched.
 """
 
 from __future__ import annotations
@@ -19,18 +17,10 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
-from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss, masks_to_imitate
+from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
 
-__all__ = [
-    "JUNIOR_TOKENS",
-    "LAMBDA_JUN",
-    "ImitatingWorker",
-    "counting",
-    "imitating",
-    "replace_workers",
-    "send_to_workers",
-]
+__all__ = ["JUNIOR_TOKENS", "LAMBDA_JUN", "ImitatingWorker", "replace_workers", "send_to_workers"]
 
 LAMBDA_JUN = "tandem_lambda_jun"
 """The weight of the junior-imitation term, among a batch's settings on its way to the workers."""
@@ -69,10 +59,7 @@ class ImitatingWorker(ForeignBase):  # type: ignore[misc]
 def imitating(
     loss_function: Callable[..., Any], *, model_output: Any, data: Any, **more: Any
 ) -> Any:
-    """verl's loss and metrics of a micro-batch, with the term where its batch carries the weight.
-
-    model_output, data: as verl's engines give them to a loss.
-    """
+    """verl's loss and metrics of a micro-batch, with the term if its batch carries the weight."""
     loss, metrics = loss_function(model_output=model_output, data=data, **more)
     weight = tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0)
     if not weight:
@@ -87,10 +74,7 @@ def imitating(
 
 
 def counting(run: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more: Any) -> Any:
-    """Count the tokens to imitate of a mini-batch, over all ranks, before it is split and ``run``.
-
-    data: the mini-batch, which is given the number.
-    """
+    """Count a mini-batch's tokens to imitate, over all ranks, before it is split and ``run``."""
     if tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0):
         from verl.utils.device import get_device_id
 
@@ -104,12 +88,18 @@ def counting(run: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more
 def send_to_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float) -> Any:
     """A V1 batch that carries what is to be imitated, and with which weight.
 
-    rows: the batch's, which were admitted; those that fill it, which are copies, imitate nothing.
-    tq: TransferQueue, where the batch gets a column more.
+    rows: the batch's, which were admitted; padding imitates nothing. tq: TransferQueue, where the
+    batch gets a column more.
     """
     from tensordict import TensorDict
 
-    masks = _masks(rows, [bool(tag.get("is_padding")) for tag in batch.tags])
+    masks = torch.nested.as_nested_tensor(
+        [
+            _to_imitate(row, bool(tag.get("is_padding")))
+            for row, tag in zip(rows, batch.tags, strict=True)
+        ],
+        layout=torch.jagged,
+    )
     column = TensorDict({JUNIOR_MASK: masks}, batch_size=len(rows))
     meta = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
     meta.tags = batch.tags
@@ -117,7 +107,8 @@ def send_to_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float)
     return meta
 
 
-def _masks(rows: Sequence[Row], is_padding: Sequence[bool]) -> Any:
-    """A column of ragged int64."""
-    tensors = [torch.from_numpy(mask) for mask in masks_to_imitate(rows, is_padding)]
-    return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
+def _to_imitate(row: Row, is_padding: bool) -> torch.Tensor:
+    """The tokens of an admitted row to imitate, 0 or 1 ``[length]``; padding has none."""
+    if is_padding or row.junior_mask is None:
+        return torch.zeros(len(row.response_ids), dtype=torch.int64)
+    return torch.from_numpy(row.junior_mask.astype("int64"))

@@ -1,9 +1,7 @@
 """The ``verl.plugins`` entry point: verl imports this module in every one of its processes.
 
-verl logs a plugin's import error at debug level and goes on without it: a run that asked for tandem
-would then train as if it had not. So what is put in place here stands on the standard library
-alone, and imports the adapter where a run in tandem begins: what fails there is that run's error,
-and no other run's.
+verl ignores a plugin's import error, and the run would train without tandem. So this module needs
+the standard library alone, and imports the adapter where a tandem run begins.
 """
 
 from __future__ import annotations
@@ -31,11 +29,9 @@ def activate() -> None:
 def prepare_runs(module: ModuleType) -> None:
     """Check a tandem run's settings where verl checks its own, and name our classes in them.
 
-    A run stops as well where settings of tandem stand in a place that nothing reads.
-
     Touches: ``verl.utils.config.validate_config``, in verl 0.9. Why: ``main`` calls it with the
-    whole configuration, before Ray is started. Where it is gone, engines in tandem do not start,
-    for want of a server of ours. Goes when: verl offers plugins a hook on the configuration.
+    whole configuration, before Ray is started. Without it, tandem engines do not start. Goes when:
+    verl offers plugins a hook on the configuration.
     """
     original: Callable[..., Any] | None = getattr(module, "validate_config", None)
     if original is None or getattr(original, "_tandem_wrapped", False):
@@ -53,11 +49,7 @@ def prepare_runs(module: ModuleType) -> None:
 
 
 def register_trainers(module: ModuleType) -> None:
-    """Register a trainer in tandem for each mode of trainer V1, under a name of its own.
-
-    module: ``verl.trainer.ppo.v1``. The name stands for a subclass of the mode's trainer, or for
-    the reason why there is none.
-    """
+    """Register a tandem trainer for each mode of trainer V1; module: ``verl.trainer.ppo.v1``."""
     for mode in MODES:
         module.register_trainer(OUR_MODE + mode)(_trainer_in_tandem(module, mode))
 

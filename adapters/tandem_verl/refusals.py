@@ -27,16 +27,7 @@ from tandem_plugin.training.refusals import (
 from tandem_verl.agent_loop import MANAGER
 from tandem_verl.server import engines_that_stay
 
-__all__ = [
-    "BROKEN_ESTIMATORS",
-    "MANAGER_KEY",
-    "REWARD_TO_GO_ESTIMATORS",
-    "SOUND_ESTIMATORS",
-    "SOUND_LOSSES",
-    "UNPROVEN",
-    "WHOLE_RESPONSE_ESTIMATORS",
-    "check_run",
-]
+__all__ = ["MANAGER_KEY", "REWARD_TO_GO_ESTIMATORS", "UNPROVEN", "check_run"]
 
 WHOLE_RESPONSE_ESTIMATORS = (
     "grpo",
@@ -54,7 +45,7 @@ trained tokens."""
 REWARD_TO_GO_ESTIMATORS = ("reinforce_plus_plus", "gae")
 """Advantage estimators that sum, at each trained token, the rewards from there on. They drop a
 reward on a token that is not trained, and are exact once each is on a trained one
-(:mod:`tandem_verl.advantages`)."""
+(:func:`tandem_verl.trainer.credit_rewards`)."""
 
 SOUND_ESTIMATORS = (*WHOLE_RESPONSE_ESTIMATORS, *REWARD_TO_GO_ESTIMATORS)
 """Advantage estimators that give a trained token what it has without the others in between."""

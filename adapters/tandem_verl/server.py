@@ -12,7 +12,7 @@ from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_t
 from tandem_plugin.training.juniors import counters_of_engine, junior_of, take_junior
 from tandem_verl.switch import running_config, tandem_node
 
-__all__ = ["ROUTER", "ReplicaInTandem", "ServerInTandem", "engines_that_stay", "register_replica"]
+__all__ = ["ReplicaInTandem", "ServerInTandem", "engines_that_stay", "register_replica"]
 
 ROUTER = str(Path(__file__).with_name("router.yaml"))
 """What names our router to verl."""
@@ -40,10 +40,7 @@ def register_replica(config: Any) -> None:
 
 
 class ReplicaInTandem(ForeignBase):  # type: ignore[misc]
-    """Before verl's ``vLLMReplica``: its servers are of ours where tandem is asked for.
-
-    Replicas of reward models and teachers are made of it as well, and do not ask.
-    """
+    """Before verl's ``vLLMReplica``: its servers are ours, but for reward models and teachers."""
 
     config: Any
     server_class: Any
@@ -66,10 +63,7 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         take_junior(self.config.engine_kwargs["vllm"], options.get("replica_rank"))
 
     async def run_server(self, *args: Any, **options: Any) -> Any:
-        """Abort if the engine that has just started does not run in tandem.
-
-        vLLM drops a plugin that fails to load, and ignores configuration that nothing reads.
-        """
+        """Abort if the engine that has just started does not run in tandem."""
         result = await super().run_server(*args, **options)
         try:
             from tandem_plugin.engine.runners import check_engine
@@ -81,11 +75,7 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         return result
 
     async def generate(self, *args: Any, **options: Any) -> Any:
-        """Pass the reason for a rejected request on to the client.
-
-        vLLM raises an error without a message instead, and an exception's cause is lost on the way
-        through Ray.
-        """
+        """Pass the reason for a rejected request on: Ray loses the cause of vLLM's own error."""
         try:
             return await super().generate(*args, **options)
         except Exception as error:

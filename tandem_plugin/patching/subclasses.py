@@ -13,15 +13,7 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 
-__all__ = [
-    "ForeignBase",
-    "Patch",
-    "actor_in_tandem",
-    "check_part",
-    "extended",
-    "in_place_of",
-    "in_tandem",
-]
+__all__ = ["ForeignBase", "Patch", "actor_in_tandem", "check_part", "in_place_of", "in_tandem"]
 
 ForeignBase: Any = object
 """What a mixin derives from whose ``super()`` is the foreign class that it is put before."""
@@ -30,9 +22,8 @@ ForeignBase: Any = object
 def in_tandem(base: type, ours: type) -> Any:
     """The subclass of ``base`` in which the methods of ``ours`` come first; ``base`` if it is one.
 
-    ours: of the package ``tandem_<framework>``. Raises :class:`EngineError` where ``base`` lacks a
-    method that ``ours`` extends, or where it has become a coroutine function or is none any more:
-    it would never be called, or never awaited.
+    ours: of the package ``tandem_<framework>``. Raises :class:`EngineError` if ``base`` lacks a
+    method that ``ours`` extends, or if only one of the two is a coroutine function.
     """
     if issubclass(base, ours):
         return base
@@ -84,13 +75,11 @@ Patch = Callable[[ModuleType], None]
 
 
 def in_place_of(name: str, ours: type) -> Patch:
-    """The patch that puts a class made of ``ours`` and a module's class in that class's place.
+    """The patch that replaces a module's class, or Ray actor class, by one made with ``ours``.
 
-    ours: a mixin (see :func:`extended`). What is made goes by the original's name,
-    by which processes send it to each other. Behind the name may be a Ray actor class: then it is
-    made of the class behind that, with the actor's options. Applied again, the patch does nothing;
-    where a module has no such class, it raises AttributeError, and :class:`EngineError` where the
-    class is not one that ``ours`` extends.
+    It keeps the original's name, by which processes send it to each other, and an actor's options.
+    Applied again, it does nothing. It raises AttributeError if the module has no such class, and
+    like :func:`in_tandem`.
     """
 
     def patch(module: ModuleType) -> None:

@@ -10,14 +10,7 @@ from typing import Literal
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = [
-    "MADE_FOR",
-    "VersionVerdict",
-    "check_version",
-    "installed_version",
-    "judge_version",
-    "running_version",
-]
+__all__ = ["MADE_FOR", "check_version", "installed_version", "judge_version", "running_version"]
 
 MADE_FOR = {
     "vllm": ("0.24", "0.32"),
@@ -32,11 +25,7 @@ _TRAINERS = ("verl", "openrlhf", "trl")
 
 @dataclass(frozen=True, slots=True)
 class VersionVerdict:
-    """What a version means for a tandem run.
-
-    ``warning``: not tried with this release, but the run starts. ``problem``: from another series
-    of a trainer, whose internals the adapter does not know; the run does not start.
-    """
+    """What a version means for a tandem run: with a ``problem`` it does not start."""
 
     status: Literal["ok", "warning", "problem"]
     message: str

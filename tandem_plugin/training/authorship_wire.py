@@ -12,16 +12,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
 
-__all__ = [
-    "ERROR",
-    "FACTS",
-    "GRADED",
-    "JUNIOR_MASK",
-    "CallRule",
-    "Facts",
-    "bits_of",
-    "ranges_of",
-]
+__all__ = ["ERROR", "FACTS", "GRADED", "JUNIOR_MASK", "CallRule", "Facts", "bits_of", "ranges_of"]
 
 
 def ranges_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -43,14 +34,13 @@ FACTS = "tandem"
 """What a response says of its authorship: :class:`tandem_plugin.training.authorship_wire.Facts`."""
 
 JUNIOR_MASK = "junior_mask"
-"""One 0 or 1 a response token: 1 where the loop would train on a token that is the junior's. Only
-in runs with the junior-imitation term (:mod:`tandem_plugin.training.imitation`)."""
+"""The column with the junior's tokens to imitate, 0 or 1, in runs with ``lambda_jun``."""
 
 ERROR = "tandem_error"
-"""Why a trajectory failed in tandem, on its way to the trainer process, which stops."""
+"""Why a trajectory failed in tandem: the trainer process stops."""
 
 GRADED = "outcome_"
-"""How the names begin under which tandem's reward says, by 0.0 or 1.0, what the outcome was."""
+"""The prefix of the outcome flags, 0.0 or 1.0, of tandem's reward."""
 
 
 Range = tuple[int, int]
@@ -60,11 +50,7 @@ CallRule = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Who wrote a response, and by which rule: all that a trainer's process replays and compares.
-
-    Positions are those of the tokens that the facts were made of. They travel as :meth:`to_wire`
-    has them, mappings and lists of plain values, whatever a trainer sends its batches with.
-    """
+    """Who wrote a response, and by which rule: what a trainer's process replays and compares."""
 
     fingerprint: str
     """Of the rule that decided the authorship."""
@@ -78,8 +64,7 @@ class Facts:
     """(seed, start, stop) of every generate call with a trained token, from its first token up to
     its last trained one: more than one in multi-turn loops."""
     senior: tuple[Range, ...]
-    """(start, stop) of the senior's tokens. What lies outside all segments (tool outputs, and what
-    a loop keeps of a call behind the last trained token) has no author."""
+    """(start, stop) of the senior's tokens. Tokens outside all segments have no author."""
     trained: tuple[Range, ...]
     """(start, stop) of what the agent loop would train."""
     asked: tuple[CallRule | None, ...] = ()
@@ -87,8 +72,8 @@ class Facts:
     junior: str | None = None
     """Who wrote with the senior, as the run's settings name it; None where they name nobody."""
     unknown: tuple[Range, ...] = ()
-    """(start, stop) of the trained tokens that two calls could have written with different authors;
-    ``senior`` and ``segments`` are one of the two there. Nobody learns from them."""
+    """(start, stop) of the trained tokens that two calls could have written with different authors,
+    which are not trained; ``senior`` and ``segments`` name one of the two."""
 
     @property
     def authorship(self) -> NDArray[np.bool_]:
@@ -107,7 +92,7 @@ class Facts:
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """Bool ``[length]``: the restricted mask, the senior's tokens among those to train."""
+        """Bool ``[length]``: the senior's tokens among those to train."""
         return self.trained_mask & self.authorship & ~self.unknown_mask
 
     @property

@@ -20,7 +20,6 @@ __all__ = [
     "check_no_errors",
     "check_rows",
     "check_validation_rows",
-    "replay_rows",
 ]
 
 
@@ -69,11 +68,9 @@ def check_no_errors(rows: Iterable[Row]) -> None:
 def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool_]]:
     """The authorship of every row, derived from its tokens and the seeds of its segments.
 
-    rules: the trainer's own, of which each row takes that of the step in its settings, and a
-    segment that which its call asked for. Returns bool ``[length of the response]`` for each, true
-    where the senior is the author and false outside the segments. Raises :class:`AuthorshipError`
-    for segments that do not lie in the response, one after the other, and
-    :class:`FingerprintError` for a call under rules that are not the trainer's.
+    rules: the trainer's own. Returns bool ``[length of the response]`` for each, false outside the
+    segments. Raises :class:`AuthorshipError` for segments that are not in the response, one after
+    the other, and :class:`FingerprintError` for a call under other rules.
     """
     segments: list[tuple[int, int, int]] = []
     calls: list[tuple[Rule, TokenIds, int]] = []
@@ -99,10 +96,7 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
 
 
 def _segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
-    """The rule of each of a row's segments.
-
-    Raises as :func:`replay_rows` does.
-    """
+    """The rule of each of a row's segments."""
     run = rules.for_recorded_step(row.settings)
     if not row.asked:
         return [run] * len(row.segments)
@@ -154,11 +148,10 @@ def _check_replay(row: Row, senior: NDArray[np.bool_]) -> None:
 
 
 def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
-    """Raise unless the masks are what the agent loop would train, the senior's part of it.
+    """Raise unless the masks are the senior's part of what the agent loop would train.
 
-    imitates: whether the junior's part is to be imitated. Tokens of unknown author are in none of
-    them. Whether there are more of those cannot be seen here: the calls that a loop dropped are
-    known in the process that generated alone.
+    imitates: whether the junior's part is to be imitated. Tokens of unknown author are in no mask.
+    Whether there are more of those cannot be checked here: dropped calls are not sent.
     """
     if row.trained is None:
         raise AuthorshipError("TP412", row=row.name)
@@ -201,10 +194,7 @@ def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
 
 
 def _check_unknown(rows: Sequence[Row], most: float) -> None:
-    """Raise where the author of too many of a batch's tokens is unknown.
-
-    most: the largest share of what agent loops would train, ``max_unknown_share``.
-    """
+    """Raise if the author of too many of a batch's tokens is unknown; most: their largest share."""
     unknown = sum(int(row.unknown_tokens.sum()) for row in rows)
     trained = sum(int(row.trained.sum()) for row in rows if row.trained is not None)
     if unknown > most * trained:
@@ -228,9 +218,8 @@ class AdmittedBatch:
     def check(self, rows: Sequence[Row], rejects: bool) -> None:
         """Raise :class:`AuthorshipError` unless an update trains on what was admitted.
 
-        rows: those of the update, with the masks that the loss will use. Rows that are not of the
-        batch are the trainer's padding, and train nothing. rejects: whether the trainer may leave
-        tokens out, as rejection sampling does; none may be added.
+        rows: with the masks that the loss will use. Rows of no batch are padding and must train
+        nothing. rejects: whether tokens may be left out, as rejection sampling does.
         """
         for row in rows:
             masks = {"response_mask": row.response_mask, "loss_mask": row.loss_mask}

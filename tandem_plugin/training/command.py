@@ -1,9 +1,7 @@
-"""The tandem settings of a run whose trainer cannot hold them: flags and a variable.
+"""The tandem settings of a run whose trainer cannot hold them.
 
-The environment variable ``TANDEM_CONFIG`` contains them as a JSON object, or the path of a file
-with one; flags ``--tandem.NAME VALUE`` of the command override it. Every process of a run reads the
-variable, which the driver passes on as JSON. Some of the trainer's own flags are checked: in the
-driver before the trainer parses them, in its process afterwards.
+``TANDEM_CONFIG`` contains a JSON object, or the path of a file with one; flags
+``--tandem.NAME VALUE`` override it.
 """
 
 from __future__ import annotations
@@ -18,16 +16,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.training.refusals import Settings
 
-__all__ = [
-    "PREFIX",
-    "VARIABLE",
-    "environment_settings",
-    "flags_of_command",
-    "running_config",
-    "settings_of_command",
-    "split_arguments",
-    "tandem_config",
-]
+__all__ = ["VARIABLE", "running_config", "settings_of_command", "tandem_config"]
 
 VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
@@ -81,10 +70,9 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
 
 
 def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemConfig, list[str]]:
-    """The settings given by a command's flags and the variable, and all other arguments.
+    """The settings of a command, and all other arguments; plain: the command without tandem.
 
-    plain: the command for a run without tandem. Raises :class:`ConfigError` for invalid or missing
-    settings.
+    Raises :class:`ConfigError` for invalid or missing settings.
     """
     flags, others = split_arguments(arguments)
     given = environment_settings()
@@ -94,10 +82,7 @@ def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemCon
 
 
 def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Some flags (and ``--help``) of a command line that the trainer will parse itself.
-
-    flags: what :mod:`argparse` is told of each by the trainer.
-    """
+    """Some of a trainer's own flags, and ``--help``; flags: the trainer's options of each."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("-h", "--help", action="store_true")
     for flag, options in flags.items():
@@ -107,11 +92,9 @@ def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, 
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Tandem's flags as settings, and all other arguments as they are.
+    """Tandem's flags as settings, with values read as JSON if possible, and all other arguments.
 
-    ``--tandem.NAME VALUE`` and ``--tandem.NAME=VALUE``: a value is read as JSON where it is some
-    (numbers, ``true``, ``null``), else as text. Raises :class:`ConfigError` for a flag without a
-    value or given twice, and for one that spells a flag of tandem's in another way.
+    Raises :class:`ConfigError` for a flag without a value, given twice, or misspelt.
     """
     settings: dict[str, Any] = {}
     others: list[str] = []

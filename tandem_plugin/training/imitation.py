@@ -8,28 +8,12 @@ whole step's, and the term is scaled as the framework's own losses are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tandem_plugin.training.rows import Row
-
-__all__ = ["IMITATION_METRIC", "imitation_loss", "masks_to_imitate"]
+__all__ = ["IMITATION_METRIC", "imitation_loss"]
 
 IMITATION_METRIC = "junior_imitation_loss"
 """The term's name in a trainer's log, without its weight."""
-
-
-def masks_to_imitate(rows: Sequence[Row], is_padding: Sequence[bool]) -> list[NDArray[np.int64]]:
-    """The tokens of each admitted row to imitate, 0 or 1 ``[length]``; padding has none."""
-    return [
-        np.zeros(len(row.response_ids), dtype=np.int64)
-        if padding or row.junior_mask is None
-        else row.junior_mask.astype(np.int64)
-        for row, padding in zip(rows, is_padding, strict=True)
-    ]
 
 
 def imitation_loss(log_probs: Any, junior_mask: Any, tokens: Any, ranks: int) -> Any:

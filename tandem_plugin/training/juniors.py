@@ -8,14 +8,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 
-__all__ = [
-    "JUNIOR",
-    "counters_of_engine",
-    "counters_of_engines",
-    "junior_of",
-    "junior_of_prompt",
-    "take_junior",
-]
+__all__ = ["counters_of_engine", "counters_of_engines", "junior_of_prompt", "take_junior"]
 
 
 def junior_of_prompt(juniors: Sequence[str], step: int, place: int) -> str | None:
@@ -44,9 +37,7 @@ def take_junior(engine: Any, rank: int | None) -> None:
 
 
 async def counters_of_engine(engine: Any, what: str) -> dict[str, Any]:
-    """What the first worker of an asynchronous engine of vLLM's tells when it is asked for it.
-
-    Beside it stands the engine's junior, under :data:`JUNIOR`.
+    """The counters of the first worker of an asynchronous engine, and its junior (:data:`JUNIOR`).
 
     what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.wire_names`.
     """
@@ -60,10 +51,7 @@ def junior_of(vllm_config: Any) -> str:
 
 
 def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
-    """The same of each engine, from the handles of the Ray actors that hold them.
-
-    Their method ``tandem_counters`` returns :func:`counters_of_engine` of their engine.
-    """
+    """The same of each engine, by ``tandem_counters`` of the Ray actors that hold them."""
     if not engines:
         return []
     import ray

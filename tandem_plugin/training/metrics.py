@@ -15,15 +15,7 @@ from tandem_plugin.training.authorship_wire import GRADED, bits_of
 from tandem_plugin.training.juniors import JUNIOR
 from tandem_plugin.training.rows import Row
 
-__all__ = [
-    "EngineLog",
-    "batch_metrics",
-    "graded",
-    "grading_metrics",
-    "labels",
-    "metrics_of_juniors",
-    "tandem_metrics",
-]
+__all__ = ["EngineLog", "batch_metrics", "graded", "metrics_of_juniors"]
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -80,11 +72,7 @@ def graded(reward: Any) -> dict[str, float]:
 
 
 def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """The share of a training batch's responses with each outcome; none under another reward.
-
-    ``grading/correct``, ``grading/incorrect``, ``grading/copied``, ``grading/no_answer``,
-    ``grading/timeout`` and ``grading/error``, as reported by tandem's reward for verl.
-    """
+    """``grading/OUTCOME``: the share of responses with each outcome of tandem's reward for verl."""
     names = sorted({name for row in rows for name in row.graded})
     return {
         f"grading/{name.removeprefix(GRADED)}": float(
@@ -105,8 +93,7 @@ def labels(juniors: Sequence[str]) -> dict[str, str]:
 def metrics_of_juniors(rows: Sequence[Row], juniors: Sequence[str]) -> dict[str, float]:
     """The metrics of a training batch for each junior of a pool; none if there is only one.
 
-    ``tandem/juniors/JUNIOR/responses``: how many were written with it, plus every metric of the
-    batch over these alone, such as ``tandem/juniors/JUNIOR/senior_share``.
+    ``tandem/juniors/JUNIOR/responses``, plus every metric of the batch over these alone.
     """
     if len(juniors) < 2:
         return {}
@@ -130,17 +117,15 @@ class EngineLog:
         self._before: list[Any] = []
 
     def step(self, engines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """The metrics of what came since the last step, over all engines and each junior's.
+        """The metrics of what was counted since the last step, over all engines and per junior.
 
-        engines: the counters of each, always in the same order, beside its junior
-        (:func:`~tandem_plugin.training.juniors.counters_of_engine`). A rate or mean that had
-        nothing to count is left out. Of drafts, ``tandem/draft_acceptance``: the share of those
-        that the senior checked as its own and wrote; ``tandem/tokens_per_round``: tokens a forward
-        pass of the senior; ``tandem/forwards_per_token``: forward passes of both models a token. Of
-        measures (section 4.5 of the paper), ``tandem/junior_cross_entropy`` and ``tandem/overlap``:
-        means over the measured tokens that the senior wrote, of the junior's -log p and of alpha;
-        ``tandem/senior_cross_entropy``: the mean of the senior's -log p over those that the junior
-        wrote.
+        engines: :func:`~tandem_plugin.training.juniors.counters_of_engine` of each, always in the
+        same order. A rate or mean over nothing is left out. ``tandem/draft_acceptance``: the share
+        of drafts for the senior's tokens that it accepted; ``tandem/tokens_per_round``: per forward
+        pass of the senior; ``tandem/forwards_per_token``: of both models;
+        ``tandem/junior_cross_entropy`` and ``tandem/overlap``: means of the junior's -log p and of
+        alpha over the senior's tokens (section 4.5 of the paper);
+        ``tandem/senior_cross_entropy``: of the senior's -log p over the junior's tokens.
         """
         now = [self._kind(**{k: v for k, v in one.items() if k != JUNIOR}) for one in engines]
         before = self._before if len(self._before) == len(now) else [self._kind()] * len(now)

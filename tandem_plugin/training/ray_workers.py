@@ -1,10 +1,6 @@
-"""The worker processes of a Ray job: each is prepared for tandem, and verified.
+"""Prepares the worker processes of a Ray job for tandem, and verifies that each is prepared.
 
-For a trainer whose processes do not read a configuration that could hold tandem's settings. Its
-driver gives Ray a ``worker_process_setup_hook``, which Ray calls in each of the job's worker
-processes before anything else runs there, on the run's own Ray or a cluster. Other code that
-modifies a runtime environment (``uv run``, ``RAY_RUNTIME_ENV_HOOK``, ``ray job submit``) works as
-usual. If the hook is lost on the way, the actors report it before they begin.
+Ray calls the driver's ``worker_process_setup_hook`` first in each of the job's worker processes.
 """
 
 from __future__ import annotations
@@ -56,12 +52,10 @@ def start_jobs_in_tandem(framework: str, patches: str) -> None:
 
 
 def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]:
-    """What makes a worker process ready: it is sent to the workers as it is, settings included.
+    """The hook that prepares a worker process; it is pickled by value.
 
     patches: the adapter's module whose ``apply()`` puts its patches in place. The hook never
-    raises, for Ray would start one worker after the other: it leaves a note of what is wrong for
-    the actor that begins there. It imports for itself, so that a node without the package can read
-    it.
+    raises, since Ray would start one worker after the other: it leaves a note for the actor.
     """
     text, variable, note = json.dumps(settings), VARIABLE, FAILURE
 
@@ -76,15 +70,10 @@ def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]
 
 
 def confirmed_actor(framework: str, name: str, ours: type = object) -> Patch:
-    """Put ``ours`` before a Ray actor's class, and let the actor begin only where all is ready.
+    """The patch that puts ``ours`` before a Ray actor's class and checks its worker process.
 
-    framework: as :mod:`tandem_plugin.patching.in_place` knows it. ours: as in
-    :func:`~tandem_plugin.patching.subclasses.in_place_of`; left out, the class stays as it is.
-
-    Touches: ``__init__`` of the class behind this name, with which the driver sends each actor the
-    check of its worker process. Why: what is taken out of a job's runtime environment, no worker
-    misses, and one without patches trains on the junior's tokens. Goes when: Ray tells a driver
-    which of its workers called their setup hook.
+    Touches: ``__init__`` of the class of this name. Why: a worker that lost the hook would train on
+    the junior's tokens. Goes when: Ray tells a driver which workers called their setup hook.
     """
 
     def patch(module: ModuleType) -> None:

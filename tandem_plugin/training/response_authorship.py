@@ -1,9 +1,8 @@
-"""Who wrote each token of a response that an agent loop put together from one or more calls.
+"""Who wrote each token of a response that an agent loop composed from one or more calls.
 
-A loop keeps a call's tokens from their first one on, as many as it likes, where the text was what
-the call had been sent; then it may write tokens of its own, which it does not train. One way in
-which all trained tokens of a text came about like that is an explanation of it. A call that no
-explanation needs was dropped; one that only some need leaves open who wrote what.
+A loop keeps a prefix of a call's tokens after the text that the call was sent, and may then add
+tokens of its own, which it does not train. An explanation assigns every trained token of a text to
+a call in this way; if two explanations differ in a token's author, the author is unknown.
 """
 
 from __future__ import annotations
@@ -20,14 +19,7 @@ from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule
 
-__all__ = [
-    "AuthoredResponse",
-    "Call",
-    "Stretch",
-    "author_response",
-    "replay_each",
-    "trained_stops",
-]
+__all__ = ["AuthoredResponse", "Call", "author_response", "replay_each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +33,13 @@ class Stretch:
 def trained_stops(stretches: Sequence[Stretch], trained: NDArray[np.bool_]) -> list[int]:
     """How far each call's trained tokens may reach, over all explanations of a text.
 
-    stretches: one a call, none of them empty; trained: bool ``[length]``, every true one of it in
-    some stretch. A call may have written every trained token from its start up to the returned
-    position (exclusive, one after a trained token): for each of them there is an explanation in
-    which it did. It may have written none where that is not after its start.
+    stretches: one per call, none empty; trained: bool ``[length]``, true only within stretches. A
+    call may have written every trained token from its start up to the returned position
+    (exclusive); none if that is not after its start.
 
-    Going back from the end, a call is part of an explanation when its tokens reach the end of the
-    trained ones, or reach all trained tokens before the start of a later call that is part of one.
-    Nothing has to be looked up going forward: what lies before a stretch is always explained, since
-    the first trained token that was not would be in no stretch.
+    From the end backwards, a call is part of an explanation if its tokens reach the last trained
+    token, or all trained tokens before the start of a later call that is part of one. What lies
+    before a stretch is always explained.
     """
     # One after the last trained token of those before each position.
     done = np.concatenate(
@@ -94,14 +84,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class AuthoredResponse:
-    """The authorship of a whole response, tool outputs and other context included.
+    """The authorship of a whole response, tool outputs included.
 
-    segments: (seed, start, stop) of every generate call with a trained token in the response, in
-    order, from its first token up to its last trained one. rules: that of each. senior: bool
-    ``[length]``, true where the senior is the author; false for the junior's tokens and outside the
-    segments, where no model wrote what is trained. unknown: bool ``[length]``, true at the trained
-    tokens that two calls could have written with different authors, where ``senior`` says one of
-    the two: nobody may learn from them.
+    segments: (seed, start, stop) of every generate call with a trained token, in order, from its
+    first token up to its last trained one. rules: of each. senior: bool ``[length]``, false for the
+    junior's tokens and outside the segments. unknown: bool ``[length]``, the trained tokens that
+    two calls could have written with different authors, where ``senior`` is that of one.
     """
 
     senior: NDArray[np.bool_]
@@ -142,14 +130,11 @@ def author_response(
     response_ids: ArrayLike,
     response_mask: ArrayLike,
 ) -> AuthoredResponse:
-    """Replay every call whose tokens are trained where they stand in the response.
+    """The authorship of a response, by replaying every call whose tokens are trained in it.
 
-    calls: of the whole trajectory, in any order. A call may have written what follows in the text
-    on what it was sent, as far as the text goes on as the call did; a loop may drop calls, cut
-    their tokens short, write masked tokens of its own between them, and truncate the response.
-    Where two calls could be the writer of a trained token and their authors differ there, nothing
-    is guessed: the author is unknown. Segments and authors are those of one explanation, the same
-    in every run. Raises :class:`AuthorshipError` for a trained token that no call accounts for.
+    calls: of the whole trajectory, in any order; a loop may drop calls, cut them short, add masked
+    tokens and truncate the response. Segments and authors are those of one explanation, the same in
+    every run. Raises :class:`AuthorshipError` for a trained token that no call accounts for.
     """
     prompt = np.array(prompt_ids, dtype=np.int64)
     response = np.array(response_ids, dtype=np.int64)
@@ -204,10 +189,9 @@ def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_
 
 
 def _explanation(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> list[_Part]:
-    """One explanation, whatever the order of the calls.
+    """One explanation, whatever the order of the calls: the call that begins last goes on.
 
-    Of several calls that could go on, the last to begin does, as far as it can; of calls that are
-    alike, the one of the smallest seed.
+    Of calls that are alike it is the one with the smallest seed.
     """
     parts = sorted(parts, key=lambda part: part.start)
     starts = [part.start for part in parts]

@@ -41,8 +41,7 @@ class Row:
     trained: NDArray[np.bool_] | None = None
     """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""
     unknown: NDArray[np.bool_] | None = None
-    """Those of them that two calls could have written with different authors, which are not
-    trained; None for no token."""
+    """Those that two calls could have written with different authors; None for no token."""
     loss_mask: NDArray[np.bool_] | None = None
     """The mask that the loss takes its denominator from, where a trainer has one for that."""
     junior_mask: NDArray[np.bool_] | None = None
@@ -87,11 +86,7 @@ def dumped_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def row_of(facts: Facts | None, **known: Any) -> Row:
-    """A response as its trainer has it, with what it said of itself; without facts, no authorship.
-
-    known: the row's fields that the trainer knows: name, group, response_ids, response_mask and
-    what else it has of them.
-    """
+    """A row with the facts sent with its response; known: the fields that the trainer has."""
     if facts is None:
         return Row(**known)
     computed = {
@@ -114,18 +109,17 @@ def write_step(
 ) -> None:
     """Write ``<folder>/<step>.jsonl`` atomically, one response per line.
 
-    responses: each row with what the trainer knows besides, under the names used in verl's dumps:
-    ``input``, ``output``, ``gts``, ``score``. A repeated step replaces its file. Raises
-    :class:`OutputError` if it cannot be written.
+    responses: each row with further columns, named as in verl's dumps (``input``, ``output``,
+    ``gts``, ``score``). Raises :class:`OutputError` if the file cannot be written.
     """
     lines = (json.dumps({**known, "step": step, **row.dump()}) for row, known in responses)
     write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))
 
 
 def masked_log_probs(log_probs: Sequence[float] | None, senior: NDArray[np.bool_]) -> Any:
-    """What an agent returned of each token, zero where ``senior`` is false; None where nothing.
+    """An agent's log-probabilities, zero where ``senior`` is false; None if it returned none.
 
-    Raises :class:`AuthorshipError` for another number of them.
+    Raises :class:`AuthorshipError` if their number differs from the tokens'.
     """
     if log_probs is None:
         return None

@@ -107,11 +107,11 @@ class TandemRun:
     def engine_metrics(
         self, counters: Callable[[str], Sequence[Mapping[str, Any]]]
     ) -> dict[str, float]:
-        """What engines counted and measured since the last call: drafts, and both models' reading.
+        """The metrics of what the engines counted and measured since the last call.
 
-        counters: what each engine tells of one of the names for ``collective_rpc`` in
-        :mod:`tandem_plugin.engine.wire_names`, always in the same order; with several juniors as
-        :func:`~tandem_plugin.training.juniors.counters_of_engine` has it.
+        counters: of each engine, always in the same order, by a name for ``collective_rpc`` in
+        :mod:`tandem_plugin.engine.wire_names`
+        (:func:`~tandem_plugin.training.juniors.counters_of_engine`).
         """
         metrics: dict[str, float] = {}
         if self.config.max_drafts:

@@ -1,8 +1,4 @@
-"""What one trajectory sent to the engine and got back, and where its prompt stands in a run.
-
-A trainer that numbers no prompts sends each one's label to where it is answered without looking at
-it: the number, which tandem seeds are derived from, travels with the label.
-"""
+"""The generate calls of one trajectory, and prompt numbers that travel with their labels."""
 
 from __future__ import annotations
 
@@ -37,11 +33,10 @@ class StartedCall:
 
     @property
     def request(self) -> dict[str, Any] | str:
-        """What the call says to the engine, as ``SamplingParams.extra_args["tandem"]``.
+        """The call's ``SamplingParams.extra_args["tandem"]``.
 
-        It names the prompt's length, so that a client may go on with a response that was
-        interrupted: by a call that says the same, and has the response so far in its prompt. It
-        names the junior too, so that an engine with another one does not go on with it.
+        The prompt's length lets a client resume an interrupted response, whose prompt then contains
+        the response so far; an engine with another junior rejects it.
         """
         if self.rule is None:
             return OFF
@@ -59,11 +54,9 @@ class StartedCall:
 class Trajectory:
     """The generate calls of one agent loop.
 
-    rule: of every call that asks for none of its own; None where the senior answers alone.
-    seed_of_call: the tandem seed of each call, by its number from 0. rule_of: the rule of a call
-    for which the loop asks one; None where a trainer's loops cannot. junior: who writes with the
-    senior in all of them, as the run's settings name it. An adapter stands before the trainer's
-    client, gives each call the request of :meth:`call`, and hands what it returned back to it.
+    rule: of calls that ask for none of their own; None if the senior answers alone. seed_of_call:
+    the tandem seed of each call, by its number from 0. rule_of: the rule that a call asks for; None
+    if a trainer's loops cannot. junior: as the run's settings name it.
     """
 
     rule: Rule | None
@@ -85,9 +78,8 @@ class Trajectory:
     ) -> Trajectory:
         """A response of a run with these rules.
 
-        place: what tells it from every other response of the run, the same in every run of one
-        configuration: from it and the run's seed follow the tandem seeds. step: the trainer's, for
-        schedules that depend on it. by_team: whether the junior writes as well.
+        place: identifies the response in every run of one configuration; the tandem seeds are
+        derived from it and the run's seed. step: the trainer's. by_team: whether the junior writes.
         """
         return cls(
             rules.for_step(step) if by_team else None,
@@ -97,11 +89,10 @@ class Trajectory:
         )
 
     def call(self, prompt_ids: ArrayLike, asked: Any = None) -> StartedCall:
-        """The next call, of this prompt; it is copied, since a loop may go on with its list.
+        """The next call, of this prompt, which is copied.
 
-        asked: what the loop's own ``extra_args["tandem"]`` says: the call's schedule and
-        parameters, also where the senior answers alone; None for the rule of the trajectory. Raises
-        :class:`RequestError` where it cannot be honoured.
+        asked: the loop's own ``extra_args["tandem"]``, a schedule with its parameters; None for the
+        trajectory's rule. Raises :class:`RequestError` if it is invalid.
         """
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
@@ -118,11 +109,10 @@ class Trajectory:
     def facts(
         self, prompt_ids: ArrayLike, response_ids: ArrayLike, response_mask: ArrayLike
     ) -> Facts | None:
-        """What a response says of its authorship; its ``mask`` is what is left to train.
+        """The authorship of a response; None if the senior answered alone.
 
-        response_mask: of the tokens that the agent loop would train. None where the senior
-        answered alone. Raises :class:`AuthorshipError` where the calls do not explain the response
-        (:func:`~tandem_plugin.training.response_authorship.author_response`).
+        response_mask: the tokens that the agent loop would train. Raises like
+        :func:`~tandem_plugin.training.response_authorship.author_response`.
         """
         if self.rule is None:
             return None
@@ -161,11 +151,7 @@ Phase = Literal["training", "validation"]
 
 @dataclass(slots=True)
 class KeyedLabel:
-    """A prompt's label on its way to the engine, with the prompt's key: its phase and number in it.
-
-    step: the trainer's step for schedules that depend on it. by_team: whether senior and junior
-    write it together, as in training always; otherwise the senior answers alone.
-    """
+    """A prompt's label on its way to the engine, with the prompt's phase and number."""
 
     label: Any
     phase: Phase

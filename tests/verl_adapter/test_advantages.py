@@ -17,8 +17,8 @@ from verl.trainer.ppo.v1 import trainer_base
 
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl import trainer
-from tandem_verl.advantages import on_trained_tokens
 from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS
+from tandem_verl.trainer import on_trained_tokens
 
 Rows = list[list[float]]
 

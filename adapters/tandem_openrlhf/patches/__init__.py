@@ -1,9 +1,6 @@
-"""All patches of OpenRLHF's internals, by area, each with what, why and when it can be removed.
+"""All patches of OpenRLHF 0.11, by area, applied only in the processes of a tandem run.
 
-They are applied only in the processes of a tandem run (:mod:`~tandem_openrlhf.train_ppo_ray`); a
-patch that fails there fails the import, and with it the run. All were written against OpenRLHF
-0.11.2, and also fit 0.11.0 and 0.11.1. Those for ``lambda_jun`` are loaded only if it is above 0. A
-test compares the patched symbols with what is changed.
+Those for ``lambda_jun`` are loaded only if it is above 0.
 """
 
 from __future__ import annotations

@@ -21,11 +21,9 @@ class Engine(ForeignBase):  # type: ignore[misc]
 
     It takes one junior of a pool by its seed, which OpenRLHF assigns to engines in sequence.
 
-    Touches: ``RolloutRayActor``, which passes its keywords to vLLM's ``AsyncEngineArgs`` and holds
-    the executor, the user's or its own. Why: OpenRLHF passes no other engine arguments on, and an
-    executor that ``--train.agent_func_path`` names leaves no place for the user's, since that
-    argument turns the reward model off. Goes when: OpenRLHF passes engine arguments on, lets
-    plugins wrap executors, and returns the answers of the engine's workers.
+    Touches: ``RolloutRayActor``, which holds the executor. Why: OpenRLHF passes no engine arguments
+    on, and ``--train.agent_func_path`` is the user's. Goes when: OpenRLHF passes engine arguments
+    on, lets plugins wrap executors, and returns the answers of the engine's workers.
     """
 
     executor: Any
@@ -46,12 +44,9 @@ class Engine(ForeignBase):  # type: ignore[misc]
 class Generator(ForeignBase):  # type: ignore[misc]
     """Numbers prompts on their way to the engines; keeps the authorship of responses.
 
-    Touches: ``SamplesGenerator``: ``_dispatch_prompts_to_vllm`` (where keys are added to the
-    labels), ``generate_eval_samples`` (the only place that knows it validates) and
-    ``_process_response_into_experience``. Why: seeds must be unique and the same in every run, and
-    OpenRLHF numbers no prompts; an experience has no field for a plugin, and OpenRLHF takes the
-    response's length from its mask. Goes when: OpenRLHF does the first two and measures lengths
-    without the mask.
+    Touches: ``SamplesGenerator``: ``_dispatch_prompts_to_vllm``, ``generate_eval_samples`` and
+    ``_process_response_into_experience``. Why: OpenRLHF numbers no prompts, has no field for a
+    plugin's data, and takes a response's length from its mask. Goes when: it does all three.
     """
 
     def __init__(self, *rest: Any, **more: Any) -> None:
@@ -89,8 +84,8 @@ class Generator(ForeignBase):  # type: ignore[misc]
 class ResumedGenerator(ForeignBase):  # type: ignore[misc]
     """Resumes numbering at the checkpoint of an asynchronous run.
 
-    Touches: ``GenerateSamplesActor.fit``. Why: only there does a generator learn how many prompts
-    were consumed before. Goes when: OpenRLHF numbers prompts.
+    Touches: ``GenerateSamplesActor.fit``, which is told how many prompts were consumed. Goes when:
+    OpenRLHF numbers prompts.
     """
 
     def fit(self, episode: int, total_consumed_prompts: int) -> None:
@@ -104,8 +99,8 @@ def named_metrics(
 ) -> dict[str, float]:
     """The metrics of an evaluation, with separate names for the team's results.
 
-    Touches: ``compute_eval_metrics``, before the asynchronous trainer imports it from here. Why:
-    OpenRLHF names evaluations only by their data set. Goes when: OpenRLHF lets plugins evaluate.
+    Touches: ``compute_eval_metrics``, which names evaluations only by their data set. Goes when:
+    OpenRLHF lets plugins evaluate.
     """
     metrics: dict[str, float] = {}
     for answerer in answerers("both"):

@@ -51,8 +51,8 @@ def counted_windows(
 ) -> Iterator[Any]:
     """OpenRLHF's micro-batches with their normalizers, each told the tokens of its step to imitate.
 
-    Touches: ``iter_grad_accum_global_norm`` (windows) as its module of trainers has it. It is asked
-    once for its own mask and once for the junior's: both are counted over the same steps and ranks.
+    Touches: ``iter_grad_accum_global_norm`` (windows), asked once for its own mask and once for the
+    junior's.
     """
     seen, ours = tee(micro_batches)
     counts = windows(ours, strategy, size, lambda item: getattr(item, JUNIOR_MASK))
@@ -65,11 +65,10 @@ def counted_windows(
 
 @dataclass(slots=True)
 class Imitation:
-    """One micro-batch: what is to be imitated, and its log-probabilities once they are computed.
+    """The term of one micro-batch, between OpenRLHF's forward and backward pass.
 
-    OpenRLHF's actor gives log-probabilities of masked-in tokens only, and its trainer computes and
-    spends its loss in one method: this object stands at both ends of that. mask: 0 or 1
-    ``[rows, actions]``. tokens: how many there are in the whole optimizer step, over all ranks.
+    mask: 0 or 1 ``[rows, actions]``. tokens: to imitate in the whole optimizer step, over all
+    ranks.
     """
 
     weight: float

@@ -22,9 +22,8 @@ _NO_TOKENS = 1e-30
 class Maker(ForeignBase):  # type: ignore[misc]
     """Checks every batch before anything is computed from it; adds its metrics to the step's log.
 
-    Touches: ``RemoteExperienceMaker``: ``__init__`` and ``make_experience_batch``, through which
-    both trainers take their samples. OpenRLHF logs the mean over responses of every number in an
-    experience's ``info``. Goes when: OpenRLHF offers plugins a hook on batches and metrics.
+    Touches: ``RemoteExperienceMaker``: ``__init__`` and ``make_experience_batch``. Goes when:
+    OpenRLHF offers plugins a hook on batches and metrics.
     """
 
     def __init__(self, *rest: Any, **more: Any) -> None:
@@ -89,11 +88,10 @@ class SynchronousTrainer(Trainer):
 class MaskedTrainer(ForeignBase):  # type: ignore[misc]
     """Gives optimizer steps and micro-batches without a trained token zero weight.
 
-    Touches: ``ActorPPOTrainer.training_step``: OpenRLHF divides losses by the optimizer step's
-    number of trained tokens or responses, which is passed with the call or looked up in it, and
-    metrics by the micro-batch's; and ``__init__``, which opens the group for weights before it
-    looks at the engines, and would wait five minutes for one that could not start. Goes when:
-    OpenRLHF accepts empty masks, and waits for its engines before it opens that group.
+    Touches: ``ActorPPOTrainer.training_step``, which divides losses by the optimizer step's number
+    of trained tokens or responses, and metrics by the micro-batch's; and ``__init__``, which would
+    wait five minutes for an engine that could not start. Goes when: OpenRLHF accepts empty masks,
+    and waits for its engines first.
     """
 
     def __init__(self, *rest: Any, vllm_engines: Any = None, **more: Any) -> None:
@@ -136,9 +134,8 @@ class Policy(ForeignBase):  # type: ignore[misc]
 def masked_mean(original: Callable[..., Any], tensor: Any, mask: Any, dim: Any = None) -> Any:
     """The mean over no tokens is 0 instead of NaN.
 
-    Touches: ``masked_mean``, before other modules import it from here. Why: a response that the
-    junior wrote alone has an empty mask, which never occurs in OpenRLHF itself. Other means are
-    unchanged. Goes when: OpenRLHF accepts empty masks.
+    Touches: ``masked_mean``, before other modules import it. Why: a response that the junior wrote
+    alone has an empty mask. Goes when: OpenRLHF accepts empty masks.
     """
     if mask is None:
         return original(tensor, mask, dim)
