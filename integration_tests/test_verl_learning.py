@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed")
 pytest.importorskip("sympy", reason="SymPy is not installed")
 
-from support.learning import GROUP, LENGTHS, PROMPTS, STEPS, UPDATES, VALIDATION, Learner
+from support.learning import GROUP, LENGTHS, PROMPTS, STEPS, UPDATES, Learner
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin.grading import OUTCOMES
@@ -66,17 +66,3 @@ def test_training_metrics_have_the_share_of_every_outcome(run: VerlRun) -> None:
         assert shares["correct"] == pytest.approx(step["critic/score/mean"])
         assert shares["correct"] > 0
         assert shares["error"] == shares["timeout"] == 0
-
-
-def test_validation_metrics_have_the_share_of_every_outcome(run: VerlRun) -> None:
-    (metrics,) = [step for step in run.metrics if any(name.startswith("val-") for name in step)]
-    shares = {
-        outcome: value
-        for name, value in metrics.items()
-        for outcome in OUTCOMES
-        if name.startswith("val-aux/") and f"/outcome_{outcome}/mean@" in name
-    }
-    assert shares.keys() == set(OUTCOMES)
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert shares["correct"] * VALIDATION == pytest.approx(round(shares["correct"] * VALIDATION))
-    assert shares["correct"] > 0

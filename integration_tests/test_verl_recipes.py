@@ -57,21 +57,3 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, me
     (checkpoint,) = (out / "checkpoints").glob("global_step_*/actor")
     assert checkpoint.parent.name == "global_step_2"
     follow(trained, out, method)
-
-
-def test_stopped_recipe_goes_on_with_its_last_checkpoint(bench: VerlBench, tmp_path: Path) -> None:
-    logs = [
-        bench.run(
-            *("trainer.save_freq=1", "trainer.test_freq=1"),
-            recipe=[SCRIPT, "grpo"],
-            keeps=OWN,
-            environment={"GPUS": "1", "STEPS": steps, "OUT": str(tmp_path / "run")},
-            name="grpo",
-        ).log
-        for steps in ("1", "2")
-    ]
-    assert ["step:1 - " in log for log in logs] == [True, False]
-    assert ["step:2 - " in log for log in logs] == [False, True], logs[1][-3000:]
-    # Nothing was solved, so that the first is still the best.
-    assert {path.name for path in (tmp_path / "run" / "seniors").iterdir()} == {"step_1", "step_2"}
-    assert (tmp_path / "run" / "senior").resolve().name == "step_1"

@@ -106,18 +106,6 @@ def test_every_call_says_its_own_seed_and_the_rules_fingerprint() -> None:
     ]
 
 
-def test_own_seeds_are_unique_and_the_same_in_every_run() -> None:
-    def seeds() -> list[int]:
-        trainer = page.TandemTrainer(SETTINGS, VOCABULARY, None, tiny_model(), LONGEST)
-        found = []
-        for trainer.steps in range(3):
-            found += [trainer.seed(number, call) for number in range(4) for call in range(3)]
-        return found
-
-    assert len(set(seeds())) == 36
-    assert seeds() == seeds()
-
-
 def test_update_moves_the_model_and_is_logged_with_the_seniors_share() -> None:
     trainer = Trainer(rollouts())
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]

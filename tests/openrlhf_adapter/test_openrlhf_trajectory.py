@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
@@ -79,26 +77,6 @@ def single(prompt: list[int], response: list[int], log_probs: bool = True) -> di
         "rollout_log_probs": [0.0] * len(prompt) + [-1.0] * len(response) if log_probs else None,
         "reward": 1.0,
     }
-
-
-@given(st.integers(0, 40), st.integers(0, 50))
-def test_single_turn_is_narrowed_to_what_the_senior_wrote(length: int, prompt: int) -> None:
-    made, response = rules(), tokens(length, prompt)
-    trajectory = begun(made, prompt)
-    call(trajectory, Engine(response))
-    result = narrowed(single(PROMPT, response), trajectory)
-    senior = made.default.replay(response, trajectory.calls[0].seed).senior
-    bits = np.zeros(len(PROMPT) + length, dtype=bool)
-    for start, stop in result["action_ranges"]:
-        assert not bits[start:stop].any()
-        bits[start:stop] = True
-    assert bits.tolist() == [False] * 3 + senior.tolist()
-    assert result["rollout_log_probs"] == np.where(bits, -1.0, 0.0).tolist()
-    assert result["reward"] == 1.0
-    facts = facts_of(result)
-    assert facts.fingerprint == made.fingerprint
-    assert response_length(facts, 1000) == length
-    assert response_length(facts, len(PROMPT) + 2) == min(length, 2)
 
 
 class Sampling:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import (
@@ -21,7 +17,6 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.draws import draws
 from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.rows import Row, row_of
@@ -34,7 +29,6 @@ STEP = 3
 
 JUNIOR = {"schedule": "junior"}
 HANDOVER = {"schedule": "handover", "first": "junior", "after": 2}
-ASKED = st.sampled_from([None, JUNIOR, {"schedule": "solo"}, "off", HANDOVER])
 
 
 def played(turns: list[tuple[Any, list[int]]], rules: TandemRules = RULES) -> tuple[Facts, Row]:
@@ -59,37 +53,6 @@ def row(facts: Facts, response_ids: list[int]) -> Row:
         response_ids=np.array(response_ids, dtype=np.int64),
         response_mask=facts.mask,
     )
-
-
-def expected(asked: Any, tokens: list[int], seed: int) -> list[int]:
-    """Who writes a call's tokens, by a plain loop over them."""
-    name = "solo" if asked == "off" else (asked or {"schedule": "token"})["schedule"]
-    u = draws(seed, len(tokens))
-    return [
-        {"solo": 1, "junior": 0, "token": int(u[t] < 0.5), "handover": int(t >= 2)}[name]
-        for t in range(len(tokens))
-    ]
-
-
-@given(st.lists(st.tuples(ASKED, st.lists(st.integers(0, 22), min_size=1, max_size=6)), max_size=5))
-def test_every_call_is_its_own_schedules(turns: list[tuple[Any, list[int]]]):
-    facts, made = played(turns)
-    bits = [
-        bit
-        for call, (asked, tokens) in enumerate(turns)
-        for bit in (*expected(asked, tokens, 50 + call), 0)
-    ]
-    assert facts.mask.astype(int).tolist() == bits
-    if any(bits):
-        check_rows([made], RULES)
-    assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
-    assert pickle.loads(pickle.dumps(facts)) == facts
-    # A text that is cut anywhere, as trainers do, keeps what was asked beside its segment.
-    for stop in range(facts.length + 1):
-        part = facts.part(0, stop)
-        assert len(part.asked) in (0, len(part.segments))
-        if part.mask.any():
-            check_rows([row(part, made.response_ids[:stop].tolist())], RULES)
 
 
 def test_calls_say_what_was_asked_and_the_rest_what_the_run_says():
