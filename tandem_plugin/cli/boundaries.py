@@ -18,9 +18,8 @@ def boundaries(
     tokenizer: Annotated[
         str,
         typer.Argument(
-            help="A tokenizer folder, a file (tokenizer.json, tokenizer.model, "
-            "*.tiktoken, or a JSON object that maps tokens to ids), or the name of a "
-            "repository (owner/name)."
+            help="A tokenizer folder, a file (tokenizer.json, or a JSON object that maps "
+            "tokens to ids), or the name of a repository (owner/name)."
         ),
     ],
     resolver: Annotated[str, typer.Option(help="The boundary resolver.")] = "word",
