@@ -28,8 +28,6 @@ class Group(NamedTuple):
 
 
 ADVICE = {
-    "advice": "Check the path, its permissions and its disk.",
-    "hint": "Check the path.",
     "mend": "Install a version that this release supports.",
 }
 """Fields that are advice in themselves, made where the error is, and what the page says of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
@@ -24,6 +25,7 @@ from tandem_plugin.boundaries.vocabulary_families import (
     texts_of,
 )
 from tandem_plugin.errors import AuthorshipError, TokenizerError
+from tandem_plugin.files import is_hub_name
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["MAX_TOKEN_ID", "BoundarySet", "Vocabulary", "first_missed"]
@@ -88,6 +90,8 @@ class Vocabulary:
                 return cls._of_file(Path(path))
         except OSError as error:
             raise TokenizerError("TP209", path=path, reason=error.strerror or error) from error
+        if not os.path.exists(path) and "/" in str(path) and not is_hub_name(str(path)):
+            raise TokenizerError("TP991", tokenizer=path)
         try:
             from transformers import AutoTokenizer
         except ImportError as error:

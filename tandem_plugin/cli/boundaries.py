@@ -31,11 +31,11 @@ def boundaries(
     Prints their number, their share of the vocabulary, examples, and the digest that represents the
     boundary set in the fingerprint.
     """
+    from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.plugins.selection import check_resolver, resolve_boundaries
-    from tandem_plugin.terminal.tokenizers import read_vocabulary
 
     check_resolver(resolver)
-    vocabulary = read_vocabulary(tokenizer)
+    vocabulary = Vocabulary.from_path(tokenizer)
     found = resolve_boundaries(resolver, vocabulary)
     result = {
         "tokenizer": tokenizer,

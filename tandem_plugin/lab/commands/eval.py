@@ -435,12 +435,12 @@ def _begin(
 ) -> None:
     """Refuse to write over what is read, and note the seniors in the user's order."""
     from tandem_plugin.files import InputFiles
+    from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.evaluation.benchmark import source_of
     from tandem_plugin.lab.evaluation.comparison import note_seniors, order_file
     from tandem_plugin.lab.evaluation.results import run_files, run_folder
     from tandem_plugin.lab.evaluation.team_schedule import label
-    from tandem_plugin.terminal.tokenizers import model_files
 
     inputs = InputFiles(
         benchmark=[file for given in sources for file in record_files(source_of(given))],
