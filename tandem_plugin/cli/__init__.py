@@ -62,7 +62,7 @@ def _add_group(group: typer.Typer, name: str, heading: str, short: str) -> None:
 
 
 # In the order in which they are used.
-_add(doctor, _BEFORE, "Check GPU, memory, disk, versions, plugins and known traps.")
+_add(doctor, _BEFORE, "Check GPUs, versions, plugins and known traps.")
 _add(plan, _BEFORE, "Show whether two models fit the GPUs, and the flags to set.")
 _add(drafts, _BEFORE, "Time the speculative mode here, and print a table of drafts.")
 _add_group(data, "data", _BEFORE, "Problem sets: prepare, check for overlap, show.")
