@@ -18,7 +18,7 @@ from tandem_plugin.errors import (
     TokenizerError,
 )
 from tandem_plugin.fingerprint import fingerprint
-from tandem_plugin.plugins.contracts import check_schedule
+from tandem_plugin.plugins.contracts import check_on_torch
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
 from tandem_plugin.replay import (
     TokenIds,
@@ -138,7 +138,7 @@ class TandemRules:
         if schedule not in self._rules:
             if len(self._rules) >= _MOST_RULES:  # requests choose parameters: forget, not grow
                 self._rules.clear()
-            check_schedule(schedule)
+            check_on_torch(type(schedule))
             boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
             self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
         return self._rules[schedule]

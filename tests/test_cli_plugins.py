@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin import __version__, hookimpl, resolvers, schedules
 from tandem_plugin.cli import app
-from tandem_plugin.plugins import Plugin, build_catalogue, loading
-from tandem_plugin.plugins.registry import Catalogue, Provider
+from tandem_plugin.plugins import Catalogue, Plugin, Provider, build_catalogue, loading
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pluggy
 import pytest
 from algorithm_1 import boundary_set
 from refused import refused
@@ -26,14 +25,13 @@ from tandem_plugin import (
     fingerprint,
     hookimpl,
     make_schedule,
-    replay,
     resolve_boundaries,
     resolvers,
     schedules,
 )
-from tandem_plugin.plugins import Plugin, build_catalogue, loading, using_plugins
+from tandem_plugin.plugins import Plugin, Provider, build_catalogue, loading, using_plugins
+from tandem_plugin.plugins.contracts import TAKEN
 from tandem_plugin.plugins.loading import catalogue
-from tandem_plugin.plugins.registry import TAKEN, Provider
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import ResolvedRequest
 
@@ -239,12 +237,6 @@ def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
         resolve_boundaries("mine", Vocabulary(("a",), "a test"))
 
 
-def test_plugin_that_exits_on_import_is_skipped_as_well() -> None:
-    assert reason(SystemExit("bye")) == "SystemExit: bye"
-    with pytest.raises(KeyboardInterrupt):  # a user's Ctrl-C is nobody's fault
-        build_catalogue([plugin(KeyboardInterrupt())])
-
-
 def test_misspelled_hook_is_an_error_of_its_plugin_alone() -> None:
     class Misspelled:
         @hookimpl
@@ -256,7 +248,6 @@ def test_misspelled_hook_is_an_error_of_its_plugin_alone() -> None:
     (broken,) = built.broken
     assert broken.name == "typo"
     assert "unknown hook 'register_schedule'" in broken.reason
-    assert "(the hooks are register_schedules and register_boundaries)" in broken.reason
 
 
 def test_plugin_without_the_marker_registers_nothing_and_is_told_so() -> None:
@@ -320,34 +311,6 @@ def test_catalogue_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPatch
     assert len(loads) == 1
     assert len(seen) == 16
     assert len({id(found) for found in seen}) == 1
-
-
-def test_plugin_that_asks_for_names_while_it_is_loaded_is_told_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def load() -> object:
-        make_schedule("word", {})
-        return CoinPlugin()
-
-    plugins_that_ask = [Plugin("asking", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(loading, "_installed", lambda: plugins_that_ask)
-    monkeypatch.setattr(loading, "_catalogue", None)
-    assert "while plugins were being loaded" in catalogue().broken[0].reason
-    assert make_schedule("word", {})
-
-
-def test_no_hook_is_called_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    with using_plugins(CoinPlugin()):
-        schedule = make_schedule("coin", {})
-
-        def called(*args: Any, **kwargs: Any) -> None:
-            raise AssertionError("a hook was called")
-
-        with monkeypatch.context() as patched:  # pytest calls hooks as well, around this
-            patched.setattr(pluggy.HookCaller, "__call__", called)
-            patched.setattr(pluggy.PluginManager, "__init__", called)
-            assert len(replay(list(range(30)), 3, schedule, boundary_set({1}))) == 30
-            assert make_schedule("coin", {"p": 0.25}) != schedule
 
 
 def test_version_and_name_of_a_plugins_distribution_are_in_the_fingerprint() -> None:
@@ -417,18 +380,20 @@ NO_SCHEDULES: dict[str, list[Any]] = {
         type("Child", (Coin,), {}),
         dataclass(type("Thawed", (), {"name": "a"})),
     ],
-    "TP125": [dataclass(frozen=True)(type("Hashless", (), {"__hash__": None, "name": "a"}))],
     "TP115": [schedule_with(name=GONE), schedule_with(name="Two Words")],
     "TP116": [schedule_with(name="off")],
-    "TP126": [schedule_with(start=GONE), schedule_with(advance=7), schedule_with(walk=7)],
     "TP144": [schedule_with(p=GONE)],
     "TP143": [annotated(list), annotated(Literal[1, 2])],
     "TP142": [annotated("Nowhere")],
     "TP128": [annotated(int, name, **{name: 1}) for name in ("seed", "_q", "prompt_length")],
     "TP129": [annotated(float, "training_step", training_step=1.0)],
-    "TP130": [schedule_with(__post_init__=lambda self: 1 / 0)],
+    "TP130": [schedule_with(__post_init__=lambda self: 1 / 0), schedule_with(__hash__=None)],
     "TP131": [schedule_with(__eq__=lambda a, b: False, __hash__=lambda a: 1)],
-    "TP137": [schedule_with(start=lambda self: 1)],
+    "TP137": [
+        schedule_with(start=GONE),
+        schedule_with(advance=7),
+        schedule_with(start=lambda self: 1),
+    ],
     "TP132": [
         schedule_with(start=lambda self, u: True),
         schedule_with(start=lambda self, u: u),
@@ -458,11 +423,11 @@ def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
     """Where it is loaded later, by the rules of an engine."""
     torch = pytest.importorskip("torch")
     numpy_only = schedule_with(start=lambda self, u: np.less(np.asarray(u), 0.5))
-    assert code(registering(numpy_only)) == "TP132"
+    assert code(registering(numpy_only)) == "TP135"
     monkeypatch.delitem(sys.modules, "torch")
     with using_plugins(registering(numpy_only)):
         monkeypatch.setitem(sys.modules, "torch", torch)
-        with refused("TP132", name="start"):
+        with refused("TP135", name="start"):
             TandemRules(TandemConfig(schedule="coin"), Vocabulary(("a", "b"), "a test"))
 
 
@@ -472,8 +437,6 @@ def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
         ("Odd", odd_ids, "TP115"),
         (3, odd_ids, "TP115"),
         ("odd", 3, "TP119"),
-        ("odd", lambda: 1, "TP120"),
-        ("odd", lambda a, b: 1, "TP120"),
     ],
 )
 def test_what_is_no_resolver_is_refused_when_it_is_registered(
@@ -568,4 +531,4 @@ def test_schedule_whose_resolver_does_not_exist_is_refused_with_the_settings() -
 
 def test_every_setting_and_every_field_of_a_request_is_a_name_that_parameters_cannot_have() -> None:
     of_requests = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
-    assert {*TandemConfig.model_fields, *of_requests, "name", "walk"} == TAKEN
+    assert {*TandemConfig.model_fields, *of_requests, "name"} == TAKEN
