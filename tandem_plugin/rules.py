@@ -124,7 +124,6 @@ class TandemRules:
         self.config = config
         self.vocabulary = vocabulary
         self._boundaries: dict[str, BoundarySet] = {}
-        self._refused: dict[str, TokenizerError] = {}
         self._rules: dict[Schedule, Rule] = {}
         self.default = self.for_schedule(config.make_schedule())
 
@@ -227,16 +226,7 @@ class TandemRules:
         return rule
 
     def _boundary_set(self, resolver: str) -> BoundarySet:
-        """The boundaries that a resolver finds; a refusal is kept as well, as requests ask again.
-
-        Resolvers read a whole vocabulary.
-        """
-        if resolver in self._refused:
-            raise self._refused[resolver].recast(TokenizerError)
+        """The boundaries that a resolver finds; kept, as it reads a whole vocabulary."""
         if resolver not in self._boundaries:
-            try:
-                self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
-            except TokenizerError as error:
-                self._refused[resolver] = error.recast(TokenizerError)
-                raise
+            self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
         return self._boundaries[resolver]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import sys
 import threading
@@ -153,8 +152,6 @@ class Catalogue:
             if entry.kind == kind and entry.name == name:
                 return entry
         known = self.of_kind(kind)
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
         broken = ""
         if self.broken:
             reasons = "; ".join(map(str, self.broken)).rstrip(".")
@@ -165,7 +162,6 @@ class Catalogue:
             name=name,
             kinds=_PLURAL[kind].lower(),
             known=", ".join(known),
-            meant=meant,
             broken=broken,
         )
 
