@@ -54,8 +54,6 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["replay", f"{HOSTILE}.jsonl", "--tokenizer", "vocab.json"],
         ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json", "--schedule", HOSTILE],
         ["view", "rollouts.jsonl", "--tokenizer", "vocab.json", "--out", f"{HOSTILE}.html"],
-        ["boundaries", "vocab.json"],
-        ["boundaries", "vocab.json", "--resolver", HOSTILE],
         ["compare", HOSTILE],
         ["report", HOSTILE],
         ["eval", "drift", "--senior", HOSTILE, "--junior", HOSTILE, "--out", HOSTILE],

@@ -81,10 +81,6 @@ def test_fields_of_every_place_are_those_of_its_sentences() -> None:
     assert wrong == []
 
 
-
-
-
-
 def test_no_sentence_of_the_package_is_raised_without_a_code() -> None:
     plain = []
     for file in SOURCES:

@@ -15,10 +15,7 @@ from typer.core import TyperGroup
 from tandem_plugin.errors import TandemError, printable
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
 
-__all__ = ["CommandGroup", "TandemGroup"]
-
-_LINE = 64
-"""The most characters of a command's short help: beside its name they fill 80 columns."""
+__all__ = ["TandemGroup"]
 
 _AS_JSON = "tandem_plugin.cli.as_json"
 
@@ -33,26 +30,7 @@ class _UsageError(Protocol):
     def format_message(self) -> str: ...
 
 
-class CommandGroup(TyperGroup):
-    """Lists the commands in their order in the help, each on one line.
-
-    They are grouped under their headings (``rich_help_panel``).
-    """
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.commands[name]
-            heading = getattr(command, "rich_help_panel", None)
-            heading = heading if isinstance(heading, str) else "Commands"
-            sections.setdefault(heading, []).append((name, command.get_short_help_str(_LINE)))
-        width = max((len(name) for name in self.commands), default=0)
-        for heading, rows in sections.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), summary) for name, summary in rows])
-
-
-class TandemGroup(CommandGroup):
+class TandemGroup(TyperGroup):
     """Exit code 1 for an error of tandem's, 2 for a wrong command line; both as asked by --json."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:

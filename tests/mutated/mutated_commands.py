@@ -221,17 +221,6 @@ COMMANDS: tuple[Command, ...] = (
         20, ("grades.jsonl", "grades.jsonl.run.json", "new.jsonl", "new.jsonl.run.json", "nowhere"),
     ),
     Command(
-        "boundaries",
-        _one_of(
-            ("vocab.json",), ("vocab.json", "--resolver", "sentence", "--json"),
-            ("tokenizer/tokenizer.json", "--resolver", "step"),
-            ("vocab.json", "--json", "--examples", "3"),
-        ),
-        ("vocab.json", "tokenizer/tokenizer.json"),
-        20,
-    ),
-    Command("boundaries of a folder", _fixed("tokenizer"), ("tokenizer/*",), 2),
-    Command(
         "data prepare",
         _one_of(
             ("problems.jsonl", "--to", "openrlhf", "--out", "out", "--bad-rows", "skip"),

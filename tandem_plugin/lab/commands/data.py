@@ -19,7 +19,6 @@ from tandem_plugin.terminal.output import (
     print_json,
     table_console,
 )
-from tandem_plugin.terminal.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import Overlap, ProblemSet, PromptTemplate
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["data"]
 
 data = typer.Typer(
-    cls=CommandGroup,
     help="Problem sets: prepare them for a trainer, check them for overlap, show them.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -27,7 +27,6 @@ from tandem_plugin.lab.commands.options import (
 from tandem_plugin.lab.protocols import defaults, record
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json, table_console
-from tandem_plugin.terminal.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["evaluate"]
 
 evaluate = typer.Typer(
-    cls=CommandGroup,
     help="Evaluate seniors: alone, with juniors, legibility, drift.",
     no_args_is_help=True,
     rich_markup_mode=None,
