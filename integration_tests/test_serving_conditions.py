@@ -26,8 +26,7 @@ TIGHT = {
     "enable_prefix_caching": True,
 }
 # Under preemption and chunked prefill vLLM's CPU build itself strays in some greedy responses, with
-# one model and without tandem: 1 of 64 by 0.3 logits with one thread, 4 of 64 by up to 1.1 with two
-# (`python integration_tests/soak.py --plain`).
+# one model and without tandem: 1 of 64 by 0.3 logits with one thread, 4 of 64 by up to 1.1 with 2.
 OWN_NOISE = 1.2
 SIZES = {"v1": (160, 60), "v2 asynchronous": (24, 24)}
 """Requests and their longest response; V2's kernels are interpreted here. V2 without asynchronous

@@ -116,15 +116,6 @@ def test_json_stays_json(inputs: Path) -> None:
     assert json.loads(done.stdout)["error"]
 
 
-def test_a_reader_that_left_is_no_error() -> None:
-    """As ``tandem plugins | head -0``."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run([*TANDEM, "plugins"], stdout=writer, stderr=subprocess.PIPE, text=True)
-    os.close(writer)
-    assert done.stderr == ""
-
-
 PLUGIN = """
 from tandem_plugin import hookimpl
 {at_import}
@@ -157,9 +148,3 @@ def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(tmp_path: Pat
     done = run_with_plugin(tmp_path, "print('NOISE at import')")
     assert json.loads(done.stdout)["registered"]
     assert "NOISE at import\nNOISE while it registers\n" in done.stderr
-
-
-def test_an_interrupt_while_a_plugin_is_loaded_is_said(tmp_path: Path) -> None:
-    done = run_with_plugin(tmp_path, "raise KeyboardInterrupt")
-    assert done.returncode == 130
-    assert json.loads(done.stdout) == {"error": "Interrupted."}
