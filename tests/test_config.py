@@ -22,21 +22,6 @@ def test_defaults_are_the_papers():
     assert config.max_drafts == 0
 
 
-def test_unproven_names_survive_a_round_trip_through_json():
-    config = TandemConfig.from_mapping({"unproven": ["megatron", "custom_loss"]})
-    assert config.unproven == ("megatron", "custom_loss")
-    assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
-    assert TandemConfig.from_mapping({}).unproven == ()
-
-
-def test_pool_of_juniors_survives_a_round_trip_through_json():
-    config = TandemConfig.from_mapping({"junior": ["a", "b"]})
-    assert config.junior == config.juniors == ("a", "b")
-    assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
-    assert TandemConfig.from_mapping({"junior": "a"}).juniors == ("a",)
-    assert TandemConfig.from_mapping({}).juniors == ()
-
-
 @given(st.integers(1, 6), st.integers(0, 2**40), st.integers(0, 30))
 def test_engines_of_a_run_take_its_juniors_in_turns(juniors: int, first: int, engines: int):
     """From whatever number the engines' ranks are counted."""
@@ -92,6 +77,8 @@ def test_table_of_drafts_is_read_alike_in_any_order_and_from_json(
         {"schedule": "step", "first": "junior"},
         {"schedule": "solo", "junior": "some/path", "seed": MAX_SEED, "validation": "both"},
         {"record": "a/folder", "require": True},
+        {"unproven": ("megatron", "custom_loss")},
+        {"junior": ("a", "b")},
         {"lambda_jun": 0.2},
         {"mode": "speculative", "drafts": 6},
         {"mode": "speculative", "drafts": {1: 8, 16: 4, 64: 0}},

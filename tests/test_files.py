@@ -59,7 +59,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, name: str):
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("name", ["folder", "pipe", "loop", "none", "x" * 300, "a\0b"])
+@pytest.mark.parametrize("name", ["folder", "pipe", "loop", "none", "x" * 300])
 def test_only_a_regular_file_is_read_and_nothing_is_waited_for(tmp_path: Path, name: str):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")

