@@ -92,7 +92,7 @@ def check_schedule_class(schedule: object) -> None:
     check_on_torch(schedule)
 
 
-def check_on_torch(schedule: type[Any]) -> None:
+def check_on_torch(schedule: Any) -> None:
     """Raise :class:`ConfigError` unless both steps work on torch tensors, if torch is loaded.
 
     The class may have been registered before torch was loaded. This imports nothing.
