@@ -49,8 +49,8 @@ class Setup:
         return self.running.run(work)
 
     @property
-    def one_more(self) -> bool:
-        return self.mode == "v2 asynchronous"
+    def spare(self) -> int:
+        return int(self.mode == "v2 asynchronous")
 
 
 @pytest.fixture(scope="module", params=list(SIZES))
@@ -86,7 +86,7 @@ def test_random_traffic_keeps_every_authorship(
     responses = setup.run(traffic.send(setup.engine, jobs, patience=500))
     setup.run(drain(setup.engine))
     rules = traffic.make_rules(tokenizer, TANDEM)
-    report = traffic.check(jobs, responses, rules, setup.record, one_more=setup.one_more)
+    report = traffic.check(jobs, responses, rules, setup.record, spare=setup.spare)
     assert report.lost == []
     assert report.mismatches == []
     assert report.aborted > 0
@@ -150,7 +150,7 @@ def test_preempted_requests_resume_with_their_authors(
     setup.run(drain(setup.engine))
     assert metric("vllm:num_preemptions_total") > before
     rules = traffic.make_rules(tokenizer, TANDEM)
-    report = traffic.check(jobs, responses, rules, setup.record, one_more=setup.one_more)
+    report = traffic.check(jobs, responses, rules, setup.record, spare=setup.spare)
     assert (report.lost, report.mismatches) == ([], [])
     check_greedy(responses, reference, tokenizer, most=count)
 
@@ -236,7 +236,7 @@ def test_a_weight_sync_in_the_middle_of_responses_leaves_their_authors(
     responses = setup.run(synced())
     setup.run(drain(engine))
     rules = traffic.make_rules(tokenizer, TANDEM)
-    report = traffic.check(jobs, responses, rules, setup.record, one_more=setup.one_more)
+    report = traffic.check(jobs, responses, rules, setup.record, spare=setup.spare)
     assert (report.lost, report.mismatches) == ([], [])
     assert [len(response.token_ids) for response in responses] == [40] * 3
 
@@ -254,5 +254,5 @@ def test_structured_output_and_authors_go_together(setup: Setup, tokenizer: Any)
         text = tokenizer.decode(response.token_ids, skip_special_tokens=True)
         assert re.fullmatch(pattern, text), text
     rules = traffic.make_rules(tokenizer, TANDEM)
-    report = traffic.check(jobs, responses, rules, setup.record, one_more=setup.one_more)
+    report = traffic.check(jobs, responses, rules, setup.record, spare=setup.spare)
     assert (report.lost, report.mismatches) == ([], [])
