@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tandem_plugin.refusals import ADVICE, GROUPS, Group
+from tandem_plugin.refusals import GROUPS
 
 PAGE = Path(__file__).with_name("troubleshooting.md")
 
@@ -46,22 +46,26 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD]
     for group in GROUPS:
-        parts.append(f"## {group.title}\n\n{group.guide}\n")
-        if group.title in AT_THE_TERMINAL:
-            first, *_, last = group.refusals
+        parts.append(f"## {group['title']}\n\n{group['guide']}\n")
+        if group["title"] in AT_THE_TERMINAL:
+            first, *_, last = group["refusals"]
             parts.append(f"{first} to {last} are printed in your terminal, each with its remedy.\n")
         else:
-            parts += ["| Code | Message | What to do |\n|---|---|---|", *_rows(group), ""]
+            parts += [
+                "| Code | Message | What to do |\n|---|---|---|",
+                *_rows(group["refusals"]),
+                "",
+            ]
     return "\n".join(parts)
 
 
-def _rows(group: Group) -> Iterator[str]:
+def _rows(refusals: dict[str, list[str]]) -> Iterator[str]:
     """A row for each remedy, with all refusals that it is for."""
     by_remedy: dict[str, list[str]] = {}
-    for code, (_, remedy) in group.refusals.items():
+    for code, (_, remedy) in refusals.items():
         by_remedy.setdefault(remedy, []).append(code)
     for remedy, codes in by_remedy.items():
-        said = "<br>".join(cell(group.refusals[code][0]) for code in codes)
+        said = "<br>".join(cell(refusals[code][0]) for code in codes)
         yield f"| {'<br>'.join(codes)} | {said} | {cell(remedy)} |"
 
 
@@ -73,11 +77,11 @@ def cell(template: str) -> str:
 
 
 def _written(found: re.Match[str]) -> str:
-    """A brace of the sentence's own, advice, or the name of a value."""
+    """A brace of the sentence's own, or the name of a value."""
     name = found[1]
     if name is None:
         return found[0][0]
-    return ADVICE.get(name) or f"‹{name.replace('_', ' ')}›"
+    return f"‹{name.replace('_', ' ')}›"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -143,15 +142,13 @@ class TandemConfig(BaseModel):
             problem = max(error.errors(), key=lambda one: len(one["loc"]))
             first, *places = problem["loc"]
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
-            expected = _expected(problem)
-            default = json.dumps(type(self).model_fields[str(first)].default)
             raise ConfigError(
                 "TP101",
                 field=field,
                 value=problem["input"],
-                expected=expected,
+                problem=problem["msg"],
                 setting=first,
-                default=default,
+                default=json.dumps(type(self).model_fields[str(first)].default),
             ) from error
         self._check_parameters()
         self._check_juniors()
@@ -175,15 +172,13 @@ class TandemConfig(BaseModel):
         allowed = parameter_names(self.schedule)
         for key, value in self.parameters.items():
             if key not in allowed:
-                known = [*allowed, *type(self).model_fields]
-                meant = f" Did you mean {near}?" if (near := _nearest(key, known)) else ""
+                known = ", ".join([*allowed, *type(self).model_fields])
                 raise ConfigError(
                     "TP104",
                     key=key,
                     value=value,
                     schedule=self.schedule,
-                    known=", ".join(known),
-                    meant=meant,
+                    known=known,
                 )
 
     def _check_juniors(self) -> None:
@@ -244,41 +239,3 @@ class TandemConfig(BaseModel):
     def settings(self) -> dict[str, Any]:
         """The settings as a mapping that :meth:`from_mapping` accepts."""
         return self.model_dump()
-
-
-_EXPECTED = {
-    "string_type": "a string",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "literal_error": "{expected}",
-    "greater_than_equal": "at least {ge}",
-    "less_than_equal": "at most {le}",
-}
-"""What a setting takes, by pydantic's name for what is wrong with its value."""
-
-
-def _expected(problem: Any) -> str:
-    """What to give in place of a value that one of pydantic's errors is about."""
-    sentence = _EXPECTED.get(problem["type"])
-    if sentence is None:
-        return f"another value ({problem['msg']})"
-    return sentence.format(**problem.get("ctx", {}))
-
-
-def _nearest(key: str, known: Iterable[str]) -> str | None:
-    """The setting that an unknown key most likely stands for.
-
-    A checkpoint belongs in ``junior``: ``junior_name``, the closer one in spelling to
-    ``junior_model`` or ``junior_path``, would leave the senior's own junior in place.
-    """
-    if key.startswith("junior") and not difflib.get_close_matches(key, ["junior_name"], 1, 0.9):
-        return "junior"
-    choices = list(known)
-    near = difflib.get_close_matches(key, choices, n=1)
-    for word in key.split("_"):  # num_draft_tokens stands for drafts
-        near += difflib.get_close_matches(word, choices, n=1, cutoff=0.9)
-    return next(iter(near), None)

@@ -15,7 +15,7 @@ from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.draws import check_seed, draws_table
 from tandem_plugin.errors import AuthorshipError
-from tandem_plugin.schedules import Schedule, WalkingSchedule
+from tandem_plugin.schedules import Schedule
 from tandem_plugin.schedules.schedule import has_walk, step_through
 
 __all__ = ["TokenIds", "Walk", "replay", "replay_batch", "walk_batch"]
@@ -118,7 +118,10 @@ def _walk(
         row[: len(response)] = boundaries.contains(response)
     u = draws_table(seeds, lengths[0] + 1)
     if has_walk(type(schedule)):
-        return cast(WalkingSchedule, schedule).walk(is_boundary, u)
+        walked: tuple[NDArray[np.bool_], NDArray[np.int64]] = cast(Any, schedule).walk(
+            is_boundary, u
+        )
+        return walked
     return step_through(schedule, is_boundary, u, lengths)
 
 

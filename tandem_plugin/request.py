@@ -9,6 +9,7 @@ from typing import Any
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import RequestError
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "RIGHT_FORM", "TandemRequest"]
 
@@ -104,27 +105,12 @@ def _check_length(value: object) -> int | None:
 def _mapping(value: object) -> Mapping[str, Any]:
     """The wire form as a mapping, from itself or from JSON."""
     if isinstance(value, str):
-        value = _from_json(value)
+        if len(value) > MAX_WIRE_LENGTH:
+            raise RequestError("TP035", length=len(value), longest=MAX_WIRE_LENGTH)
+        try:
+            value = parse_json(value)
+        except ValueError as error:
+            raise RequestError("TP036", text=value, error=error) from error
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return value
     raise RequestError("TP034", value=value)
-
-
-def _from_json(text: str) -> object:
-    if len(text) > MAX_WIRE_LENGTH:
-        raise RequestError("TP035", length=len(text), longest=MAX_WIRE_LENGTH)
-    try:
-        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
-    except (ValueError, RecursionError) as error:
-        raise RequestError("TP036", text=text, error=error) from error
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError("it contains a field twice")
-    return dict(pairs)

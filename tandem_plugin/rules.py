@@ -18,7 +18,7 @@ from tandem_plugin.errors import (
     TokenizerError,
 )
 from tandem_plugin.fingerprint import fingerprint
-from tandem_plugin.plugins.contracts import check_schedule
+from tandem_plugin.plugins.contracts import check_on_torch
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
 from tandem_plugin.replay import (
     TokenIds,
@@ -124,7 +124,6 @@ class TandemRules:
         self.config = config
         self.vocabulary = vocabulary
         self._boundaries: dict[str, BoundarySet] = {}
-        self._refused: dict[str, TokenizerError] = {}
         self._rules: dict[Schedule, Rule] = {}
         self.default = self.for_schedule(config.make_schedule())
 
@@ -138,7 +137,7 @@ class TandemRules:
         if schedule not in self._rules:
             if len(self._rules) >= _MOST_RULES:  # requests choose parameters: forget, not grow
                 self._rules.clear()
-            check_schedule(schedule)
+            check_on_torch(type(schedule))
             boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
             self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
         return self._rules[schedule]
@@ -227,16 +226,7 @@ class TandemRules:
         return rule
 
     def _boundary_set(self, resolver: str) -> BoundarySet:
-        """The boundaries that a resolver finds; a refusal is kept as well, as requests ask again.
-
-        Resolvers read a whole vocabulary.
-        """
-        if resolver in self._refused:
-            raise self._refused[resolver].recast(TokenizerError)
+        """The boundaries that a resolver finds; kept, as it reads a whole vocabulary."""
         if resolver not in self._boundaries:
-            try:
-                self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
-            except TokenizerError as error:
-                self._refused[resolver] = error.recast(TokenizerError)
-                raise
+            self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
         return self._boundaries[resolver]

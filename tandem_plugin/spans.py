@@ -1,4 +1,4 @@
-"""The text of each author's span in a response, cut at handoffs, in two colours."""
+"""The text of each author's span in a response, cut at handoffs."""
 
 from __future__ import annotations
 
@@ -142,42 +142,22 @@ class TokenBytes:
         return b"".join(map(self._known.__getitem__, token_ids))
 
 
-_NAMES = {SENIOR: "senior", JUNIOR: "junior", OTHER: "neither", UNKNOWN: "unknown"}
-# Half-transparent, so that the text keeps the contrast that the theme around it gives.
 _STYLES = {
-    SENIOR: "background:rgb(60 140 230/.25);border-bottom:2px solid rgb(60 140 230)",
-    JUNIOR: "background:rgb(235 160 40/.25);border-bottom:2px dotted rgb(220 140 20)",
-    OTHER: "background:rgb(128 128 128/.2)",
-    UNKNOWN: "background:rgb(128 128 128/.2)",
+    SENIOR: "border-bottom:2px solid rgb(60 140 230)",
+    JUNIOR: "border-bottom:2px dotted rgb(220 140 20)",
 }
-_SHARED = "background:rgb(130 90 210/.3);border-bottom:3px double rgb(130 90 210)"
 _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
 
 
 def coloured(authored: AuthoredText) -> str:
-    """HTML without scripts: the text with its authors' colours and underlines.
+    """HTML without scripts: the escaped text, underlined by author.
 
-    Solid for the senior, dotted for the junior, double for a character of both; the text is
-    escaped. The title of each piece shows its span, counted from 1, and its author.
+    Solid for the senior, dotted for the junior; a character of both has the line of the first.
     """
-    tokens = sum(count for _, count in authored.spans)
-    shares = [
-        f"{_NAMES[author]} {sum(n for who, n in authored.spans if who == author):,}"
-        for author in _NAMES
-        if any(who == author for who, _ in authored.spans)
-    ]
-    facts = f"{_tokens(tokens)}: {', '.join(shares)}" if tokens else "an empty response"
-    pieces = "".join(_piece(piece, authored) for piece in authored.pieces)
-    return f'<div style="{_BOX}">{pieces}</div><small>{facts}</small>'
+    pieces = "".join(_underlined(piece, authored) for piece in authored.pieces)
+    return f'<div style="{_BOX}">{pieces}</div>'
 
 
-def _piece(piece: Piece, authored: AuthoredText) -> str:
-    author, tokens = authored.spans[piece.first]
-    style, title = _STYLES[author], f"span {piece.first + 1}: {_NAMES[author]}, {_tokens(tokens)}"
-    if piece.last != piece.first:
-        style, title = _SHARED, f"one character, of spans {piece.first + 1} to {piece.last + 1}"
-    return f'<span style="{style}" title="{title}">{html.escape(piece.text)}</span>'
-
-
-def _tokens(count: int) -> str:
-    return "1 token" if count == 1 else f"{count:,} tokens"
+def _underlined(piece: Piece, authored: AuthoredText) -> str:
+    author, _ = authored.spans[piece.first]
+    return f'<span style="{_STYLES.get(author, "")}">{html.escape(piece.text)}</span>'

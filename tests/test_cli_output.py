@@ -54,8 +54,6 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["replay", f"{HOSTILE}.jsonl", "--tokenizer", "vocab.json"],
         ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json", "--schedule", HOSTILE],
         ["view", "rollouts.jsonl", "--tokenizer", "vocab.json", "--out", f"{HOSTILE}.html"],
-        ["boundaries", "vocab.json"],
-        ["boundaries", "vocab.json", "--resolver", HOSTILE],
         ["compare", HOSTILE],
         ["report", HOSTILE],
         ["eval", "drift", "--senior", HOSTILE, "--junior", HOSTILE, "--out", HOSTILE],
@@ -99,7 +97,6 @@ def test_a_table_on_a_terminal_keeps_its_colours_and_writes_others_codes_out() -
     assert not OBEYED.search(re.sub(r"\x1b\[[0-9;]*m", "", said))
     assert "\x1b[2J" not in said
     assert said.count("\\x1b[2J") == 8
-    assert said.count("\\x7fg") == 8  # nothing of it is cut off
 
 
 @given(st.text())
@@ -117,37 +114,6 @@ def test_json_stays_json(inputs: Path) -> None:
     done = CliRunner().invoke(app, ["data", "show", f"no{HOSTILE}.jsonl", "--json"])
     assert "\x1b" not in done.stdout
     assert json.loads(done.stdout)["error"]
-
-
-FULL = Path("/dev/full")
-
-
-@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
-@pytest.mark.parametrize(
-    "arguments",
-    [["plugins"], ["plugins", "--json"], ["--help"], ["--version"], ["grade", "f.jsonl"],
-     ["path", "reward-verl"]],
-    ids=" ".join,
-)  # fmt: skip
-def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, arguments: list[str]) -> None:
-    (tmp_path / "f.jsonl").write_text('{"response": "\\\\boxed{5}", "gold": "5"}\n')
-    with FULL.open("w") as full:
-        done = subprocess.run(
-            [*TANDEM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-        )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert "No space left on device" in line
-
-
-def test_a_reader_that_left_is_no_error() -> None:
-    """As ``tandem plugins | head -0``."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run([*TANDEM, "plugins"], stdout=writer, stderr=subprocess.PIPE, text=True)
-    os.close(writer)
-    assert done.stderr == ""
 
 
 PLUGIN = """
@@ -182,9 +148,3 @@ def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(tmp_path: Pat
     done = run_with_plugin(tmp_path, "print('NOISE at import')")
     assert json.loads(done.stdout)["registered"]
     assert "NOISE at import\nNOISE while it registers\n" in done.stderr
-
-
-def test_an_interrupt_while_a_plugin_is_loaded_is_said(tmp_path: Path) -> None:
-    done = run_with_plugin(tmp_path, "raise KeyboardInterrupt")
-    assert done.returncode == 130
-    assert json.loads(done.stdout) == {"error": "Interrupted."}

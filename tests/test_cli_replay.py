@@ -370,7 +370,7 @@ def test_memory_of_a_replay_does_not_grow_with_the_file(
     ("options", "said"),
     [
         (["--set", "p"], "TP989"),
-        (["--set", f"p={'[' * 50_000}{']' * 50_000}"], "TP990"),
+        (["--set", f"p={'[' * 50_000}{']' * 50_000}"], "TP145"),
         (["--schedule", "x"], "TP117"),
         (["--boundaries", "x"], "TP117"),
     ],

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,13 +14,14 @@ from tandem_plugin.files import (
     ForeignLineError,
     InputFiles,
     WholeLines,
+    check_model,
     open_file,
     read_appended,
     read_file,
     replacing,
     write_file,
 )
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files.strict_json import is_number, parse_json
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path):
@@ -56,7 +59,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, name: str):
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("name", ["folder", "pipe", "loop", "none", "x" * 300, "a\0b"])
+@pytest.mark.parametrize("name", ["folder", "pipe", "loop", "none", "x" * 300])
 def test_only_a_regular_file_is_read_and_nothing_is_waited_for(tmp_path: Path, name: str):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -124,3 +127,58 @@ def test_line_of_another_kind_is_named_and_never_taken_for_a_torn_one(
     with pytest.raises(ForeignLineError) as caught:
         appended(path)
     assert caught.value.line == 1 + content.count(b"}\n")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(VALUES)
+def test_json_is_read_as_everybody_reads_it(value: Any):
+    assert parse_json(json.dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": 1, "a": 1}', '[{"b": {"a": 1, "c": 2, "a": 3}}]', "[" * 200_000, '{"a":' * 200_000,
+     b"\xff", b"\xef\xbb\xbf{}", b"", b"9" * 5000, b'"\xed\xa0\x80"'],
+    ids=range(9),
+)  # fmt: skip
+def test_what_is_no_json_or_says_a_field_twice_is_refused(text: str | bytes):
+    with pytest.raises(ValueError, match=r"."):
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1, True), (-1.5, True), (10**308, True), (10**309, False), (-(10**4000), False),
+     (float("nan"), False), (float("inf"), False), (True, False), ("1", False), (None, False)],
+)  # fmt: skip
+def test_a_number_is_what_a_float_can_hold(value: object, expected: bool):
+    assert is_number(value) is expected
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models/senior").mkdir(parents=True)
+    (tmp_path / "models/senior/config.json").write_text("{}")
+
+
+@pytest.mark.parametrize("given", ["models/senior", "Qwen/Qwen3-0.6B", "gpt2", "s3://bucket/model"])
+def test_a_model_may_be_a_folder_an_address_or_a_name_on_the_hub(models: None, given: str):
+    check_model(given, "senior")
+
+
+@pytest.mark.parametrize(
+    ("code", "given"),
+    [("TP762", "models/senor"), ("TP762", "/no/such/model"), ("TP762", "a/b/c"),
+     ("TP761", "models")],
+)  # fmt: skip
+def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(
+    models: None, code: str, given: str
+):
+    with refused(code, what="senior", model=given):
+        check_model(given, "senior")

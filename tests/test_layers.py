@@ -133,22 +133,3 @@ def test_every_import_points_to_a_lower_layer(graph: Graph) -> None:
 def test_every_part_has_its_place_among_the_layers(graph: Graph) -> None:
     placed = [part for parts in LAYERS for part in parts]
     assert sorted(placed) == sorted({part_of(module) for module in graph})
-
-
-def test_circles_and_upward_arrows_are_found_in_functions_and_for_type_checkers(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "tandem_plugin"
-    (folder / "schedules").mkdir(parents=True)
-    (folder / "schedules/__init__.py").write_text("def f():\n    from ..config import Settings\n")
-    (folder / "config.py").write_text(
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import tandem_plugin.schedules\n"
-    )
-    drawn = import_graph(modules(folder))
-    assert circle_in(drawn) == [
-        "tandem_plugin.config",
-        "tandem_plugin.schedules",
-        "tandem_plugin.config",
-    ]
-    assert upward_arrows(drawn) == ["tandem_plugin.schedules imports tandem_plugin.config"]
-    assert circle_in({"a": frozenset("b"), "b": frozenset("c"), "c": frozenset()}) is None

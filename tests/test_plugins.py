@@ -3,16 +3,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pluggy
 import pytest
 from algorithm_1 import boundary_set
 from refused import refused
@@ -26,14 +23,13 @@ from tandem_plugin import (
     fingerprint,
     hookimpl,
     make_schedule,
-    replay,
     resolve_boundaries,
     resolvers,
     schedules,
 )
-from tandem_plugin.plugins import Plugin, build_catalogue, loading, using_plugins
+from tandem_plugin.plugins import Plugin, Provider, build_catalogue, loading, using_plugins
+from tandem_plugin.plugins.contracts import TAKEN
 from tandem_plugin.plugins.loading import catalogue
-from tandem_plugin.plugins.registry import TAKEN, Provider
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import ResolvedRequest
 
@@ -202,22 +198,6 @@ def test_installed_plugin_is_found_by_its_entry_point(install: Callable[..., Non
     assert entry.provider == Provider("a-coin", "2.3")
 
 
-def test_nothing_is_loaded_before_a_name_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "loud.py").write_text("print('loaded')\n" + COIN_MODULE)
-    info = tmp_path / "loud-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[tandem_plugin]\nloud = loud\n")
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-        "import tandem_plugin; print('imported', file=sys.stderr, flush=True); "
-        "[tandem_plugin.schedules() for _ in range(3)]"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stderr.split() == ["imported", "loaded"]
-    assert out.stdout == ""  # what a command prints there is its result alone
-
-
 def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
     install: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,12 +219,6 @@ def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
         resolve_boundaries("mine", Vocabulary(("a",), "a test"))
 
 
-def test_plugin_that_exits_on_import_is_skipped_as_well() -> None:
-    assert reason(SystemExit("bye")) == "SystemExit: bye"
-    with pytest.raises(KeyboardInterrupt):  # a user's Ctrl-C is nobody's fault
-        build_catalogue([plugin(KeyboardInterrupt())])
-
-
 def test_misspelled_hook_is_an_error_of_its_plugin_alone() -> None:
     class Misspelled:
         @hookimpl
@@ -256,18 +230,6 @@ def test_misspelled_hook_is_an_error_of_its_plugin_alone() -> None:
     (broken,) = built.broken
     assert broken.name == "typo"
     assert "unknown hook 'register_schedule'" in broken.reason
-    assert "(the hooks are register_schedules and register_boundaries)" in broken.reason
-
-
-def test_plugin_without_the_marker_registers_nothing_and_is_told_so() -> None:
-    class Unmarked:
-        def register_schedules(self, register: Callable[[Any], None]) -> None:
-            register(Coin)
-
-    assert reason(Unmarked()) == (
-        "The plugin registers nothing. Mark functions named register_schedules or "
-        "register_boundaries with tandem_plugin.hookimpl. [TP114]"
-    )
 
 
 def test_plugin_is_taken_whole_or_not_at_all() -> None:
@@ -292,62 +254,6 @@ def test_name_of_a_built_in_schedule_cannot_be_taken() -> None:
     word.name = "word"  # type: ignore[attr-defined]
     with refused("TP118", name="word"):
         build_catalogue([plugin(registering(word))]).check_names()
-
-
-def test_catalogue_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    loads: list[int] = []
-    barrier = threading.Barrier(16)
-
-    def load() -> object:
-        loads.append(1)
-        threading.Event().wait(0.05)  # let the others come
-        return CoinPlugin()
-
-    slow = [Plugin("slow", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(loading, "_installed", lambda: slow)
-    monkeypatch.setattr(loading, "_catalogue", None)
-    seen: list[object] = []
-
-    def ask() -> None:
-        barrier.wait()
-        seen.append(catalogue())
-
-    threads = [threading.Thread(target=ask) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(loads) == 1
-    assert len(seen) == 16
-    assert len({id(found) for found in seen}) == 1
-
-
-def test_plugin_that_asks_for_names_while_it_is_loaded_is_told_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def load() -> object:
-        make_schedule("word", {})
-        return CoinPlugin()
-
-    plugins_that_ask = [Plugin("asking", Provider("coins", "1.0"), load)]
-    monkeypatch.setattr(loading, "_installed", lambda: plugins_that_ask)
-    monkeypatch.setattr(loading, "_catalogue", None)
-    assert "while plugins were being loaded" in catalogue().broken[0].reason
-    assert make_schedule("word", {})
-
-
-def test_no_hook_is_called_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    with using_plugins(CoinPlugin()):
-        schedule = make_schedule("coin", {})
-
-        def called(*args: Any, **kwargs: Any) -> None:
-            raise AssertionError("a hook was called")
-
-        with monkeypatch.context() as patched:  # pytest calls hooks as well, around this
-            patched.setattr(pluggy.HookCaller, "__call__", called)
-            patched.setattr(pluggy.PluginManager, "__init__", called)
-            assert len(replay(list(range(30)), 3, schedule, boundary_set({1}))) == 30
-            assert make_schedule("coin", {"p": 0.25}) != schedule
 
 
 def test_version_and_name_of_a_plugins_distribution_are_in_the_fingerprint() -> None:
@@ -410,6 +316,13 @@ def advancing(result: Callable[..., Any]) -> Any:
     return schedule_with(advance=lambda self, a, r, b, u: result(a, r, b))
 
 
+class Unmarked:
+    """Its hooks lack the marker."""
+
+    def register_schedules(self, register: Callable[[Any], None]) -> None:
+        register(Coin)
+
+
 NO_SCHEDULES: dict[str, list[Any]] = {
     "TP122": [Coin()],
     "TP124": [
@@ -417,18 +330,20 @@ NO_SCHEDULES: dict[str, list[Any]] = {
         type("Child", (Coin,), {}),
         dataclass(type("Thawed", (), {"name": "a"})),
     ],
-    "TP125": [dataclass(frozen=True)(type("Hashless", (), {"__hash__": None, "name": "a"}))],
     "TP115": [schedule_with(name=GONE), schedule_with(name="Two Words")],
     "TP116": [schedule_with(name="off")],
-    "TP126": [schedule_with(start=GONE), schedule_with(advance=7), schedule_with(walk=7)],
     "TP144": [schedule_with(p=GONE)],
     "TP143": [annotated(list), annotated(Literal[1, 2])],
     "TP142": [annotated("Nowhere")],
     "TP128": [annotated(int, name, **{name: 1}) for name in ("seed", "_q", "prompt_length")],
     "TP129": [annotated(float, "training_step", training_step=1.0)],
-    "TP130": [schedule_with(__post_init__=lambda self: 1 / 0)],
+    "TP130": [schedule_with(__post_init__=lambda self: 1 / 0), schedule_with(__hash__=None)],
     "TP131": [schedule_with(__eq__=lambda a, b: False, __hash__=lambda a: 1)],
-    "TP137": [schedule_with(start=lambda self: 1)],
+    "TP137": [
+        schedule_with(start=GONE),
+        schedule_with(advance=7),
+        schedule_with(start=lambda self: 1),
+    ],
     "TP132": [
         schedule_with(start=lambda self, u: True),
         schedule_with(start=lambda self, u: u),
@@ -444,12 +359,13 @@ NO_SCHEDULES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("refusal", NO_SCHEDULES)
 def test_class_that_is_no_schedule_is_refused_when_it_is_registered(refusal: str) -> None:
+    assert build_catalogue([plugin(registering(schedule_with()))]).broken == ()
     for schedule in NO_SCHEDULES[refusal]:
         assert code(registering(schedule)) == refusal
 
 
-def test_changed_class_of_these_tests_is_a_schedule_before_it_is_changed() -> None:
-    assert build_catalogue([plugin(registering(schedule_with()))]).broken == ()
+def test_plugin_without_the_marker_registers_nothing() -> None:
+    assert code(Unmarked()) == "TP114"
 
 
 def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
@@ -458,11 +374,11 @@ def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
     """Where it is loaded later, by the rules of an engine."""
     torch = pytest.importorskip("torch")
     numpy_only = schedule_with(start=lambda self, u: np.less(np.asarray(u), 0.5))
-    assert code(registering(numpy_only)) == "TP132"
+    assert code(registering(numpy_only)) == "TP135"
     monkeypatch.delitem(sys.modules, "torch")
     with using_plugins(registering(numpy_only)):
         monkeypatch.setitem(sys.modules, "torch", torch)
-        with refused("TP132", name="start"):
+        with refused("TP135", name="start"):
             TandemRules(TandemConfig(schedule="coin"), Vocabulary(("a", "b"), "a test"))
 
 
@@ -472,8 +388,6 @@ def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
         ("Odd", odd_ids, "TP115"),
         (3, odd_ids, "TP115"),
         ("odd", 3, "TP119"),
-        ("odd", lambda: 1, "TP120"),
-        ("odd", lambda a, b: 1, "TP120"),
     ],
 )
 def test_what_is_no_resolver_is_refused_when_it_is_registered(
@@ -542,12 +456,6 @@ def test_parameters_of_a_plugins_schedule_are_checked_by_their_types(
                 make_schedule("typed", {name: value})
 
 
-def test_whole_number_and_float_of_a_plugins_parameter_have_one_fingerprint() -> None:
-    with using_plugins(registering(Typed)):
-        one, same = make_schedule("typed", {"p": 1}), make_schedule("typed", {"p": 1.0})
-        assert fingerprint(one, boundary_set({1})) == fingerprint(same, boundary_set({1}))
-
-
 def test_what_a_plugins_own_check_raises_is_a_configuration_error() -> None:
     def refuse(self: Any) -> None:
         if self.p > 0.9:
@@ -568,4 +476,4 @@ def test_schedule_whose_resolver_does_not_exist_is_refused_with_the_settings() -
 
 def test_every_setting_and_every_field_of_a_request_is_a_name_that_parameters_cannot_have() -> None:
     of_requests = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
-    assert {*TandemConfig.model_fields, *of_requests, "name", "walk"} == TAKEN
+    assert {*TandemConfig.model_fields, *of_requests, "name"} == TAKEN

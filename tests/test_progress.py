@@ -3,106 +3,40 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from tandem_plugin import progress
-from tandem_plugin.lab.rollouts.engine import response_progress
-from tandem_plugin.progress import ShownProgress, waiting
+from tandem_plugin.progress import ShownProgress
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds, as the lines are timed by them."""
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    return now
+class Log(io.StringIO):
+    """A log that says when a line has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = threading.Event()
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        self.came.set()
+        return written
 
 
-def test_a_log_gets_a_line_every_half_a_minute(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with response_progress("rollout", 1000, 200) as advance:
-        for _ in range(95):
-            clock[0] += 1
-            advance(1500)
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = err.splitlines()
-    assert [line.split(",")[0] for line in lines] == [
-        "rollout: 230 of 1",
-        "rollout: 260 of 1",
-        "rollout: 290 of 1",
-    ]
-    assert "230 of 1,000 (23%), 45,000 tokens" in lines[0]
+def test_a_log_gets_lines_also_while_nothing_advances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    log = Log()
+    with ShownProgress(console=Console(file=log), transient=False) as bar:
+        bar.add_task("rollout", total=600, completed=60, tokens=45_000, state="loss 1.5")
+        assert log.came.wait(60)
+    assert log.getvalue().startswith("rollout: 60 of 600 (10%), 45,000 tokens, loss 1.5, 0 s")
 
 
-def test_what_is_soon_done_says_nothing(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with ShownProgress() as shown:
+def test_what_is_soon_done_says_nothing() -> None:
+    log = Log()
+    with ShownProgress(console=Console(file=log)) as shown:
         task = shown.add_task("view", total=10)
-        for _ in range(10):
-            clock[0] += 2
-            shown.advance(task)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_command_says_how_far_it_is_beside_its_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("sympy")
-    from typer.testing import CliRunner
-
-    from tandem_plugin.cli import app
-
-    monkeypatch.setattr(progress, "EVERY_S", 0.0)
-    file = tmp_path / "responses.jsonl"
-    row = {"response": "\\boxed{5}", "gold": "5"}
-    file.write_text(json.dumps(row) + "\n")
-    done = CliRunner().invoke(app, ["grade", str(file), "--out", str(tmp_path / "g"), "--json"])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)
-    assert "grade: " in done.stderr
-    assert "(100%)" in done.stderr
-
-
-def test_a_line_comes_while_nothing_advances(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with ShownProgress() as shown:
-        shown.add_task("grade", total=10)
-        for _ in range(70):
-            clock[0] += 1
-            shown.line_if_due()
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(",")[0] for line in lines] == ["grade: 0 of 10 (0%)"] * 2
-
-
-def test_a_clock_of_its_own_looks_whether_a_line_is_due(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Work that never comes back to say how far it is, as one call of an engine or a trainer."""
-    monkeypatch.setattr(progress, "TICK_S", 0.001)
-    written = threading.Event()
-    monkeypatch.setattr(progress, "_line_of", lambda task: written.set() or task.description)
-    with waiting("start the engine"):
-        assert not written.is_set()
-        clock[0] += 31
-        assert written.wait(60)
-
-
-def test_lines_go_to_the_console_that_is_given_with_the_state_of_the_work(
-    clock: list[float],
-) -> None:
-    """As the demo teaches its model into a log."""
-    said = io.StringIO()
-    with ShownProgress(console=Console(file=said), transient=False) as bar:
-        task = bar.add_task("Teaching the model", total=600, state="")
-        clock[0] += 45
-        bar.update(task, completed=60, state="loss 1.5")
-    assert said.getvalue().startswith("Teaching the model: 60 of 600 (10%), loss 1.5, 0:45")
+        shown.advance(task, 10)
+    assert log.getvalue().strip() == ""

@@ -15,10 +15,6 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import (
-    TandemConfig,
-    TandemRules,
-    Vocabulary,
-    hookimpl,
     make_schedule,
 )
 from tandem_plugin.draws import MAX_SEED, draws
@@ -26,9 +22,6 @@ from tandem_plugin.engine.record import AuthoredRequest
 from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
-from tandem_plugin.plugins import using_plugins
-from tandem_plugin.plugins.contracts import check_schedule, check_schedule_class
-from tandem_plugin.replay import replay_batch
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule, WordSchedule
 from tandem_plugin.schedules.schedule import has_walk, step_through
@@ -219,17 +212,6 @@ def test_requests_that_enter_device_slots_share_their_steps(counted: Counted) ->
     assert counted.steps == length
 
 
-def test_a_schedule_with_a_walk_is_not_stepped_through() -> None:
-    class Walking(Counted):
-        def walk(self, is_boundary: Any, u: Any) -> Any:
-            authors = np.ones(u.shape, dtype=np.bool_)
-            return authors, np.zeros(u.shape, dtype=np.int64)
-
-    schedule = Walking()
-    replay_batch([[0] * 50], [1], schedule, boundary_set({1}))
-    assert schedule.steps == 0
-
-
 def test_tokens_that_came_several_at_once_are_replayed_together(counted: Counted) -> None:
     rule, size = Rule(counted, boundary_set({1}), "c"), 9
     batch, requests = (
@@ -292,64 +274,7 @@ def test_a_walk_gives_what_the_steps_give(
             assert np.array_equal(part, right)
 
 
-def test_a_subclass_with_steps_of_its_own_does_not_walk_as_its_parent_does() -> None:
+def test_only_the_walk_of_a_built_in_schedule_is_used() -> None:
     assert has_walk(WordSchedule)
     assert not has_walk(Stubborn)
     assert not has_walk(Countdown)
-    check_schedule_class(Stubborn)
-
-
-@dataclass(frozen=True, slots=True)
-class Astray:
-    """A schedule whose walk goes astray once ``at`` is not its default."""
-
-    name: ClassVar[str] = "astray"
-    boundaries: ClassVar[str] = "word"
-    at: int = 0
-
-    def start(self, u: Any) -> Any:
-        return u < 0.5
-
-    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
-        return u < 0.5, run * 0
-
-    def walk(self, is_boundary: Any, u: Any) -> Any:
-        return u < 0.5 + self.at / 10, np.zeros(u.shape, dtype=np.int64)
-
-
-METHODS = ("name", "boundaries", "start", "advance", "__module__")
-
-
-@pytest.mark.parametrize(
-    "walked",
-    [
-        lambda self, b, u: (u < 0.4, np.zeros(u.shape, dtype=np.int64)),
-        lambda self, b, u: (u < 0.5, np.zeros(u.shape, dtype=np.int32)),
-        lambda self, b, u: (u < 0.5, np.ones(u.shape, dtype=np.int64)),
-        lambda self, b, u: ((u < 0.5)[:, :-1], np.zeros(u.shape, dtype=np.int64)),
-        lambda self, b, u: u < 0.5,
-    ],
-)
-def test_a_walk_that_is_not_its_steps_is_refused_at_registration(walked: Any) -> None:
-    kind = type("Wrong", (), {**{k: v for k, v in vars(Astray).items() if k in METHODS}})
-    kind.walk = walked  # type: ignore[attr-defined]
-    kind.__annotations__ = {"name": ClassVar[str], "boundaries": ClassVar[str]}
-    with refused("TP123"):
-        check_schedule_class(dataclass(frozen=True)(kind))
-
-
-class Plugin:
-    """A plugin that registers one schedule."""
-
-    @hookimpl
-    def register_schedules(self, register: Any) -> None:
-        register(Astray)
-
-
-def test_a_walk_is_held_to_its_steps_for_the_parameters_that_are_used() -> None:
-    check_schedule(Astray())
-    vocabulary = Vocabulary(("a", "Ġb"), "a test")
-    with using_plugins(Plugin()):
-        rules = TandemRules(TandemConfig.from_mapping({"schedule": "astray"}), vocabulary)
-        with refused("TP123"):
-            rules.for_request({"seed": 1, "at": 1})

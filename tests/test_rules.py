@@ -31,11 +31,6 @@ def test_request_of_a_rule_is_honoured_by_equal_rules(byte_level: Vocabulary):
     assert rule.replay(TOKENS, 7) == sender.default.replay(TOKENS, 7)
 
 
-def test_seed_alone_asks_for_the_configured_rule(byte_level: Vocabulary):
-    rules = rules_of(byte_level, cap=3)
-    assert rules.for_request({"seed": 1}) == ResolvedRequest(rules.default, 1)
-
-
 def test_request_may_change_one_parameter_of_the_configured_schedule(byte_level: Vocabulary):
     rules = rules_of(byte_level, p=0.3, cap=3)
     found = rules.for_request({"seed": 1, "p": 0.9})

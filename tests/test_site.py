@@ -25,11 +25,6 @@ def module(name: str) -> Any:
     return module_of(DOCS / f"{name}.py")
 
 
-@pytest.fixture(scope="module")
-def site() -> Any:
-    return module("site_pages")
-
-
 def anchors(page: Path) -> set[str]:
     """Those of a page's headings, as GitHub and MkDocs make them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -47,29 +42,12 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
             assert anchor in anchors(file), f"{target}#{anchor}"
 
 
-def test_every_page_has_its_place_in_the_sites_navigation(site: Any) -> None:
+def test_every_page_has_its_place_in_the_sites_navigation() -> None:
     listed = re.findall(r": ([\w/-]+\.(?:md|ipynb))$", (ROOT / "mkdocs.yml").read_text(), re.M)
     assert len(listed) == len(set(listed))
-    made = set(site.PAGES)
+    made = set(module("site_pages").PAGES)
     assert {name for name in listed if not (DOCS / name).exists()} <= made
     assert {page.name for page in DOCS.glob("*.md")} | made <= set(listed)
-
-
-def test_links_between_the_root_folder_and_the_site_lead_to_the_sites_pages(site: Any) -> None:
-    text = "[a](docs/verl.md#settings) ![b](docs/images/x.svg) [c](CONTRIBUTING.md) [d](#here)"
-    assert site.linked(text, "README.md", "") == (
-        "[a](verl.md#settings) ![b](images/x.svg) [c](contributing.md) [d](#here)"
-    )
-    assert site.linked("[r](../README.md#install)", "docs/verl.md", "") == "[r](index.md#install)"
-
-
-def test_links_to_what_is_not_of_the_site_lead_to_the_sources_or_are_no_links(site: Any) -> None:
-    link = "[the study](../examples/study/README.md)"
-    there = site.linked(link, "docs/evaluation.md", "https://forge.example/x")
-    assert there == "[the study](https://forge.example/x/blob/main/examples/study/README.md)"
-    assert site.linked(link, "docs/evaluation.md", "") == "the study"
-    nowhere = "[x](../nowhere.md)"
-    assert site.linked(nowhere, "docs/evaluation.md", "") == nowhere
 
 
 def test_api_page_has_every_public_name() -> None:
@@ -79,23 +57,37 @@ def test_api_page_has_every_public_name() -> None:
     assert public - {name for name in public if name.endswith("Error")} <= listed
 
 
-def test_figure_of_speed_is_drawn_from_the_measured_table() -> None:
-    figure = module("generate_speed_figure")
-    drawn = figure.FIGURE.read_text(encoding="utf-8")
-    assert drawn == figure.figure(figure.PERFORMANCE.read_text(encoding="utf-8")), (
-        "docs/images/speed.svg is out of date: run python docs/generate_speed_figure.py"
+def test_generated_pages_are_up_to_date() -> None:
+    figure, troubleshooting = module("generate_speed_figure"), module("generate_troubleshooting")
+    drawn = figure.figure(figure.PERFORMANCE.read_text(encoding="utf-8"))
+    assert figure.FIGURE.read_text(encoding="utf-8") == drawn, "run docs/generate_speed_figure.py"
+    page = troubleshooting.page()
+    assert troubleshooting.PAGE.read_text(encoding="utf-8") == page, (
+        "run docs/generate_troubleshooting.py"
     )
-    assert drawn.count('class="lockstep"') == 5
-    assert drawn.count('class="speculative"') == 8
-    assert "speculative, 4 drafts 1.84" in drawn
 
 
-@pytest.fixture(scope="module")
-def troubleshooting() -> Any:
-    return module("generate_troubleshooting")
+def test_every_path_of_the_architecture_page_exists() -> None:
+    folders = "tandem_plugin|adapters|tests|integration_tests|docs|examples"
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(rf"`((?:{folders})/[^`]+)`", page)
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_troubleshooting_page_is_what_the_code_refuses(troubleshooting: Any) -> None:
-    assert troubleshooting.PAGE.read_text(encoding="utf-8") == troubleshooting.page(), (
-        "docs/troubleshooting.md is out of date: run python docs/generate_troubleshooting.py"
-    )
+def test_every_stack_stands_in_the_table_of_versions_with_its_pins() -> None:
+    page = (DOCS / "compatibility.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.-]+\.txt)` \| ([\d., ]+)[^|]*(?::[^|]*)?\|", page, re.MULTILINE)
+    pinned = {}
+    for file in (ROOT / "constraints").glob("*-vllm-*.txt"):
+        if not file.name.startswith("overrides"):
+            pins = dict(re.findall(r"^([\w-]+)==(\S+)$", file.read_text(), re.MULTILINE))
+            pinned[file.name] = [pins[name] for name in ("vllm", "torch", "transformers")]
+    assert {name: [v.strip() for v in versions.split(",")] for name, versions in rows} == pinned
+
+
+def test_changelog_and_citation_are_of_the_version_that_is_built() -> None:
+    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    version = re.search(r"^version: (\S+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert heading is not None
+    assert version is not None
+    assert heading[1] == version[1].strip("\"'") == tandem_plugin.__version__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_plugin import TokenizerError, Vocabulary, resolve_boundaries, resolvers
+from tandem_plugin import Vocabulary, resolve_boundaries, resolvers
 
 RealTokenizer = Callable[[str], Path]
 
@@ -102,18 +101,6 @@ def test_real_vocabulary_has_the_boundaries_that_its_decoder_writes(
         assert ids == [i for i, text in enumerate(texts) if ORACLES[resolver](text)]
         got[resolver] = len(ids)
     assert got == counts
-
-
-def test_known_number_of_qwen_tokens_is_no_utf8_alone(real_tokenizer: RealTokenizer) -> None:
-    def is_utf8(text: bytes) -> bool:
-        try:
-            text.decode("utf-8")
-        except UnicodeDecodeError:
-            return False
-        return True
-
-    vocabulary = Vocabulary.from_path(real_tokenizer("qwen/vocab.json"))
-    assert sum(not is_utf8(text) for text in vocabulary.texts()) == 1_448
 
 
 @pytest.mark.parametrize("resolver", ["step", "newline"])
@@ -209,6 +196,7 @@ def test_boundaries_are_those_of_the_tokenizers_own_decoder(
         for token_id in range(core.get_vocab_size())
     ]
     expected = [i for i, text in enumerate(texts) if ORACLES[resolver](text)]
+    assert len(expected) >= 3 or resolver in ("step", "newline")
     if make is gpt2_style_bpe and resolver == "step":
         expected = []  # refused: test_separators.py
     core.save(str(tmp_path / "tokenizer.json"))
@@ -225,20 +213,6 @@ def test_boundaries_are_those_of_the_tokenizers_own_decoder(
             continue
         with refused("TP206", "TP207"):
             resolve_boundaries(resolver, vocabulary)
-
-
-def test_each_family_has_some_boundaries_of_each_kind_in_these_tests() -> None:
-    """So that the test above compares more than empty sets."""
-    counts = {
-        make.__name__: {r: resolve_boundaries(r, vocabulary).count for r in ("word", "sentence")}
-        for make in TRAINED
-        for vocabulary in [Vocabulary.from_tokenizer(make())]
-    }
-    assert all(count >= 3 for by_resolver in counts.values() for count in by_resolver.values())
-    for make in (byte_level_bpe, llama_like_bpe):
-        vocabulary = Vocabulary.from_tokenizer(make())
-        assert resolve_boundaries("step", vocabulary).count >= 1
-        assert resolve_boundaries("newline", vocabulary).count >= 2
 
 
 def wordpiece() -> Any:
@@ -269,12 +243,8 @@ def test_vocabulary_without_leading_spaces_has_no_words_and_says_so(
         Vocabulary.from_path(tmp_path / "tokenizer.json"),
     ):
         assert vocabulary.family == family
-        with pytest.raises(TokenizerError) as caught:
+        with refused("TP222", family=family):
             resolve_boundaries("word", vocabulary)
-        assert "has no token with a leading-space marker ('Ġ' (byte-level BPE) or '▁' (" in str(
-            caught.value
-        )
-        assert f"its tokens are {family})" in str(caught.value)
         with refused("TP202"):
             resolve_boundaries("newline", vocabulary)
 
@@ -292,114 +262,14 @@ RANKS = {b"a": 0, b" the": 1, b".\n\n": 2, b".\n": 3, b"\xe3\x80": 4, b"\xe3\x80
 RANK_BOUNDARIES = {"word": [1, 6], "step": [2], "newline": [2, 3], "sentence": [2, 3, 5]}
 
 
-def check_ranks(vocabulary: Vocabulary) -> None:
-    assert vocabulary.texts()[:7] == tuple(RANKS)
-    for resolver, ids in RANK_BOUNDARIES.items():
-        assert found(resolver, vocabulary) == ids
-
-
-@pytest.mark.parametrize("name", ["qwen.tiktoken", "tokenizer.model"])
-def test_file_of_tiktoken_is_read(tmp_path: Path, name: str) -> None:
-    lines = [f"{base64.b64encode(token).decode()} {rank}" for token, rank in RANKS.items()]
-    (tmp_path / name).write_text("\n".join(lines) + "\n")
-    check_ranks(Vocabulary.from_path(tmp_path / name))
-
-
-@pytest.mark.parametrize("line", ["YQ= 7", "not base64 at all", "YQ==", "YQ== x"])
-def test_broken_file_of_tiktoken_is_refused(tmp_path: Path, line: str) -> None:
-    (tmp_path / "a.tiktoken").write_text(f"YQ== 0\n{line}\n")
-    with refused("TP217", "TP219", number=2):
-        Vocabulary.from_path(tmp_path / "a.tiktoken")
-
-
 def test_slow_tokenizer_that_lists_bytes_is_read() -> None:
     """As Qwen's first tokenizer: bytes to rank, and special tokens beside them as strings."""
     tokenizer = SimpleNamespace(get_vocab=lambda: {**RANKS, "<|Ġend|>": 7}, name_or_path="slow")
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    check_ranks(vocabulary)
+    assert vocabulary.texts()[:7] == tuple(RANKS)
+    for resolver, ids in RANK_BOUNDARIES.items():
+        assert found(resolver, vocabulary) == ids
     assert vocabulary.texts()[7] == "<|Ġend|>".encode()
-
-
-def test_encoding_of_tiktoken_is_read() -> None:
-    tiktoken = pytest.importorskip("tiktoken")
-    ranks = {bytes([byte]): byte for byte in range(256)} | {b" the": 256, b".\n": 257}
-    encoding = tiktoken.Encoding(
-        "small", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|end|>": 300}
-    )
-    vocabulary = Vocabulary.from_tokenizer(encoding)
-    assert len(vocabulary) == 301
-    assert vocabulary.texts()[:258] == tuple(ranks)
-    assert vocabulary.texts()[300] == b"<|end|>"
-    assert found("word", vocabulary) == [32, 256]
-    assert found("newline", vocabulary) == [10, 257]
-
-
-@pytest.fixture(scope="module")
-def sentencepiece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    folder = tmp_path_factory.mktemp("sentencepiece")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT),
-        model_prefix=str(folder / "tokenizer"),
-        model_type="bpe",
-        vocab_size=350,
-        byte_fallback=True,
-        normalization_rule_name="identity",  # the default makes spaces of newlines
-        user_defined_symbols=["▁▁", "\n\n"],
-        minloglevel=2,
-    )
-    return folder / "tokenizer.model"
-
-
-def test_sentencepiece_model_is_read_with_its_byte_pieces(sentencepiece_model: Path) -> None:
-    import sentencepiece
-
-    vocabulary = Vocabulary.from_path(sentencepiece_model)
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
-    assert len(vocabulary) == processor.GetPieceSize()
-    first = processor.PieceToId("T")  # SentencePiece drops a space at the beginning of a text
-    for token_id, text in enumerate(vocabulary.texts()):
-        if processor.IsControl(token_id) or processor.IsUnknown(token_id):
-            assert text.decode() == processor.IdToPiece(token_id)
-            continue
-        decoded = processor.Decode([first, token_id])
-        assert text.decode("utf-8", "replace") == decoded.removeprefix("T")
-    newline = processor.PieceToId("<0x0A>")
-    assert newline in found("newline", vocabulary)
-    assert found("step", vocabulary) == [processor.PieceToId("\n\n")]
-    assert len(found("word", vocabulary)) > 10
-
-
-def test_slow_sentencepiece_tokenizer_reads_as_its_model_file(sentencepiece_model: Path) -> None:
-    """A slow tokenizer lists SentencePiece's pieces and says nothing about its family."""
-    import sentencepiece
-
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
-    pieces = {processor.IdToPiece(i): i for i in range(processor.GetPieceSize())}
-    slow = SimpleNamespace(
-        get_vocab=lambda: pieces,
-        name_or_path="slow",
-        encode=lambda text, add_special_tokens: processor.EncodeAsIds(text),
-    )
-    ours, files = Vocabulary.from_tokenizer(slow), Vocabulary.from_path(sentencepiece_model)
-    for resolver in ("word", "sentence", "step", "newline"):
-        assert found(resolver, ours) == found(resolver, files)
-
-
-def test_file_that_is_no_sentencepiece_model_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("sentencepiece")
-    (tmp_path / "tokenizer.model").write_bytes(b"\x00\x01 nothing of the kind")
-    with refused("TP204"):
-        Vocabulary.from_path(tmp_path / "tokenizer.model")
-
-
-def test_sentencepiece_model_without_the_library_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
-    (tmp_path / "tokenizer.model").write_bytes(b"\x00\x01")
-    with refused("TP221"):
-        Vocabulary.from_path(tmp_path / "tokenizer.model")
 
 
 def test_special_tokens_are_words_only_when_their_text_begins_with_a_space() -> None:

@@ -225,15 +225,13 @@ def check(
     rules: TandemRules,
     record_folder: Path,
     *,
-    one_more: bool = False,
     spare: int = 0,
 ) -> Report:
     """Hold what came back against the engine's own record and the replay.
 
-    one_more: the engine schedules asynchronously, so it may have sampled a token after the last one
-    that counted. spare: how many it may have in all, where it writes several tokens at once.
+    spare: how many tokens the engine may have sampled after the last one that counted: one where it
+    schedules asynchronously, more where it writes several at once.
     """
-    spare = spare or int(one_more)
     records = recorded(record_folder, (seed for _, seed in _in_tandem(responses)))
     report = Report(requests=len(jobs))
     answered = {(response.job.name, response.sample) for response in responses}

@@ -135,7 +135,7 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     These are the tokens whose text begins with a space, in a vocabulary that writes the space
     before a word into the token. A byte piece that is a space (``<0x20>``) is one of them. Source:
     paper, appendix A, "Word-level handoff details". Raises :class:`TokenizerError` for a vocabulary
-    without such a marker, or with the marker after the word.
+    without such a marker.
     """
     table = np.zeros(len(vocabulary), dtype=np.bool_)
     if vocabulary.family in LEADING_SPACE_MARKERS:
@@ -146,24 +146,4 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
         raise TokenizerError(
             "TP222", source=vocabulary.source, known=known, family=vocabulary.family
         )
-    _check_marker_leads(vocabulary)
     return table
-
-
-def _check_marker_leads(vocabulary: Vocabulary) -> None:
-    """Refuse SentencePiece's ``treat_whitespace_as_suffix``, where a word's last token ends in it.
-
-    A few tokens that end in the marker are in every vocabulary.
-    """
-    marker = LEADING_SPACE_MARKERS[vocabulary.family]
-    words = [piece for piece in vocabulary.pieces if piece.strip(marker)]
-    leading = sum(piece.startswith(marker) for piece in words)
-    trailing = [piece for piece in words if piece.endswith(marker)]
-    if len(trailing) > leading:
-        raise TokenizerError(
-            "TP223",
-            source=vocabulary.source,
-            example=trailing[0],
-            others=len(trailing) - 1,
-            leading=leading,
-        )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +16,22 @@ from numpy.typing import ArrayLike, NDArray
 from tandem_plugin.boundaries.vocabulary_families import (
     Family,
     byte_level_piece,
+    declared_family,
+    encoder_of,
     foreign_code,
     guess_family,
     sample_encodings,
+    special_ids,
     texts_of,
 )
-from tandem_plugin.boundaries.vocabulary_files import (
-    MAX_TOKEN_ID,
-    VocabularyListing,
-    read_file,
-    tiktoken_listing,
-    tokenizer_listing,
-)
 from tandem_plugin.errors import AuthorshipError, TokenizerError
+from tandem_plugin.files import is_hub_name
+from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["MAX_TOKEN_ID", "BoundarySet", "Vocabulary", "first_missed"]
+
+MAX_TOKEN_ID = 2**24 - 1
+"""The largest token id that a vocabulary may hold, far above any tokenizer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,37 +69,29 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
-        """Read a Hugging Face tokenizer (slow or fast), a ``tokenizers.Tokenizer``, or a
-        ``tiktoken.Encoding``.
+        """Read a Hugging Face tokenizer (slow or fast), or a ``tokenizers.Tokenizer``.
 
-        A tokenizer may list its tokens as bytes (as tiktoken-style ones do). Raises
-        :class:`TokenizerError` for one that does not list its vocabulary.
+        It may list its tokens as bytes, as the first Qwen does. Raises :class:`TokenizerError` for
+        one that does not list its vocabulary.
         """
         source = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
-        if hasattr(tokenizer, "decode_single_token_bytes"):
-            return cls._listed(tiktoken_listing(tokenizer), source)
-        with foreign_code(
-            f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary "
-            "through get_vocab(), which tandem needs"
-        ):
-            listing = tokenizer_listing(tokenizer)
-        return cls._listed(listing, source)
+        return cls._of_tokenizer(tokenizer, source)
 
     @classmethod
     def from_path(cls, path: str | Path) -> Vocabulary:
         """Read a tokenizer by folder, name or file.
 
-        A folder or name must be one that transformers can load; a file can be a ``tokenizer.json``,
-        a JSON object that maps tokens to ids, a SentencePiece ``tokenizer.model``, or a
-        ``*.tiktoken``. Raises :class:`TokenizerError` if there is no readable tokenizer.
+        A folder or name must be one that transformers can load; a file can be a ``tokenizer.json``
+        or a JSON object that maps tokens to ids. Raises :class:`TokenizerError` if there is no
+        readable tokenizer.
         """
-        file = Path(path)
         try:
-            is_file = file.is_file()
+            if Path(path).is_file():
+                return cls._of_file(Path(path))
         except OSError as error:
             raise TokenizerError("TP209", path=path, reason=error.strerror or error) from error
-        if is_file:
-            return cls._listed(read_file(file), str(file))
+        if not os.path.exists(path) and "/" in str(path) and not is_hub_name(str(path)):
+            raise TokenizerError("TP991", tokenizer=path)
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
@@ -105,8 +100,42 @@ class Vocabulary:
             return cls.from_tokenizer(AutoTokenizer.from_pretrained(str(path)))
 
     @classmethod
-    def _listed(cls, listing: VocabularyListing, source: str) -> Vocabulary:
-        ids, family, special = listing.ids, listing.family, listing.special
+    def _of_tokenizer(cls, tokenizer: Any, source: str) -> Vocabulary:
+        with foreign_code(
+            f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary "
+            "through get_vocab(), which tandem needs"
+        ):
+            ids = {token: index(i) for token, i in tokenizer.get_vocab().items()}
+            family, special = declared_family(tokenizer), special_ids(tokenizer)
+        return cls._listed(ids, source, family, special, encoder_of(tokenizer))
+
+    @classmethod
+    def _of_file(cls, file: Path) -> Vocabulary:
+        try:
+            content = parse_json(file.read_bytes())
+        except ValueError as error:
+            raise TokenizerError("TP215", file=file, error=error) from error
+        if not isinstance(content, dict):
+            raise TokenizerError("TP216", file=file)
+        if isinstance(content.get("model"), dict):
+            from tokenizers import Tokenizer
+
+            with foreign_code(f"{str(file)!r} is not a usable tokenizer.json"):
+                return cls._of_tokenizer(Tokenizer.from_file(str(file)), str(file))
+        if not all(type(token_id) is int for token_id in content.values()):
+            raise TokenizerError("TP216", file=file)
+        return cls._listed(content, str(file))
+
+    @classmethod
+    def _listed(
+        cls,
+        ids: Mapping[Any, int],
+        source: str,
+        family: Family | None = None,
+        special: frozenset[int] = frozenset(),
+        encode: Callable[[str], Sequence[int]] | None = None,
+    ) -> Vocabulary:
+        """ids: each token, as a string or as bytes, and its id. encode: None for a mere list."""
         if not ids:
             raise TokenizerError("TP211", source=source)
         lowest, highest = min(ids.values()), max(ids.values())
@@ -127,7 +156,7 @@ class Vocabulary:
                 )
             by_id[token_id] = piece
         pieces = tuple(by_id.get(i, "") for i in range(highest + 1))
-        return cls(pieces, source, family, special, sample_encodings(listing.encode))
+        return cls(pieces, source, family, special, sample_encodings(encode))
 
     def __len__(self) -> int:
         return len(self.pieces)

@@ -22,6 +22,7 @@ __all__ = [
     "foreign_code",
     "guess_family",
     "sample_encodings",
+    "special_ids",
     "texts_of",
 ]
 
@@ -85,7 +86,7 @@ def foreign_code(said: str) -> Iterator[None]:
 
 
 Family: TypeAlias = Literal["byte-level BPE", "SentencePiece", "WordPiece", "plain text"]
-"""How pieces are written. tiktoken's byte strings are read as byte-level BPE writes them."""
+"""How pieces are written; tokens listed as bytes are read as byte-level BPE writes them."""
 
 LEADING_SPACE_MARKERS: dict[Family, str] = {"byte-level BPE": "Ġ", "SentencePiece": "▁"}
 """The families that write the space before a word into its first token, and how."""
@@ -148,6 +149,16 @@ def declared_family(tokenizer: Any) -> Family | None:
         if '"WordPiece"' in state:
             return "WordPiece"
     return None
+
+
+def special_ids(tokenizer: Any) -> frozenset[int]:
+    """The ids of the tokens that a tokenizer marks as special."""
+    listed = getattr(tokenizer, "added_tokens_decoder", None)
+    if listed is None and hasattr(tokenizer, "get_added_tokens_decoder"):
+        listed = tokenizer.get_added_tokens_decoder()
+    if not isinstance(listed, Mapping):
+        return frozenset()
+    return frozenset(i for i, token in listed.items() if getattr(token, "special", False))
 
 
 def texts_of(pieces: Sequence[str], family: Family, special: frozenset[int]) -> tuple[bytes, ...]:

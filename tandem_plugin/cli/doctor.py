@@ -1,4 +1,4 @@
-"""``tandem doctor``: is this environment ready for tandem, and if not, what would mend it?"""
+"""``tandem doctor``: is this environment ready for tandem, and if not, how to fix it?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def doctor(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Check GPU, memory, disk, versions, vLLM, tandem's plugin and adapters, and known traps.
+    """Check GPUs, versions, vLLM, tandem's plugin and adapters, and known traps.
 
     vLLM and verl are imported in separate processes, in parallel, which takes a few seconds. The
     exit code is 1 if there is a problem; a missing framework is a problem only if STACK requires
@@ -55,10 +55,8 @@ def _findings() -> list[Finding]:
 
     from tandem_plugin.cli.checks import CHECKS
     from tandem_plugin.cli.machine import Machine
-    from tandem_plugin.progress import waiting
 
-    looking = "Looking at vLLM and verl"
-    with Console(stderr=True).status(looking), waiting(looking):
+    with Console(stderr=True).status("Looking at vLLM and verl"):
         machine = Machine.here()
         return [check(machine) for check in CHECKS]
 

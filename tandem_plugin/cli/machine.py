@@ -1,21 +1,21 @@
-"""The machine that the doctor looks at, and what a check finds there."""
+"""What the doctor looks at: installed packages, GPUs, and probes that import vLLM and verl."""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from pathlib import Path
 from typing import Any, Literal
 
-from tandem_plugin.lab.planning.machine import Card, free_disk, graphics_cards, host_memory
+from tandem_plugin.lab.planning.machine import Card, graphics_cards
 
 __all__ = ["Finding", "Machine", "Probe", "Status", "run_probe"]
 
@@ -31,15 +31,13 @@ DISTRIBUTIONS = (
     "verl",
     "openrlhf",
     "trl",
-    "transformers",
-    "ray",
     "TransferQueue",
     "torchvision",
     "torchaudio",
     "torchcodec",
 )
 
-GROUPS = ("vllm.general_plugins", "vllm.logits_processors", "verl.plugins")
+GROUPS = ("vllm.general_plugins", "verl.plugins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,15 @@ class Finding:
     status: Status
     message: str
     mend: str = ""
-    """What to do about it; empty where nothing is wrong or missing."""
+    """How to fix it; empty where nothing is wrong or missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a probe found, or why it found nothing."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +68,24 @@ class Machine:
     entry_points: Mapping[str, Sequence[EntryPoint]]
     """Entry points by group."""
     environ: Mapping[str, str]
-    probe: Callable[[str], Probe]
-    """What a probe found in another process; it waits until that is done."""
+    probes: Mapping[str, Probe]
+    """What importing vLLM and verl showed, for those that are installed."""
     cards: Sequence[Card]
     """NVIDIA GPUs."""
-    memory: tuple[int, int] | None
-    """Bytes, all and what is available; None where unknown."""
-    disks: Mapping[str, int]
-    """Free bytes of the disks of folders that runs write to."""
 
     @classmethod
     def here(cls) -> Machine:
-        """This machine, as this Python sees it."""
+        """This machine, as this Python sees it; nothing heavy is imported in this process."""
         versions = {name: found for name in DISTRIBUTIONS if (found := _version(name))}
+        names = [n for n in ("vllm", "verl") if n in versions or f"{n}-cpu" in versions]
+        with ThreadPoolExecutor() as pool:
+            probes = dict(zip(names, pool.map(run_probe, names), strict=True))
         return cls(
             versions=versions,
             entry_points={group: tuple(entry_points(group=group)) for group in GROUPS},
             environ=os.environ,
-            probe=_probes([name for name in ("vllm", "verl") if _is_installed(name, versions)]),
+            probes=probes,
             cards=graphics_cards(),
-            memory=host_memory(),
-            disks={
-                str(folder): free
-                for folder in (Path.cwd(), _model_cache())
-                if (free := free_disk(folder)) is not None
-            },
         )
 
     @property
@@ -102,42 +101,8 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _probes(names: Sequence[str]) -> Callable[[str], Probe]:
-    """Probes that start beside each other as soon as one is asked for.
-
-    Importing takes each some seconds of one core.
-    """
-    running: dict[str, Future[Probe]] = {}
-
-    def probe(name: str) -> Probe:
-        if not running:
-            with ThreadPoolExecutor(max_workers=len(names)) as pool:
-                running.update({each: pool.submit(run_probe, each) for each in names})
-        return running[name].result()
-
-    return probe
-
-
-def _is_installed(name: str, versions: Mapping[str, str]) -> bool:
-    return name in versions or f"{name}-cpu" in versions
-
-
-def _model_cache() -> Path:
-    """Where Hugging Face's libraries keep what they fetch."""
-    default = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
-    return Path(os.environ.get("HF_HOME", default)).expanduser()
-
-
 MARKER = "tandem-probe:"
 TIMEOUT_S = 180.0
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What a probe found, or why it found nothing."""
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    error: str = ""
 
 
 def run_probe(name: str, timeout_s: float = TIMEOUT_S) -> Probe:
@@ -161,10 +126,8 @@ def run_probe(name: str, timeout_s: float = TIMEOUT_S) -> Probe:
     found = [line for line in stdout.splitlines() if line.startswith(MARKER)]
     if found:
         return Probe(json.loads(found[-1].removeprefix(MARKER)))
-    last = (stderr.strip().splitlines() or [f"the process ended with code {process.returncode}"])[
-        -1
-    ]
-    return Probe(error=last)
+    said = stderr.strip().splitlines() or [f"the process ended with code {process.returncode}"]
+    return Probe(error=said[-1])
 
 
 def _vllm() -> dict[str, Any]:
@@ -182,16 +145,12 @@ def _vllm() -> dict[str, Any]:
 
 def _verl() -> dict[str, Any]:
     """Whether verl imports, and whether tandem's adapter does beside it."""
-    import importlib
-
     import verl  # noqa: F401
 
     return {"plugin_error": _error_of(lambda: importlib.import_module("tandem_verl.plugin"))}
 
 
 def _load_engine_plugin() -> None:
-    from importlib.metadata import entry_points
-
     for entry_point in entry_points(group="vllm.general_plugins", name="tandem"):
         entry_point.load()()
 

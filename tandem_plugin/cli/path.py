@@ -36,20 +36,17 @@ def path(
     json: JsonOption = False,
 ) -> None:
     """Print the path of a file in this package that another program needs."""
-    found = _place(file)
+    if file is File.WITHOUT_FLASH_ATTN:
+        # Nothing of a trainer is imported for this.
+        adapter = importlib.util.find_spec("tandem_openrlhf")
+        assert adapter is not None
+        assert adapter.origin is not None
+        found = Path(adapter.origin).with_name("without_flash_attn")
+    else:
+        from tandem_plugin.grading.rewards import reward_file
+
+        found = reward_file(file.value.removeprefix("reward-"))
     if json:
         print_json({"file": file.value, "path": str(found)})
     else:
         typer.echo(str(found))
-
-
-def _place(file: File) -> Path:
-    """Where it is; nothing of a trainer is imported for that."""
-    if file is File.WITHOUT_FLASH_ATTN:
-        adapter = importlib.util.find_spec("tandem_openrlhf")
-        assert adapter is not None, "it is part of this distribution"
-        assert adapter.origin is not None
-        return Path(adapter.origin).with_name("without_flash_attn")
-    from tandem_plugin.grading.rewards import reward_file
-
-    return reward_file(file.value.removeprefix("reward-"))

@@ -9,7 +9,7 @@ import typer
 from tandem_plugin.terminal.output import JsonOption, print_json, table_console
 
 if TYPE_CHECKING:
-    from tandem_plugin.plugins.registry import Catalogue, Registration
+    from tandem_plugin.plugins import Catalogue, Registration
 
 __all__ = ["plugins"]
 

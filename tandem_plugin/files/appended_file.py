@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import io
 import json
 import os
-import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +16,6 @@ from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.files.user_files import (
     open_file,
     read_file,
-    system_advice,
     system_reason,
     write_file,
 )
@@ -97,14 +94,9 @@ class AppendedFile:
         """The file, unbuffered, made where it is missing; writes go to its end."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Opening a pipe would wait for its reader.
-            if self.path.exists() and stat.S_ISFIFO(self.path.stat().st_mode):
-                raise OSError(errno.EINVAL, "It is not a regular file")
             return self.path.open("ab", buffering=0)
         except OSError as error:
-            raise OutputError(
-                "TP751", path=self.path, reason=system_reason(error), advice=system_advice(error)
-            ) from error
+            raise OutputError("TP751", path=self.path, reason=system_reason(error)) from error
 
     def _lock(self) -> None:
         try:
@@ -121,9 +113,7 @@ class AppendedFile:
                 "TP753", path=self.path, line=error.line, one=self.one, error=error
             ) from error
         except OSError as error:
-            raise OutputError(
-                "TP754", path=self.path, reason=system_reason(error), advice=system_advice(error)
-            ) from error
+            raise OutputError("TP754", path=self.path, reason=system_reason(error)) from error
 
     def _check_settings(self, settings: Mapping[str, Any], longer: Mapping[str, Longer]) -> None:
         note = note_of(self.path)
@@ -155,7 +145,7 @@ class AppendedFile:
         except (OSError, ValueError) as error:
             raise OutputError("TP757", note=note, error=error, what=self.what) from error
         if not isinstance(noted, dict):
-            raise OutputError("TP758", note=note, what=self.what)
+            raise OutputError("TP757", note=note, error="it contains no settings", what=self.what)
         return noted
 
     def _write(self, content: bytes) -> None:
@@ -163,9 +153,7 @@ class AppendedFile:
             while content:
                 content = content[self._file.write(content) :]
         except OSError as error:
-            raise OutputError(
-                "TP759", path=self.path, reason=system_reason(error), advice=system_advice(error)
-            ) from error
+            raise OutputError("TP759", path=self.path, reason=system_reason(error)) from error
 
 
 class ForeignLineError(ValueError):

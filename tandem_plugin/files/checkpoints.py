@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["checkpoint_folder", "fingerprint_checkpoint"]
+__all__ = ["checkpoint_folder", "fingerprint_checkpoint", "model_files"]
 
 _PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt")
 _WEIGHTS = (".safetensors", ".bin")
@@ -42,13 +42,19 @@ def checkpoint_folder(
         ) from error
 
 
+def model_files(model: str) -> list[Path]:
+    """The files that a checkpoint or a tokenizer is read from; none for a name on the Hub."""
+    place = Path(model)
+    return sorted(_files_of(place)) if os.path.isdir(place) else [place]
+
+
 def fingerprint_checkpoint(place: Path) -> str:
     """16 hexadecimal digits of SHA-256 over the contents of a checkpoint's files.
 
     Weights, configuration and tokenizer count, by name and content. place: its folder; or its one
     file, where all is in one. Raises OSError where a file cannot be read.
     """
-    files = sorted(_files_of(place)) if os.path.isdir(place) else [place]
+    files = model_files(str(place))
     whole = hashlib.sha256()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for file, digest in zip(files, pool.map(_digest, files), strict=True):

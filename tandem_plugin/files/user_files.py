@@ -1,8 +1,7 @@
-"""Files that a user names: opened, read, written, and suggestions for missing ones."""
+"""Files and checkpoints that a user names."""
 
 from __future__ import annotations
 
-import difflib
 import errno
 import io
 import os
@@ -19,11 +18,9 @@ __all__ = [
     "InputFiles",
     "check_model",
     "is_hub_name",
-    "look_again",
     "open_file",
     "read_file",
     "replacing",
-    "system_advice",
     "system_reason",
     "write_file",
 ]
@@ -34,11 +31,7 @@ def open_file(path: str | Path) -> io.BufferedReader:
 
     Raises OSError for everything else, without waiting for a pipe, which might never end.
     """
-    try:
-        mode = os.stat(path).st_mode
-    except ValueError as error:  # a null byte in the name
-        raise OSError(errno.EINVAL, str(error), str(path)) from error
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "It is not a regular file", str(path))
     return Path(path).open("rb")
 
@@ -122,27 +115,11 @@ def _mode(target: Path) -> int | None:
         return None
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "It is not a regular file")
-    if not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return stat.S_IMODE(mode)
 
 
 def _unwritable(path: str | Path, error: OSError) -> OutputError:
-    return OutputError("TP751", path=path, reason=system_reason(error), advice=system_advice(error))
-
-
-_REMEDIES = {
-    errno.ENOENT: "Check the path.",
-    errno.ENOTDIR: "Check the path: one of its parents is a file.",
-    errno.EISDIR: "Use a file, not a folder.",
-    errno.EACCES: "Change its permissions, or use another path.",
-    errno.EPERM: "Change its permissions, or use another path.",
-    errno.EROFS: "Use a writable path.",
-    errno.ENOSPC: "Free disk space, or use a path on another disk.",
-    errno.EDQUOT: "Free disk space, or use a path on another disk.",
-    errno.ENAMETOOLONG: "Use a shorter name.",
-    errno.EINVAL: "Give another.",
-}
+    return OutputError("TP751", path=path, reason=system_reason(error))
 
 
 def system_reason(error: OSError) -> str:
@@ -150,23 +127,8 @@ def system_reason(error: OSError) -> str:
     return str(error.strerror or error)
 
 
-def system_advice(error: OSError) -> str:
-    """How to fix it, as a sentence."""
-    return _REMEDIES.get(error.errno or 0, "Use another file, or check its disk.")
-
-
 _LONGEST_NAME = 96
 """The most characters of an owner's or a repository's name on the Hub."""
-
-
-def look_again(path: str | Path) -> str:
-    """How to fix a path that does not exist, as a sentence with the nearest existing name."""
-    near = _nearest(Path(path))
-    if near is not None:
-        return f"Did you mean {str(near)!r}?"
-    if os.path.isabs(path):
-        return "Check the path."
-    return f"Check the path, which is relative to {os.getcwd()!r}."
 
 
 def check_model(model: str, what: str) -> None:
@@ -178,16 +140,12 @@ def check_model(model: str, what: str) -> None:
     model = os.path.expanduser(model)
     if os.path.isdir(model):
         if not any((Path(model) / name).exists() for name in ("config.json", "params.json")):
-            inside = sorted(file.parent for file in Path(model).glob("*/config.json"))
-            near = f" Did you mean {str(inside[0])!r}?" if len(inside) == 1 else ""
-            raise ConfigError("TP761", what=what, model=model, near=near)
+            raise ConfigError("TP761", what=what, model=model)
         return
-    if os.path.exists(model) or "://" in model:
+    if os.path.exists(model) or "://" in model or is_hub_name(model):
         return
-    near_by = _nearest(Path(model))
-    if near_by is None and (is_hub_name(model) or _is_single_name(model)):
-        return
-    raise ConfigError("TP762", what=what, model=model, hint=look_again(model))
+    if re.fullmatch(r"[\w-][\w.-]*", model) is None:  # old names on the Hub have no owner: gpt2
+        raise ConfigError("TP762", what=what, model=model)
 
 
 def is_hub_name(name: str) -> bool:
@@ -196,26 +154,3 @@ def is_hub_name(name: str) -> bool:
     if match is None or max(map(len, match.groups())) > _LONGEST_NAME:
         return False
     return not os.path.exists(match[1])
-
-
-def _is_single_name(name: str) -> bool:
-    """Old names on the Hub have no owner: gpt2."""
-    return re.fullmatch(r"[\w-][\w.-]*", name) is not None
-
-
-def _nearest(path: Path) -> Path | None:
-    """The path with its first part that is not there in the nearest spelling that is."""
-    parts = path.parts
-    for count in range(1, len(parts) + 1):
-        whole = Path(*parts[:count])
-        if whole.exists():
-            continue
-        parent = whole.parent
-        try:
-            names = [entry.name for entry in os.scandir(parent)]
-        except OSError:
-            return None
-        near = difflib.get_close_matches(whole.name, names, n=1, cutoff=0.75)
-        found = parent.joinpath(near[0], *parts[count:]) if near else None
-        return found if found is not None and found.exists() else None
-    return None

@@ -2,11 +2,14 @@
 
 from tandem_plugin.plugins.loading import (
     BUILT_IN,
+    BrokenPlugin,
+    Catalogue,
     Plugin,
+    Provider,
+    Registration,
     build_catalogue,
     using_plugins,
 )
-from tandem_plugin.plugins.registry import BrokenPlugin, Catalogue, Provider, Registration
 
 __all__ = [
     "BUILT_IN",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pluggy
 
@@ -25,7 +26,6 @@ from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.plugins import hookspecs, loading
 from tandem_plugin.plugins.contracts import check_resolver_function, check_schedule_class
 from tandem_plugin.plugins.hookspecs import hookimpl
-from tandem_plugin.plugins.registry import BrokenPlugin, Catalogue, Kind, Provider, Registration
 from tandem_plugin.schedules.bernoulli import (
     ChunkSchedule,
     SentenceSchedule,
@@ -40,7 +40,11 @@ from tandem_plugin.schedules.step import StepSchedule
 
 __all__ = [
     "BUILT_IN",
+    "BrokenPlugin",
+    "Catalogue",
     "Plugin",
+    "Provider",
+    "Registration",
     "build_catalogue",
     "catalogue",
     "register_boundaries",
@@ -77,6 +81,98 @@ logger = logging.getLogger(__name__)
 HOOKS = ("register_schedules", "register_boundaries")
 
 
+Kind: TypeAlias = Literal["schedule", "boundaries"]
+"""What is registered; also the setting that selects it."""
+
+_PLURAL = {"schedule": "Schedules", "boundaries": "Boundary resolvers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """The installed distribution that provides something."""
+
+    distribution: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One schedule class or boundary resolver under the name that selects it."""
+
+    kind: Kind
+    name: str
+    value: Any
+    provider: Provider
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPlugin:
+    """A plugin that was skipped, and why."""
+
+    name: str
+    """Its entry point's name."""
+    provider: Provider
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r} of {self.provider}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What plugins registered."""
+
+    registrations: tuple[Registration, ...]
+    broken: tuple[BrokenPlugin, ...] = ()
+
+    def check_names(self) -> None:
+        """Raise :class:`ConfigError` when a name was registered more than once."""
+        providers: dict[tuple[Kind, str], list[Provider]] = defaultdict(list)
+        for entry in self.registrations:
+            providers[entry.kind, entry.name].append(entry.provider)
+        for (kind, name), several in providers.items():
+            if len(several) > 1:
+                both = " and by ".join(map(str, several))
+                raise ConfigError("TP118", kind=kind, name=name, providers=both)
+
+    def of_kind(self, kind: Kind) -> dict[str, Any]:
+        """The values of one kind, by name, in the order of their registration."""
+        return {entry.name: entry.value for entry in self.registrations if entry.kind == kind}
+
+    def find(self, kind: Kind, name: str) -> Registration:
+        """What a name selects.
+
+        Raises :class:`ConfigError` for an unregistered name, listing those that exist and the
+        plugins that could not be used.
+        """
+        for entry in self.registrations:
+            if entry.kind == kind and entry.name == name:
+                return entry
+        known = self.of_kind(kind)
+        broken = ""
+        if self.broken:
+            reasons = "; ".join(map(str, self.broken)).rstrip(".")
+            broken = f" Plugins that could not be used: {reasons}."
+        raise ConfigError(
+            "TP117",
+            kind=kind,
+            name=name,
+            kinds=_PLURAL[kind].lower(),
+            known=", ".join(known),
+            broken=broken,
+        )
+
+    def provider_of(self, value: object) -> Provider | None:
+        """Who registered a schedule class or a resolver; None if unregistered."""
+        for entry in self.registrations:
+            if entry.value is value:
+                return entry.provider
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """A plugin that has not been loaded yet."""
@@ -88,16 +184,11 @@ class Plugin:
     """Returns the module or object that implements hooks."""
 
 
-BUILT_IN = Plugin(
-    "built-in",
-    Provider("tandem-plugin", __version__),
-    lambda: loading,
-)
+BUILT_IN = Plugin("built-in", Provider("tandem-plugin", __version__), lambda: loading)
 """tandem-plugin's own schedules and resolvers."""
 
 _lock = threading.RLock()
 _catalogue: Catalogue | None = None
-_loading = False
 
 
 def catalogue() -> Catalogue:
@@ -116,14 +207,7 @@ def catalogue() -> Catalogue:
 
 
 def _first_catalogue() -> Catalogue:
-    global _loading
-    if _loading:
-        raise ConfigError("TP112")
-    _loading = True
-    try:
-        built = build_catalogue(_installed())
-    finally:
-        _loading = False
+    built = build_catalogue(_installed())
     for broken in built.broken:
         logger.warning("A tandem plugin is skipped: %s", broken)
     return built
@@ -159,10 +243,7 @@ def using_plugins(
     """
     global _catalogue
     provider = Provider(distribution, version)
-    listed = [
-        plugin if isinstance(plugin, Plugin) else Plugin(_name(plugin), provider, _given(plugin))
-        for plugin in plugins
-    ]
+    listed = [one if isinstance(one, Plugin) else _given(one, provider) for one in plugins]
     built = build_catalogue(listed)
     if built.broken:
         raise ConfigError("TP113", reasons="; ".join(map(str, built.broken)))
@@ -216,16 +297,9 @@ def _registrations(plugin: Plugin) -> list[Registration]:
 
 def _reason(error: BaseException) -> str:
     reason = " ".join(str(error).split())
-    if isinstance(error, TandemError):
-        return reason
-    if isinstance(error, pluggy.PluginValidationError):
-        reason += f" (the hooks are {' and '.join(HOOKS)})"
-    return f"{type(error).__name__}: {reason}"
+    return reason if isinstance(error, TandemError) else f"{type(error).__name__}: {reason}"
 
 
-def _name(plugin: object) -> str:
-    return str(getattr(plugin, "__name__", type(plugin).__name__))
-
-
-def _given(plugin: object) -> Callable[[], object]:
-    return lambda: plugin
+def _given(plugin: object, provider: Provider) -> Plugin:
+    name = getattr(plugin, "__name__", type(plugin).__name__)
+    return Plugin(str(name), provider, lambda: plugin)

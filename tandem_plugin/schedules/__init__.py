@@ -13,7 +13,7 @@ from tandem_plugin.schedules.parameters import (
     schedule_parameters,
     takes_training_step,
 )
-from tandem_plugin.schedules.schedule import Schedule, Tensor, WalkingSchedule
+from tandem_plugin.schedules.schedule import Schedule, Tensor
 from tandem_plugin.schedules.solo import JuniorSchedule, SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
 
@@ -29,7 +29,6 @@ __all__ = [
     "StepSchedule",
     "Tensor",
     "TokenSchedule",
-    "WalkingSchedule",
     "WordSchedule",
     "schedule_parameters",
     "takes_training_step",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Schedule", "Tensor", "WalkingSchedule", "has_walk", "step_through", "tokens_since"]
+__all__ = ["Schedule", "Tensor", "has_walk", "step_through", "tokens_since"]
 
 Tensor: TypeAlias = Any
 """A NumPy array or a torch tensor. Schedules use operators only, so that one code serves both."""
@@ -49,41 +49,13 @@ class Schedule(Protocol):
         ...
 
 
-class WalkingSchedule(Schedule, Protocol):
-    """A schedule that can also process whole responses at once.
+def has_walk(schedule: type[Any]) -> bool:
+    """Whether a schedule's class is a built-in one that also processes whole responses at once.
 
-    Optional: replay and engines that resume requests use ``walk`` if a schedule has it, and
-    otherwise step through the tokens. Both must give the same result; they are compared on a small
-    batch before a schedule is used.
+    ``walk(is_boundary, u)`` takes bool ``[batch, time]`` and float64 ``[batch, time + 1]`` and
+    returns what ``start`` and then ``advance`` return at each position, as :func:`step_through`.
     """
-
-    def walk(
-        self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """The authors of whole responses, on the host.
-
-        is_boundary: bool ``[batch, time]``, whether each token is a boundary. u: float64 ``[batch,
-        time + 1]``, the draws of every position. Returns what ``start`` and then ``advance`` return
-        at each position: authors, bool ``[batch, time + 1]``, the last of which writes the token
-        after the response, and runs, int64 of the same shape, 0 at the first position. The values
-        at a position depend only on the tokens before it.
-        """
-        ...
-
-
-def has_walk(schedule: type[Schedule]) -> bool:
-    """Whether a schedule's class defines a ``walk`` that matches its own steps.
-
-    A subclass that redefines ``start`` or ``advance`` without ``walk`` does not: the inherited
-    ``walk`` belongs to other steps.
-    """
-    for kind in schedule.__mro__:
-        members = vars(kind)
-        if "walk" in members:
-            return True
-        if "start" in members or "advance" in members:
-            return False
-    return False
+    return schedule.__module__.startswith("tandem_plugin.schedules.") and hasattr(schedule, "walk")
 
 
 def step_through(
@@ -92,11 +64,12 @@ def step_through(
     u: NDArray[np.float64],
     lengths: Sequence[int] | None = None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """What ``walk`` of a schedule returns, by ``start`` and ``advance``, for a batch of responses.
+    """The authors of whole responses and the schedule's runs, by ``start`` and ``advance``.
 
     is_boundary: bool ``[batch, time]``. u: float64 ``[batch, time + 1]``. lengths: how many tokens
     each response has, the longest first; what is behind them stays undefined. Returns authors, bool
-    ``[batch, time + 1]``, and runs, int64 of the same shape.
+    ``[batch, time + 1]``, the last of which writes the token after the response, and runs, int64 of
+    the same shape, 0 at the first position.
     """
     batch, time = is_boundary.shape
     # Time first, so that each step reads and writes one contiguous row.

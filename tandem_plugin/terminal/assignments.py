@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -33,10 +34,7 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
             raise ConfigError("TP989", option=option, assignment=assignment, example=example)
-        try:
+        found[name] = value
+        with suppress(ValueError):
             found[name] = parse_json(value)
-        except ValueError as error:
-            if value.lstrip().startswith(("{", "[")):
-                raise ConfigError("TP990", option=option, name=name, error=error) from error
-            found[name] = value
     return found

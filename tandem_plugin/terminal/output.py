@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,11 +78,9 @@ def print_fields(fields: Mapping[str, object], stderr: bool = False) -> None:
 
 def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
     """Where tables are printed: as wide as a terminal; in a log or a pipe, lines stay whole."""
-    from tandem_plugin.terminal.safe_console import SafeConsole, Unpadded
+    from tandem_plugin.terminal.safe_console import SafeConsole
 
     console = SafeConsole(highlight=False, stderr=stderr, soft_wrap=soft_wrap)
-    if not console.is_terminal:
-        console.file = cast("IO[str]", Unpadded(console.file))
-        if "COLUMNS" not in os.environ:
-            console.width = _WIDE
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDE
     return console

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
 
 from tandem_plugin.errors import TandemError, printable
-from tandem_plugin.files import system_advice, system_reason
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
 
-__all__ = ["CommandGroup", "TandemGroup"]
-
-_LINE = 64
-"""The most characters of a command's short help: beside its name they fill 80 columns."""
+__all__ = ["TandemGroup"]
 
 _AS_JSON = "tandem_plugin.cli.as_json"
 
@@ -35,26 +30,7 @@ class _UsageError(Protocol):
     def format_message(self) -> str: ...
 
 
-class CommandGroup(TyperGroup):
-    """Lists the commands in their order in the help, each on one line.
-
-    They are grouped under their headings (``rich_help_panel``).
-    """
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.commands[name]
-            heading = getattr(command, "rich_help_panel", None)
-            heading = heading if isinstance(heading, str) else "Commands"
-            sections.setdefault(heading, []).append((name, command.get_short_help_str(_LINE)))
-        width = max((len(name) for name in self.commands), default=0)
-        for heading, rows in sections.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), summary) for name, summary in rows])
-
-
-class TandemGroup(CommandGroup):
+class TandemGroup(TyperGroup):
     """Exit code 1 for an error of tandem's, 2 for a wrong command line; both as asked by --json."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
@@ -80,14 +56,9 @@ def _reported(as_json: bool) -> Iterator[None]:
         print_error(str(error), as_json)
         raise typer.Exit(1) from error
     except OSError as error:
-        # The last resort for a file or folder that nobody expected to fail. An end of the pipe that
-        # this is printed to is typer's to handle.
-        if error.errno == errno.EPIPE or (error.filename is None and not _no_room(error)):
+        if error.filename is None:  # of a pipe or a full disk behind stdout
             raise
-        if error.filename is None:
-            _end_of_output(error)
-        else:
-            print_error(f"{os.fspath(error.filename)!r}: {error.strerror}.", as_json)
+        print_error(f"{os.fspath(error.filename)!r}: {error.strerror}.", as_json)
         raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
         print_error("Interrupted.", as_json)
@@ -99,20 +70,3 @@ def _reported(as_json: bool) -> Iterator[None]:
             raise
         print_error(error.format_message(), as_json)
         raise typer.Exit(error.exit_code) from error
-
-
-def _no_room(error: OSError) -> bool:
-    """Whether it is what a stream says that takes no more: stdout in a file on a full disk."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-
-
-def _end_of_output(error: OSError) -> None:
-    """Say on stderr that stdout takes no more, and let what is left of it go nowhere."""
-    with suppress(OSError):
-        reason = f"{system_reason(error)}. {system_advice(error)}"
-        print_error(f"Output cannot be written: {reason}", as_json=False)
-    with suppress(OSError, ValueError):
-        # Else Python tries it once more at its end, and says so in its own words.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

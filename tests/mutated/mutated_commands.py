@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import random
 from collections.abc import Callable
@@ -29,8 +28,6 @@ def make_inputs(folder: Path) -> None:
     _lines(folder / "rollouts.jsonl", rows)
     _json(folder / "rollouts.jsonl.run.json", {"senior": "vocab.json", "seed": 0})
     _json(folder / "vocab.json", {piece: i for i, piece in enumerate(PIECES)})
-    ranks = [f"{base64.b64encode(text).decode()} {i}\n" for i, text in enumerate([b"a", b" b"])]
-    (folder / "ranks.tiktoken").write_text("".join(ranks))
     _tokenizer(folder / "tokenizer")
     _tokenizer(folder / "model")
     _json(folder / "model/config.json", {"model_type": "qwen3"})
@@ -223,17 +220,6 @@ COMMANDS: tuple[Command, ...] = (
         ("responses.jsonl", "responses.jsonl", "grades.jsonl", "rollouts.jsonl"),
         20, ("grades.jsonl", "grades.jsonl.run.json", "new.jsonl", "new.jsonl.run.json", "nowhere"),
     ),
-    Command(
-        "boundaries",
-        _one_of(
-            ("vocab.json",), ("vocab.json", "--resolver", "sentence", "--json"),
-            ("tokenizer/tokenizer.json", "--resolver", "step"), ("ranks.tiktoken",),
-            ("ranks.tiktoken", "--json", "--examples", "3"),
-        ),
-        ("vocab.json", "tokenizer/tokenizer.json", "ranks.tiktoken"),
-        20,
-    ),
-    Command("boundaries of a folder", _fixed("tokenizer"), ("tokenizer/*",), 2),
     Command(
         "data prepare",
         _one_of(

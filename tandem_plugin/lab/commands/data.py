@@ -19,7 +19,6 @@ from tandem_plugin.terminal.output import (
     print_json,
     table_console,
 )
-from tandem_plugin.terminal.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import Overlap, ProblemSet, PromptTemplate
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["data"]
 
 data = typer.Typer(
-    cls=CommandGroup,
     help="Problem sets: prepare them for a trainer, check them for overlap, show them.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -98,11 +96,11 @@ def prepare(
     files.
     """
     from tandem_plugin.files import InputFiles
+    from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
-    from tandem_plugin.terminal.tokenizers import model_files
 
     stated = {} if protocol is None else defaults(protocol.value)
     chosen = _template(instruction, template, system, bool(stated.get("always_instructed")))
@@ -251,7 +249,6 @@ def show(
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
-    from tandem_plugin.files import look_again
     from tandem_plugin.lab.data import NAMED_SETS, DataError, load_named, read_problems
     from tandem_plugin.lab.data.generated import is_generated_source
     from tandem_plugin.lab.data.named import is_named
@@ -268,7 +265,7 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
             return read_problems(source, how)
         if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
             near = difflib.get_close_matches(source, NAMED_SETS, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else f" {look_again(source)}"
+            meant = f" Did you mean {near[0]!r}?" if near else ""
             raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
         return read_problems(source, how)
 
@@ -286,12 +283,10 @@ def _tokenizer(name: str | None) -> Any:
     if name is None:
         return None
     from tandem_plugin.errors import TokenizerError
-    from tandem_plugin.terminal.tokenizers import check_files
 
     try:
         from transformers import AutoTokenizer
 
-        check_files(name)
         return AutoTokenizer.from_pretrained(name)
     except Exception as error:  # whatever transformers makes of a broken file
         first = (str(error).splitlines() or [""])[0]

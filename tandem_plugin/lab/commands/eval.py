@@ -27,7 +27,6 @@ from tandem_plugin.lab.commands.options import (
 from tandem_plugin.lab.protocols import defaults, record
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json, table_console
-from tandem_plugin.terminal.root import CommandGroup
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["evaluate"]
 
 evaluate = typer.Typer(
-    cls=CommandGroup,
     help="Evaluate seniors: alone, with juniors, legibility, drift.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -435,12 +433,12 @@ def _begin(
 ) -> None:
     """Refuse to write over what is read, and note the seniors in the user's order."""
     from tandem_plugin.files import InputFiles
+    from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.evaluation.benchmark import source_of
     from tandem_plugin.lab.evaluation.comparison import note_seniors, order_file
     from tandem_plugin.lab.evaluation.results import run_files, run_folder
     from tandem_plugin.lab.evaluation.team_schedule import label
-    from tandem_plugin.terminal.tokenizers import model_files
 
     inputs = InputFiles(
         benchmark=[file for given in sources for file in record_files(source_of(given))],

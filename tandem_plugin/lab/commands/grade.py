@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.files import AppendedFile, open_file, system_advice, system_reason
+from tandem_plugin.files import AppendedFile, open_file, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
 from tandem_plugin.terminal.output import JsonOption, print_fields, print_json
 
@@ -76,11 +76,10 @@ def grade(
     rejected if graded rows, --lenient, --seconds or versions have changed. `tandem view` shows the
     grades of rollouts.jsonl if they are in rollouts.grades.jsonl.
     """
-    from tandem_plugin.files import look_again
     from tandem_plugin.grading import Grader, GradingLimits
 
     if file is not None and gold is None and response is None and not os.path.isfile(file):
-        raise DataError("TP965", file=file, hint=look_again(file))
+        raise DataError("TP965", file=file)
     with Grader(GradingLimits(seconds=seconds, workers=workers), lenient) as grader:
         if file is None:
             if gold is None or response is None:
@@ -226,9 +225,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
                 if line.strip():
                     yield number, *_row(line, f"{path}, line {number}"), len(line)
     except OSError as error:
-        raise DataError(
-            "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
-        ) from error
+        raise DataError("TP754", path=path, reason=system_reason(error)) from error
 
 
 def _row(line: bytes, where: str) -> tuple[str, object, str | None]:

@@ -69,18 +69,18 @@ def replay(
     difference that it detects with probability 0.8. The exit code is 1 if the author changes
     elsewhere, a share does not match the schedule, or a row is malformed.
     """
+    from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.lab.rollouts.audit import RuleBook
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.rollouts.rollout_file import rollout_files
     from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
-    from tandem_plugin.terminal.tokenizers import read_vocabulary
 
     files = rollout_files(rollouts)
     options = _options(schedule, boundaries, settings or [])
     chosen = tokenizer or find_tokenizer(rollouts)
     if without_seed:
         _without_seed(files, chosen, options, rollouts, show, json)
-    audit = _audit(files, RuleBook(read_vocabulary(chosen), options), show)
+    audit = _audit(files, RuleBook(Vocabulary.from_path(chosen), options), show)
     if not audit.rows + audit.solo_rows + audit.differing_rows:
         raise RolloutError("TP980", rollouts=rollouts)
     result = _result(audit, rollouts, chosen)
@@ -102,14 +102,14 @@ def _without_seed(
     """Audit traces that have no seed."""
     from dataclasses import asdict
 
+    from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.rollouts.traces import TraceAudit, read_traces
     from tandem_plugin.rules import TandemRules
     from tandem_plugin.schedules.bernoulli import BernoulliSchedule
-    from tandem_plugin.terminal.tokenizers import read_vocabulary
 
-    rule = TandemRules(TandemConfig.from_mapping(options), read_vocabulary(tokenizer)).default
+    rule = TandemRules(TandemConfig.from_mapping(options), Vocabulary.from_path(tokenizer)).default
     if not isinstance(rule.schedule, BernoulliSchedule):
         raise RolloutError("TP797", name=rule.schedule.name)
     audit = TraceAudit(rule.schedule, rule.boundaries, show)

@@ -109,13 +109,13 @@ def rollout(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
     from tandem_plugin.files import InputFiles, check_model
+    from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.lab.commands.problems import Asking, check_longer, read_prompts
     from tandem_plugin.lab.commands.problems import noted as noted_problems
     from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
     from tandem_plugin.schedules import schedule_parameters
-    from tandem_plugin.terminal.tokenizers import model_files
 
     check_seed(seed)
     check_model(senior, "senior")

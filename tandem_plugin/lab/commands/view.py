@@ -77,13 +77,14 @@ def view(
     exit code is 1 if no line can be read, or if the tokenizer is not the one that the responses
     were written with. Input files are never overwritten.
     """
+    from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.lab.rollouts.rollout_file import rollout_files, run_file
     from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
     from tandem_plugin.lab.viewer.index import Choice, Numbers
     from tandem_plugin.lab.viewer.page import make_page, page_content
     from tandem_plugin.progress import waiting
-    from tandem_plugin.terminal.tokenizers import model_files, read_vocabulary
 
     files = rollout_files(rollouts)
     asked = Choice(
@@ -102,7 +103,7 @@ def view(
     )
     inputs.check_outputs(page)
     room = int(megabytes * 1e6)
-    shown = _shown(files, asked, graded, chosen, read_vocabulary(chosen), room)
+    shown = _shown(files, asked, graded, chosen, Vocabulary.from_path(chosen), room)
     with waiting("write the page"):
         content = page_content(shown, room)
         write_file(page, make_page(title or rollouts.resolve().name, content.index, content.parts))

@@ -12,10 +12,8 @@ from typing import Any
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import (
     is_hub_name,
-    look_again,
     open_file,
     read_file,
-    system_advice,
     system_reason,
 )
 from tandem_plugin.files.strict_json import parse_json
@@ -64,13 +62,11 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     if os.path.isdir(path):
         return _numbered(_saved(path))
     if not os.path.isfile(path):
-        raise DataError("TP715", path=path, hint=look_again(path))
+        raise DataError("TP715", path=path)
     try:
         open_file(path).close()
     except OSError as error:
-        raise DataError(
-            "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
-        ) from error
+        raise DataError("TP754", path=path, reason=system_reason(error)) from error
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return _json_lines(path)

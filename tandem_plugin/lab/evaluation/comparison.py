@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError, OutputError
-from tandem_plugin.files import read_file, system_advice, system_reason
+from tandem_plugin.files import read_file, system_reason
 from tandem_plugin.lab.evaluation.measures import Measure, Measured, Over, measured
 from tandem_plugin.lab.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 from tandem_plugin.lab.evaluation.significance import RESAMPLES
@@ -236,9 +236,7 @@ def note_seniors(out: Path, names: Sequence[str]) -> None:
         with file.open("ab", buffering=0) as lines:
             lines.write("".join(new).encode())
     except OSError as error:
-        raise OutputError(
-            "TP900", file=file, reason=system_reason(error), advice=system_advice(error)
-        ) from error
+        raise OutputError("TP900", file=file, reason=system_reason(error)) from error
 
 
 def noted_seniors(out: Path) -> list[str]:

@@ -31,7 +31,7 @@ from pydantic import (
 from tandem_plugin._version import __version__
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import look_again, read_file, write_file
+from tandem_plugin.files import read_file, write_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.evaluation.generation import MAX_SAMPLES
 from tandem_plugin.lab.rollouts.rollout import short
@@ -151,7 +151,7 @@ def read_summary(path: Path) -> Summary:
 def find_summaries(folder: Path) -> Iterator[Summary]:
     """The summaries of a folder and those within it, in the order of their paths."""
     if not os.path.isdir(folder):
-        raise EvaluationError("TP892", folder=folder, hint=look_again(folder))
+        raise EvaluationError("TP892", folder=folder)
     for path in sorted(folder.rglob(SUMMARY)):
         yield read_summary(path)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import open_file, system_advice, system_reason
+from tandem_plugin.files import open_file, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = ["QUANTITIES", "TrainingLog", "read_training_log"]
@@ -61,9 +61,7 @@ def read_training_log(name: str, path: Path) -> TrainingLog:
                         steps.setdefault(found[0], {}).update(found[1])
                         break
     except OSError as error:
-        raise EvaluationError(
-            "TP885", path=path, reason=system_reason(error), advice=system_advice(error)
-        ) from error
+        raise EvaluationError("TP885", path=path, reason=system_reason(error)) from error
     curves = {
         quantity: tuple(
             (step, value)

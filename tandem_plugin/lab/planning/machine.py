@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.lab.planning.checkpoint import PlannedModel, read_checkpoint
 from tandem_plugin.lab.planning.geometry import KvCache
 
-__all__ = ["Card", "cpu_arguments", "free_disk", "graphics_cards", "host_memory"]
+__all__ = ["Card", "cpu_arguments", "graphics_cards", "host_memory"]
 
 MIB = 2**20
 _QUERY = "name,memory.total,memory.free,driver_version"
@@ -78,17 +77,6 @@ def _control_group() -> tuple[int | None, int]:
         except (OSError, ValueError):  # "max": there is no limit
             continue
     return None, 0
-
-
-def free_disk(folder: Path) -> int | None:
-    """Free bytes on the disk of a folder that may not be there yet; None where unknown."""
-    place = folder
-    while not os.path.exists(place) and place != place.parent:
-        place = place.parent
-    try:
-        return shutil.disk_usage(place).free
-    except OSError:
-        return None
 
 
 _GIB = 2**30

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.files import ForeignLineError, read_appended, system_advice, system_reason
+from tandem_plugin.files import ForeignLineError, read_appended, system_reason
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import Rollout, RolloutError
@@ -65,9 +65,7 @@ class Grades:
         except ForeignLineError as error:
             raise RolloutError("TP769", path=path, line=error.line, error=error) from error
         except OSError as error:
-            raise RolloutError(
-                "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
-            ) from error
+            raise RolloutError("TP754", path=path, reason=system_reason(error)) from error
 
     def of(self, row: Rollout) -> Mapping[str, Any] | None:
         """The grade of a response, or None.

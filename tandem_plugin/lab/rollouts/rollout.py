@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError
-from tandem_plugin.files import open_file, system_advice, system_reason
+from tandem_plugin.files import open_file, system_reason
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 __all__ = [
@@ -105,9 +105,7 @@ def read_rollouts(
                 offset += len(line)
                 on_read(len(line))
     except OSError as error:
-        raise RolloutError(
-            "TP754", path=path, reason=system_reason(error), advice=system_advice(error)
-        ) from error
+        raise RolloutError("TP754", path=path, reason=system_reason(error)) from error
 
 
 def read_rollout(file: BinaryIO, line: int, offset: int) -> Rollout | MalformedRow:

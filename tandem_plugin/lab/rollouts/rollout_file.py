@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.files import AppendedFile, Longer, look_again, note_of, open_file
+from tandem_plugin.files import AppendedFile, Longer, note_of, open_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.rollouts.grades import is_grades_file
 from tandem_plugin.lab.rollouts.rollout import RolloutError
@@ -79,7 +79,7 @@ def rollout_files(path: Path) -> list[Path]:
     if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
-        raise RolloutError("TP767", path=path, hint=look_again(path))
+        raise RolloutError("TP767", path=path)
     found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
     files = sorted((file for file in found if not is_grades_file(file)), key=_in_order)
     if not files:
