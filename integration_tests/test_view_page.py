@@ -61,15 +61,13 @@ def row(text: str | bytes, authors: list[int] | None = None, **fields: Any) -> d
 def page(browser: Any, byte_tokenizer: Path, tmp_path: Path) -> Callable[..., Any]:
     """Write rows, make their page and open it; the browser."""
 
-    def opened(rows: list[dict[str, Any]], **options: str) -> Any:
-        file = tmp_path / "rollouts.jsonl"
+    def opened(rows: list[dict[str, Any]], name: str = "rollouts") -> Any:
+        file = tmp_path / f"{name}.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         arguments = ["view", str(file), "--tokenizer", str(byte_tokenizer)]
-        for name, value in options.items():
-            arguments += [f"--{name}", value]
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output
-        browser.get((tmp_path / "rollouts.html").as_uri())
+        browser.get(file.with_suffix(".html").as_uri())
         wait(browser)
         return browser
 
@@ -163,9 +161,9 @@ def test_hostile_text_is_shown_as_text_and_does_nothing(page: Any, browser: Any)
     browser.get_log("performance")
     rows = [row(text, prompt=text, answer=text, problem=i) for i, text in enumerate(HOSTILE)]
     rows.append(row("lone", prompt=LONE_SURROGATE, problem=99))
-    page(rows, title="</title><script>window.pwned = 1</script>")
+    page(rows, name="<title><script>window.pwned = 1;<script>")
     assert texts(browser) == [*HOSTILE, "lone"]
-    assert browser.title == "</title><script>window.pwned = 1</script>"
+    assert browser.title == "<title><script>window.pwned = 1;<script>.jsonl"
     elements(browser, ".prompt summary")[0].click()
     assert texts(browser, ".prompt pre") == [*HOSTILE, LONE_SURROGATE]
     assert browser.execute_script("return window.pwned") is None

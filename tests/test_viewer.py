@@ -11,7 +11,6 @@ import pytest
 from pages import Scripts
 from typer.testing import CliRunner
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.lab.viewer.page import make_page
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
@@ -177,17 +176,6 @@ def test_rollouts_of_another_tokenizer_are_refused(view: Any, fields: dict[str, 
     assert (code, data) == (1, None)
     assert "is not the tokenizer of" in result["error"]
     assert "The row records 'whatwassaid', and its token ids give 'aab.'" in result["error"]
-
-
-def test_fingerprint_tells_another_tokenizer_where_no_text_does(view: Any):
-    settings = {"schedule": "word", "p": 1.0}
-    vocabulary = Vocabulary(("a", "b", "Ġa", "Ġb", "ĊĊ", "c", "Ġ", "."), "a test")
-    own = TandemRules(TandemConfig.from_mapping(settings), vocabulary).default.fingerprint
-    row = tandem_row(tandem_schedule=settings)
-    assert view(row | {"tandem_fingerprint": own})[0] == 0
-    code, result, _ = view(row)
-    assert code == 1
-    assert f"its rules have '{own}' with this tokenizer" in result["error"]
 
 
 def test_token_id_beyond_the_vocabulary_tells_another_tokenizer(view: Any):

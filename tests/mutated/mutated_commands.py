@@ -51,7 +51,6 @@ def make_inputs(folder: Path) -> None:
     }
     _lines(folder / "grades.jsonl", [{"line": 1, **grade, **known}])
     _json(folder / "grades.jsonl.run.json", _deciding(lenient=False, seconds=5.0))
-    _lines(folder / "places.jsonl", [{"problem": i, "sample": 0, **grade} for i in range(2)])
     for step in (1, 20):
         _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])
     _lines(
@@ -196,11 +195,10 @@ COMMANDS: tuple[Command, ...] = (
             ("rollouts.jsonl", *_VOCABULARY, "--out", "page.html", "--json"),
             ("rollouts.jsonl", "--out", "page.html"),
             ("rollouts.jsonl", "--tokenizer", "tokenizer/tokenizer.json", "--json"),
-            ("rollouts.jsonl", *_VOCABULARY, "--grades", "places.jsonl", "--out", "page.html"),
-            ("dumps", *_VOCABULARY, "--steps", "1-9", "--samples", "1", "--out", "page.html"),
+            ("dumps", *_VOCABULARY, "--steps", "1-9", "--out", "page.html"),
         ),
         ("rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl.run.json",
-         "vocab.json", "tokenizer/tokenizer.json", "places.jsonl", "dumps/*"),
+         "vocab.json", "tokenizer/tokenizer.json", "dumps/*"),
         48, ("page.html", "rollouts.html"),
     ),
     Command(

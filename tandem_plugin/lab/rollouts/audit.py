@@ -8,17 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem_plugin.authorship import Authorship
-from tandem_plugin.boundaries import BoundarySet, Vocabulary
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError
-from tandem_plugin.fingerprint import fingerprint
-from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment, short
-from tandem_plugin.plugins.selection import resolve_boundaries
-from tandem_plugin.rules import Rule
-from tandem_plugin.schedules import Schedule
+from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment
+from tandem_plugin.rules import Rule, TandemRules
 
 __all__ = ["Audit", "Difference", "RuleBook", "batches", "row_length"]
 
@@ -41,33 +37,6 @@ class Difference:
     """Where the line is, if there are several files."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """What of a rollout is compared: of a row of thousands of tokens a few kilobytes."""
-
-    line: int
-    response_ids: NDArray[np.int32]
-    authorship: NDArray[np.bool_] | None
-    seed: int | None
-    segments: list[Segment]
-    unknown: list[tuple[int, int]]
-    fingerprint: str | None
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, row: Rollout) -> _Row:
-        return cls(
-            row.line,
-            np.array(row.response_ids, dtype=np.int32),
-            None if row.authorship is None else np.array(row.authorship, dtype=np.bool_),
-            row.seed,
-            row.segments,
-            row.unknown,
-            row.fingerprint,
-            row.settings,
-        )
-
-
 class RuleBook:
     """The rule of each row: its own settings, combined with those of the command line.
 
@@ -79,27 +48,20 @@ class RuleBook:
         self._vocabulary = vocabulary
         self._options = options
         self._schedule = TandemConfig.from_mapping(options).schedule
-        self._sets: dict[str, BoundarySet] = {}
-        self._rules: dict[tuple[Schedule, str], Rule] = {}
+        self._rules: dict[str, TandemRules] = {}
+        """By boundary resolver: each reads the whole vocabulary."""
 
     def rule(self, settings: Mapping[str, Any]) -> Rule:
-        """The rule of a row; raises :class:`ConfigError` when its settings are wrong."""
+        """The rule of a row; raises :class:`ConfigError` for invalid settings."""
         same = settings.get("schedule", self._schedule) == self._schedule
         kept = {k: v for k, v in self._options.items() if same or k == "boundaries"}
         config = TandemConfig.from_mapping({**kept, **settings})
         schedule = config.make_schedule()
         resolver = config.boundaries or schedule.boundaries
-        if (schedule, resolver) not in self._rules:
-            boundaries = self._boundaries(resolver)
-            self._rules[schedule, resolver] = Rule(
-                schedule, boundaries, fingerprint(schedule, boundaries)
-            )
-        return self._rules[schedule, resolver]
-
-    def _boundaries(self, resolver: str) -> BoundarySet:
-        if resolver not in self._sets:
-            self._sets[resolver] = resolve_boundaries(resolver, self._vocabulary)
-        return self._sets[resolver]
+        if resolver not in self._rules:
+            config = config.model_copy(update={"boundaries": resolver})
+            self._rules[resolver] = TandemRules(config, self._vocabulary)
+        return self._rules[resolver].for_schedule(schedule)
 
 
 @dataclass(slots=True)
@@ -130,13 +92,12 @@ class Audit:
 
     def add(self, rows: Iterable[Rollout | MalformedRow]) -> None:
         """Compare rows and count what was found, in their order; a batch is held at a time."""
-        compared = (_Row.of(row) if isinstance(row, Rollout) else row for row in rows)
-        for batch in batches(compared, row_length):
+        for batch in batches(rows, row_length):
             self._add(batch)
 
-    def _add(self, batch: Sequence[_Row | MalformedRow]) -> None:
+    def _add(self, batch: Sequence[Rollout | MalformedRow]) -> None:
         wrong = {row.line: row.message for row in batch if isinstance(row, MalformedRow)}
-        by_rule: dict[str, tuple[Rule, list[_Row]]] = {}
+        by_rule: dict[str, tuple[Rule, list[Rollout]]] = {}
         for row in batch:
             if isinstance(row, MalformedRow) or row.seed is None:
                 continue
@@ -152,14 +113,14 @@ class Audit:
         for rule, rows in by_rule.values():
             found |= self._replayed(rule, rows)
         for row in batch:
-            if isinstance(row, _Row) and row.seed is None:
+            if isinstance(row, Rollout) and row.seed is None:
                 self.solo_rows += 1
                 found[row.line] = list(_solo_differences(row))
             self._count(found[row.line])
 
-    def _replayed(self, rule: Rule, rows: Sequence[_Row]) -> dict[int, list[Difference]]:
+    def _replayed(self, rule: Rule, rows: Sequence[Rollout]) -> dict[int, list[Difference]]:
         expected = {row.line: np.zeros(len(row.response_ids), np.bool_) for row in rows}
-        by_rule: dict[str, tuple[Rule, list[tuple[_Row, Segment]]]] = {}
+        by_rule: dict[str, tuple[Rule, list[tuple[Rollout, Segment]]]] = {}
         for row in rows:
             for segment in row.segments:
                 of_call = self._rule_of(segment, rule)
@@ -208,19 +169,19 @@ def batches(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]
         yield batch
 
 
-def row_length(row: Rollout | _Row | MalformedRow) -> int:
+def row_length(row: Rollout | MalformedRow) -> int:
     """The number of tokens in a row."""
     return 0 if isinstance(row, MalformedRow) else len(row.response_ids)
 
 
-def _replay(rule: Rule, parts: Sequence[tuple[_Row, Segment]]) -> list[Authorship]:
+def _replay(rule: Rule, parts: Sequence[tuple[Rollout, Segment]]) -> list[Authorship]:
     return rule.replay_batch(
         [row.response_ids[segment.start : segment.stop] for row, segment in parts],
         [segment.seed for _, segment in parts],
     )
 
 
-def _known(row: _Row, segment: Segment, authorship: Authorship) -> Iterator[Authorship]:
+def _known(row: Rollout, segment: Segment, authorship: Authorship) -> Iterator[Authorship]:
     """What a segment's call wrote, without the tokens of unknown author: its parts between them."""
     start = segment.start
     for first, last in (*row.unknown, (segment.stop, segment.stop)):
@@ -230,25 +191,25 @@ def _known(row: _Row, segment: Segment, authorship: Authorship) -> Iterator[Auth
         start = max(start, last)
 
 
-def _tandem_differences(row: _Row, expected: Authorship, rule: Rule) -> Iterator[Difference]:
+def _tandem_differences(row: Rollout, expected: Authorship, rule: Rule) -> Iterator[Difference]:
     if row.fingerprint != rule.fingerprint:
         yield Difference(
             row.line,
             "fingerprint",
-            f"The row's fingerprint is {short(row.fingerprint)}; the rules here have "
+            f"The row's fingerprint is {shown(row.fingerprint)}; the rules here have "
             f"{rule.fingerprint!r}.",
         )
     yield from _authorship_differences(row, expected)
 
 
-def _solo_differences(row: _Row) -> Iterator[Difference]:
+def _solo_differences(row: Rollout) -> Iterator[Difference]:
     if row.authorship is not None:
         alone = Authorship(np.ones(len(row.response_ids), np.bool_))
         yield from _authorship_differences(row, alone)
 
 
-def _authorship_differences(row: _Row, expected: Authorship) -> Iterator[Difference]:
-    recorded = np.zeros(0, np.bool_) if row.authorship is None else row.authorship
+def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Difference]:
+    recorded = np.array(row.authorship or [], np.bool_)
     if len(recorded) != len(expected):
         yield Difference(
             row.line,

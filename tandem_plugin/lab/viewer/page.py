@@ -27,27 +27,25 @@ from tandem_plugin.lab.viewer.responses import (
 )
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["PageContent", "ShownResponses", "make_page", "page_content"]
+__all__ = ["ShownResponses", "make_page", "page_content"]
 
 _PART = 2**18
-"""How many bytes of texts are packed together: a browser unpacks them in a few milliseconds."""
+"""Bytes of text that are packed together: a browser unpacks them in a few milliseconds."""
+_COLUMNS = 24
+"""About the bytes of a response in the index, before Base64."""
 _SHORT = 160
-"""How many characters of a prompt the index has."""
-_SAMPLE = 2**18
-"""How many bytes of texts tell how well the rest can be packed."""
-_MARGIN = 1.1
-"""Parts are packed in another order than texts are taken in: rather take in some too many."""
+"""Characters of a prompt in the index."""
 
 
 @dataclass(slots=True)
 class ShownResponses:
-    """Responses in the order in which they were taken in, and why others were not."""
+    """The responses of a page, and why others are not shown."""
 
     listing: PageIndex
     token_bytes: TokenBytes
     decoding: Decoding
     grades: Mapping[int, Grades]
-    """By the file's place among the files."""
+    """By the index of the file."""
     responses: dict[Listed, ViewedResponse] = field(default_factory=dict)
     turns: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     """What each problem asks."""
@@ -57,25 +55,19 @@ class ShownResponses:
     def take(
         self, chosen: Sequence[Listed], room: int, on_taken: Callable[[], None] = lambda: None
     ) -> None:
-        """Take in responses until they fill ``room`` bytes of a page, or a little more."""
-        sample, packed, size = b"", 0.0, 0
+        """Take in responses until they fill about ``room`` bytes of a page."""
+        packer, size = zlib.compressobj(), 0
         for one in chosen:
-            if size * packed > room * _MARGIN:
+            if size * 4 / 3 > room:  # Base64
                 return
+            is_new = one.problem not in self.turns
             found = self._read(one)
             on_taken()
             if found is None:
                 continue
             self.responses[one] = found
-            size += len(found.content)
-            if len(sample) < _SAMPLE:
-                sample += found.content
-                packed = 4 / 3 * len(zlib.compress(sample)) / len(sample)
-
-    def drop(self, count: int) -> None:
-        """Take out those that came last."""
-        for one in list(self.responses)[-count:]:
-            del self.responses[one]
+            prompt = json.dumps(self.turns[one.problem]).encode() if is_new else b""
+            size += len(packer.compress(found.content + prompt)) + _COLUMNS
 
     def _read(self, one: Listed) -> ViewedResponse | None:
         with open_file(self.listing.files[one.file]) as file:
@@ -96,35 +88,8 @@ class ShownResponses:
         self.listing.unread.add(self.listing.name(one.file), one.line, why)
 
 
-@dataclass(frozen=True, slots=True)
-class PageContent:
-    """A page's data."""
-
-    index: Mapping[str, Any]
-    parts: Sequence[str]
-    """Base64 of zlib of JSON: ``prompts``, the turns by problem, and ``responses``."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of a page, but for what every page has."""
-        return sum(map(len, self.parts)) + len(json.dumps(self.index))
-
-
-def page_content(shown: ShownResponses, limit: int) -> PageContent:
-    """The data of a page of at most ``limit`` bytes.
-
-    What turns out to have no room is dropped from ``shown``, but for one response.
-    """
-    while True:
-        content = _content(shown)
-        excess = content.size - limit
-        if excess <= 0 or len(shown.responses) == 1:
-            return content
-        count = len(shown.responses)
-        shown.drop(min(count - 1, int(count * excess / content.size) + 1 + count // 200))
-
-
-def _content(shown: ShownResponses) -> PageContent:
+def page_content(shown: ShownResponses) -> tuple[dict[str, Any], list[str]]:
+    """The index of a page, and its parts: Base64 of zlib of JSON (``prompts``, ``responses``)."""
     rows = sorted(shown.responses.items(), key=lambda item: (item[0].file, item[0].line))
     places: dict[int, int] = {}
     for one, _ in rows:
@@ -142,13 +107,13 @@ def _content(shown: ShownResponses) -> PageContent:
         "unread": unread.lines,
         "unreadMore": unread.count - len(unread.lines),
     }
-    return PageContent(index, [part for _, part in packed])
+    return index, [part for _, part in packed]
 
 
 def _columns(
     rows: Sequence[tuple[Listed, ViewedResponse]], places: Mapping[int, int]
 ) -> dict[str, list[Any]]:
-    """One list a number, one entry a response."""
+    """One list per number, one entry per response."""
     columns: dict[str, list[Any]] = {
         "problem": [places[one.problem] for one, _ in rows],
         "step": [one.step for one, _ in rows],

@@ -10,10 +10,9 @@ from itertools import repeat
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.errors import TandemError
+from tandem_plugin.errors import shown
 from tandem_plugin.files.strict_json import is_number
-from tandem_plugin.lab.rollouts.audit import RuleBook
-from tandem_plugin.lab.rollouts.rollout import Rollout, short
+from tandem_plugin.lab.rollouts.rollout import Rollout
 from tandem_plugin.spans import (
     JUNIOR,
     OTHER,
@@ -30,47 +29,28 @@ __all__ = ["Decoding", "ViewedResponse", "prompt_of", "turns_of", "view_response
 _TEXTS = ("response", "output")
 """Where ``tandem rollout`` and verl's dump record what a response says."""
 
-_SPECIAL = re.compile(rb"<[^<>\s]+>|\[[A-Z]+\]")
-"""How special tokens are written, for vocabularies that do not say which are."""
-
 _DROPPED = re.compile("[\\s\ufffd]+")
-"""What decoders treat in ways of their own: white space, and bytes that are no character."""
+"""What decoders treat differently: white space, and bytes that are not a character."""
 
 
 class Decoding:
-    """Compares what rows record with what their token ids give in one vocabulary.
+    """Compares the text that a row records with what its token ids decode to.
 
-    A row's own text is what decides. Decoders leave out special tokens, clean up white space and
-    may cut at a stop string, so the token ids must give the text but for these. A row without a
-    text is known by its fingerprint, where it carries the settings that this follows from; and
-    where it carries neither, by token ids that the vocabulary lacks.
+    Decoders leave out special tokens, clean up white space and may cut at a stop string: these
+    differences are ignored. In a row without a text, only the range of the token ids is checked.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._texts = vocabulary.texts()
-        self._known = dict(enumerate(self._texts))
-        self._special = vocabulary.special or frozenset(
-            i for i, text in enumerate(self._texts) if _SPECIAL.fullmatch(text)
-        )
-        self._rules = RuleBook(vocabulary, {})
+        self._known = dict(enumerate(vocabulary.texts()))
+        self._special = vocabulary.special or frozenset()
 
     def mismatch(self, row: Rollout) -> str | None:
-        """A sentence that says how the row is not of this vocabulary; None where it is."""
+        """A sentence that says why the row is not of this vocabulary; None if it is."""
         recorded = next((v for n in _TEXTS if isinstance(v := row.fields.get(n), str)), None)
         if recorded is not None:
             return self._text_mismatch(row.response_ids, recorded)
-        if row.fingerprint is not None and row.settings:
-            expected = self._fingerprint(row.settings)
-            if expected not in (None, row.fingerprint):
-                return (
-                    f"The row's fingerprint is {row.fingerprint[:60]!r}; its rules have "
-                    f"{expected!r} with this tokenizer."
-                )
-        elif max(row.response_ids, default=0) >= len(self._texts):
-            return (
-                f"The token id {max(row.response_ids)} is outside this tokenizer's "
-                f"{len(self._texts)} ids."
-            )
+        if (largest := max(row.response_ids, default=0)) >= len(self._known):
+            return f"The token id {largest} is outside this tokenizer's {len(self._known)} ids."
         return None
 
     def _text_mismatch(self, ids: list[int], recorded: str) -> str | None:
@@ -83,16 +63,9 @@ class Decoding:
         return f"The row records {_begin(recorded_text)}, and its token ids give {_begin(plain)}."
 
     def _text(self, ids: Iterable[int]) -> str:
-        """What the ids say without what decoders differ in; ids of padding say nothing."""
+        """The decoded text without what decoders differ in; ids of padding give no text."""
         known = b"".join(map(self._known.get, ids, repeat(b"")))
         return _DROPPED.sub("", known.decode("utf-8", "replace"))
-
-    def _fingerprint(self, settings: Mapping[str, Any]) -> str | None:
-        """What a row with these settings has in this vocabulary; None where nothing can tell."""
-        try:
-            return self._rules.rule(settings).fingerprint
-        except TandemError:
-            return None
 
 
 def _begin(text: str) -> str:
@@ -220,17 +193,17 @@ def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
     if gold is not None:
         if isinstance(gold, list) and len(gold) == 1:
             gold = gold[0]
-        yield f"gold {gold if isinstance(gold, str) and len(gold) < 60 else short(gold)}"
+        yield f"gold {gold if isinstance(gold, str) and len(gold) < 60 else shown(gold)}"
     graded = row.fields if grade is None else grade
     answer = graded.get("pred" if grade is None else "answer")
     if isinstance(graded.get("outcome"), str):
         yield f"outcome {graded['outcome'][:40]}"
     if isinstance(answer, str) and answer:
-        yield f"answered {answer if len(answer) < 60 else short(answer)}"
+        yield f"answered {answer if len(answer) < 60 else shown(answer)}"
     if row.settings:
         parameters = {k: v for k, v in row.settings.items() if k not in ("schedule", "boundaries")}
         described = [str(row.settings.get("schedule", ""))]
-        described += [f"{name}={short(value)}" for name, value in parameters.items()]
+        described += [f"{name}={shown(value)}" for name, value in parameters.items()]
         yield " ".join(described).strip()
     yield "senior alone" if row.seed is None else f"seed {row.seed}"
     if isinstance(junior := row.fields.get("tandem_junior"), str):

@@ -20,7 +20,7 @@ const fillChosen = () => {
     + count(whole.responses) + " responses: "
     + (whole.steps ? count(steps) + " of " + count(whole.steps) + " steps, " : "")
     + count(problems.length) + " of " + count(whole.problems) + " problems. For others, run "
-    + "tandem view with --steps, --problems or --samples; for more, with --megabytes.";
+    + "tandem view with --steps or --problems; for more, with --megabytes.";
 };
 
 const choose = (id) => {
