@@ -42,8 +42,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["data", "show", "problems.jsonl"],
-        ["data", "show", f"{HOSTILE}.jsonl"],
+        ["data", "check", f"{HOSTILE}.jsonl", "problems.jsonl"],
         ["data", "check", "problems.jsonl", "problems.jsonl", "--bad-rows", "skip"],
         ["data", "prepare", "problems.jsonl", "--to", "openrlhf", "--out", f"o{HOSTILE}",
          "--bad-rows", "skip"],

@@ -238,18 +238,10 @@ COMMANDS: tuple[Command, ...] = (
             ("problems.jsonl", "--to", "openrlhf", "--out", "out", "--bad-rows", "skip"),
             ("problems.json", "--to", "openrlhf", "--out", "out", "--heldout", "1"),
             ("problems.jsonl", "--to", "verl", "--out", "out", "--json"),
+            ("aime25", "--file", "problems.jsonl", "--to", "openrlhf", "--out", "out"),
         ),
         ("problems.jsonl", "problems.json"),
         14, ("out/*",),
-    ),
-    Command(
-        "data show",
-        _one_of(
-            ("problems.jsonl",), ("problems.json", "--json"),
-            ("aime25", "--file", "problems.jsonl"),
-        ),
-        ("problems.jsonl", "problems.json"),
-        14,
     ),
     Command(
         "data check",
