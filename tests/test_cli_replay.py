@@ -307,10 +307,9 @@ def test_batches_of_any_size_find_the_same(
         row["tandem_schedule"] = {"p": (i % 3) / 2}
     rows[5]["authorship"][3] ^= 1
     whole = replay(rows)
-    for name, value in (("MAX_BATCH_ROWS", 1), ("MAX_BATCH_ROWS", 5), ("MAX_BATCH_CELLS", 100)):
-        with monkeypatch.context() as patch:
-            patch.setattr(audit, name, value)
-            assert replay(rows) == whole
+    for rows_of_batch in (1, 5):
+        monkeypatch.setattr(audit, "BATCH_ROWS", rows_of_batch)
+        assert replay(rows) == whole
 
 
 def test_line_too_long_for_a_response_is_an_error(
@@ -347,7 +346,7 @@ def test_folder_of_dumps_is_replayed_and_differences_are_named_by_file(
 def test_memory_of_a_replay_does_not_grow_with_the_file(
     byte_level: Vocabulary, make_row: MakeRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(audit, "MAX_BATCH_ROWS", 16)
+    monkeypatch.setattr(audit, "BATCH_ROWS", 16)
     line = json.dumps(make_row(1000) | {"output": "x" * 4000}) + "\n"
 
     def peak(rows: int) -> int:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin.lab.rollouts.rollout_file import find_tokenizer
-from tandem_plugin.lab.viewer.index import Numbers
 from tandem_plugin.lab.viewer.page import make_page
 from tandem_plugin.lab.viewer.responses import turns_of
 
@@ -81,31 +80,6 @@ def test_step_of_a_dump_that_does_not_say_it_is_its_name(view: View, tmp_path: P
     write(tmp_path / "10.jsonl", [dump_row(1, None)])
     _, _, data = view(tmp_path / "10.jsonl")
     assert [response["step"] for response in data["responses"]] == [None]
-
-
-def test_steps_and_problems_choose(view: View, dumps: Path):
-    _, result, data = view(dumps, "--steps", "2,5-6")
-    assert {response["step"] for response in data["responses"]} == {2, 5, 6}
-    assert (result["responses"], result["of"]["responses"]) == (18, 72)
-    _, result, data = view(dumps, "--problems", "1")
-    assert (result["responses"], result["problems"], result["steps"]) == (24, 1, 12)
-    assert data["whole"] == {"responses": 72, "problems": 25, "steps": 12}
-    code, result, _ = view(dumps, "--steps", "77")
-    assert code == 1
-    assert "there are steps 1 to 12, and problems 1 to 25" in result["error"]
-
-
-def test_problem_has_the_same_number_in_every_choice(view: View, dumps: Path):
-    _, _, whole = view(dumps)
-    (name, _) = whole["problems"][7]
-    _, _, data = view(dumps, "--problems", name.removeprefix("Problem "))
-    assert data["problems"] == [whole["problems"][7]]
-
-
-@pytest.mark.parametrize("text", ["", "x", "3-2", "1,", "-1", "1-2-3", "9" * 16])
-def test_what_is_no_list_of_numbers_is_refused(text: str):
-    with refused("TP793"):
-        Numbers.read("--steps", text)
 
 
 def test_page_holds_what_it_has_room_for_and_says_what_it_left_out(view: View, tmp_path: Path):

@@ -39,8 +39,6 @@ def test_hostile_text_is_only_data_of_the_page(text: str):
     assert json.loads(data) == {"texts": [text], text: 1}
     assert part == "Y2FsbQ=="
     assert script == calm.scripts[2]
-    with pytest.raises(ValueError, match="not Base64"):
-        make_page("calm", {}, [text])
     assert not set("<>&") & set(data)
     assert data.isascii()
 

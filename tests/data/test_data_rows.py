@@ -172,13 +172,5 @@ def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with refused("TP719"):
         read_problems("hf://owner/name")
-
-
-def test_a_saved_data_set_is_read(tmp_path: Path):
-    datasets = pytest.importorskip("datasets")
-    folder = tmp_path / "saved"
-    datasets.Dataset.from_list([{"problem": "Add.", "answer": "3"}]).save_to_disk(str(folder))
-    assert read_problems(folder).problems[0].golds == ("3",)

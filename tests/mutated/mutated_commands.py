@@ -195,7 +195,7 @@ COMMANDS: tuple[Command, ...] = (
             ("rollouts.jsonl", *_VOCABULARY, "--out", "page.html", "--json"),
             ("rollouts.jsonl", "--out", "page.html"),
             ("rollouts.jsonl", "--tokenizer", "tokenizer/tokenizer.json", "--json"),
-            ("dumps", *_VOCABULARY, "--steps", "1-9", "--out", "page.html"),
+            ("dumps", *_VOCABULARY, "--out", "page.html"),
         ),
         ("rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl.run.json",
          "vocab.json", "tokenizer/tokenizer.json", "dumps/*"),

@@ -27,7 +27,7 @@ data = typer.Typer(
 )
 
 _SOURCE = (
-    "A .jsonl, .json or .parquet file, the folder of a saved Hugging Face data set, "
+    "A .jsonl, .json or .parquet file, "
     "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
     "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; or reasoning-gym:TASK[,key=value...], "
     "a reasoning-gym task with count, seed and its own settings."
@@ -89,7 +89,6 @@ def prepare(
     from tandem_plugin.files import InputFiles
     from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
     from tandem_plugin.lab.data import prepare as write
-    from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
 
@@ -113,7 +112,7 @@ def prepare(
             heldout=heldout,
             seed=seed,
             template=PromptTemplate(template, text, system, always),
-            inputs=InputFiles(problems=[*record_files(source), *(file or ())]),
+            inputs=InputFiles(problems=[source, *(file or ())]),
             draws_rows=draws_rows,
             protocol=noted,
         )

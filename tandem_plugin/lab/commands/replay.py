@@ -55,21 +55,17 @@ def replay(
 ) -> None:
     """Recompute the authorship of every rollout and compare it with the record.
 
-    A row contains response_ids, authorship (zeros and ones), tandem_seed, tandem_fingerprint and,
-    if present, its settings in tandem_schedule. A response of several turns also has
-    tandem_segments, a list of [seed, start, stop], and tandem_segment_schedules with the schedules
-    that individual calls selected. Tokens that two calls could have written with different authors
-    are listed in tandem_unknown as [start, stop]: there, authorship is what the segments replay to,
-    and these tokens are counted separately. A response that the senior wrote alone has
-    "tandem_seed": null. --set applies to rows that do not record their settings. The exit code is 1
-    if any row differs or is malformed.
+    A row contains response_ids, authorship (zeros and ones), tandem_seed and tandem_fingerprint; a
+    response that the senior wrote alone has "tandem_seed": null. Its settings are in
+    tandem_schedule; --schedule, --boundaries and --set apply to rows without. Tokens that two calls
+    could have written with different authors (tandem_unknown) are counted separately. The exit code
+    is 1 if any row differs or is malformed.
 
     With --without-seed, a row contains token_ids and tandem_model_mask (or model_mask), as in the
     paper's release and a reproduction of it (their cap of 32 is `--set cap=31` here), or
     response_ids and authorship. Authors may change only where the schedule draws. The senior's
     share of draws, and the share of draws that change the author, are tested against p: traces that
-    follow the schedule exactly fail with probability 0.001. The exit code is 1 if the author
-    changes elsewhere, a share does not match the schedule, or a row is malformed.
+    follow the schedule exactly fail with probability 0.001.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.lab.rollouts.audit import RuleBook

@@ -42,8 +42,7 @@ def rollout(
     problems: Annotated[
         str,
         typer.Option(
-            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, "
-            "the folder of a saved Hugging Face data set, or "
+            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, or "
             "owner/name[:config][#split] on the Hub."
         ),
     ],
@@ -88,15 +87,10 @@ def rollout(
     """Let a senior and a junior answer every problem n times; write one line of JSON per response.
 
     Each line is written as soon as its response is finished. Run the same command again to resume
-    after an interruption: the seeds of each response follow from --seed, its problem and its
-    number, so the result does not depend on where it stopped. A larger --n, or problems added at
-    the end of the file, add responses. A file made with other settings, problems, answers or
-    weights is rejected. `tandem replay` and `tandem view` read the file. The exit code is 1 if a
-    prompt is too long for the model, 130 if interrupted.
-
-    With --grade, problems are asked as in `tandem data prepare` and `tandem eval`: with the
-    instruction to answer in a box, unless the problem already mentions a box. Each line then
-    includes its reward, and the command prints the mean reward at the end.
+    after an interruption, or with a larger --n or problems added at the end of the file. A file
+    made with other settings, problems, answers or weights is rejected. `tandem replay` and `tandem
+    view` read the file. With --grade, each line includes its reward, and the command prints the
+    mean reward. The exit code is 1 if a prompt is too long for the model, 130 if interrupted.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
@@ -105,7 +99,6 @@ def rollout(
     from tandem_plugin.lab.commands.problems import check_longer, read_prompts
     from tandem_plugin.lab.commands.problems import noted as noted_problems
     from tandem_plugin.lab.data import INSTRUCTION
-    from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
     from tandem_plugin.schedules import schedule_parameters
@@ -144,7 +137,7 @@ def rollout(
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
-    InputFiles(problems=record_files(problems), **models).check_outputs(out, run_file(out))
+    InputFiles(problems=[problems], **models).check_outputs(out, run_file(out))
     longer = {"problems": lambda before: check_longer(before, listed)}
     skipped: dict[int, str] = {}
     with RolloutFile(out, noted, longer) as file, grader or nullcontext():
@@ -184,26 +177,17 @@ def _named(model: str) -> str:
     return str(Path(model).resolve()) if os.path.exists(model) else model
 
 
-def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dict[str, str | None]:
+def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dict[str, str]:
     """Fingerprints of both models' weights, which a folder may no longer have on resuming."""
+    from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
     from tandem_plugin.progress import waiting
 
+    where = arguments.get("revision"), arguments.get("download_dir")
     with waiting("read the checkpoints"):
-        first = _fingerprint(senior, arguments.get("revision"), arguments.get("download_dir"))
-        second = first if _named(junior) == _named(senior) else _fingerprint(junior)
+        first = second = fingerprint_checkpoint(checkpoint_folder(senior, *where))
+        if _named(junior) != _named(senior):
+            second = fingerprint_checkpoint(checkpoint_folder(junior))
     return {"senior_fingerprint": first, "junior_fingerprint": second}
-
-
-def _fingerprint(model: str, *where: Any) -> str | None:
-    """None for a model at an address, whose files are not here."""
-    from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
-
-    if "://" in model:
-        return None
-    place = Path(model).expanduser()
-    return fingerprint_checkpoint(
-        place if os.path.isfile(place) else checkpoint_folder(str(place), *where)
-    )
 
 
 def _report(result: dict[str, Any], json: bool) -> None:

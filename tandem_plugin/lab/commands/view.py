@@ -11,7 +11,6 @@ import typer
 from tandem_plugin.terminal.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.viewer.index import Numbers
     from tandem_plugin.lab.viewer.page import ShownResponses
 
 __all__ = ["view"]
@@ -39,13 +38,6 @@ def view(
             "recorded one, or the one next to the file."
         ),
     ] = None,
-    steps: Annotated[
-        str | None, typer.Option(help="Show only these training steps, such as 1,50,100-200.")
-    ] = None,
-    problems: Annotated[
-        str | None,
-        typer.Option(help="Show only these problems, by their numbers on the page, such as 3,7."),
-    ] = None,
     megabytes: Annotated[
         float, typer.Option(min=0.1, max=2000, help="Approximate maximum size of the page in MB.")
     ] = 20,
@@ -55,12 +47,10 @@ def view(
 
     The page shows spans and handoffs, filters by step, reward and problem, searches and sorts, and
     follows one problem over the steps of a run. If not all responses fit, it shows those of random
-    problems and says so: use a larger --megabytes to show more, and --steps and --problems to
-    select others. Grades in NAME.grades.jsonl next to NAME.jsonl are shown with the responses. The
-    page makes no network requests, and text of a response cannot run as code in it. Lines that
-    cannot be read are listed on the page. The exit code is 1 if no line can be read, or if the
-    tokenizer is not the one that the responses were written with. Input files are never
-    overwritten.
+    problems and says so: use a larger --megabytes, or pass the file of one step. Grades in
+    NAME.grades.jsonl next to NAME.jsonl are shown with the responses. Lines that cannot be read are
+    listed on the page. The exit code is 1 if no line can be read, or if the tokenizer is not the
+    one that the responses were written with. Input files are never overwritten.
     """
     from tandem_plugin.files import InputFiles, write_file
     from tandem_plugin.lab.rollouts.grades import grades_beside
@@ -70,7 +60,6 @@ def view(
     from tandem_plugin.terminal.tokenizers import model_files
 
     files = rollout_files(rollouts)
-    selected = _numbers("--steps", steps), _numbers("--problems", problems)
     page = out or _page_of(rollouts)
     chosen = tokenizer or find_tokenizer(rollouts)
     inputs = InputFiles(
@@ -80,7 +69,7 @@ def view(
         tokenizer=model_files(chosen),
     )
     inputs.check_outputs(page)
-    shown = _shown(files, selected, chosen, int(megabytes * 1e6))
+    shown = _shown(files, chosen, int(megabytes * 1e6))
     with waiting("write the page"):
         index, parts = page_content(shown)
         write_file(page, make_page(rollouts.resolve().name, index, parts))
@@ -101,12 +90,6 @@ def view(
         echo(f"Unreadable lines: {shown.listing.unread.count:,}. {_first_unread(shown)}.", err=True)
 
 
-def _numbers(option: str, text: str | None) -> Numbers | None:
-    from tandem_plugin.lab.viewer.index import Numbers
-
-    return None if text is None else Numbers.read(option, text)
-
-
 def _page_of(rollouts: Path) -> Path:
     if rollouts.is_dir():
         folder = rollouts.resolve()
@@ -114,16 +97,10 @@ def _page_of(rollouts: Path) -> Path:
     return rollouts.with_suffix(".html")
 
 
-def _shown(
-    files: Sequence[Path],
-    selected: tuple[Numbers | None, Numbers | None],
-    tokenizer: str,
-    room: int,
-) -> ShownResponses:
+def _shown(files: Sequence[Path], tokenizer: str, room: int) -> ShownResponses:
     """Index the files, and read what the page shows of them."""
     from tandem_plugin.lab.rollouts.grades import Grades, grades_beside
-    from tandem_plugin.lab.rollouts.rollout import RolloutError
-    from tandem_plugin.lab.viewer.index import PageIndex, chosen_responses
+    from tandem_plugin.lab.viewer.index import PageIndex
     from tandem_plugin.lab.viewer.page import ShownResponses
     from tandem_plugin.lab.viewer.responses import Decoding
     from tandem_plugin.progress import ShownProgress
@@ -138,14 +115,8 @@ def _shown(
     with ShownProgress() as progress:
         task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
         listing.read(lambda count: progress.advance(task, count))
-        chosen = chosen_responses(listing, *selected)
-        task = progress.add_task("view", total=len(chosen))
-        shown.take(chosen, room, lambda: progress.advance(task))
-    if listing.responses and not chosen:
-        steps = sorted({one.step for one in listing.responses if one.step is not None})
-        span = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
-        numbers = listing.numbers
-        raise RolloutError("TP986", steps=span, first=min(numbers), last=max(numbers))
+        task = progress.add_task("view", total=len(listing.responses))
+        shown.take(listing.shuffled(), room, lambda: progress.advance(task))
     _check(shown, tokenizer, files)
     return shown
 
@@ -186,6 +157,5 @@ def _report(result: dict[str, Any]) -> None:
         echo(
             f"Showing {result['problems']:,} of {whole['problems']:,} problems and "
             f"{result['steps']:,} of {whole['steps']:,} steps; there are {whole['responses']:,} "
-            "responses in total. Use --steps and --problems to select others, --megabytes to show "
-            "more."
+            "responses in total. Use --megabytes to show more."
         )

@@ -66,7 +66,7 @@ def host_memory() -> tuple[int, int] | None:
 
 
 def _control_group() -> tuple[int | None, int]:
-    """The limit of this control group's memory, and what is used of it."""
+    """The limit of this control group's memory, and how much of it is used."""
     folder = Path("/sys/fs/cgroup")
     for limit, used in (
         ("memory.max", "memory.current"),

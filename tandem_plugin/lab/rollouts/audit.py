@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -16,12 +17,12 @@ from tandem_plugin.errors import ConfigError, shown
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment
 from tandem_plugin.rules import Rule, TandemRules
 
-__all__ = ["Audit", "Difference", "RuleBook", "batches", "row_length"]
+__all__ = ["Audit", "Difference", "RuleBook"]
 
 T = TypeVar("T")
 
-MAX_BATCH_ROWS = 512
-MAX_BATCH_CELLS = 2**20
+BATCH_ROWS = 128
+"""Rows that are held and replayed together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Audit:
 
     def add(self, rows: Iterable[Rollout | MalformedRow]) -> None:
         """Compare rows and count what was found, in their order; a batch is held at a time."""
-        for batch in batches(rows, row_length):
+        for batch in _batches(rows):
             self._add(batch)
 
     def _add(self, batch: Sequence[Rollout | MalformedRow]) -> None:
@@ -126,7 +127,7 @@ class Audit:
                 of_call = self._rule_of(segment, rule)
                 by_rule.setdefault(of_call.fingerprint, (of_call, []))[1].append((row, segment))
         for of_call, parts in by_rule.values():
-            for batch in batches(parts, lambda part: len(part[1])):
+            for batch in _batches(parts):
                 for (row, segment), authorship in zip(batch, _replay(of_call, batch), strict=True):
                     expected[row.line][segment.start : segment.stop] = authorship.senior
                     for known in _known(row, segment, authorship):
@@ -155,23 +156,10 @@ class Audit:
         self.differences += differences[: max(0, self.keep - len(self.differences))]
 
 
-def batches(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Items in batches whose number, and whose size when padded to the longest, is bounded."""
-    batch: list[T] = []
-    longest = 1
-    for item in items:
-        longest = max(longest, length(item))
-        if batch and (len(batch) == MAX_BATCH_ROWS or (len(batch) + 1) * longest > MAX_BATCH_CELLS):
-            yield batch
-            batch, longest = [], max(1, length(item))
-        batch.append(item)
-    if batch:
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(items)
+    while batch := list(islice(left, BATCH_ROWS)):
         yield batch
-
-
-def row_length(row: Rollout | MalformedRow) -> int:
-    """The number of tokens in a row."""
-    return 0 if isinstance(row, MalformedRow) else len(row.response_ids)
 
 
 def _replay(rule: Rule, parts: Sequence[tuple[Rollout, Segment]]) -> list[Authorship]:

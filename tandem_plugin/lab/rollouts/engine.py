@@ -96,23 +96,7 @@ def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[in
 
     total: all responses. done: those that exist already.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[tokens]:,} tokens"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with ShownProgress(*columns, transient=False) as progress:
+    with ShownProgress(transient=False) as progress:
         task = progress.add_task(name, total=total, completed=done, tokens=0)
         tokens = 0
 

@@ -16,10 +16,12 @@ from tandem_plugin.files.strict_json import parse_json
 
 __all__ = [
     "SCORES",
+    "Bit",
     "MalformedRow",
     "Rollout",
     "RolloutError",
     "Segment",
+    "TokenId",
     "read_rollout",
     "read_rollouts",
 ]
@@ -120,8 +122,8 @@ def _seed(value: object) -> int | None:
     return None if value is None else check_seed(value)
 
 
-_TokenId: TypeAlias = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
-_Bit: TypeAlias = Annotated[int, Field(ge=0, le=1)] | bool
+TokenId: TypeAlias = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
+Bit: TypeAlias = Annotated[int, Field(ge=0, le=1)] | bool
 _Seed: TypeAlias = Annotated[int, BeforeValidator(check_seed)]
 _Range: TypeAlias = Annotated[tuple[int, int], Field(strict=False)]
 _SeededRange: TypeAlias = Annotated[tuple[_Seed, int, int], Field(strict=False)]
@@ -134,8 +136,8 @@ class _Row(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    response_ids: list[_TokenId]
-    authorship: list[_Bit] | None = None
+    response_ids: list[TokenId]
+    authorship: list[Bit] | None = None
     tandem_seed: Annotated[int | None, BeforeValidator(_seed)]
     tandem_segments: list[_SeededRange] | None = None
     tandem_segment_schedules: list[_Settings | None] | None = None

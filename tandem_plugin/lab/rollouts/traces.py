@@ -6,7 +6,7 @@ cannot change; at each of them it is the senior with probability p, whatever it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.files import read_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.rollouts.audit import Difference
-from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID, RolloutError
+from tandem_plugin.lab.rollouts.rollout import Bit, RolloutError, TokenId
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
 __all__ = ["LawTest", "TraceAudit", "read_traces"]
@@ -28,11 +29,19 @@ __all__ = ["LawTest", "TraceAudit", "read_traces"]
 LEVEL = 0.001
 """The probability that both tests together reject traces that follow the schedule."""
 
-_IDS = ("response_ids", "token_ids")
-_AUTHORS = ("authorship", "tandem_model_mask", "model_mask")
-"""Ours, the completion's of the paper's release, and that of a reproduction of it."""
 
 _NORMAL = NormalDist()
+
+
+class _Trace(BaseModel):
+    """A rollout of ours, a completion of the paper's release, or of a reproduction of it."""
+
+    model_config = ConfigDict(strict=True)
+
+    ids: list[TokenId] = Field(validation_alias=AliasChoices("response_ids", "token_ids"))
+    authors: list[Bit] = Field(
+        validation_alias=AliasChoices("authorship", "tandem_model_mask", "model_mask")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +180,10 @@ def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _arrays(trace: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The token ids of a trace and its authors, true = senior."""
-    ids, authors = _first(trace, _IDS), _first(trace, _AUTHORS)
-    are_ids = _are_integers(ids, MAX_TOKEN_ID)
-    if not (are_ids and _are_integers(authors, 1) and len(ids) == len(authors)):
-        raise RolloutError("TP796", ids=ids, authors=authors)
-    return np.array(ids, dtype=np.int64), np.array(authors, dtype=np.bool_)
-
-
-def _first(trace: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((trace[name] for name in names if name in trace), None)
-
-
-def _are_integers(values: object, largest: int) -> bool:
-    return isinstance(values, list) and all(
-        isinstance(value, int) and 0 <= value <= largest for value in values
-    )
+    try:
+        known = _Trace.model_validate(trace)
+    except ValidationError as error:
+        raise RolloutError("TP796") from error
+    if len(known.ids) != len(known.authors):
+        raise RolloutError("TP796")
+    return np.array(known.ids, dtype=np.int64), np.array(known.authors, dtype=np.bool_)

@@ -1,22 +1,20 @@
-"""Which responses the files of a run hold, and which of them a page shows."""
+"""The responses in the files of a run, and the order in which a page takes them in."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import random
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollouts
 from tandem_plugin.lab.rollouts.rollout_file import file_step
 from tandem_plugin.lab.viewer.responses import prompt_of
 
-__all__ = ["Listed", "Numbers", "PageIndex", "Unread", "chosen_responses"]
+__all__ = ["Listed", "PageIndex", "Unread"]
 
 _MOST_UNREAD = 50
 
@@ -105,6 +103,15 @@ class PageIndex:
             self.numbers.append(len(self._problems) if number is None else number)
         return self._problems[key]
 
+    def shuffled(self) -> list[Listed]:
+        """The responses in the order in which a page takes them in.
+
+        A page without room for all shows random problems, each at as many steps as possible.
+        """
+        problems = _shuffled(one.problem for one in self.responses)
+        steps = _shuffled(one.step for one in self.responses)
+        return sorted(self.responses, key=lambda one: (problems[one.problem], steps[one.step]))
+
 
 def _number(value: object) -> int | None:
     """A number that is exact in JavaScript, or None."""
@@ -114,46 +121,6 @@ def _number(value: object) -> int | None:
 def _digest(prompt: str | list[Any]) -> bytes:
     text = prompt if isinstance(prompt, str) else json.dumps(prompt)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Numbers as a user lists them: ``1,50,100-200``."""
-
-    ranges: tuple[range, ...]
-
-    @classmethod
-    def read(cls, option: str, text: str) -> Numbers:
-        """option: its name, for the :class:`ConfigError` of an invalid list."""
-        found = []
-        for part in text.split(","):
-            match = re.fullmatch(r"\s*([0-9]{1,15})(?:-([0-9]{1,15}))?\s*", part)
-            numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-            if not numbers:
-                raise ConfigError("TP793", option=option, text=text)
-            found.append(numbers)
-        return cls(tuple(found))
-
-    def __contains__(self, number: object) -> bool:
-        return any(number in numbers for numbers in self.ranges)
-
-
-def chosen_responses(
-    index: PageIndex, steps: Numbers | None, problems: Numbers | None
-) -> list[Listed]:
-    """The responses of these steps and problems, in the order in which a page takes them in.
-
-    A page without room for all shows random problems, each at as many steps as possible.
-    """
-    kept = [
-        one
-        for one in index.responses
-        if (steps is None or one.step in steps)
-        and (problems is None or index.numbers[one.problem] in problems)
-    ]
-    problem_rank = _shuffled(one.problem for one in kept)
-    step_rank = _shuffled(one.step for one in kept)
-    return sorted(kept, key=lambda one: (problem_rank[one.problem], step_rank[one.step]))
 
 
 def _shuffled(values: Iterable[int | None]) -> dict[int | None, int]:
