@@ -180,34 +180,17 @@ def test_beam_search_is_refused_with_a_sentence(server: Server, path: str, tande
     assert server.is_healthy()
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
-def test_tandem_beside_vllm_xargs_is_refused_with_a_sentence(server: Server, path: str):
-    prompt = {"/v1/completions": {"prompt": PROMPT}, "/v1/responses": {"input": PROMPT}}
-    body = {"model": "team", **prompt.get(path, CHAT), "tandem": {"seed": 1}}
-    status, response = server.post(path, body)
-    assert status == 400, response
-    assert RIGHT_FORM in response["error"]["message"]
-
-
 SEED = '{"seed": 1}'
 NEAR_MISSES = [
+    {"tandem": {"seed": 1}},
     {"vllm_xargs": {"Tandem": SEED}},
-    {"vllm_xargs": {"TANDEM": SEED}},
     {"vllm_xargs": {"tandem_seed": 7}},
-    {"vllm_xargs": {"tandem_schedule": "word"}},
-    {"vllm_xargs": {"seed": "7"}},
     {"vllm_xargs": {"seed": 7, "schedule": "word"}},
-    {"vllm_xargs": {"schedule": "word"}},
     {"vllm_xargs": {"tandem": {"seed": 7}}},
-    {"vllm_xargs": {"tandem": {}}},
     {"vllm_xargs": {"tandem": None}},
-    {"vllm_xargs": {"Tandem": {"seed": 7}}},
     {"extra_args": {"tandem": {"seed": 7}}},
     {"extra_body": {"vllm_xargs": {"tandem": SEED}}},
     {"sampling_params": {"extra_args": {"tandem": SEED}}},
-    {"xargs": {"tandem": SEED}},
-    {"tandem_seed": 7},
-    {"Tandem": SEED},
 ]
 
 
@@ -222,19 +205,6 @@ def test_fields_that_are_nearly_right_get_400_and_the_right_form(
         status, response = server.post_text(path, json.dumps(body | near))
         assert status == 400, (near, response)
         assert RIGHT_FORM in response["error"]["message"], (near, response)
-
-
-def test_stream_that_is_refused_has_its_status_on_every_path(server: Server):
-    ways: dict[str, dict[str, Any]] = {
-        "/v1/completions": {"prompt": PROMPT},
-        "/v1/chat/completions": CHAT,
-        "/v1/responses": {"input": PROMPT},
-    }
-    for path, prompt in ways.items():
-        body = {"model": "team", **prompt, "stream": True, "vllm_xargs": {"tandem": '{"p": 2}'}}
-        status, response = server.post_text(path, json.dumps(body))
-        assert status == 400, (path, response)
-        assert "without a seed" in response["error"]["message"]
 
 
 def test_fields_of_others_are_served(server: Server):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -50,25 +48,6 @@ def test_what_is_soon_done_says_nothing(
             clock[0] += 2
             shown.advance(task)
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_command_says_how_far_it_is_beside_its_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("sympy")
-    from typer.testing import CliRunner
-
-    from tandem_plugin.cli import app
-
-    monkeypatch.setattr(progress, "EVERY_S", 0.0)
-    file = tmp_path / "responses.jsonl"
-    row = {"response": "\\boxed{5}", "gold": "5"}
-    file.write_text(json.dumps(row) + "\n")
-    done = CliRunner().invoke(app, ["grade", str(file), "--out", str(tmp_path / "g"), "--json"])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)
-    assert "grade: " in done.stderr
-    assert "(100%)" in done.stderr
 
 
 def test_a_line_comes_while_nothing_advances(
