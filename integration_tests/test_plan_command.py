@@ -19,7 +19,7 @@ BLOCK = 128
 
 
 def planned(senior: Path, junior: Path) -> dict[str, Any]:
-    machine = ["--memory", "8", "--tokens", "256", "--dtype", "float32"]
+    machine = ["--memory", "8", "--tokens", "256"]
     models = ["--senior", str(senior), "--junior", str(junior)]
     command = [*TANDEM, "plan", *models, *machine, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -45,11 +45,11 @@ def test_blocks_and_weights_are_those_that_an_engine_reports(
     plan = planned(senior, junior)
     # vLLM on a CPU takes the variable before any argument.
     memory = float(os.environ["VLLM_CPU_KVCACHE_SPACE"]) * 2**30
-    blocks = memory // (plan["kv_block_bytes"] / 16 * BLOCK)
+    blocks = memory // (2 * plan["kv_block_bytes"] / 16 * BLOCK)  # float32
     with tandem_engine("v1", senior, {"junior": junior}) as engine:
         reported = engine.llm_engine.vllm_config.cache_config
         (held,) = engine.collective_rpc(worker.weight_bytes)
     assert reported.block_size == BLOCK
     assert blocks == pytest.approx(reported.num_gpu_blocks, rel=0.01)
-    found = (plan["senior"]["weights"], plan["junior"]["weights"])
+    found = (2 * plan["senior"]["weights"], 2 * plan["junior"]["weights"])
     assert found == pytest.approx(held, rel=0.01)

@@ -312,15 +312,6 @@ def test_batches_of_any_size_find_the_same(
         assert replay(rows) == whole
 
 
-def test_line_too_long_for_a_response_is_an_error(
-    replay: Replay, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(rollout, "MAX_LINE_BYTES", 2000)
-    code, found = replay([make_row(), b"[" * 5000])
-    assert code == 1
-    assert "line 2 is longer than" in found["error"]
-
-
 def test_file_without_rows_is_an_error(replay: Replay):
     code, found = replay([b"\n", b"  \n"])
     assert code == 1

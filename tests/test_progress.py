@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import threading
 
 import pytest
-from rich.console import Console
 
 from tandem_plugin import progress
 from tandem_plugin.lab.rollouts.engine import response_progress
@@ -73,15 +71,3 @@ def test_a_clock_of_its_own_looks_whether_a_line_is_due(
         assert not written.is_set()
         clock[0] += 31
         assert written.wait(60)
-
-
-def test_lines_go_to_the_console_that_is_given_with_the_state_of_the_work(
-    clock: list[float],
-) -> None:
-    """As the demo teaches its model into a log."""
-    said = io.StringIO()
-    with ShownProgress(console=Console(file=said), transient=False) as bar:
-        task = bar.add_task("Teaching the model", total=600, state="")
-        clock[0] += 45
-        bar.update(task, completed=60, state="loss 1.5")
-    assert said.getvalue().startswith("Teaching the model: 60 of 600 (10%), loss 1.5, 0:45")

@@ -80,15 +80,10 @@ def test_other_settings_are_refused_naming_the_difference(tmp_path: Path, change
     (name,) = change
     with refused("TP756", name=name):
         RolloutFile(path, SETTINGS | change)
-    assert path.read_bytes() == before
-
-
-def test_rollouts_without_a_note_of_their_settings_are_refused(tmp_path: Path):
-    path = tmp_path / "out.jsonl"
-    write(path)
     run_file(path).unlink()
     with refused("TP755", note="out.jsonl.run.json"):
         RolloutFile(path, SETTINGS)
+    assert path.read_bytes() == before
 
 
 def test_empty_file_may_be_started_with_other_settings(tmp_path: Path):
@@ -107,11 +102,6 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path):
     ):
         RolloutFile(path, SETTINGS)
     RolloutFile(path, SETTINGS).__exit__(None, None, None)
-
-
-def test_folder_in_place_of_the_file_is_an_error_of_one_sentence(tmp_path: Path):
-    with refused("TP751", reason="Is a directory"):
-        RolloutFile(tmp_path, SETTINGS)
 
 
 MESSAGES = [{"role": "user", "content": "Q"}]

@@ -76,7 +76,7 @@ def test_step_of_a_dump_that_does_not_say_it_is_its_name(view: View, tmp_path: P
     for name in ("10", "9", "last"):
         write(tmp_path / "dumps" / f"{name}.jsonl", [dump_row(1, None)])
     _, _, data = view(tmp_path / "dumps")
-    assert [response["step"] for response in data["responses"]] == [None, 9, 10]
+    assert [response["step"] for response in data["responses"]] == [9, 10, None]
     write(tmp_path / "10.jsonl", [dump_row(1, None)])
     _, _, data = view(tmp_path / "10.jsonl")
     assert [response["step"] for response in data["responses"]] == [None]

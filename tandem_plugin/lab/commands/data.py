@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -205,11 +206,8 @@ def _overlap_report(
         "exact": sum(found.is_exact for found in overlaps),
         "problems_repeated": len({found.evaluation_row for found in overlaps}),
         "shown": [
-            {
-                "train_row": found.train_row,
-                "evaluation_row": found.evaluation_row,
-                "similarity": round(found.similarity, 4),
-                "containment": round(found.containment, 4),
+            asdict(found)
+            | {
                 "train": _short(train, found.train_row),
                 "evaluation": _short(evaluation, found.evaluation_row),
             }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,15 +18,8 @@ __all__ = ["plan"]
 _GIB = 2**30
 _BLOCK = 16
 """Tokens per KV block: vLLM's default on a GPU."""
-_WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
-
-
-class Type(str, Enum):
-    """What the engine computes with."""
-
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-    FLOAT32 = "float32"
+_WIDTH = 2
+"""Bytes per value, in bfloat16."""
 
 
 def plan(
@@ -53,24 +45,22 @@ def plan(
     tokens: Annotated[
         int, typer.Option(min=1, help="Length of a sequence: prompt plus response.")
     ] = 4096,
-    dtype: Annotated[Type, typer.Option(help="What the engine computes with.")] = Type.BFLOAT16,
     json: JsonOption = False,
 ) -> None:
     """Show how much GPU memory two models leave, and how many tokens of both fit into it.
 
     Reads the models' config.json and the headers of their weights; no GPU is needed. Weights and KV
-    blocks are exact; layers that attend to a window are counted as if they kept every token.
-    Activations are not included: vLLM measures them at startup and subtracts them from the
+    blocks are exact, in bfloat16; layers that attend to a window are counted as if they kept every
+    token. Activations are not included: vLLM measures them at startup and subtracts them from the
     remaining memory. The exit code is 1 if not even one sequence fits.
     """
     from tandem_plugin.lab.planning.checkpoint import KvCache, read_checkpoint
 
     size = _smallest_gpu() if memory is None else round(memory * _GIB)
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
-    width = _WIDTHS[dtype.value]
-    weights = [model.weights(width) // tensor_parallel for model in models]
+    weights = [model.weights(_WIDTH) // tensor_parallel for model in models]
     left = round(size * utilization) - sum(weights)
-    cache = KvCache.of(models, width, tensor_parallel, _BLOCK)
+    cache = KvCache.of(models, _WIDTH, tensor_parallel, _BLOCK)
     longest = min(cache.longest(left), *(model.longest for model in models))
     result = {
         "fits": longest >= tokens,

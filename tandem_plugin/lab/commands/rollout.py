@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem_plugin._version import __version__
+from tandem_plugin.errors import DataError
 from tandem_plugin.lab.commands.options import (
     EngineOption,
     JuniorOption,
@@ -90,7 +91,7 @@ def rollout(
     after an interruption, or with a larger --n or problems added at the end of the file. A file
     made with other settings, problems, answers or weights is rejected. `tandem replay` and `tandem
     view` read the file. With --grade, each line includes its reward, and the command prints the
-    mean reward. The exit code is 1 if a prompt is too long for the model, 130 if interrupted.
+    mean reward. The exit code is 130 if interrupted.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
@@ -139,14 +140,13 @@ def rollout(
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
     InputFiles(problems=[problems], **models).check_outputs(out, run_file(out))
     longer = {"problems": lambda before: check_longer(before, listed)}
-    skipped: dict[int, str] = {}
     with RolloutFile(out, noted, longer) as file, grader or nullcontext():
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)
         try:
             if todo:
                 llm = start_engine(senior, arguments, config.settings(), max_tokens)
-                run = RolloutRun(llm, listed, instruction, seed, sampling, skipped)
+                run = RolloutRun(llm, listed, instruction, seed, sampling)
                 write_rollouts(run, file, todo, len(places), grader)
         except KeyboardInterrupt:
             done = len(file.done & set(places))
@@ -162,14 +162,19 @@ def rollout(
         "responses": len(places),
         "written": written,
         "found": before,
-        "skipped": list(skipped.values()),
     }
     if grade:
         counted = set(places)
         rewards = [row["reward"] for i, j, row in placed_rows(out) if (i, j) in counted]
         result["reward"] = sum(rewards) / len(rewards) if rewards else None
-    _report(result, json)
-    raise typer.Exit(1 if skipped else 0)
+    if json:
+        print_json(result)
+        return
+    echo(
+        f"{out}: wrote {written:,} responses, {before:,} already present, {len(places):,} in total."
+    )
+    if result.get("reward") is not None:
+        echo(f"Mean reward: {result['reward']:.4f}.")
 
 
 def _named(model: str) -> str:
@@ -190,29 +195,12 @@ def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dic
     return {"senior_fingerprint": first, "junior_fingerprint": second}
 
 
-def _report(result: dict[str, Any], json: bool) -> None:
-    if json:
-        print_json(result)
-        return
-    echo(
-        f"{result['rollouts']}: wrote {result['written']:,} responses, {result['found']:,} already "
-        f"present, {result['responses']:,} in total."
-    )
-    if result.get("reward") is not None:
-        echo(f"Mean reward: {result['reward']:.4f}.")
-    for sentence in result["skipped"]:
-        echo(sentence, err=True)
-
-
 _DIGITS = 6
 """Decimal places of scores: as many as float32 has."""
 
 
 class RolloutRun:
-    """The requests of a run, and the rows of its responses.
-
-    skipped: by problem, why it is left out, filled in while requests are made.
-    """
+    """The requests of a run, and the rows of its responses."""
 
     def __init__(
         self,
@@ -221,7 +209,6 @@ class RolloutRun:
         instruction: str | None,
         seed: int,
         sampling: dict[str, Any],
-        skipped: dict[int, str],
     ) -> None:
         self.llm = llm
         self.problems = problems
@@ -229,29 +216,27 @@ class RolloutRun:
         self._seed = seed
         self._sampling = sampling
         self._tokenizer = llm.get_tokenizer()
-        self._skipped = skipped
 
     def requests(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """(place, prompt, sampling parameters, tandem seed) of each response."""
+        """(place, prompt, sampling parameters, tandem seed) of each response.
+
+        Raises :class:`DataError` for a prompt that is too long for the model.
+        """
         from vllm import SamplingParams
 
         from tandem_plugin.lab.commands.problems import token_ids
         from tandem_plugin.seeds import derive_seed
 
         longest = self.llm.llm_engine.model_config.max_model_len
-        for problem, sample in places:
-            ids = token_ids(self.problems[problem], self._instruction, self._tokenizer)
+        prompts = [token_ids(p, self._instruction, self._tokenizer) for p in self.problems]
+        for problem, ids in enumerate(prompts):
             if len(ids) >= longest:
-                self._skipped[problem] = (
-                    f"Problem {problem} has {len(ids)} tokens, but the model supports {longest} "
-                    "including the response: pass a larger --engine max_model_len, or remove the "
-                    "problem."
-                )
-                continue
+                raise DataError("TP731", problem=problem, tokens=len(ids), longest=longest)
+        for problem, sample in places:
             seed = derive_seed(self._seed, "sampling", problem, sample)
             params = SamplingParams(**self._sampling, seed=seed)
             tandem_seed = derive_seed(self._seed, "rollout", problem, sample)
-            yield (problem, sample), {"prompt_token_ids": ids}, params, tandem_seed
+            yield (problem, sample), {"prompt_token_ids": prompts[problem]}, params, tandem_seed
 
     def row(self, problem: int, output: Any) -> dict[str, Any]:
         """The fields of one response's row."""

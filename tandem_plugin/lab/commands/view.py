@@ -79,15 +79,15 @@ def view(
         "problems": len(index["problems"]),
         "steps": len({one.step for one in shown.responses} - {None}),
         "of": index["whole"],
-        "unread_lines": shown.listing.unread.count,
+        "unread_lines": len(shown.listing.unread),
         "bytes": page.stat().st_size,
     }
     if json:
         print_json(result)
         return
     _report(result)
-    if shown.listing.unread.count:
-        echo(f"Unreadable lines: {shown.listing.unread.count:,}. {_first_unread(shown)}.", err=True)
+    if shown.listing.unread:
+        echo(f"Unreadable lines: {len(shown.listing.unread):,}. {_first_unread(shown)}.", err=True)
 
 
 def _page_of(rollouts: Path) -> Path:
@@ -141,9 +141,9 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
 
 def _first_unread(shown: ShownResponses) -> str:
     """Where the first line is that cannot be shown, and why."""
-    if not shown.listing.unread.lines:
+    if not shown.listing.unread:
         return "it is empty"
-    file, line, why = shown.listing.unread.lines[0]
+    file, line, why = shown.listing.unread[0]
     return f"{f'{file}, ' if file else ''}line {line}: {why.rstrip('.')}"
 
 

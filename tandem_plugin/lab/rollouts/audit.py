@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import Vocabulary
@@ -18,8 +19,6 @@ from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment
 from tandem_plugin.rules import Rule, TandemRules
 
 __all__ = ["Audit", "Difference", "RuleBook"]
-
-T = TypeVar("T")
 
 BATCH_ROWS = 128
 """Rows that are held and replayed together."""
@@ -93,51 +92,60 @@ class Audit:
 
     def add(self, rows: Iterable[Rollout | MalformedRow]) -> None:
         """Compare rows and count what was found, in their order; a batch is held at a time."""
-        for batch in _batches(rows):
+        left = iter(rows)
+        while batch := list(islice(left, BATCH_ROWS)):
             self._add(batch)
 
     def _add(self, batch: Sequence[Rollout | MalformedRow]) -> None:
-        wrong = {row.line: row.message for row in batch if isinstance(row, MalformedRow)}
-        by_rule: dict[str, tuple[Rule, list[Rollout]]] = {}
+        found: dict[int, list[Difference]] = {}
+        rules: dict[int, Rule] = {}
+        calls: dict[str, tuple[Rule, list[tuple[Rollout, Segment]]]] = {}
         for row in batch:
-            if isinstance(row, MalformedRow) or row.seed is None:
+            if isinstance(row, MalformedRow):
+                found[row.line] = [Difference(row.line, "malformed", row.message)]
+                continue
+            if row.seed is None:
                 continue
             try:
-                rule = self.rules.rule(row.settings)
-                for segment in row.segments:
-                    self._rule_of(segment, rule)
+                rules[row.line] = self.rules.rule(row.settings)
+                of_calls = [self._rule_of(segment, rules[row.line]) for segment in row.segments]
             except ConfigError as error:
-                wrong[row.line] = f"tandem_schedule: {error}"
+                found[row.line] = [Difference(row.line, "malformed", f"tandem_schedule: {error}")]
                 continue
-            by_rule.setdefault(rule.fingerprint, (rule, []))[1].append(row)
-        found = {line: [Difference(line, "malformed", message)] for line, message in wrong.items()}
-        for rule, rows in by_rule.values():
-            found |= self._replayed(rule, rows)
+            for rule, segment in zip(of_calls, row.segments, strict=True):
+                calls.setdefault(rule.fingerprint, (rule, []))[1].append((row, segment))
+        replayed = self._replayed(calls.values())
         for row in batch:
-            if isinstance(row, Rollout) and row.seed is None:
-                self.solo_rows += 1
-                found[row.line] = list(_solo_differences(row))
+            if row.line not in found and isinstance(row, Rollout):
+                found[row.line] = self._compared(row, rules.get(row.line), replayed)
             self._count(found[row.line])
 
-    def _replayed(self, rule: Rule, rows: Sequence[Rollout]) -> dict[int, list[Difference]]:
-        expected = {row.line: np.zeros(len(row.response_ids), np.bool_) for row in rows}
-        by_rule: dict[str, tuple[Rule, list[tuple[Rollout, Segment]]]] = {}
-        for row in rows:
-            for segment in row.segments:
-                of_call = self._rule_of(segment, rule)
-                by_rule.setdefault(of_call.fingerprint, (of_call, []))[1].append((row, segment))
-        for of_call, parts in by_rule.values():
-            for batch in _batches(parts):
-                for (row, segment), authorship in zip(batch, _replay(of_call, batch), strict=True):
-                    expected[row.line][segment.start : segment.stop] = authorship.senior
-                    for known in _known(row, segment, authorship):
-                        self._count_tokens(known)
-        self.rows += len(rows)
-        self.unknown_tokens += sum(stop - start for row in rows for start, stop in row.unknown)
-        return {
-            row.line: list(_tandem_differences(row, Authorship(expected[row.line]), rule))
-            for row in rows
-        }
+    def _replayed(
+        self, calls: Iterable[tuple[Rule, list[tuple[Rollout, Segment]]]]
+    ) -> dict[int, NDArray[np.bool_]]:
+        """The authorship of each row by its line, junior where no call wrote."""
+        expected: dict[int, NDArray[np.bool_]] = {}
+        for rule, parts in calls:
+            authors = rule.replay_batch(
+                [row.response_ids[segment.start : segment.stop] for row, segment in parts],
+                [segment.seed for _, segment in parts],
+            )
+            for (row, segment), authorship in zip(parts, authors, strict=True):
+                whole = expected.setdefault(row.line, np.zeros(len(row.response_ids), np.bool_))
+                whole[segment.start : segment.stop] = authorship.senior
+                for known in _known(row, segment, authorship):
+                    self._count_tokens(known)
+        return expected
+
+    def _compared(
+        self, row: Rollout, rule: Rule | None, replayed: Mapping[int, NDArray[np.bool_]]
+    ) -> list[Difference]:
+        if rule is None:
+            self.solo_rows += 1
+            return list(_solo_differences(row))
+        self.rows += 1
+        self.unknown_tokens += sum(stop - start for start, stop in row.unknown)
+        return list(_tandem_differences(row, Authorship(replayed[row.line]), rule))
 
     def _rule_of(self, segment: Segment, rule: Rule) -> Rule:
         """The rule of a segment's call: the row's, or the one that the call asked for."""
@@ -154,19 +162,6 @@ class Audit:
         self.differing_rows += bool(differences)
         self.counts.update(difference.kind for difference in differences)
         self.differences += differences[: max(0, self.keep - len(self.differences))]
-
-
-def _batches(items: Iterable[T]) -> Iterator[list[T]]:
-    left = iter(items)
-    while batch := list(islice(left, BATCH_ROWS)):
-        yield batch
-
-
-def _replay(rule: Rule, parts: Sequence[tuple[Rollout, Segment]]) -> list[Authorship]:
-    return rule.replay_batch(
-        [row.response_ids[segment.start : segment.stop] for row, segment in parts],
-        [segment.seed for _, segment in parts],
-    )
 
 
 def _known(row: Rollout, segment: Segment, authorship: Authorship) -> Iterator[Authorship]:

@@ -29,7 +29,6 @@ __all__ = [
 SCORES = ("senior_logprobs", "junior_logprobs", "overlaps")
 """Columns with one number per token: both models' log probability, and their overlap."""
 
-MAX_LINE_BYTES = 2**26
 MAX_TOKEN_ID = 2**31 - 1
 
 
@@ -91,17 +90,12 @@ def read_rollouts(
     """The rows of a file, one at a time, without blank lines.
 
     on_read: called with the number of bytes of each line. Raises :class:`RolloutError` if the file
-    cannot be opened, or a line is too long to be a response.
+    cannot be read.
     """
     try:
         with open_file(path) as file:
-            number = offset = 0
-            while line := file.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                if len(line) > MAX_LINE_BYTES:
-                    raise RolloutError(
-                        "TP771", path=path, number=number, mebibytes=MAX_LINE_BYTES // 2**20
-                    )
+            offset = 0
+            for number, line in enumerate(file, 1):
                 if line.strip():
                     yield _row(line, number, offset)
                 offset += len(line)
@@ -115,7 +109,7 @@ def read_rollouts(
 def read_rollout(file: BinaryIO, line: int, offset: int) -> Rollout | MalformedRow:
     """The row at a byte offset of a file."""
     file.seek(offset)
-    return _row(file.readline(MAX_LINE_BYTES + 1), line, offset)
+    return _row(file.readline(), line, offset)
 
 
 def _seed(value: object) -> int | None:

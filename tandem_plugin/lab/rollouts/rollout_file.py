@@ -90,14 +90,15 @@ def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
 def rollout_files(path: Path) -> list[Path]:
     """The file itself, or the ``.jsonl`` files of a folder of dumps, 2 before 10, without grades.
 
-    Raises :class:`RolloutError` where there is none.
+    Raises :class:`RolloutError` if there is none.
     """
     if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
         raise RolloutError("TP767", path=path, hint=look_again(path))
     found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
-    files = sorted((file for file in found if not is_grades_file(file)), key=_in_order)
+    kept = (file for file in found if not is_grades_file(file))
+    files = sorted(kept, key=lambda file: (len(file.name), file.name))
     if not files:
         raise RolloutError("TP768", path=path)
     return files
@@ -106,11 +107,6 @@ def rollout_files(path: Path) -> list[Path]:
 def file_step(path: Path) -> int | None:
     """The training step that a dump is named for, as in ``120.jsonl``; None for another name."""
     return int(path.stem) if re.fullmatch("[0-9]{1,9}", path.stem) else None
-
-
-def _in_order(path: Path) -> list[tuple[int, str]]:
-    parts = re.findall("[0-9]+|[^0-9]+", path.name)
-    return [(int(part[:18]), "") if part[0].isdecimal() else (-1, part) for part in parts]
 
 
 def find_tokenizer(rollouts: Path) -> str:

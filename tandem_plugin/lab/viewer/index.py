@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,9 +13,7 @@ from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollo
 from tandem_plugin.lab.rollouts.rollout_file import file_step
 from tandem_plugin.lab.viewer.responses import prompt_of
 
-__all__ = ["Listed", "PageIndex", "Unread"]
-
-_MOST_UNREAD = 50
+__all__ = ["Listed", "PageIndex"]
 
 
 class Listed(NamedTuple):
@@ -35,21 +32,6 @@ class Listed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Unread:
-    """Lines that cannot be shown: the first of them, and their number."""
-
-    lines: list[tuple[str, int, str]] = field(default_factory=list)
-    """(file, line, why); the file's name is empty where there is only one."""
-    count: int = 0
-
-    def add(self, file: str, line: int, why: str) -> None:
-        """Count a line, and keep it if it is among the first."""
-        self.count += 1
-        if len(self.lines) < _MOST_UNREAD:
-            self.lines.append((file, line, why))
-
-
-@dataclass(slots=True)
 class PageIndex:
     """The responses of some files, in the order of files and lines.
 
@@ -60,8 +42,9 @@ class PageIndex:
     responses: list[Listed] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     """The number of each problem: the one in its rows, or its place, from 1."""
-    unread: Unread = field(default_factory=Unread)
-    _problems: dict[tuple[int | None, bytes], int] = field(default_factory=dict)
+    unread: list[tuple[str, int, str]] = field(default_factory=list)
+    """(file, line, reason) of lines that cannot be shown; the name of a single file is empty."""
+    _problems: dict[tuple[int | None, int], int] = field(default_factory=dict)
     _samples: dict[tuple[int | None, int], int] = field(default_factory=dict)
 
     def read(self, on_read: Callable[[int], None] = lambda count: None) -> None:
@@ -71,20 +54,21 @@ class PageIndex:
             for row in read_rollouts(file, on_read):
                 self._add(number, step, row)
 
-    def name(self, file: int) -> str:
-        """The name of one of several files; empty for a single one."""
-        return self.files[file].name if len(self.files) > 1 else ""
+    def leave_out(self, file: int, line: int, reason: str) -> None:
+        """Record a line that cannot be shown."""
+        name = self.files[file].name if len(self.files) > 1 else ""
+        self.unread.append((name, line, reason))
 
     def _add(self, file: int, file_step: int | None, row: Rollout | MalformedRow) -> None:
         if isinstance(row, MalformedRow):
-            self.unread.add(self.name(file), row.line, row.message)
+            self.leave_out(file, row.line, row.message)
             return
         if row.authorship is not None and len(row.authorship) != len(row.response_ids):
             why = (
                 f"The response has {len(row.response_ids)} tokens, its recorded authorship "
                 f"{len(row.authorship)}."
             )
-            self.unread.add(self.name(file), row.line, why)
+            self.leave_out(file, row.line, why)
             return
         noted = row.fields.get("step")
         step = noted if type(noted) is int and abs(noted) < 2**53 else file_step
@@ -97,7 +81,8 @@ class PageIndex:
 
     def _problem(self, fields: Mapping[str, Any]) -> int:
         number = _number(fields.get("problem"))
-        key = number, _digest(prompt_of(fields))
+        prompt = prompt_of(fields)
+        key = number, hash(prompt if isinstance(prompt, str) else json.dumps(prompt))
         if key not in self._problems:
             self._problems[key] = len(self._problems)
             self.numbers.append(len(self._problems) if number is None else number)
@@ -116,11 +101,6 @@ class PageIndex:
 def _number(value: object) -> int | None:
     """A number that is exact in JavaScript, or None."""
     return value if type(value) is int and 0 <= value < 2**53 else None
-
-
-def _digest(prompt: str | list[Any]) -> bytes:
-    text = prompt if isinstance(prompt, str) else json.dumps(prompt)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _shuffled(values: Iterable[int | None]) -> dict[int | None, int]:

@@ -33,6 +33,8 @@ _PART = 64
 """Responses that are packed together: a browser unpacks them in a few milliseconds."""
 _COLUMNS = 24
 """About the bytes of a response in the index, before Base64."""
+_UNREAD = 50
+"""Lines that cannot be shown, of which the page says why."""
 _SHORT = 160
 """Characters of a prompt in the index."""
 
@@ -73,19 +75,16 @@ class ShownResponses:
         with open_file(self.listing.files[one.file]) as file:
             row = read_rollout(file, one.line, one.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
-            self._unread(one, row.message)
+            self.listing.leave_out(one.file, one.line, row.message)
             return None
         if wrong := self.decoding.mismatch(row):
             self.misread.append(wrong)
-            self._unread(one, wrong)
+            self.listing.leave_out(one.file, one.line, wrong)
             return None
         if one.problem not in self.turns:
             self.turns[one.problem] = turns_of(prompt_of(row.fields))
         grades = self.grades.get(one.file)
         return view_response(row, grades.of(row) if grades else None, self.token_bytes)
-
-    def _unread(self, one: Listed, why: str) -> None:
-        self.listing.unread.add(self.listing.name(one.file), one.line, why)
 
 
 def page_content(shown: ShownResponses) -> tuple[dict[str, Any], list[str]]:
@@ -103,9 +102,13 @@ def page_content(shown: ShownResponses) -> tuple[dict[str, Any], list[str]]:
         ],
         "responses": _columns(rows, places),
         "parts": [len(part) for part in parts],
-        "whole": _whole(shown.listing),
-        "unread": unread.lines,
-        "unreadMore": unread.count - len(unread.lines),
+        "whole": {
+            "responses": len(shown.listing.responses),
+            "problems": len(shown.listing.numbers),
+            "steps": len({one.step for one in shown.listing.responses} - {None}),
+        },
+        "unread": unread[:_UNREAD],
+        "unreadMore": max(0, len(unread) - _UNREAD),
     }
     return index, [_packed(part, places, shown.turns) for part in parts]
 
@@ -142,15 +145,6 @@ def _summary(turns: Sequence[tuple[str, str]]) -> str:
     asked = [text for role, text in turns if role == "user"] or [text for _, text in turns]
     line = " ".join(asked[-1].split()) if asked else ""
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
-
-
-def _whole(listing: PageIndex) -> dict[str, int]:
-    """How much there is in the files, shown or not."""
-    return {
-        "responses": len(listing.responses),
-        "problems": len(listing.numbers),
-        "steps": len({one.step for one in listing.responses} - {None}),
-    }
 
 
 _ASSETS = Path(__file__).with_name("assets")

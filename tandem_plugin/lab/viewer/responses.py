@@ -60,16 +60,12 @@ class Decoding:
         plain = self._text(i for i in ids if i not in self._special)
         if plain.startswith(recorded_text):
             return None
-        return f"The row records {_begin(recorded_text)}, and its token ids give {_begin(plain)}."
+        return f"The row records {shown(recorded_text)}, and its token ids give {shown(plain)}."
 
     def _text(self, ids: Iterable[int]) -> str:
         """The decoded text without what decoders differ in; ids of padding give no text."""
         known = b"".join(map(self._known.get, ids, repeat(b"")))
         return _DROPPED.sub("", known.decode("utf-8", "replace"))
-
-
-def _begin(text: str) -> str:
-    return repr(text if len(text) <= 30 else f"{text[:27]}...")
 
 
 _REWARDS = ("reward", "score")
@@ -88,24 +84,23 @@ class ViewedResponse:
     senior: int
     """Tokens that the senior wrote."""
     team: int
-    """Tokens that either model wrote, and it is known which."""
+    """Tokens with a known author."""
     spans: int
     shared: bool
-    """Whether a character of it has two authors."""
+    """Whether one of its characters has two authors."""
     scored: bool
-    """Whether what both models make of its tokens is known."""
+    """Whether both models' scores of its tokens are known."""
     content: bytes
-    """What its card holds, as JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author,
-    tokens, length of the text that is the span's alone) and ``shared`` (span, later span, length),
-    lengths in UTF-16 code units, as a browser counts them. Where the row has scores of its tokens
-    also ``cuts`` (length of a piece of text, its first and last token) and ``scores`` (both models'
-    log p and their overlap, of each token)."""
+    """JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author, tokens, length of the text
+    of the span alone) and ``shared`` (span, later span, length), with lengths in UTF-16 code units.
+    With scores also ``cuts`` (length of a piece of text, its first and last token) and ``scores``
+    (both models' log p and their overlap, per token)."""
 
 
 def view_response(
     row: Rollout, grade: Mapping[str, Any] | None, token_bytes: TokenBytes
 ) -> ViewedResponse:
-    """A row with its grade, where there is one beside it."""
+    """A row with its grade, if there is one."""
     authored = authored_text(row.response_ids, _authors(row), token_bytes)
     counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0, UNKNOWN: 0}
     for author, tokens in authored.spans:
@@ -174,7 +169,7 @@ def _authors(row: Rollout) -> Sequence[int]:
 
 
 def _reward(graded: Mapping[str, Any]) -> float | None:
-    """By a row, or by a grade, of which some say the outcome alone."""
+    """The reward of a row or a grade; some grades have an outcome only."""
     for name in _REWARDS:
         value = graded.get(name)
         if is_number(value) or isinstance(value, bool):
@@ -183,28 +178,27 @@ def _reward(graded: Mapping[str, Any]) -> float | None:
 
 
 def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
-    known = {name: row.fields.get(name) for name in _GOLDS}
-    gold = next((value for value in known.values() if value is not None), None)
-    if grade is not None:
-        gold = gold if gold is not None else (grade.get("golds") or None)
-    if gold is not None:
-        if isinstance(gold, list) and len(gold) == 1:
-            gold = gold[0]
-        yield f"gold {gold if isinstance(gold, str) and len(gold) < 60 else shown(gold)}"
     graded = row.fields if grade is None else grade
-    answer = graded.get("pred" if grade is None else "answer")
+    golds = [*(row.fields.get(name) for name in _GOLDS), graded.get("golds")]
+    gold = next((value for value in golds if value not in (None, [])), None)
+    if gold is not None:
+        yield f"gold {_cut(gold[0] if isinstance(gold, list) and len(gold) == 1 else gold)}"
     if isinstance(graded.get("outcome"), str):
         yield f"outcome {graded['outcome'][:40]}"
-    if isinstance(answer, str) and answer:
-        yield f"answered {answer if len(answer) < 60 else shown(answer)}"
+    if answer := graded.get("pred" if grade is None else "answer"):
+        yield f"answered {_cut(answer)}"
     if row.settings:
         parameters = {k: v for k, v in row.settings.items() if k not in ("schedule", "boundaries")}
         described = [str(row.settings.get("schedule", ""))]
         described += [f"{name}={shown(value)}" for name, value in parameters.items()]
         yield " ".join(described).strip()
     yield "senior alone" if row.seed is None else f"seed {row.seed}"
-    if isinstance(junior := row.fields.get("tandem_junior"), str):
-        yield f"with {junior if len(junior) < 60 else f'...{junior[-56:]}'}"
+    if junior := row.fields.get("tandem_junior"):
+        yield f"with {_cut(junior)}"
+
+
+def _cut(value: object) -> str:
+    return value if isinstance(value, str) and len(value) < 60 else shown(value)
 
 
 def prompt_of(fields: Mapping[str, Any]) -> str | list[Any]:
