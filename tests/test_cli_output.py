@@ -42,8 +42,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["data", "show", "problems.jsonl"],
-        ["data", "show", f"{HOSTILE}.jsonl"],
+        ["data", "check", f"{HOSTILE}.jsonl", "problems.jsonl"],
         ["data", "check", "problems.jsonl", "problems.jsonl", "--bad-rows", "skip"],
         ["data", "prepare", "problems.jsonl", "--to", "openrlhf", "--out", f"o{HOSTILE}",
          "--bad-rows", "skip"],
@@ -109,9 +108,10 @@ def test_printable_text_has_nothing_to_obey_and_keeps_the_rest(text: str) -> Non
 
 
 def test_json_stays_json(inputs: Path) -> None:
-    done = CliRunner().invoke(app, ["data", "show", "problems.jsonl", "--json"])
-    assert json.loads(done.stdout)["shown"][0]["golds"] == [HOSTILE]
-    done = CliRunner().invoke(app, ["data", "show", f"no{HOSTILE}.jsonl", "--json"])
+    command = ["data", "prepare", "problems.jsonl", "--bad-rows", "skip", "--to", "openrlhf"]
+    done = CliRunner().invoke(app, [*command, "--out", "out", "--instruction", HOSTILE, "--json"])
+    assert HOSTILE in json.loads(done.stdout)["bad_rows"][0]["reason"]
+    done = CliRunner().invoke(app, ["data", "check", f"no{HOSTILE}.jsonl", "x.jsonl", "--json"])
     assert "\x1b" not in done.stdout
     assert json.loads(done.stdout)["error"]
 

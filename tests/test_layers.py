@@ -25,7 +25,7 @@ LAYERS = (
     ("training",),
     ("tandem_verl", "tandem_openrlhf", "tandem_trl", "terminal"),
     ("lab",),  # its description
-    ("lab.client", "lab.planning", "lab.data", "lab.protocols"),
+    ("lab.planning", "lab.data", "lab.protocols"),
     ("lab.rollouts",),
     ("lab.viewer",),
     ("lab.evaluation",),

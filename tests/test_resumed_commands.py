@@ -235,6 +235,30 @@ def test_rollouts_to_other_problems_are_not_resumed(rolled_out: RolledOut, probl
     assert "another --out" in json.loads(said)["error"]
 
 
+def test_lines_say_their_grades_and_the_command_their_mean(rolled_out: RolledOut):
+    rows: list[Row] = [{"problem": "0 + 1?", "answer": ["9", "1"]}, {"problem": "?", "answer": "x"}]
+    write(rolled_out.folder / "problems.jsonl", rows)
+    rolled_out.out.unlink()
+    code, said, error = rolled_out.again("--instruction", "Box it.")
+    assert (code, json.loads(said)["reward"]) == (0, 0.5), error
+    found = {row["problem"]: row for row in lines(rolled_out.out)}
+    assert [found[i]["outcome"] for i in range(2)] == ["correct", "incorrect"]
+    assert [(found[i]["reward"], found[i]["pred"]) for i in range(2)] == [(1.0, "1"), (0.0, "2")]
+    assert found[0]["prompt"] == [{"role": "user", "content": "0 + 1?\nBox it."}]
+
+
+def test_run_that_is_stopped_keeps_no_line_without_its_grade(rolled_out: RolledOut):
+    stream = Engine.stream
+
+    def stopped(self: Engine, requests: Iterator[tuple[int, int]], most: int) -> Iterator[Any]:
+        yield from stream(self, requests, most)
+        raise KeyboardInterrupt
+
+    rolled_out.monkeypatch.setattr(Engine, "stream", stopped)
+    assert rolled_out.again()[0] == 130
+    assert all(row["reward"] == 1.0 for row in lines(rolled_out.out))
+
+
 @pytest.mark.parametrize("name", ["senior", "junior"])
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_rollouts_by_other_weights_in_the_same_folder_are_not_resumed(

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from refused import refused
 from typer.testing import CliRunner
 
-from tandem_plugin import Authorship
 from tandem_plugin.cli import app
-from tandem_plugin.lab.commands.problems import Asking, answer, chat, prompt, read_prompts
-from tandem_plugin.lab.commands.rollout import RolloutRun, mean_reward, write_rollouts
-from tandem_plugin.lab.data import Problem, prepare, read_problems
+from tandem_plugin.lab.commands.problems import answer, prompt, read_prompts, token_ids
+from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.engine_process import _Place, _Prompts
 from tandem_plugin.lab.evaluation.generation import Sampling
@@ -82,15 +80,10 @@ def test_other_settings_are_refused_naming_the_difference(tmp_path: Path, change
     (name,) = change
     with refused("TP756", name=name):
         RolloutFile(path, SETTINGS | change)
-    assert path.read_bytes() == before
-
-
-def test_rollouts_without_a_note_of_their_settings_are_refused(tmp_path: Path):
-    path = tmp_path / "out.jsonl"
-    write(path)
     run_file(path).unlink()
     with refused("TP755", note="out.jsonl.run.json"):
         RolloutFile(path, SETTINGS)
+    assert path.read_bytes() == before
 
 
 def test_empty_file_may_be_started_with_other_settings(tmp_path: Path):
@@ -111,11 +104,6 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path):
     RolloutFile(path, SETTINGS).__exit__(None, None, None)
 
 
-def test_folder_in_place_of_the_file_is_an_error_of_one_sentence(tmp_path: Path):
-    with refused("TP751", reason="Is a directory"):
-        RolloutFile(tmp_path, SETTINGS)
-
-
 MESSAGES = [{"role": "user", "content": "Q"}]
 
 
@@ -133,7 +121,6 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     problems = read_prompts(str(file))
     assert [prompt(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
     assert [answer(one) for one in problems] == ["2", ["4", "four"], None, None]
-    assert [chat(one)[0]["content"] for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", "Q"]
 
 
 @pytest.mark.parametrize(
@@ -168,14 +155,12 @@ class Tokenizer:
         return ["user:", *(turn["content"] for turn in turns)]
 
 
-def test_raw_text_is_sent_as_it_stands_and_a_chat_only_through_a_template():
+def test_text_is_sent_as_it_stands_and_a_template_is_applied_if_there_is_one():
     text, turns = asked("Q: 1+1?\nA: "), Problem(2, tuple(MESSAGES), ())
-    raw, templated = Asking(raw=True), Asking()
-    assert raw.ids(text, Tokenizer()) == ["Q: 1+1?\nA: "]
-    assert templated.ids(text, Tokenizer()) == ["user:", "Q: 1+1?\nA: "]
-    assert templated.ids(turns, Tokenizer()) == ["user:", "Q"]
-    with refused("TP978"):
-        raw.ids(turns, Tokenizer())
+    assert token_ids(text, None, BaseTokenizer()) == ["Q: 1+1?\nA: "]
+    assert token_ids(text, None, Tokenizer()) == ["user:", "Q: 1+1?\nA: "]
+    assert token_ids(turns, None, Tokenizer()) == ["user:", "Q"]
+    assert token_ids(turns, None, BaseTokenizer()) == ["Q"]
 
 
 class BaseTokenizer(Tokenizer):
@@ -191,10 +176,9 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
     source = tmp_path / "sums.jsonl"
     source.write_text(json.dumps({"problem": text, "answer": "2"}) + "\n")
     (problem,) = read_prompts(str(source), "required")
-    asking = Asking.chosen(grade=True, instruction=None, raw=False)
     prepared = prepare(read_problems(source), "openrlhf", tmp_path / "out").files["train"]
     turns = json.loads(prepared.read_text())["input"]
-    assert asking.prompt(problem) == turns
+    assert prompt(problem, INSTRUCTION) == turns
     assert ("step by step" in turns[0]["content"]) == ("boxed" not in text)
     benchmark = read_benchmark(str(source))
     job = {"files": [{"questions": benchmark.questions(), "benchmark": "sums"}]}
@@ -203,82 +187,7 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
         llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6)),
     )
     evaluated = _Prompts(engine, job, Sampling(1))
-    assert asking.ids(problem, tokenizer) == evaluated._prompt_ids(_Place(0, 0, 0))
-
-
-def test_instruction_is_the_users_own_where_one_is_given():
-    own = Asking.chosen(grade=True, instruction="Be short.", raw=False)
-    assert own.prompt(asked("Q"))[0]["content"] == "Q\nBe short."
-    assert Asking.chosen(grade=False, instruction="Be short.", raw=False) == own
-    assert Asking.chosen(grade=False, instruction=None, raw=False).prompt(asked("Q")) == "Q"
-    assert Asking.chosen(grade=True, instruction=None, raw=True).prompt(asked("Q")) == "Q"
-    with refused("TP977"):
-        Asking.chosen(grade=True, instruction="Be short.", raw=True)
-
-
-class Engine:
-    """Stands in for the engine: responses to the problems, in another order than asked."""
-
-    def __init__(self, answers: dict[int, str]) -> None:
-        self.answers = answers
-        scheduler = SimpleNamespace(max_num_seqs=4)
-        self.llm_engine = SimpleNamespace(
-            vllm_config=SimpleNamespace(scheduler_config=scheduler),
-            model_config=SimpleNamespace(max_model_len=100),
-        )
-
-    def get_tokenizer(self) -> Tokenizer:
-        return Tokenizer()
-
-    def stream(self, requests: Any, most: int) -> Any:
-        for problem, text in self.answers.items():
-            response = SimpleNamespace(
-                text=text, finish_reason="stop", token_ids=[1, 2], tandem_seed=7,
-                authorship=Authorship.from_bits([1, 0]), tandem_fingerprint="x", tandem_schedule={},
-            overlaps=None,
-            )  # fmt: skip
-            yield (problem, 0), SimpleNamespace(outputs=[response])
-
-
-def graded(path: Path, answers: dict[int, str], problems: list[Problem]) -> None:
-    from tandem_plugin.grading import Grader
-
-    engine: Any = Engine(answers)
-    run = RolloutRun(engine, problems, Asking("Box it."), 0, {}, {})
-    places = [(problem, 0) for problem in answers]
-    with RolloutFile(path, SETTINGS) as file:
-        write_rollouts(run, file, places, len(places), Grader())
-
-
-def test_graded_lines_say_reward_and_why_and_the_mean_is_that_of_all(tmp_path: Path):
-    pytest.importorskip("sympy")
-    path = tmp_path / "out.jsonl"
-    problems = [asked("1+1?", "2"), asked("1/2?", "1/2", "0.5"), asked("x?", "x")]
-    graded(path, {1: "so \\boxed{0.50}", 0: "\\boxed{3}"}, problems)
-    graded(path, {2: "nothing"}, problems)
-    rows = {row["problem"]: row for row in map(json.loads, path.read_text().splitlines())}
-    assert [rows[i]["reward"] for i in range(3)] == [0.0, 1.0, 0.0]
-    assert [rows[i]["outcome"] for i in range(3)] == ["incorrect", "correct", "no_answer"]
-    assert [rows[i]["pred"] for i in range(3)] == ["3", "0.50", ""]
-    assert rows[0]["prompt"] == [{"role": "user", "content": "1+1?\nBox it."}]
-    assert mean_reward(path, {(0, 0), (1, 0), (2, 0)}) == pytest.approx(1 / 3)
-    assert mean_reward(path, {(0, 0), (1, 0)}) == 0.5
-    assert mean_reward(path, set()) is None
-
-
-def test_run_that_fails_keeps_no_line_without_its_grade(tmp_path: Path, monkeypatch: Any):
-    pytest.importorskip("sympy")
-    path = tmp_path / "out.jsonl"
-
-    def broken(self: Engine, requests: Any, most: int) -> Any:
-        yield from stream(self, requests, most)
-        raise KeyboardInterrupt
-
-    stream = Engine.stream
-    monkeypatch.setattr(Engine, "stream", broken)
-    with pytest.raises(KeyboardInterrupt):
-        graded(path, {0: "\\boxed{2}", 1: "\\boxed{2}"}, [asked("a", "2"), asked("b", "2")])
-    assert all(json.loads(line)["reward"] == 1.0 for line in path.read_text().splitlines())
+    assert token_ids(problem, INSTRUCTION, tokenizer) == evaluated._prompt_ids(_Place(0, 0, 0))
 
 
 def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):

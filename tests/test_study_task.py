@@ -67,5 +67,7 @@ def test_steps_end_and_words_begin_where_the_schedules_look_for_them(task: Task)
 def test_evaluation_and_training_ask_a_problem_in_the_same_words(task: Task):
     problem = draw_problems(1, 5)[0]
     asked = AskedProblem(1, ({"role": "user", "content": problem.question},), ("1",))
-    assert PromptTemplate().render(asked, task.tokenizer) == problem.question
+    turns = PromptTemplate().messages(asked)
+    rendered = task.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    assert rendered == problem.question
     assert task.prompts([problem]).tolist() == [task.ids(problem.question)]

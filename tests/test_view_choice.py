@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin.lab.rollouts.tokenizer import find_tokenizer
-from tandem_plugin.lab.viewer.index import Choice, Listed, Numbers, spread
+from tandem_plugin.lab.rollouts.rollout_file import find_tokenizer
 from tandem_plugin.lab.viewer.page import make_page
 from tandem_plugin.lab.viewer.responses import turns_of
 
@@ -77,95 +76,36 @@ def test_step_of_a_dump_that_does_not_say_it_is_its_name(view: View, tmp_path: P
     for name in ("10", "9", "last"):
         write(tmp_path / "dumps" / f"{name}.jsonl", [dump_row(1, None)])
     _, _, data = view(tmp_path / "dumps")
-    assert [response["step"] for response in data["responses"]] == [None, 9, 10]
+    assert [response["step"] for response in data["responses"]] == [9, 10, None]
     write(tmp_path / "10.jsonl", [dump_row(1, None)])
     _, _, data = view(tmp_path / "10.jsonl")
     assert [response["step"] for response in data["responses"]] == [None]
 
 
-def test_steps_problems_and_samples_choose(view: View, dumps: Path):
-    _, result, data = view(dumps, "--steps", "2,5-6")
-    assert {response["step"] for response in data["responses"]} == {2, 5, 6}
-    assert (result["responses"], result["of"]["responses"]) == (18, 72)
-    _, result, data = view(dumps, "--problems", "1", "--samples", "1")
-    assert (result["responses"], result["problems"], result["steps"]) == (12, 1, 12)
-    assert data["whole"] == {"responses": 72, "problems": 25, "steps": 12}
-    code, result, _ = view(dumps, "--steps", "77")
-    assert code == 1
-    assert "there are steps 1 to 12, and problems 1 to 25" in result["error"]
-
-
-def test_problem_has_the_same_number_in_every_choice(view: View, dumps: Path):
-    _, _, whole = view(dumps)
-    (name, _) = whole["problems"][7]
-    _, _, data = view(dumps, "--problems", name.removeprefix("Problem "))
-    assert data["problems"] == [whole["problems"][7]]
-
-
-@pytest.mark.parametrize("text", ["", "x", "3-2", "1,", "-1", "1-2-3", "9" * 16])
-def test_what_is_no_list_of_numbers_is_refused(text: str):
-    with refused("TP793"):
-        Numbers.read("--steps", text)
-
-
-@given(st.integers(0, 300))
-def test_spread_has_every_place_once_and_the_ends_first(count: int):
-    order = spread(count)
-    assert sorted(order) == list(range(count))
-    assert order[:2] == [0, count - 1][: len(order)]
-
-
-def run_of(steps: int, problems: int, samples: int) -> list[Listed]:
-    """A run with as many problems of their own at each step."""
-    return [
-        Listed(step, line, 0, step, step * problems + line // samples, line % samples)
-        for step in range(steps)
-        for line in range(problems * samples)
-    ]
-
-
-@given(st.integers(1, 40), st.integers(1, 10), st.integers(1, 8), st.randoms())
-def test_any_beginning_of_the_order_spreads_over_steps_problems_and_samples(
-    steps: int, problems: int, samples: int, rng: random.Random
-):
-    listed = run_of(steps, problems, samples)
-    order = Choice().of(listed, range(steps * problems))
-    assert sorted(order) == sorted(listed)
-    part = order[: rng.randint(1, len(order))]
-    shown = {one.step for one in part}
-    # Never more of one step, problem or sample than of the others: up to a factor of two, and what
-    # the first level has (six steps, four problems, four samples).
-    of_step = [sum(one.step == step for one in part) for step in shown]
-    most = max(of_step)
-    if most > 4 * 4:
-        assert len(shown) >= min(6, steps)
-    if most > 8 * 8:
-        assert len(shown) >= min(12, steps)
-    if len(part) > 2 * min(steps, 6) * min(problems, 4) * min(samples, 4):
-        assert len({one.problem for one in part}) >= min(steps, 6) * min(problems, 4)
-
-
 def test_page_holds_what_it_has_room_for_and_says_what_it_left_out(view: View, tmp_path: Path):
+    """Twelve steps of five problems, eight responses each: whole problems are shown or left out."""
     letters = random.Random(0)
     rows = []
-    for i in range(240):
+    for i in range(480):
         ids = letters.choices(range(8), k=2000)
-        rows.append(dump_row(i // 4, i // 20, response_ids=ids, authorship=[i % 2] * 2000))
+        rows.append(dump_row(i % 5, i // 40, response_ids=ids, authorship=[i % 2] * 2000))
         del rows[-1]["output"]
-        rows[-1]["tandem_schedule"] = {}
     write(tmp_path / "large.jsonl", rows)
-    code, result, data = view(tmp_path / "large.jsonl", "--megabytes", "0.1")
+    code, result, data = view(tmp_path / "large.jsonl", "--megabytes", "0.3")
     assert code == 0
-    of_every_page = len(make_page("", {}, []))
-    assert 80_000 < result["bytes"] - of_every_page < 100_000
-    assert 0 < result["responses"] < 240
-    assert len(data["responses"]) == result["responses"]
-    assert data["whole"]["responses"] == 240
-    assert result["steps"] >= 6
-    lines = [(r["step"], r["problem"], r["sample"]) for r in data["responses"]]
-    assert len(set(lines)) == len(lines)
-    more = view(tmp_path / "large.jsonl", "--megabytes", "0.2")[1]
-    assert 1.6 * result["responses"] < more["responses"] < 240
+    assert 250_000 < result["bytes"] - len(make_page("", {}, [])) < 350_000
+    assert len(data["responses"]) == result["responses"] < 480
+    assert data["whole"]["responses"] == 480
+    shown = [data["problems"][one["problem"]][1] for one in data["responses"]]
+    whole = {text for text in shown if shown.count(text) == 96}
+    assert len(whole) >= len(set(shown)) - 1
+    places = [(one["step"], one["problem"], one["sample"]) for one in data["responses"]]
+    assert len(set(places)) == len(places)
+    assert [step for step, *_ in places] == sorted(step for step, *_ in places)
+    again = view(tmp_path / "large.jsonl", "--megabytes", "0.3")[2]
+    assert again == data
+    more = view(tmp_path / "large.jsonl", "--megabytes", "0.6")[1]
+    assert 1.6 * result["responses"] < more["responses"] <= 480
 
 
 def test_line_that_cannot_be_read_is_named_with_its_file(view: View, dumps: Path):

@@ -67,9 +67,8 @@ def test_grades_of_another_response_are_refused(rollouts: Path, tokenizer_file: 
     beside = graded_beside(rollouts)
     lines = beside.read_text().splitlines()
     record = json.loads(lines[2]) | {"response_sha256": "0" * 16}
-    elsewhere = rollouts.with_name("elsewhere.jsonl")
-    elsewhere.write_text("\n".join([*lines[:2], json.dumps(record)]) + "\n")
-    code, result, _ = view(rollouts, "--grades", str(elsewhere))
+    beside.write_text("\n".join([*lines[:2], json.dumps(record)]) + "\n")
+    code, result, _ = view(rollouts)
     assert code == 1
     assert "contains a grade of a different response than the one on line 3" in result["error"]
 
@@ -95,20 +94,13 @@ def test_grades_of_an_evaluation_are_joined_by_problem_and_sample(
      '{"line": 1, "outcome": "correct"}', '{"problem": 1, "outcome": "correct"}'],
 )  # fmt: skip
 def test_what_is_no_grade_is_refused(rollouts: Path, tokenizer_file: Path, line: str):
-    other = rollouts.with_name("other.jsonl")
-    other.write_text(line + "\n")
-    code, result, _ = view(rollouts, "--grades", str(other))
+    rollouts.with_name("rollouts.grades.jsonl").write_text(line + "\n")
+    code, result, _ = view(rollouts)
     assert code == 1
     assert "line 1 is not a grade" in result["error"]
 
 
-def test_grades_are_those_of_one_file_and_never_replaced(rollouts: Path, tokenizer_file: Path):
+def test_grades_are_never_replaced(rollouts: Path, tokenizer_file: Path):
     beside = graded_beside(rollouts)
     code, result, _ = view(rollouts, "--out", str(beside))
     assert (code, "would overwrite the grades" in result["error"]) == (1, True)
-    folder = rollouts.with_name("folder")
-    folder.mkdir()
-    for name in "12":
-        (folder / f"{name}.jsonl").write_text(rollouts.read_text())
-    code, result, _ = view(folder, "--grades", str(beside))
-    assert (code, "--grades accepts the grades of one file" in result["error"]) == (1, True)

@@ -11,7 +11,6 @@ import pytest
 from pages import Scripts
 from typer.testing import CliRunner
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.lab.viewer.page import make_page
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
@@ -40,8 +39,6 @@ def test_hostile_text_is_only_data_of_the_page(text: str):
     assert json.loads(data) == {"texts": [text], text: 1}
     assert part == "Y2FsbQ=="
     assert script == calm.scripts[2]
-    with pytest.raises(ValueError, match="not Base64"):
-        make_page("calm", {}, [text])
     assert not set("<>&") & set(data)
     assert data.isascii()
 
@@ -179,17 +176,6 @@ def test_rollouts_of_another_tokenizer_are_refused(view: Any, fields: dict[str, 
     assert "The row records 'whatwassaid', and its token ids give 'aab.'" in result["error"]
 
 
-def test_fingerprint_tells_another_tokenizer_where_no_text_does(view: Any):
-    settings = {"schedule": "word", "p": 1.0}
-    vocabulary = Vocabulary(("a", "b", "Ġa", "Ġb", "ĊĊ", "c", "Ġ", "."), "a test")
-    own = TandemRules(TandemConfig.from_mapping(settings), vocabulary).default.fingerprint
-    row = tandem_row(tandem_schedule=settings)
-    assert view(row | {"tandem_fingerprint": own})[0] == 0
-    code, result, _ = view(row)
-    assert code == 1
-    assert f"its rules have '{own}' with this tokenizer" in result["error"]
-
-
 def test_token_id_beyond_the_vocabulary_tells_another_tokenizer(view: Any):
     code, result, _ = view(tandem_row(response_ids=[0, 2, 1, 8]))
     assert code == 1
@@ -213,18 +199,14 @@ def test_what_decoders_leave_out_is_no_other_tokenizer(view: Any, recorded: str)
 
 
 @pytest.mark.parametrize("target", ["rollouts.jsonl", "vocab.json"])
-@pytest.mark.parametrize("spelling", ["./{}", "folder/../{}", "soft", "hard"])
 def test_page_never_replaces_what_is_read(
-    tmp_path: Path, tokenizer_file: Path, target: str, spelling: str, monkeypatch: Any
+    tmp_path: Path, tokenizer_file: Path, target: str, monkeypatch: Any
 ):
     monkeypatch.chdir(tmp_path)
     Path("rollouts.jsonl").write_text(json.dumps(tandem_row()))
-    Path("folder").mkdir()
-    Path("soft").symlink_to(target)
-    Path("hard").hardlink_to(target)
     before = Path(target).read_bytes()
-    arguments = ["view", "rollouts.jsonl", "--tokenizer", "vocab.json", "--out"]
-    done = CliRunner().invoke(app, [*arguments, spelling.format(target)])
+    arguments = ["view", "rollouts.jsonl", "--tokenizer", "vocab.json", "--out", target]
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 1
     assert "would overwrite the" in done.stderr
     assert Path(target).read_bytes() == before

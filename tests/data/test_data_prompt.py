@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from refused import refused
 
@@ -51,23 +49,6 @@ def test_template_instruction_and_system_can_be_replaced():
 def test_braces_of_a_problem_are_left_alone():
     (turn,) = PromptTemplate().messages(problem(("user", "Let {instruction} be {x}.")))
     assert turn["content"].startswith("Let {instruction} be {x}.")
-
-
-class Tokenizer:
-    chat_template: Any = "a template"
-
-    def apply_chat_template(self, messages: list[dict[str, str]], **options: Any) -> str:
-        assert options == {"tokenize": False, "add_generation_prompt": True}
-        return "".join(f"<{turn['role']}>{turn['content']}" for turn in messages) + "<assistant>"
-
-
-def test_a_tokenizer_with_a_template_renders_the_chat():
-    rendered = PromptTemplate(instruction="").render(problem(("user", "Add.")), Tokenizer())
-    assert rendered == "<user>Add.<assistant>"
-    tokenizer = Tokenizer()
-    tokenizer.chat_template = None
-    with refused("TP714"):
-        PromptTemplate().render(problem(("user", "Add.")), tokenizer)
 
 
 def test_bare_text_has_no_instruction():

@@ -96,22 +96,6 @@ def test_a_bad_row_stops_with_its_number_or_is_kept_on_record(tmp_path: Path, ki
     assert len(optional) == (2 if "It has no answer" in reason or "box" in reason else 1)
 
 
-@pytest.mark.parametrize(
-    ("record", "golds"),
-    [
-        ({"problem": "Add."}, ()),
-        ({"problem": "Add.", "answer": None, "solution": "three"}, ()),
-        ({"problem": "Add.", "answer": 3}, ("3",)),
-    ],
-)
-def test_answers_may_be_missing_where_that_is_said(
-    tmp_path: Path, record: dict[str, Any], golds: tuple[str, ...]
-):
-    file = write(tmp_path / "set.jsonl", record)
-    (problem,) = read_problems(file, golds="optional").problems
-    assert problem.golds == golds
-
-
 def test_a_text_is_kept_as_it_stands_beside_the_chat(tmp_path: Path):
     file = write(
         tmp_path / "a.jsonl", {"problem": " Add. ", "answer": 3}, {"prompt": [USER], "answer": 3}
@@ -120,17 +104,6 @@ def test_a_text_is_kept_as_it_stands_beside_the_chat(tmp_path: Path):
         ("Add.", " Add. "),
         ("Add.", None),
     ]
-
-
-def test_a_file_that_may_not_be_opened_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    file = write(tmp_path / "a.jsonl", {"problem": "Add.", "answer": 3})
-
-    def caught(*_: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", caught)
-    with refused("TP754", reason="Permission denied"):
-        read_problems(file)
 
 
 def test_a_torn_line_is_a_bad_row(tmp_path: Path):
@@ -172,13 +145,5 @@ def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with refused("TP719"):
         read_problems("hf://owner/name")
-
-
-def test_a_saved_data_set_is_read(tmp_path: Path):
-    datasets = pytest.importorskip("datasets")
-    folder = tmp_path / "saved"
-    datasets.Dataset.from_list([{"problem": "Add.", "answer": "3"}]).save_to_disk(str(folder))
-    assert read_problems(folder).problems[0].golds == ("3",)

@@ -48,7 +48,6 @@ def make_inputs(folder: Path) -> None:
     }
     _lines(folder / "grades.jsonl", [{"line": 1, **grade, **known}])
     _json(folder / "grades.jsonl.run.json", _deciding(lenient=False, seconds=5.0))
-    _lines(folder / "places.jsonl", [{"problem": i, "sample": 0, **grade} for i in range(2)])
     for step in (1, 20):
         _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])
     _lines(
@@ -193,11 +192,10 @@ COMMANDS: tuple[Command, ...] = (
             ("rollouts.jsonl", *_VOCABULARY, "--out", "page.html", "--json"),
             ("rollouts.jsonl", "--out", "page.html"),
             ("rollouts.jsonl", "--tokenizer", "tokenizer/tokenizer.json", "--json"),
-            ("rollouts.jsonl", *_VOCABULARY, "--grades", "places.jsonl", "--out", "page.html"),
-            ("dumps", *_VOCABULARY, "--steps", "1-9", "--samples", "1", "--out", "page.html"),
+            ("dumps", *_VOCABULARY, "--out", "page.html"),
         ),
         ("rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl", "rollouts.jsonl.run.json",
-         "vocab.json", "tokenizer/tokenizer.json", "places.jsonl", "dumps/*"),
+         "vocab.json", "tokenizer/tokenizer.json", "dumps/*"),
         48, ("page.html", "rollouts.html"),
     ),
     Command(
@@ -226,18 +224,10 @@ COMMANDS: tuple[Command, ...] = (
             ("problems.jsonl", "--to", "openrlhf", "--out", "out", "--bad-rows", "skip"),
             ("problems.json", "--to", "openrlhf", "--out", "out", "--heldout", "1"),
             ("problems.jsonl", "--to", "verl", "--out", "out", "--json"),
+            ("aime25", "--file", "problems.jsonl", "--to", "openrlhf", "--out", "out"),
         ),
         ("problems.jsonl", "problems.json"),
         14, ("out/*",),
-    ),
-    Command(
-        "data show",
-        _one_of(
-            ("problems.jsonl",), ("problems.json", "--json"),
-            ("aime25", "--file", "problems.jsonl"),
-        ),
-        ("problems.jsonl", "problems.json"),
-        14,
     ),
     Command(
         "data check",

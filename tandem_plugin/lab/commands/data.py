@@ -1,9 +1,10 @@
-"""``tandem data``: problem sets read, prepared for a trainer, and checked for overlap."""
+"""``tandem data``: problem sets, prepared for a trainer and checked for overlap."""
 
 from __future__ import annotations
 
 import difflib
 import os
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,33 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tandem_plugin.lab.commands.options import ProtocolOption
-from tandem_plugin.terminal.output import (
-    JsonOption,
-    cell,
-    echo,
-    print_fields,
-    print_json,
-    table_console,
-)
+from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.data import Overlap, ProblemSet, PromptTemplate
+    from tandem_plugin.lab.data import Overlap, ProblemSet
 
 __all__ = ["data"]
 
 data = typer.Typer(
-    help="Problem sets: prepare them for a trainer, check them for overlap, show them.",
+    help="Problem sets: prepare them for a trainer, check them for overlap.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 _SOURCE = (
-    "A .jsonl, .json or .parquet file, the folder of a saved Hugging Face data set, "
+    "A .jsonl, .json or .parquet file, "
     "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
     "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; or reasoning-gym:TASK[,key=value...], "
     "a reasoning-gym task with count, seed and its own settings."
 )
 _FILES = "A local file of a named set, used instead of downloading it. Can be repeated."
+
+
+_SHOWN = 5
+"""Pairs of overlapping problems that are printed for each set."""
 
 
 class Framework(str, Enum):
@@ -60,17 +58,6 @@ BadRowsOption = Annotated[
     BadRows,
     typer.Option(help="How to handle invalid rows: stop at the first, or skip and list them."),
 ]
-InstructionOption = Annotated[
-    str | None, typer.Option(help="The instruction to answer in a box. Default: a common one.")
-]
-TemplateOption = Annotated[
-    str | None,
-    typer.Option(help="Template of the user turn, with {problem} and {instruction}."),
-]
-SystemOption = Annotated[str | None, typer.Option(help="A system turn to put first.")]
-TokenizerOption = Annotated[
-    str | None, typer.Option(help="A tokenizer whose chat template is used to render the prompts.")
-]
 
 
 @data.command(short_help="Write a problem set in a trainer's format.")
@@ -82,10 +69,13 @@ def prepare(
     seed: Annotated[int, typer.Option(help="Seed that selects the problems to hold out.")] = 0,
     file: FileOption = None,
     bad_rows: BadRowsOption = BadRows.STOP,
-    instruction: InstructionOption = None,
-    template: TemplateOption = None,
-    system: SystemOption = None,
-    tokenizer: TokenizerOption = None,
+    instruction: Annotated[
+        str | None, typer.Option(help="The instruction to answer in a box. Default: a common one.")
+    ] = None,
+    template: Annotated[
+        str, typer.Option(help="Template of the user turn, with {problem} and {instruction}.")
+    ] = "{problem}\n{instruction}",
+    system: Annotated[str | None, typer.Option(help="A system turn to put first.")] = None,
     protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -96,30 +86,23 @@ def prepare(
     files.
     """
     from tandem_plugin.files import InputFiles
-    from tandem_plugin.files.checkpoints import model_files
+    from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
     from tandem_plugin.lab.data import prepare as write
-    from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
 
     stated = {} if protocol is None else defaults(protocol.value)
-    chosen = _template(instruction, template, system, bool(stated.get("always_instructed")))
-    noted = record(
-        None if protocol is None else protocol.value,
-        {
-            "heldout": heldout,
-            "template": chosen.template,
-            "instruction": chosen.instruction,
-            "always_instructed": chosen.always,
-            "draws_rows": bool(stated.get("draws_rows")),
-        },
-    )
-
+    always, draws_rows = bool(stated.get("always_instructed")), bool(stated.get("draws_rows"))
+    text = INSTRUCTION if instruction is None else instruction
+    used = {
+        "heldout": heldout,
+        "template": template,
+        "instruction": text,
+        "always_instructed": always,
+        "draws_rows": draws_rows,
+    }
+    noted = record(None if protocol is None else protocol.value, used)
     problems = _read(source, file, bad_rows)
-    inputs = InputFiles(
-        problems=[*record_files(source), *(file or ())],
-        tokenizer=model_files(tokenizer) if tokenizer else (),
-    )
     with waiting(f"prepare {len(problems):,} problems"):
         prepared = write(
             problems,
@@ -127,10 +110,9 @@ def prepare(
             out,
             heldout=heldout,
             seed=seed,
-            template=chosen,
-            tokenizer=_tokenizer(tokenizer),
-            inputs=inputs,
-            draws_rows=bool(stated.get("draws_rows")),
+            template=PromptTemplate(template, text, system, always),
+            inputs=InputFiles(problems=[source, *(file or ())]),
+            draws_rows=draws_rows,
             protocol=noted,
         )
     result = {
@@ -150,27 +132,16 @@ def prepare(
         name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
     }
     print_fields({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
-    _print_bad(problems)
+    for bad in problems.bad_rows[:10]:
+        echo(f"skipped: row {bad.row}: {bad.reason}")
+    if len(problems.bad_rows) > 10:
+        echo(f"skipped: {len(problems.bad_rows) - 10:,} more rows")
 
 
 @data.command(short_help="Find evaluation problems that are in the training set.")
 def check(
     train: Annotated[str, typer.Argument(help="The training set. " + _SOURCE)],
     evaluation: Annotated[list[str], typer.Argument(help="The evaluation sets, in the same form.")],
-    similarity: Annotated[
-        float,
-        typer.Option(
-            help="Minimum Jaccard similarity of five-word sequences to count as a near duplicate."
-        ),
-    ] = 0.5,
-    containment: Annotated[
-        float,
-        typer.Option(
-            help="Alternatively, minimum share of the evaluation problem's five-word "
-            "sequences found in the training problem."
-        ),
-    ] = 0.8,
-    show: Annotated[int, typer.Option(min=0, help="Number of pairs to show per set.")] = 5,
     bad_rows: BadRowsOption = BadRows.STOP,
     json: JsonOption = False,
 ) -> None:
@@ -190,11 +161,9 @@ def check(
             overlaps = find_overlaps(
                 trained.problems,
                 evaluated.problems,
-                similarity,
-                containment,
                 lambda task=task: progress.advance(task),  # type: ignore[misc]
             )
-            results[name] = _overlap_report(trained, evaluated, overlaps, show)
+            results[name] = _overlap_report(trained, evaluated, overlaps)
     is_disjoint = not any(found["pairs"] for found in results.values())
     result = {"train": train, "problems": len(trained), "disjoint": is_disjoint, "sets": results}
     if json:
@@ -202,50 +171,6 @@ def check(
     else:
         _print_check(result)
     raise typer.Exit(0 if is_disjoint else 1)
-
-
-@data.command(short_help="Show problems as a model would see them.")
-def show(
-    source: SourceArgument,
-    rows: Annotated[int, typer.Option(min=1, help="Number of problems to show.")] = 2,
-    start: Annotated[int, typer.Option(min=1, help="First problem to show, counted from 1.")] = 1,
-    file: FileOption = None,
-    bad_rows: BadRowsOption = BadRows.SKIP,
-    instruction: InstructionOption = None,
-    template: TemplateOption = None,
-    system: SystemOption = None,
-    tokenizer: TokenizerOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Summarise a problem set and show its problems as a model would see them."""
-    problems = _read(source, file, bad_rows)
-    asked = _template(instruction, template, system)
-    renderer = _tokenizer(tokenizer)
-    shown = [
-        {
-            "row": problem.row,
-            "prompt": asked.messages(problem)
-            if renderer is None
-            else asked.render(problem, renderer),
-            "golds": list(problem.golds),
-        }
-        for problem in problems.problems[start - 1 : start - 1 + rows]
-    ]
-    result = {
-        "name": problems.name,
-        "problems": len(problems),
-        "several_golds": sum(len(problem.golds) > 1 for problem in problems.problems),
-        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
-        "shown": shown,
-    }
-    if json:
-        print_json(result)
-        return
-    fields = ("name", "problems", "several_golds")
-    print_fields({name.replace("_", " "): result[name] for name in fields})
-    for one in shown:
-        _print_problem(one)
-    _print_bad(problems)
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
@@ -261,61 +186,30 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
             return load_named(source, tuple(files or ()), how)
         if files:
             raise DataError("TP957", source=source)
-        if is_generated_source(source):
-            return read_problems(source, how)
-        if not Path(source).suffix and not os.path.exists(source) and not is_hub_source(source):
+        is_file = Path(source).suffix or os.path.exists(source)
+        if not (is_file or is_hub_source(source) or is_generated_source(source)):
             near = difflib.get_close_matches(source, NAMED_SETS, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
         return read_problems(source, how)
 
 
-def _template(
-    instruction: str | None, template: str | None, system: str | None, always: bool = False
-) -> PromptTemplate:
-    from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
-
-    text = INSTRUCTION if instruction is None else instruction
-    return PromptTemplate(template or "{problem}\n{instruction}", text, system, always)
-
-
-def _tokenizer(name: str | None) -> Any:
-    if name is None:
-        return None
-    from tandem_plugin.errors import TokenizerError
-
-    try:
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # whatever transformers makes of a broken file
-        first = (str(error).splitlines() or [""])[0]
-        raise TokenizerError("TP959", name=name, first=first) from error
-
-
-_WIDEST = 120
-"""Columns of a problem's frame, also where there are more, as in a log."""
-
-
 def _overlap_report(
-    train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap], show: int
+    train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap]
 ) -> dict[str, Any]:
-    """What the overlaps of two sets come to, with the first ``show`` pairs."""
+    """The number of overlaps of two sets, and the most similar pairs."""
     return {
         "problems": len(evaluation),
         "pairs": len(overlaps),
         "exact": sum(found.is_exact for found in overlaps),
         "problems_repeated": len({found.evaluation_row for found in overlaps}),
         "shown": [
-            {
-                "train_row": found.train_row,
-                "evaluation_row": found.evaluation_row,
-                "similarity": round(found.similarity, 4),
-                "containment": round(found.containment, 4),
+            asdict(found)
+            | {
                 "train": _short(train, found.train_row),
                 "evaluation": _short(evaluation, found.evaluation_row),
             }
-            for found in overlaps[:show]
+            for found in overlaps[:_SHOWN]
         ],
     }
 
@@ -324,28 +218,6 @@ def _short(problems: ProblemSet, row: int) -> str:
     text = next(problem.text for problem in problems.problems if problem.row == row)
     text = " ".join(text.split())
     return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _print_problem(shown: dict[str, Any]) -> None:
-    """Print a problem as a model would be asked, and its golds."""
-    from rich.panel import Panel
-
-    prompt = shown["prompt"]
-    if not isinstance(prompt, str):
-        prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
-    golds = "  or  ".join(shown["golds"])
-    console = table_console()
-    width = min(console.width, _WIDEST)
-    console.print(Panel(cell(prompt), title=f"row {shown['row']}", width=width))
-    console.print(cell(f"gold: {golds}"))
-
-
-def _print_bad(problems: ProblemSet) -> None:
-    """Print the first rows that were left out, and why."""
-    for bad in problems.bad_rows[:10]:
-        echo(f"skipped: row {bad.row}: {bad.reason}")
-    if len(problems.bad_rows) > 10:
-        echo(f"skipped: {len(problems.bad_rows) - 10:,} more rows")
 
 
 def _print_check(result: dict[str, Any]) -> None:

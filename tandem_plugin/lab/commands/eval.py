@@ -434,14 +434,13 @@ def _begin(
     """Refuse to write over what is read, and note the seniors in the user's order."""
     from tandem_plugin.files import InputFiles
     from tandem_plugin.files.checkpoints import model_files
-    from tandem_plugin.lab.data.records import record_files
     from tandem_plugin.lab.evaluation.benchmark import source_of
     from tandem_plugin.lab.evaluation.comparison import note_seniors, order_file
     from tandem_plugin.lab.evaluation.results import run_files, run_folder
     from tandem_plugin.lab.evaluation.team_schedule import label
 
     inputs = InputFiles(
-        benchmark=[file for given in sources for file in record_files(source_of(given))],
+        benchmark=map(source_of, sources),
         checkpoint=[file for one in (*seniors, *juniors) for file in model_files(one.path)],
     )
     names = [one.name for one in benchmarks]

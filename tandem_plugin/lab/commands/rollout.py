@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem_plugin._version import __version__
+from tandem_plugin.errors import DataError
 from tandem_plugin.lab.commands.options import (
     EngineOption,
     JuniorOption,
@@ -31,11 +32,10 @@ from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_j
 if TYPE_CHECKING:
     from tandem_plugin.engine.llm import TandemLLM
     from tandem_plugin.grading import Grade, Grader
-    from tandem_plugin.lab.commands.problems import Asking
     from tandem_plugin.lab.data import Problem
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
-__all__ = ["RolloutRun", "mean_reward", "rollout", "write_rollouts"]
+__all__ = ["RolloutRun", "rollout", "write_rollouts"]
 
 
 def rollout(
@@ -43,8 +43,7 @@ def rollout(
     problems: Annotated[
         str,
         typer.Option(
-            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, "
-            "the folder of a saved Hugging Face data set, or "
+            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, or "
             "owner/name[:config][#split] on the Hub."
         ),
     ],
@@ -60,13 +59,6 @@ def rollout(
     max_tokens: MaxTokensOption = 2048,
     temperature: TemperatureOption = 1.0,
     top_p: TopPOption = 1.0,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="Send each problem's text unchanged, without the tokenizer's chat template.",
-        ),
-    ] = False,
     grade: Annotated[
         bool,
         typer.Option(
@@ -96,25 +88,21 @@ def rollout(
     """Let a senior and a junior answer every problem n times; write one line of JSON per response.
 
     Each line is written as soon as its response is finished. Run the same command again to resume
-    after an interruption: the seeds of each response follow from --seed, its problem and its
-    number, so the result does not depend on where it stopped. A larger --n, or problems added at
-    the end of the file, add responses. A file made with other settings, problems, answers or
-    weights is rejected. `tandem replay` and `tandem view` read the file. The exit code is 1 if a
-    prompt is too long for the model, 130 if interrupted.
-
-    With --grade, problems are asked as in `tandem data prepare` and `tandem eval`: with the
-    instruction to answer in a box, unless the problem already mentions a box. Each line then
-    includes its reward, and the command prints the mean reward at the end.
+    after an interruption, or with a larger --n or problems added at the end of the file. A file
+    made with other settings, problems, answers or weights is rejected. `tandem replay` and `tandem
+    view` read the file. With --grade, each line includes its reward, and the command prints the
+    mean reward. The exit code is 130 if interrupted.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
     from tandem_plugin.files import InputFiles, check_model
     from tandem_plugin.files.checkpoints import model_files
-    from tandem_plugin.lab.commands.problems import Asking, check_longer, read_prompts
+    from tandem_plugin.grading import Grader
+    from tandem_plugin.lab.commands.problems import check_longer, read_prompts
     from tandem_plugin.lab.commands.problems import noted as noted_problems
-    from tandem_plugin.lab.data.records import record_files
+    from tandem_plugin.lab.data import INSTRUCTION
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
+    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
     from tandem_plugin.schedules import schedule_parameters
 
     check_seed(seed)
@@ -127,117 +115,88 @@ def rollout(
     chosen = config.make_schedule()
     arguments = engine_arguments(engine)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
-    asking = Asking.chosen(grade, instruction, raw)
+    if grade and instruction is None:
+        instruction = INSTRUCTION
     listed = read_prompts(problems, "required" if grade else "optional")
-    grader = _grader() if grade else None
+    grader = Grader() if grade else None  # raises before the models load if SymPy is missing
     noted = {
         "tandem_plugin": __version__,
         "senior": _named(senior),
         "junior": _named(junior or senior),
-        **_fingerprints(senior, junior, arguments),
+        **_fingerprints(senior, junior or senior, arguments),
         "schedule": config.schedule,
         "parameters": schedule_parameters(chosen),
         "boundaries": config.boundaries or chosen.boundaries,
         "problems": noted_problems(listed),
         "seed": seed,
         **sampling,
-        "raw": raw,
-        # None where nothing was asked for, so that a file without the field is gone on with.
-        "instruction": asking.instruction,
+        # None if not requested, so that a file without the field can be resumed.
+        "instruction": instruction,
         "grade": {"sympy": version("sympy")} if grade else None,
         "partner_logprobs": True if config.partner_logprobs else None,
         "engine": deciding(arguments),
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
-    InputFiles(problems=record_files(problems), **models).check_outputs(out, run_file(out))
+    InputFiles(problems=[problems], **models).check_outputs(out, run_file(out))
     longer = {"problems": lambda before: check_longer(before, listed)}
-    with RolloutFile(out, noted, longer) as file:
+    with RolloutFile(out, noted, longer) as file, grader or nullcontext():
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)
-        skipped: dict[int, str] = {}
-        if todo:
-            try:
+        try:
+            if todo:
                 llm = start_engine(senior, arguments, config.settings(), max_tokens)
-                run = RolloutRun(llm, listed, asking, seed, sampling, skipped)
+                run = RolloutRun(llm, listed, instruction, seed, sampling)
                 write_rollouts(run, file, todo, len(places), grader)
-            except KeyboardInterrupt:
-                done = len(file.done & set(places))
-                echo(
-                    f"Stopped: {done:,} of {len(places):,} responses are in {out}. Run the "
-                    "same command again to resume.",
-                    err=True,
-                )
-                raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt:
+            done = len(file.done & set(places))
+            echo(
+                f"Stopped: {done:,} of {len(places):,} responses are in {out}. Run the "
+                "same command again to resume.",
+                err=True,
+            )
+            raise typer.Exit(INTERRUPTED) from None
         written = len(file.done & set(places)) - before
     result = {
         "rollouts": str(out),
         "responses": len(places),
         "written": written,
         "found": before,
-        "skipped": list(skipped.values()),
     }
     if grade:
-        result["reward"] = mean_reward(out, set(places))
-    _report(result, json)
-    raise typer.Exit(1 if skipped else 0)
-
-
-def _grader() -> Grader:
-    """Made before the models load: it raises where computer algebra is missing."""
-    from tandem_plugin.grading import Grader
-
-    return Grader()
-
-
-def _named(model: str) -> str:
-    """A model as it is noted: a folder by its whole path, so that another start finds it."""
-    return str(Path(model).resolve()) if os.path.exists(model) else model
-
-
-def _fingerprints(
-    senior: str, junior: str | None, arguments: Mapping[str, Any]
-) -> dict[str, str | None]:
-    """Of both models' weights: a folder may hold others than when the file was begun."""
-    from tandem_plugin.progress import waiting
-
-    with waiting("read the checkpoints"):
-        senior_fingerprint = _fingerprint(
-            senior, arguments.get("revision"), arguments.get("download_dir")
-        )
-        same = junior is None or _named(junior) == _named(senior)
-        junior_fingerprint = senior_fingerprint if same else _fingerprint(str(junior))
-    return {"senior_fingerprint": senior_fingerprint, "junior_fingerprint": junior_fingerprint}
-
-
-def _fingerprint(model: str, *where: Any) -> str | None:
-    """None for a model at an address, whose files are not here."""
-    from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
-
-    if "://" in model:
-        return None
-    place = os.path.expanduser(model)
-    if not os.path.isfile(place):
-        place = str(checkpoint_folder(place, *where))
-    return fingerprint_checkpoint(Path(place))
-
-
-def _report(result: dict[str, Any], json: bool) -> None:
+        counted = set(places)
+        rewards = [row["reward"] for i, j, row in placed_rows(out) if (i, j) in counted]
+        result["reward"] = sum(rewards) / len(rewards) if rewards else None
     if json:
         print_json(result)
         return
     echo(
-        f"{result['rollouts']}: wrote {result['written']:,} responses, {result['found']:,} already "
-        f"present, {result['responses']:,} in total."
+        f"{out}: wrote {written:,} responses, {before:,} already present, {len(places):,} in total."
     )
     if result.get("reward") is not None:
         echo(f"Mean reward: {result['reward']:.4f}.")
-    for sentence in result["skipped"]:
-        echo(sentence, err=True)
+
+
+def _named(model: str) -> str:
+    """A model as it is recorded: a folder by its whole path, so that another start finds it."""
+    return str(Path(model).resolve()) if os.path.exists(model) else model
+
+
+def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Fingerprints of both models' weights, which a folder may no longer have on resuming."""
+    from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
+    from tandem_plugin.progress import waiting
+
+    where = arguments.get("revision"), arguments.get("download_dir")
+    with waiting("read the checkpoints"):
+        first = second = fingerprint_checkpoint(checkpoint_folder(senior, *where))
+        if _named(junior) != _named(senior):
+            second = fingerprint_checkpoint(checkpoint_folder(junior))
+    return {"senior_fingerprint": first, "junior_fingerprint": second}
 
 
 _DIGITS = 6
-"""Of scores, behind the point: as many as float32 has."""
+"""Decimal places of scores: as many as float32 has."""
 
 
 class RolloutRun:
@@ -247,50 +206,47 @@ class RolloutRun:
         self,
         llm: TandemLLM,
         problems: Sequence[Problem],
-        asking: Asking,
+        instruction: str | None,
         seed: int,
         sampling: dict[str, Any],
-        skipped: dict[int, str],
     ) -> None:
         self.llm = llm
         self.problems = problems
-        self._asking = asking
+        self._instruction = instruction
         self._seed = seed
         self._sampling = sampling
         self._tokenizer = llm.get_tokenizer()
-        self._skipped = skipped
-        """Why problems are left out: their prompts are too long for the model."""
 
     def requests(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """(place, prompt, sampling parameters, tandem seed) of each response."""
+        """(place, prompt, sampling parameters, tandem seed) of each response.
+
+        Raises :class:`DataError` for a prompt that is too long for the model.
+        """
         from vllm import SamplingParams
 
+        from tandem_plugin.lab.commands.problems import token_ids
         from tandem_plugin.seeds import derive_seed
 
         longest = self.llm.llm_engine.model_config.max_model_len
-        for problem, sample in places:
-            ids = self._asking.ids(self.problems[problem], self._tokenizer)
+        prompts = [token_ids(p, self._instruction, self._tokenizer) for p in self.problems]
+        for problem, ids in enumerate(prompts):
             if len(ids) >= longest:
-                self._skipped[problem] = (
-                    f"Problem {problem} has {len(ids)} tokens, but the model supports {longest} "
-                    "including the response: pass a larger --engine max_model_len, or remove the "
-                    "problem."
-                )
-                continue
+                raise DataError("TP731", problem=problem, tokens=len(ids), longest=longest)
+        for problem, sample in places:
             seed = derive_seed(self._seed, "sampling", problem, sample)
             params = SamplingParams(**self._sampling, seed=seed)
             tandem_seed = derive_seed(self._seed, "rollout", problem, sample)
-            yield (problem, sample), {"prompt_token_ids": ids}, params, tandem_seed
+            yield (problem, sample), {"prompt_token_ids": prompts[problem]}, params, tandem_seed
 
     def row(self, problem: int, output: Any) -> dict[str, Any]:
-        """What is known of one response."""
-        from tandem_plugin.lab.commands.problems import answer
+        """The fields of one response's row."""
+        from tandem_plugin.lab.commands.problems import answer, prompt
 
         (response,) = output.outputs
         asked = self.problems[problem]
         known = answer(asked)
         return {
-            "prompt": self._asking.prompt(asked),
+            "prompt": prompt(asked, self._instruction),
             **({} if known is None else {"answer": known}),
             "response": response.text,
             "finish_reason": response.finish_reason,
@@ -304,7 +260,7 @@ class RolloutRun:
 
 
 def _scores(response: Any) -> dict[str, list[float]]:
-    """The columns of what both models make of each token, where the engine was asked for them."""
+    """The columns of both models' scores of each token, if the engine kept them."""
     if response.overlaps is None:
         return {}
     columns = response.senior_logprobs, response.junior_logprobs, response.overlaps
@@ -321,82 +277,41 @@ def write_rollouts(
     responses: int,
     grader: Grader | None,
 ) -> None:
-    """Generate what is to do, a line for each finished response, with a progress bar.
+    """Generate responses and write a line for each finished one, with a progress bar.
 
-    grader: grades each response before its line is written, while the engine goes on. What is
-    being graded when the run is stopped is made again by the next one.
+    grader: grades each response before its line is written, while the engine continues. A response
+    whose grade is pending when the run is stopped is generated again by the next run.
     """
     from tandem_plugin.lab.rollouts.engine import response_progress
 
     most = 2 * run.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
-    with (
-        response_progress("rollout", responses, responses - len(todo)) as advance,
-        _Lines(file, run.problems, grader) as lines,
-    ):
-        for (problem, sample), output in run.llm.stream(run.requests(todo), most):
-            lines.add(problem, sample, run.row(problem, output))
-            advance(len(output.outputs[0].token_ids))
+    pending: deque[tuple[tuple[int, int], dict[str, Any], Any]] = deque()
+
+    def write_first() -> None:
+        place, row, grade = pending.popleft()
+        file.append(*place, row | ({} if grade is None else _graded(grade.result())))
+
+    try:
+        with response_progress("rollout", responses, responses - len(todo)) as advance:
+            for place, output in run.llm.stream(run.requests(todo), most):
+                row = run.row(place[0], output)
+                golds = list(run.problems[place[0]].golds)
+                grade = None if grader is None else grader.submit(row["response"], golds)
+                pending.append((place, row, grade))
+                while pending and (pending[0][-1] is None or pending[0][-1].done()):
+                    write_first()
+                advance(len(output.outputs[0].token_ids))
+        while pending:
+            write_first()
+    finally:
+        for *_, grade in pending:
+            grade.cancel()
 
 
-class _Lines:
-    """Writes rows, where there is a grader each when its response is graded."""
-
-    def __init__(self, file: RolloutFile, problems: Sequence[Problem], grader: Grader | None):
-        self._file = file
-        self._problems = problems
-        self._grader = grader
-        self._waiting: deque[tuple[int, int, dict[str, Any], Future[Grade]]] = deque()
-
-    def add(self, problem: int, sample: int, row: dict[str, Any]) -> None:
-        if self._grader is None:
-            self._file.append(problem, sample, row)
-            return
-        grade = self._grader.submit(row["response"], list(self._problems[problem].golds))
-        self._waiting.append((problem, sample, row, grade))
-        while self._waiting and self._waiting[0][-1].done():
-            self._write(*self._waiting.popleft())
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Write what is still being graded; where the run was stopped, leave it to the next one."""
-        try:
-            while self._waiting and kind is None:
-                self._write(*self._waiting.popleft())
-        finally:
-            for *_, grade in self._waiting:
-                grade.cancel()
-            if self._grader is not None:
-                self._grader.close()
-
-    def _write(
-        self, problem: int, sample: int, row: dict[str, Any], grading: Future[Grade]
-    ) -> None:
-        grade = grading.result()
-        graded = {
-            "reward": grade.reward,
-            "outcome": grade.outcome,
-            "pred": grade.answer or "",
-            "grading_rule": grade.rule,
-        }
-        self._file.append(problem, sample, row | graded)
-
-
-def mean_reward(path: Path, places: set[tuple[int, int]]) -> float | None:
-    """Of the responses of a file that are among ``places``; None where there is none.
-
-    Raises :class:`RolloutError` for a line without a reward, which the command did not write.
-    """
-    from tandem_plugin.files.strict_json import is_number
-    from tandem_plugin.lab.rollouts.rollout import RolloutError
-    from tandem_plugin.lab.rollouts.rollout_file import placed_rows
-
-    rewards: list[float] = []
-    for number, (problem, sample, row) in enumerate(placed_rows(path), 1):
-        reward = row.get("reward")
-        if not is_number(reward):
-            raise RolloutError("TP984", path=path, number=number)
-        if (problem, sample) in places:
-            rewards.append(reward)
-    return sum(rewards) / len(rewards) if rewards else None
+def _graded(grade: Grade) -> dict[str, Any]:
+    return {
+        "reward": grade.reward,
+        "outcome": grade.outcome,
+        "pred": grade.answer or "",
+        "grading_rule": grade.rule,
+    }

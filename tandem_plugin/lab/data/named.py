@@ -1,16 +1,12 @@
-"""Problem sets by name, the paper's and GSM8K: their sources and their sizes.
-
-A set is downloaded from its source, at a known revision, or read from a local file. In both cases
-the number of problems must be the known one. The problems themselves are not part of this package.
-"""
+"""Problem sets by name, the paper's and GSM8K: their sources and their sizes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.lab.data.problem import BadRow, ProblemSet
@@ -19,24 +15,21 @@ from tandem_plugin.lab.data.rows import given_answer, problems_of
 
 __all__ = ["NAMED_SETS", "NamedSet", "is_named", "load_named"]
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class NamedSet:
     """A problem set that can be selected by name."""
 
     count: int
-    """Its problems, without the rows that are left out."""
+    """The number of its problems, without the rows that are left out."""
     homes: tuple[HubSource, ...]
     """On the Hugging Face Hub, joined in this order."""
-    about: str
     skips_unanswered: bool = False
-    """Whether rows whose answer is blank are left out, even where their solution has a box."""
+    """Whether rows with a blank answer are left out, even if their solution has a box."""
     drops: tuple[frozenset[str], ...] = ()
-    """Answers whose problems are left out, of each home or given file in its order."""
+    """Answers whose problems are left out, for each home or given file."""
     evaluate_on: str | None = None
-    """The set to evaluate on instead, where this one is the training split of both."""
+    """The set to evaluate on instead of this training split."""
 
 
 def _at(revision: str, name: str, config: str | None = None, split: str | None = None) -> HubSource:
@@ -58,20 +51,17 @@ _GSM8K_TEST = replace(_GSM8K, split="test")
 
 NAMED_SETS: dict[str, NamedSet] = {
     # 40,315 rows, of which six have an empty answer; the paper's authors leave those out.
-    "deepscaler": NamedSet(
-        40_309, (_DEEPSCALER,), "DeepScaleR, the training problems", skips_unanswered=True
-    ),
-    "aime24": NamedSet(30, (_AIME24,), "AIME 2024, I and II"),
-    "aime25": NamedSet(30, (_AIME25,), "AIME 2025, I and II"),
-    "aime26": NamedSet(30, (_AIME26,), "AIME 2026, I and II"),
-    "aime24-26": NamedSet(90, (_AIME24, _AIME25, _AIME26), "AIME 2024 to 2026"),
-    "amc23": NamedSet(40, (_AMC23,), "AMC 12 of 2023"),
+    "deepscaler": NamedSet(40_309, (_DEEPSCALER,), skips_unanswered=True),
+    "aime24": NamedSet(30, (_AIME24,)),
+    "aime25": NamedSet(30, (_AIME25,)),
+    "aime26": NamedSet(30, (_AIME26,)),
+    "aime24-26": NamedSet(90, (_AIME24, _AIME25, _AIME26)),
+    "amc23": NamedSet(40, (_AMC23,)),
     # As the paper's release compiles it, without the answers that a grader of boxes cannot judge: a
     # letter, intervals, free variables, a time of day. Source: data/build_evals.py.
     "amc23-25": NamedSet(
         121,
         (_AMC23, _AMC24, _AMC25),
-        "AMC of 2023 to 2025",
         drops=(
             frozenset(),
             frozenset(
@@ -85,9 +75,9 @@ NAMED_SETS: dict[str, NamedSet] = {
             frozenset({"4{:}30", "k"}),
         ),
     ),
-    "minerva": NamedSet(272, (_MINERVA,), "Minerva Math (OCWCourses)"),
-    "gsm8k": NamedSet(7_473, (_GSM8K,), "GSM8K, the training split", evaluate_on="gsm8k-test"),
-    "gsm8k-test": NamedSet(1_319, (_GSM8K_TEST,), "GSM8K, the test split"),
+    "minerva": NamedSet(272, (_MINERVA,)),
+    "gsm8k": NamedSet(7_473, (_GSM8K,), evaluate_on="gsm8k-test"),
+    "gsm8k-test": NamedSet(1_319, (_GSM8K_TEST,)),
 }
 
 
@@ -102,24 +92,15 @@ def load_named(
     """A named set, from its source or from local files, joined in their order.
 
     Rows that the set is known to exclude are among the ``bad_rows`` of the result. Raises
-    :class:`DataError` for an unknown name, a set that cannot be downloaded, or a wrong number of
-    problems.
+    :class:`DataError` for a set that cannot be downloaded, or a wrong number of problems.
     """
-    if name not in NAMED_SETS:
-        raise DataError("TP701", name=name, known=", ".join(NAMED_SETS))
     known = NAMED_SETS[name]
-    if files:
-        where = "the given file"
-        parts = [
-            _problems(read_records(path), path.stem, known, bad_rows, drops)
-            for path, drops in _with_drops(files, known)
-        ]
-    else:
-        where = ", ".join(map(_described, known.homes))
-        parts = [
-            _fetch(name, home, known, bad_rows, drops)
-            for home, drops in _with_drops(known.homes, known)
-        ]
+    parts = []
+    sources: tuple[Path | HubSource, ...] = files or known.homes
+    for place, source in enumerate(sources):
+        drops = known.drops[place] if place < len(known.drops) else frozenset[str]()
+        records = read_records(source) if isinstance(source, Path) else _fetched(name, source)
+        parts.append(_problems(records, str(source), known, bad_rows, drops))
     problems = [problem for part in parts for problem in part.problems]
     if len(parts) > 1:  # rows are numbered through
         problems = [replace(problem, row=row) for row, problem in enumerate(problems, 1)]
@@ -129,30 +110,18 @@ def load_named(
             "TP703",
             name=name,
             count=known.count,
-            where=where,
+            where="the given file" if files else ", ".join(map(_described, known.homes)),
             rows=len(problems),
             left_out=f", and {len(left_out):,} rows excluded" if left_out else "",
         )
     return ProblemSet(name, tuple(problems), left_out)
 
 
-def _with_drops(parts: Sequence[T], known: NamedSet) -> Iterator[tuple[T, frozenset[str]]]:
-    """The parts of a set, each with the answers that are left out of it; of one whole file none."""
-    return zip(parts, [*known.drops, *[frozenset[str]()] * len(parts)], strict=False)
-
-
-def _fetch(
-    name: str,
-    home: HubSource,
-    known: NamedSet,
-    bad_rows: Literal["stop", "skip"],
-    drops: frozenset[str],
-) -> ProblemSet:
+def _fetched(name: str, home: HubSource) -> Iterator[tuple[int, Any]]:
     try:
-        records = read_hub(home)
+        return read_hub(home)
     except DataError as error:
         raise DataError("TP704", name=name, error=error, home=home.name) from error
-    return _problems(records, _described(home), known, bad_rows, drops)
 
 
 def _described(home: HubSource) -> str:
@@ -166,7 +135,7 @@ def _problems(
     bad_rows: Literal["stop", "skip"],
     drops: frozenset[str],
 ) -> ProblemSet:
-    """The problems of records; those that the set leaves out are bad rows, whatever bad_rows is."""
+    """The problems of records; rows that the set excludes are bad rows, whatever bad_rows is."""
     left_out: list[BadRow] = []
 
     def kept() -> Iterator[tuple[int, Any]]:

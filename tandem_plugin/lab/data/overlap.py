@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.data.problem import Problem, bare_text
 
 __all__ = ["Overlap", "find_overlaps", "words_of"]
 
 WORDS = 5
 _LEAST_GRAMS = 8
+_SIMILARITY = 0.5
+_CONTAINMENT = 0.8
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -41,21 +42,15 @@ class Overlap:
 def find_overlaps(
     train: Sequence[Problem],
     evaluation: Sequence[Problem],
-    similarity: float = 0.5,
-    containment: float = 0.8,
     on_row: Callable[[], None] = lambda: None,
 ) -> list[Overlap]:
     """All pairs of equal or nearly equal problems, the most similar first.
 
     Texts are compared as sequences of lower-case words and numbers, without instructions. A pair is
     equal if the sequences are. It is nearly equal if the Jaccard similarity of their five-word
-    sequences is at least ``similarity``, or if at least ``containment`` of the evaluation problem's
-    five-word sequences (eight or more) are in the training problem. on_row: called for every
-    training problem. Raises :class:`ConfigError` for thresholds that are not shares.
+    sequences is at least 0.5, or if at least 0.8 of the evaluation problem's five-word sequences
+    (eight or more) are in the training problem. on_row: called for every training problem.
     """
-    for name, value in (("similarity", similarity), ("containment", containment)):
-        if not 0.0 < value <= 1.0:
-            raise ConfigError("TP708", name=name, value=value)
     grams = [_grams(words_of(problem)) for problem in evaluation]
     having: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for place, found in enumerate(grams):
@@ -70,7 +65,7 @@ def find_overlaps(
             runs = len(grams[place])
             jaccard = count / (len(own) + runs - count)
             contained = count / runs
-            if jaccard >= similarity or (contained >= containment and runs >= _LEAST_GRAMS):
+            if jaccard >= _SIMILARITY or (contained >= _CONTAINMENT and runs >= _LEAST_GRAMS):
                 overlaps.append(Overlap(problem.row, evaluation[place].row, jaccard, contained))
     return sorted(overlaps, key=lambda found: (-found.similarity, found.train_row))
 
@@ -82,13 +77,7 @@ def words_of(problem: Problem) -> tuple[str, ...]:
 
 
 def _grams(words: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
-    """All runs of five words; a shorter text is one run. Marked where text begins and ends."""
-    return frozenset(_runs(("<", *words, ">")))
-
-
-def _runs(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if len(words) <= WORDS:
-        yield words
-        return
-    for start in range(len(words) - WORDS + 1):
-        yield words[start : start + WORDS]
+    """All runs of five words; a shorter text is one run. The beginning and the end are marked."""
+    marked = ("<", *words, ">")
+    starts = range(max(1, len(marked) - WORDS + 1))
+    return frozenset(marked[start : start + WORDS] for start in starts)

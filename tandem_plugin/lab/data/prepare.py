@@ -43,18 +43,17 @@ def prepare(
     heldout: int = 0,
     seed: int = 0,
     template: PromptTemplate | None = None,
-    tokenizer: Any = None,
     inputs: InputFiles | None = None,
     draws_rows: bool = False,
     protocol: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Write a problem set in the format of ``verl`` or ``openrlhf``, with a manifest.
 
-    verl: Parquet with chat messages, which verl renders. OpenRLHF: JSONL with chat messages in
-    ``input`` (for ``--data.apply_chat_template``), or rendered by ``tokenizer`` if given. inputs:
-    the files the problems were read from, which are never overwritten. draws_rows: see
-    :func:`split`. protocol: the manifest's record of the protocol. Raises :class:`DataError` if no
-    problems would be left to train on, :class:`OutputError` if a file cannot be written.
+    verl: Parquet with chat messages. OpenRLHF: JSONL with chat messages in ``input``, for
+    ``--data.apply_chat_template``. inputs: the files the problems were read from, which are never
+    overwritten. draws_rows: see :func:`split`. protocol: the manifest's record of the protocol.
+    Raises :class:`DataError` if no problems would be left to train on, :class:`OutputError` if a
+    file cannot be written.
     """
     template = template or PromptTemplate()
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
@@ -68,7 +67,7 @@ def prepare(
         if trainer == "verl":
             files[name] = _write_verl(problems.name, name, part, out, template)
         else:
-            files[name] = _write_openrlhf(problems.name, name, part, out, template, tokenizer)
+            files[name] = _write_openrlhf(problems.name, name, part, out, template)
     rows = {name: len(part) for name, part in parts.items()}
     checksums = {name: checksum(part) for name, part in parts.items()}
     content = {
@@ -173,21 +172,14 @@ def _write_verl(
 
 
 def _write_openrlhf(
-    source: str,
-    name: str,
-    problems: Sequence[Problem],
-    out: Path,
-    template: PromptTemplate,
-    tokenizer: Any,
+    source: str, name: str, problems: Sequence[Problem], out: Path, template: PromptTemplate
 ) -> Path:
     """``label`` is one answer, or several as a JSON list in text, which the reward reads."""
     path = out / f"{name}.jsonl"
     with replacing(path) as whole, whole.open("w", encoding="utf-8") as lines:
         for problem in problems:
-            asked: Any = template.messages(problem)
-            if tokenizer is not None:
-                asked = template.render(problem, tokenizer)
             golds = problem.golds
             label = golds[0] if len(golds) == 1 else json.dumps(list(golds))
-            lines.write(json.dumps({"input": asked, "label": label, "datasource": source}) + "\n")
+            row = {"input": template.messages(problem), "label": label, "datasource": source}
+            lines.write(json.dumps(row) + "\n")
     return path

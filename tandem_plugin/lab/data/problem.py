@@ -106,19 +106,6 @@ class PromptTemplate:
             before.insert(0, {"role": "system", "content": self.system})
         return [*before, last]
 
-    def render(self, problem: Problem, tokenizer: Any) -> str:
-        """The chat rendered as the model's input text.
-
-        tokenizer: a Hugging Face tokenizer with a chat template. Raises :class:`DataError` for one
-        without.
-        """
-        if not getattr(tokenizer, "chat_template", None):
-            raise DataError("TP714")
-        rendered = tokenizer.apply_chat_template(
-            self.messages(problem), tokenize=False, add_generation_prompt=True
-        )
-        return str(rendered)
-
 
 def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
     """The token ids of a chat as the model's input.

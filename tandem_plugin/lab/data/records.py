@@ -1,8 +1,7 @@
-"""Reads rows from JSONL, JSON, Parquet, and Hugging Face data sets."""
+"""Reads rows from JSONL, JSON and Parquet files, and from the Hugging Face Hub."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +17,7 @@ from tandem_plugin.files import (
 )
 from tandem_plugin.files.strict_json import parse_json
 
-__all__ = ["HubSource", "is_hub_source", "read_hub", "read_records", "record_files"]
-
-_SAVED_AS = ("dataset_info.json", "state.json", "dataset_dict.json")
-"""What the folder of a saved data set holds beside its ``*.arrow`` files."""
+__all__ = ["HubSource", "is_hub_source", "read_hub", "read_records"]
 
 _LISTS = ("data", "rows", "problems", "examples", "train", "test")
 
@@ -33,11 +29,11 @@ class HubSource:
     name: str
     """owner/name"""
     config: str | None = None
-    """None where the set has one configuration, or a default one."""
+    """None if the set has one configuration, or a default one."""
     split: str | None = None
-    """None where it has one split."""
+    """None if it has one split."""
     revision: str | None = None
-    """A commit; None takes the newest."""
+    """A commit; None is the newest."""
 
     @classmethod
     def parse(cls, text: str) -> HubSource:
@@ -53,14 +49,12 @@ class HubSource:
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Any]]:
-    """(row, record) of a ``.jsonl``, ``.json`` or ``.parquet`` file, or of a saved data set.
+    """(row, record) of a ``.jsonl``, ``.json`` or ``.parquet`` file.
 
     Rows count from 1; in JSONL they are lines, and blank ones are skipped. A record that is an
     exception stands for a line that is not JSON. Raises :class:`DataError` for a file that cannot
     be read.
     """
-    if os.path.isdir(path):
-        return _numbered(_saved(path))
     if not os.path.isfile(path):
         raise DataError("TP715", path=path)
     try:
@@ -71,19 +65,11 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         case ".jsonl" | ".ndjson":
             return _json_lines(path)
         case ".json":
-            return _numbered(_json(path))
+            return enumerate(_json(path), 1)
         case ".parquet":
-            return _numbered(_parquet(path))
+            return enumerate(_parquet(path), 1)
         case suffix:
             raise DataError("TP716", path=path, suffix=suffix)
-
-
-def record_files(source: str) -> list[Path]:
-    """The files that the records of a source are read from; none for a name on the Hub."""
-    place = Path(source)
-    if not os.path.isdir(place):
-        return [place]
-    return [*place.rglob("*.arrow"), *(f for n in _SAVED_AS for f in place.rglob(n))]
 
 
 def is_hub_source(source: str) -> bool:
@@ -98,39 +84,26 @@ def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
     Raises :class:`DataError` if the library ``datasets`` is missing, the Hub cannot be reached, or
     the configuration or the split must be specified.
     """
-    datasets = _datasets()
     try:
-        found = datasets.load_dataset(
+        from datasets import load_dataset
+    except ModuleNotFoundError:
+        raise DataError("TP719") from None
+    try:
+        found = load_dataset(
             source.name, name=source.config, split=source.split, revision=source.revision
         )
     except Exception as error:
-        # The whole message: its later lines name the configurations or splits that there are.
+        # The whole message: its later lines name the existing configurations or splits.
         said = " ".join(str(error).split())[:300]
         raise DataError(
             "TP717", source=source, error_type=type(error).__name__, said=said
         ) from error
-    return _numbered(_only_split(found, str(source)))
-
-
-def _only_split(found: Any, name: str) -> Any:
-    if not hasattr(found, "keys"):
-        return found
-    splits = list(found.keys())
-    if len(splits) != 1:
-        raise DataError("TP718", name=name, splits=", ".join(splits), split=splits[0])
-    return found[splits[0]]
-
-
-def _datasets() -> Any:
-    if importlib.util.find_spec("datasets") is None:
-        raise DataError("TP719")
-    import datasets
-
-    return datasets
-
-
-def _numbered(records: Any) -> Iterator[tuple[int, Any]]:
-    yield from enumerate(records, 1)
+    if hasattr(found, "keys"):
+        splits = list(found.keys())
+        if len(splits) != 1:
+            raise DataError("TP718", name=str(source), splits=", ".join(splits), split=splits[0])
+        found = found[splits[0]]
+    return enumerate(found, 1)
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
@@ -159,20 +132,13 @@ def _json(path: Path) -> list[Any]:
 
 
 def _parquet(path: Path) -> Iterator[Any]:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise DataError("TP722")
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
-
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ModuleNotFoundError:
+        raise DataError("TP722") from None
     try:
         file = ParquetFile(path)
     except (ArrowException, OSError) as error:
         raise DataError("TP723", path=path, error=error) from error
     return (row for batch in file.iter_batches() for row in batch.to_pylist())
-
-
-def _saved(path: Path) -> Any:
-    try:
-        return _only_split(_datasets().load_from_disk(str(path)), str(path))
-    except (FileNotFoundError, ValueError) as error:
-        raise DataError("TP724", path=path, error=error) from error

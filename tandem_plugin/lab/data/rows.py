@@ -47,7 +47,7 @@ def read_problems(
     name: str | None = None,
     golds: Golds = "required",
 ) -> ProblemSet:
-    """Read the problems of a file, a saved data set, the Hub, or a reasoning-gym task.
+    """Read the problems of a file, the Hub, or a reasoning-gym task.
 
     On the Hub, a source is ``owner/name[:config][#split]``; for tasks see :func:`read_generated`. A
     record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in

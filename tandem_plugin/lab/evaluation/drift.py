@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
-from tandem_plugin.errors import EvaluationError
+from tandem_plugin.errors import EvaluationError, shown
 from tandem_plugin.files import read_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.evaluation.checkpoint import pieces_of
@@ -26,7 +26,6 @@ from tandem_plugin.lab.evaluation.results import (
     write_json,
     write_summary,
 )
-from tandem_plugin.lab.rollouts.rollout import short
 from tandem_plugin.progress import waiting
 
 __all__ = [
@@ -356,7 +355,7 @@ def read_counts(summary: Summary) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         content = parse_json(read_file(path))
         size = content["vocabulary"]
         if type(size) is not int or not 0 < size <= MAX_TOKEN_ID + 1:
-            raise ValueError(f"a vocabulary of {short(size)} tokens")
+            raise ValueError(f"a vocabulary of {shown(size)} tokens")
         return _counts(content["senior"], size), _counts(content["junior"], size)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise EvaluationError("TP851", path=path, error=error) from error
@@ -390,9 +389,9 @@ def _counts(rows: Any, size: int) -> NDArray[np.int64]:
     counts = np.zeros(size, dtype=np.int64)
     for token, count in rows:
         if type(token) is not int or not 0 <= token < size:
-            raise ValueError(f"the token {short(token)} in a vocabulary of {size}")
+            raise ValueError(f"the token {shown(token)} in a vocabulary of {size}")
         if type(count) is not int or not 0 <= count < _MOST_COUNTED:
-            raise ValueError(f"{short(count)} of the token {token}")
+            raise ValueError(f"{shown(count)} of the token {token}")
         counts[token] = count
     return counts
 

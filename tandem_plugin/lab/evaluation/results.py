@@ -30,11 +30,10 @@ from pydantic import (
 
 from tandem_plugin._version import __version__
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
-from tandem_plugin.errors import EvaluationError
+from tandem_plugin.errors import EvaluationError, shown
 from tandem_plugin.files import read_file, write_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.evaluation.generation import MAX_SAMPLES
-from tandem_plugin.lab.rollouts.rollout import short
 
 __all__ = [
     "COUNTS",
@@ -185,8 +184,8 @@ def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) 
                     folder=first.folder,
                     other=other.folder,
                     name=name,
-                    short_name=short(known.get(name)),
-                    found_name=short(found.get(name)),
+                    short_name=shown(known.get(name)),
+                    found_name=shown(found.get(name)),
                 )
 
 
@@ -227,7 +226,7 @@ def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summar
 def _path_part(name: str) -> str:
     """Names become parts of paths, and a result may come from anywhere."""
     if not _PATH_PART.fullmatch(name):
-        raise ValueError(f"the name {short(name)} cannot be part of a path")
+        raise ValueError(f"the name {shown(name)} cannot be part of a path")
     return name
 
 

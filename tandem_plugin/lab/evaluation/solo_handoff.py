@@ -15,7 +15,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import EvaluationError
+from tandem_plugin.errors import EvaluationError, shown
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
@@ -25,7 +25,6 @@ from tandem_plugin.lab.evaluation.results import run_folder, versions, write_sum
 from tandem_plugin.lab.evaluation.team_schedule import engine_settings, label
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
-from tandem_plugin.lab.rollouts.rollout import short
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
 from tandem_plugin.progress import ShownProgress, waiting
 from tandem_plugin.rules import TandemRules
@@ -311,7 +310,7 @@ def _outcomes(path: Path) -> dict[tuple[int, int], str]:
     try:
         for problem, sample, row in placed_rows(path):
             if row.get("outcome") not in OUTCOMES:
-                raise ValueError(f"it has the outcome {short(row.get('outcome'))}")
+                raise ValueError(f"it has the outcome {shown(row.get('outcome'))}")
             outcomes[problem, sample] = row["outcome"]
     except (OSError, ValueError) as error:
         raise EvaluationError("TP861", path=path, error=error) from error

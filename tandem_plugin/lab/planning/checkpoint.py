@@ -1,10 +1,10 @@
-"""Reads a checkpoint for a plan: its configuration, and the sizes of its weights."""
+"""The size of a model in memory: its weights, and its KV cache per token."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -13,68 +13,118 @@ from typing import Any
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import check_model, open_file, read_file
 from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.lab.planning.geometry import Geometry, count_parameters
 
-__all__ = ["PlannedModel", "read_checkpoint"]
+__all__ = ["KvCache", "PlannedModel", "read_checkpoint"]
 
 _LONGEST_HEADER = 2**27
-_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """One model, as a plan knows it."""
+    """The sizes of one decoder-only model."""
 
     name: str
-    geometry: Geometry
     parameters: int
     stored: int | None
-    """Bytes of its weights as they lie in the files of a quantised checkpoint; None of another."""
-    counted: str
-    """What the parameters were counted from: safetensors, or config.json."""
+    """Bytes of the weights of a quantised checkpoint on disk; None for any other."""
+    layers: int
+    kv_heads: int
+    head_size: int
+    longest: int
+    """The maximum number of tokens of prompt and response."""
 
     def weights(self, width: int) -> int:
-        """The size of its weights in bytes, in an engine with values of ``width`` bytes."""
+        """The size of the weights in bytes, in an engine with values of ``width`` bytes."""
         return self.parameters * width if self.stored is None else self.stored
+
+    def kv_values(self, tensor_parallel: int) -> int:
+        """Values per token in one GPU's KV cache; with more GPUs than KV heads, each keeps one.
+
+        Source: ``get_num_kv_heads`` of vLLM's ``ModelConfig``.
+        """
+        return self.layers * 2 * max(1, self.kv_heads // tensor_parallel) * self.head_size
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
-    parameters: int
-    size: int
+class KvCache:
+    """The paged KV cache of one GPU: senior and junior share block tables.
+
+    A block holds ``block_size`` tokens in every layer of both models. Source: vLLM's
+    ``vllm/v1/kv_cache_interface.py`` (``page_size_bytes``) and ``get_kv_cache_config_from_groups``
+    in ``vllm/v1/core/kv_cache_utils.py``, for layers that all keep every token.
+    """
+
+    block_size: int
+    """Tokens per block."""
+    bytes_per_block: int
+
+    @classmethod
+    def of(
+        cls, models: Sequence[PlannedModel], width: int, tensor_parallel: int, block_size: int
+    ) -> KvCache:
+        """The cache of ``models`` on one GPU. width: bytes per value."""
+        values = sum(model.kv_values(tensor_parallel) for model in models)
+        return cls(block_size, block_size * values * width)
+
+    def blocks(self, memory: int) -> int:
+        """The number of blocks in ``memory`` bytes."""
+        return max(0, memory) // self.bytes_per_block
+
+    def longest(self, memory: int) -> int:
+        """The longest sequence in ``memory`` bytes, in tokens; vLLM keeps one block itself."""
+        return max(0, self.blocks(memory) - 1) * self.block_size
 
 
 def read_checkpoint(given: str) -> PlannedModel:
-    """Read a checkpoint's folder, a ``config.json``, or a name on the Hugging Face Hub.
+    """Read the sizes in a checkpoint's ``config.json`` and in the headers of its safetensors.
 
-    From the Hub only ``config.json`` is downloaded and, for families whose parameters are not
-    counted from it, the headers of the weights. Raises :class:`ConfigError` for models that cannot
-    be planned.
+    given: a folder, or a name on the Hugging Face Hub, from which no weights are downloaded. Raises
+    :class:`ConfigError` for a model that cannot be planned.
     """
     check_model(given, "checkpoint")
-    place = Path(given).expanduser()
-    local = os.path.exists(place)
-    file = (place / "config.json" if os.path.isdir(place) else place) if local else _fetched(given)
+    folder = Path(given).expanduser()
+    is_local = os.path.exists(folder)
+    file = folder / "config.json" if is_local else _fetched(given)
     try:
         config = parse_json(read_file(file))
+        if not isinstance(config, dict):
+            raise ValueError("it contains no JSON object")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError("TP931", given=given, file=file, reason=reason) from error
-    if not isinstance(config, dict):
-        raise ConfigError("TP932", file=file)
-    geometry = Geometry.of(config, given)
-    stored = _in_folder(file.parent, config, geometry) if local else None
-    counted = count_parameters(config, geometry)
-    quantised = config.get("quantization_config") is not None
-    if stored is None and not local and (counted is None or quantised):
-        stored = _on_hub(given)
-    if stored is not None and not quantised:
-        return PlannedModel(given, geometry, stored.parameters, None, "safetensors")
-    if counted is None or (quantised and stored is None):
-        what = "It is quantised" if quantised else f"Models of type {geometry.model_type!r}"
-        raise ConfigError("TP933", given=given, what=what)
-    size = stored.size if stored is not None else None
-    return PlannedModel(given, geometry, counted, size, "config.json")
+    _check_kind(config, given)
+    heads, hidden = _number(config, "num_attention_heads", given), config.get("hidden_size")
+    by_default = hidden // heads if type(hidden) is int else None
+    on_hub = None if is_local else _on_hub(given)
+    parameters, size = on_hub or _in_folder(file.parent, given, config)
+    return PlannedModel(
+        name=given,
+        parameters=parameters,
+        stored=size if config.get("quantization_config") is not None else None,
+        layers=_number(config, "num_hidden_layers", given),
+        kv_heads=_number(config, "num_key_value_heads", given, heads),
+        head_size=_number(config, "head_dim", given, by_default),
+        longest=_number(config, "max_position_embeddings", given),
+    )
+
+
+def _check_kind(config: Mapping[str, Any], name: str) -> None:
+    kind = config.get("model_type")
+    if "text_config" in config or "vision_config" in config:
+        raise ConfigError("TP938", name=name, kind=kind)
+    if others := {*(config.get("layer_types") or [])} - {"full_attention", "sliding_attention"}:
+        raise ConfigError("TP939", name=name, kind=kind, layers=sorted(others))
+    if "kv_lora_rank" in config:
+        raise ConfigError("TP941", name=name, kind=kind)
+
+
+def _number(config: Mapping[str, Any], key: str, name: str, default: int | None = None) -> int:
+    value = config.get(key)
+    value = default if value is None else value
+    if type(value) is not int or value < 1:
+        kind = config.get("model_type") or "no model_type"
+        raise ConfigError("TP940", name=name, kind=kind, key=key, value=value)
+    return value
 
 
 def _fetched(name: str) -> Path:
@@ -89,53 +139,42 @@ def _fetched(name: str) -> Path:
         ) from error
 
 
-def _on_hub(name: str) -> _Stored | None:
+def _on_hub(name: str) -> tuple[int, int] | None:
+    """Parameters, and their bytes on disk; None if the Hub does not know or cannot be reached."""
     try:
         from huggingface_hub import get_safetensors_metadata
 
         found = get_safetensors_metadata(name)
-    except Exception:  # offline, or no safetensors there: then the configuration must be enough
+    except Exception:
         return None
     tensors = [t for file in found.files_metadata.values() for t in file.tensors.values()]
-    return _Stored(
+    return (
         sum(t.parameter_count for t in tensors),
         sum(t.data_offsets[1] - t.data_offsets[0] for t in tensors),
     )
 
 
-def _in_folder(folder: Path, config: Mapping[str, Any], geometry: Geometry) -> _Stored | None:
-    """What the weights beside a configuration say: their headers, or their index alone."""
-    index = folder / "model.safetensors.index.json"
-    files = sorted(folder.glob("*.safetensors"))
-    listed: dict[str, Any] = {}
-    if index.is_file():
-        listed = parse_json(read_file(index))
-        named = {folder / str(file) for file in listed.get("weight_map", {}).values()}
-        files = sorted(named) if all(file.is_file() for file in named) else []
-    if files:
-        return _headers(files, geometry)
-    size = listed.get("metadata", {}).get("total_size")
-    width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
-    if not isinstance(size, int) or width is None:
-        return None
-    return _Stored(size // width, size)
-
-
-def _headers(files: list[Path], geometry: Geometry) -> _Stored:
+def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int, int]:
     tensors: dict[str, Any] = {}
-    for file in files:
-        with open_file(file) as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if length > _LONGEST_HEADER:
-                raise ConfigError("TP935", file=file)
-            try:
-                tensors |= json.loads(stream.read(length))
-            except ValueError as error:
-                raise ConfigError("TP935", file=file) from error
-    tensors.pop("__metadata__", None)
-    if geometry.tied:  # some checkpoints hold the one tensor under both names
+    for file in sorted(folder.glob("*.safetensors")):
+        tensors |= _header(file)
+    if not tensors:
+        raise ConfigError("TP933", given=name)
+    if config.get("tie_word_embeddings"):  # some checkpoints hold the one tensor under both names
         tensors.pop("lm_head.weight", None)
-    return _Stored(
+    offsets = [tensor["data_offsets"] for tensor in tensors.values()]
+    return (
         sum(prod(tensor["shape"]) for tensor in tensors.values()),
-        sum(tensor["data_offsets"][1] - tensor["data_offsets"][0] for tensor in tensors.values()),
+        sum(stop - start for start, stop in offsets),
     )
+
+
+def _header(file: Path) -> dict[str, Any]:
+    try:
+        with open_file(file) as stream:
+            length = min(int.from_bytes(stream.read(8), "little"), _LONGEST_HEADER)
+            header: dict[str, Any] = json.loads(stream.read(length))
+    except ValueError as error:
+        raise ConfigError("TP935", file=file) from error
+    header.pop("__metadata__", None)
+    return header

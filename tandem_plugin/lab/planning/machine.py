@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.lab.planning.checkpoint import PlannedModel, read_checkpoint
-from tandem_plugin.lab.planning.geometry import KvCache
+from tandem_plugin.lab.planning.checkpoint import KvCache, PlannedModel, read_checkpoint
 
 __all__ = ["Card", "cpu_arguments", "graphics_cards", "host_memory"]
 
@@ -66,7 +65,7 @@ def host_memory() -> tuple[int, int] | None:
 
 
 def _control_group() -> tuple[int | None, int]:
-    """The limit of this control group's memory, and what is used of it."""
+    """The limit of this control group's memory, and how much of it is used."""
     folder = Path("/sys/fs/cgroup")
     for limit, used in (
         ("memory.max", "memory.current"),
@@ -103,34 +102,33 @@ def cpu_arguments(
     or ``VLLM_CPU_KVCACHE_SPACE``. models: the senior, and the junior if there is one. tokens: the
     longest response. Raises :class:`EngineError` if not even one response fits.
     """
-    chosen = ("kv_cache_memory_bytes", "gpu_memory_utilization")
+    own = {"kv_cache_memory_bytes", "gpu_memory_utilization"} & arguments.keys()
     found = host_memory()
-    if any(name in arguments for name in chosen) or os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
-        return {}, ""
-    if found is None:
+    if own or os.environ.get("VLLM_CPU_KVCACHE_SPACE") or found is None:
         return {}, ""
     _, available = found
     try:
         checkpoints = [read_checkpoint(model) for model in models]
     except ConfigError:  # vLLM may know it all the same
         memory = min(_UNPLANNED, int(_SHARE * max(0, available - _PROCESS) / 2))
-        return {"kv_cache_memory_bytes": memory}, _sentence(memory, available, None)
-    return _planned(checkpoints, arguments, tokens, available)
+        chosen = {"kv_cache_memory_bytes": memory}
+    else:
+        chosen = _planned(checkpoints, arguments, tokens, available)
+    return chosen, _sentence(chosen, available)
 
 
 def _planned(
     checkpoints: Sequence[PlannedModel], arguments: Mapping[str, Any], tokens: int, available: int
-) -> tuple[dict[str, int], str]:
+) -> dict[str, int]:
     width = 4 if str(arguments.get("dtype")) in ("float32", "float") else 2
     block = int(arguments.get("block_size") or _BLOCK)
-    cache = KvCache.of([one.geometry for one in checkpoints], width, 1, block)
+    cache = KvCache.of(checkpoints, width, 1, block)
     weights = _COPIES * sum(one.weights(width) for one in checkpoints)
     room = int(_SHARE * (available - weights - _PROCESS))
-    longest = min(one.geometry.longest for one in checkpoints)
+    longest = min(one.longest for one in checkpoints)
     given = arguments.get("max_model_len")
     target = int(given) if isinstance(given, int) and given > 0 else longest
-    least = min(target, tokens + 1)
-    if cache.longest(cache.blocks(room), 1) < least:
+    if cache.longest(room) < min(target, tokens + 1):
         raise EngineError(
             "TP936",
             available=available / _GIB,
@@ -143,21 +141,17 @@ def _planned(
     each = -(-min(target, tokens + _PROMPT) // block)
     useful = max(requests * each, -(-target // block)) + 1
     memory = min(room, useful * cache.bytes_per_block)
-    fits = cache.longest(cache.blocks(memory), 1)
     chosen = {"kv_cache_memory_bytes": memory}
-    if fits < target:
-        if given is not None:
-            raise EngineError(
-                "TP937", given=given, available=available / _GIB, memory=memory / _GIB, fits=fits
-            )
-        chosen["max_model_len"] = fits
-    return chosen, _sentence(memory, available, chosen.get("max_model_len"))
+    if cache.longest(memory) < target and given is None:
+        chosen["max_model_len"] = cache.longest(memory)
+    return chosen
 
 
-def _sentence(memory: int, available: int, longest: int | None) -> str:
+def _sentence(chosen: Mapping[str, int], available: int) -> str:
+    longest = chosen.get("max_model_len")
     reads = "" if longest is None else f" and reads up to {longest:,} tokens"
     return (
-        f"On this CPU the engine uses {memory / _GIB:.1f} GiB for its KV cache{reads}: "
-        f"{available / _GIB:.1f} GiB are free. Override this with --engine "
+        f"On this CPU the engine uses {chosen['kv_cache_memory_bytes'] / _GIB:.1f} GiB for its KV "
+        f"cache{reads}: {available / _GIB:.1f} GiB are free. Override this with --engine "
         "kv_cache_memory_bytes=BYTES and --engine max_model_len=TOKENS."
     )

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.authorship import Authorship
-from tandem_plugin.boundaries import BoundarySet, Vocabulary
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError
-from tandem_plugin.fingerprint import fingerprint
-from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment, short
-from tandem_plugin.plugins.selection import resolve_boundaries
-from tandem_plugin.rules import Rule
-from tandem_plugin.schedules import Schedule
+from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment
+from tandem_plugin.rules import Rule, TandemRules
 
-__all__ = ["Audit", "Difference", "RuleBook", "batches", "row_length"]
+__all__ = ["Audit", "Difference", "RuleBook"]
 
-T = TypeVar("T")
-
-MAX_BATCH_ROWS = 512
-MAX_BATCH_CELLS = 2**20
+BATCH_ROWS = 128
+"""Rows that are held and replayed together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +37,6 @@ class Difference:
     """Where the line is, if there are several files."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """What of a rollout is compared: of a row of thousands of tokens a few kilobytes."""
-
-    line: int
-    response_ids: NDArray[np.int32]
-    authorship: NDArray[np.bool_] | None
-    seed: int | None
-    segments: list[Segment]
-    unknown: list[tuple[int, int]]
-    fingerprint: str | None
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, row: Rollout) -> _Row:
-        return cls(
-            row.line,
-            np.array(row.response_ids, dtype=np.int32),
-            None if row.authorship is None else np.array(row.authorship, dtype=np.bool_),
-            row.seed,
-            row.segments,
-            row.unknown,
-            row.fingerprint,
-            row.settings,
-        )
-
-
 class RuleBook:
     """The rule of each row: its own settings, combined with those of the command line.
 
@@ -79,27 +48,20 @@ class RuleBook:
         self._vocabulary = vocabulary
         self._options = options
         self._schedule = TandemConfig.from_mapping(options).schedule
-        self._sets: dict[str, BoundarySet] = {}
-        self._rules: dict[tuple[Schedule, str], Rule] = {}
+        self._rules: dict[str, TandemRules] = {}
+        """By boundary resolver: each reads the whole vocabulary."""
 
     def rule(self, settings: Mapping[str, Any]) -> Rule:
-        """The rule of a row; raises :class:`ConfigError` when its settings are wrong."""
+        """The rule of a row; raises :class:`ConfigError` for invalid settings."""
         same = settings.get("schedule", self._schedule) == self._schedule
         kept = {k: v for k, v in self._options.items() if same or k == "boundaries"}
         config = TandemConfig.from_mapping({**kept, **settings})
         schedule = config.make_schedule()
         resolver = config.boundaries or schedule.boundaries
-        if (schedule, resolver) not in self._rules:
-            boundaries = self._boundaries(resolver)
-            self._rules[schedule, resolver] = Rule(
-                schedule, boundaries, fingerprint(schedule, boundaries)
-            )
-        return self._rules[schedule, resolver]
-
-    def _boundaries(self, resolver: str) -> BoundarySet:
-        if resolver not in self._sets:
-            self._sets[resolver] = resolve_boundaries(resolver, self._vocabulary)
-        return self._sets[resolver]
+        if resolver not in self._rules:
+            config = config.model_copy(update={"boundaries": resolver})
+            self._rules[resolver] = TandemRules(config, self._vocabulary)
+        return self._rules[resolver].for_schedule(schedule)
 
 
 @dataclass(slots=True)
@@ -130,52 +92,60 @@ class Audit:
 
     def add(self, rows: Iterable[Rollout | MalformedRow]) -> None:
         """Compare rows and count what was found, in their order; a batch is held at a time."""
-        compared = (_Row.of(row) if isinstance(row, Rollout) else row for row in rows)
-        for batch in batches(compared, row_length):
+        left = iter(rows)
+        while batch := list(islice(left, BATCH_ROWS)):
             self._add(batch)
 
-    def _add(self, batch: Sequence[_Row | MalformedRow]) -> None:
-        wrong = {row.line: row.message for row in batch if isinstance(row, MalformedRow)}
-        by_rule: dict[str, tuple[Rule, list[_Row]]] = {}
+    def _add(self, batch: Sequence[Rollout | MalformedRow]) -> None:
+        found: dict[int, list[Difference]] = {}
+        rules: dict[int, Rule] = {}
+        calls: dict[str, tuple[Rule, list[tuple[Rollout, Segment]]]] = {}
         for row in batch:
-            if isinstance(row, MalformedRow) or row.seed is None:
+            if isinstance(row, MalformedRow):
+                found[row.line] = [Difference(row.line, "malformed", row.message)]
+                continue
+            if row.seed is None:
                 continue
             try:
-                rule = self.rules.rule(row.settings)
-                for segment in row.segments:
-                    self._rule_of(segment, rule)
+                rules[row.line] = self.rules.rule(row.settings)
+                of_calls = [self._rule_of(segment, rules[row.line]) for segment in row.segments]
             except ConfigError as error:
-                wrong[row.line] = f"tandem_schedule: {error}"
+                found[row.line] = [Difference(row.line, "malformed", f"tandem_schedule: {error}")]
                 continue
-            by_rule.setdefault(rule.fingerprint, (rule, []))[1].append(row)
-        found = {line: [Difference(line, "malformed", message)] for line, message in wrong.items()}
-        for rule, rows in by_rule.values():
-            found |= self._replayed(rule, rows)
+            for rule, segment in zip(of_calls, row.segments, strict=True):
+                calls.setdefault(rule.fingerprint, (rule, []))[1].append((row, segment))
+        replayed = self._replayed(calls.values())
         for row in batch:
-            if isinstance(row, _Row) and row.seed is None:
-                self.solo_rows += 1
-                found[row.line] = list(_solo_differences(row))
+            if row.line not in found and isinstance(row, Rollout):
+                found[row.line] = self._compared(row, rules.get(row.line), replayed)
             self._count(found[row.line])
 
-    def _replayed(self, rule: Rule, rows: Sequence[_Row]) -> dict[int, list[Difference]]:
-        expected = {row.line: np.zeros(len(row.response_ids), np.bool_) for row in rows}
-        by_rule: dict[str, tuple[Rule, list[tuple[_Row, Segment]]]] = {}
-        for row in rows:
-            for segment in row.segments:
-                of_call = self._rule_of(segment, rule)
-                by_rule.setdefault(of_call.fingerprint, (of_call, []))[1].append((row, segment))
-        for of_call, parts in by_rule.values():
-            for batch in batches(parts, lambda part: len(part[1])):
-                for (row, segment), authorship in zip(batch, _replay(of_call, batch), strict=True):
-                    expected[row.line][segment.start : segment.stop] = authorship.senior
-                    for known in _known(row, segment, authorship):
-                        self._count_tokens(known)
-        self.rows += len(rows)
-        self.unknown_tokens += sum(stop - start for row in rows for start, stop in row.unknown)
-        return {
-            row.line: list(_tandem_differences(row, Authorship(expected[row.line]), rule))
-            for row in rows
-        }
+    def _replayed(
+        self, calls: Iterable[tuple[Rule, list[tuple[Rollout, Segment]]]]
+    ) -> dict[int, NDArray[np.bool_]]:
+        """The authorship of each row by its line, junior where no call wrote."""
+        expected: dict[int, NDArray[np.bool_]] = {}
+        for rule, parts in calls:
+            authors = rule.replay_batch(
+                [row.response_ids[segment.start : segment.stop] for row, segment in parts],
+                [segment.seed for _, segment in parts],
+            )
+            for (row, segment), authorship in zip(parts, authors, strict=True):
+                whole = expected.setdefault(row.line, np.zeros(len(row.response_ids), np.bool_))
+                whole[segment.start : segment.stop] = authorship.senior
+                for known in _known(row, segment, authorship):
+                    self._count_tokens(known)
+        return expected
+
+    def _compared(
+        self, row: Rollout, rule: Rule | None, replayed: Mapping[int, NDArray[np.bool_]]
+    ) -> list[Difference]:
+        if rule is None:
+            self.solo_rows += 1
+            return list(_solo_differences(row))
+        self.rows += 1
+        self.unknown_tokens += sum(stop - start for start, stop in row.unknown)
+        return list(_tandem_differences(row, Authorship(replayed[row.line]), rule))
 
     def _rule_of(self, segment: Segment, rule: Rule) -> Rule:
         """The rule of a segment's call: the row's, or the one that the call asked for."""
@@ -194,33 +164,7 @@ class Audit:
         self.differences += differences[: max(0, self.keep - len(self.differences))]
 
 
-def batches(items: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Items in batches whose number, and whose size when padded to the longest, is bounded."""
-    batch: list[T] = []
-    longest = 1
-    for item in items:
-        longest = max(longest, length(item))
-        if batch and (len(batch) == MAX_BATCH_ROWS or (len(batch) + 1) * longest > MAX_BATCH_CELLS):
-            yield batch
-            batch, longest = [], max(1, length(item))
-        batch.append(item)
-    if batch:
-        yield batch
-
-
-def row_length(row: Rollout | _Row | MalformedRow) -> int:
-    """The number of tokens in a row."""
-    return 0 if isinstance(row, MalformedRow) else len(row.response_ids)
-
-
-def _replay(rule: Rule, parts: Sequence[tuple[_Row, Segment]]) -> list[Authorship]:
-    return rule.replay_batch(
-        [row.response_ids[segment.start : segment.stop] for row, segment in parts],
-        [segment.seed for _, segment in parts],
-    )
-
-
-def _known(row: _Row, segment: Segment, authorship: Authorship) -> Iterator[Authorship]:
+def _known(row: Rollout, segment: Segment, authorship: Authorship) -> Iterator[Authorship]:
     """What a segment's call wrote, without the tokens of unknown author: its parts between them."""
     start = segment.start
     for first, last in (*row.unknown, (segment.stop, segment.stop)):
@@ -230,25 +174,25 @@ def _known(row: _Row, segment: Segment, authorship: Authorship) -> Iterator[Auth
         start = max(start, last)
 
 
-def _tandem_differences(row: _Row, expected: Authorship, rule: Rule) -> Iterator[Difference]:
+def _tandem_differences(row: Rollout, expected: Authorship, rule: Rule) -> Iterator[Difference]:
     if row.fingerprint != rule.fingerprint:
         yield Difference(
             row.line,
             "fingerprint",
-            f"The row's fingerprint is {short(row.fingerprint)}; the rules here have "
+            f"The row's fingerprint is {shown(row.fingerprint)}; the rules here have "
             f"{rule.fingerprint!r}.",
         )
     yield from _authorship_differences(row, expected)
 
 
-def _solo_differences(row: _Row) -> Iterator[Difference]:
+def _solo_differences(row: Rollout) -> Iterator[Difference]:
     if row.authorship is not None:
         alone = Authorship(np.ones(len(row.response_ids), np.bool_))
         yield from _authorship_differences(row, alone)
 
 
-def _authorship_differences(row: _Row, expected: Authorship) -> Iterator[Difference]:
-    recorded = np.zeros(0, np.bool_) if row.authorship is None else row.authorship
+def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Difference]:
+    recorded = np.array(row.authorship or [], np.bool_)
     if len(recorded) != len(expected):
         yield Difference(
             row.line,

@@ -1,14 +1,11 @@
-"""The engine that fills a rollout file, in the process that writes it."""
+"""The engine of a command, in the command's own process, and its progress bar."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.errors import EngineError, TandemError
@@ -27,7 +24,7 @@ _NEUTRAL = {
     "max_num_seqs",
     "tensor_parallel_size",
 }
-"""Engine arguments that say how to compute, and not what: a resumed run may change them."""
+"""Engine arguments that do not affect the responses: a resumed run may change them."""
 
 
 def deciding(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,24 +42,26 @@ def start_engine(
 
     Raises :class:`EngineError` if vLLM is missing or does not start.
     """
-    # The engine runs in this process: vLLM's own engine process would outlive a killed command, and
-    # keep its memory, so that the command could not go on.
+    # The engine runs in this process: vLLM's own engine process would outlive a killed command and
+    # keep its memory, so the command could not be resumed.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    # stdout is for the result: vLLM logs to stderr, and only what is wrong.
+    # stdout is for the result: vLLM logs warnings and errors to stderr.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    together = {} if tandem is None else {"tandem": dict(tandem)}
     try:
-        engine = _tandem_llm() if together else _llm()
-        on_cpu = _is_cpu()
+        from vllm import LLM
+        from vllm.platforms import current_platform
+
+        from tandem_plugin.engine.llm import TandemLLM
     except ImportError as error:
         raise EngineError("TP764", error=error) from error
-    _check_names(arguments, engine)
-    if on_cpu:
+    if current_platform.is_cpu():
         arguments = {**_WHOLE_PROMPTS, **_memory(model, arguments, tandem, tokens), **arguments}
     try:
         with waiting("start the engine"):
-            return engine(model, **together, **arguments)
+            if tandem is None:
+                return LLM(model, **arguments)
+            return TandemLLM(model, tandem=dict(tandem), **arguments)
     except TandemError:
         raise
     except Exception as error:
@@ -70,31 +69,13 @@ def start_engine(
         raise EngineError("TP765", why=why) from error
 
 
-def _check_names(arguments: Mapping[str, Any], engine: Any) -> None:
-    """Raise for a name that is no argument of vLLM's ``LLM``, or of the engine's that it makes."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    known = {*inspect.signature(engine).parameters, *(one.name for one in fields(EngineArgs))}
-    for name in arguments:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            meant = f"Did you mean {near[0]}?" if near else ""
-            raise EngineError("TP766", name=name, meant=meant)
-
-
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}
-"""What keeps vLLM on a CPU from reading prompts in parts.
+"""Keeps vLLM on a CPU from reading prompts in parts.
 
-Every response has a seed of its own, and for each part but a prompt's last one vLLM winds the
-random generator of that seed back, which a CPU's cannot do: "CPU Generator does not use offset"
-(Model Runner V1, 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
+Every response has a seed of its own. For each part of a prompt but the last, vLLM resets the
+generator of that seed, which fails on a CPU: "CPU Generator does not use offset" (Model Runner V1,
+0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
 """
-
-
-def _is_cpu() -> bool:
-    from vllm.platforms import current_platform
-
-    return bool(current_platform.is_cpu())
 
 
 def _memory(
@@ -109,41 +90,13 @@ def _memory(
     return chosen
 
 
-def _llm() -> Any:
-    from vllm import LLM
-
-    return LLM
-
-
-def _tandem_llm() -> Any:
-    from tandem_plugin.engine.llm import TandemLLM
-
-    return TandemLLM
-
-
 @contextmanager
 def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
-    """Show it on stderr; gives what to call with each response's length.
+    """A progress bar on stderr; yields a function to call with each response's length.
 
-    total: responses in all. done: those that are there already.
+    total: all responses. done: those that exist already.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[tokens]:,} tokens"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with ShownProgress(*columns, transient=False) as progress:
+    with ShownProgress(transient=False) as progress:
         task = progress.add_task(name, total=total, completed=done, tokens=0)
         tokens = 0
 

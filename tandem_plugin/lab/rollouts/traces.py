@@ -6,7 +6,7 @@ cannot change; at each of them it is the senior with probability p, whatever it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -15,35 +15,33 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.files import read_file
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.rollouts.audit import Difference
-from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID, RolloutError, short
+from tandem_plugin.lab.rollouts.rollout import Bit, RolloutError, TokenId
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
-__all__ = ["LEVEL", "LawTest", "TraceAudit", "drawn_at", "read_traces"]
+__all__ = ["LawTest", "TraceAudit", "read_traces"]
 
 LEVEL = 0.001
-"""The chance that a trace of the law itself is refused, over both tests."""
+"""The probability that both tests together reject traces that follow the schedule."""
 
-POWER = 0.8
-
-_IDS = ("response_ids", "token_ids")
-_AUTHORS = ("authorship", "tandem_model_mask", "model_mask")
-"""Ours, the completion's of the paper's release, and that of a reproduction of it."""
 
 _NORMAL = NormalDist()
 
 
-def drawn_at(
-    schedule: BernoulliSchedule, boundaries: BoundarySet, ids: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Where a response's authors are drawn: bool ``[length]``, true at the first position."""
-    is_boundary = boundaries.contains(ids)[None, :]
-    _, runs = schedule.walk(is_boundary, np.zeros((1, len(ids) + 1)))
-    return np.asarray(runs[0, :-1] == 0)
+class _Trace(BaseModel):
+    """A rollout of ours, a completion of the paper's release, or of a reproduction of it."""
+
+    model_config = ConfigDict(strict=True)
+
+    ids: list[TokenId] = Field(validation_alias=AliasChoices("response_ids", "token_ids"))
+    authors: list[Bit] = Field(
+        validation_alias=AliasChoices("authorship", "tandem_model_mask", "model_mask")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +61,6 @@ class LawTest:
         return 2 * _NORMAL.cdf(-abs(self.observed - self.expected) / self.error)
 
     @property
-    def detectable(self) -> float:
-        """The difference that would be detected with probability :data:`POWER`."""
-        return self.error * (_NORMAL.inv_cdf(1 - LEVEL / 4) + _NORMAL.inv_cdf(POWER))
-
-    @property
     def is_as_expected(self) -> bool:
         return self.p_value >= LEVEL / 2  # Bonferroni: there are two of them
 
@@ -84,21 +77,20 @@ class TraceAudit:
     tokens: int = 0
     senior_tokens: int = 0
     draws: int = 0
-    """Places at which an author was drawn."""
     senior_draws: int = 0
     pairs: int = 0
-    """Draws that another draw of the same response comes before."""
+    """Draws with an earlier draw in the same response."""
     changes: int = 0
-    """Such draws whose author is another one than that before."""
+    """Such draws that changed the author."""
     triples: int = 0
-    """Draws that two others come before."""
+    """Draws with two earlier draws in the same response."""
     wrong_changes: int = 0
-    """Changes of author where none was drawn."""
+    """Changes of author without a draw."""
     differing_rows: int = 0
     differences: list[Difference] = field(default_factory=list)
 
     def add(self, traces: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Count what numbered traces hold; one that is none counts as differing."""
+        """Count numbered traces; a malformed one counts as differing."""
         for line, trace in traces:
             try:
                 found = self._counted(line, *_arrays(trace))
@@ -112,9 +104,9 @@ class TraceAudit:
     def tests(self) -> dict[str, LawTest]:
         """The senior's share of draws, and the share of draws that change the author.
 
-        Draws are independent, so that the number of changes of n of them has the mean
-        2pq (n - 1) and the variance 2pq (1 - 2pq) (n - 1) + 2 (pq - 4 p^2 q^2) (n - 2), q = 1 - p:
-        neighbours share a draw.
+        Draws are independent. With q = 1 - p, the number of changes among n of them has the mean
+        2pq (n - 1) and the variance 2pq (1 - 2pq) (n - 1) + 2 (pq - 4 p^2 q^2) (n - 2):
+        neighbouring changes share a draw.
         """
         p = self.schedule.p
         pq = p * (1 - p)
@@ -136,7 +128,9 @@ class TraceAudit:
         self.rows += 1
         if not len(ids):
             return None
-        drawn = drawn_at(self.schedule, self.boundaries, ids)
+        is_boundary = self.boundaries.contains(ids)[None, :]
+        _, runs = self.schedule.walk(is_boundary, np.zeros((1, len(ids) + 1)))
+        drawn = np.asarray(runs[0, :-1] == 0)
         wrong = np.flatnonzero((authors[1:] != authors[:-1]) & ~drawn[1:]) + 1
         draws = authors[drawn]
         self.tokens += len(ids)
@@ -186,18 +180,10 @@ def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _arrays(trace: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The token ids of a trace and its authors, true = senior."""
-    ids, authors = _first(trace, _IDS), _first(trace, _AUTHORS)
-    are_ids = _are_integers(ids, MAX_TOKEN_ID)
-    if not (are_ids and _are_integers(authors, 1) and len(ids) == len(authors)):
-        raise RolloutError("TP796", ids=short(ids), authors=short(authors))
-    return np.array(ids, dtype=np.int64), np.array(authors, dtype=np.bool_)
-
-
-def _first(trace: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((trace[name] for name in names if name in trace), None)
-
-
-def _are_integers(values: object, largest: int) -> bool:
-    return isinstance(values, list) and all(
-        isinstance(value, int) and 0 <= value <= largest for value in values
-    )
+    try:
+        known = _Trace.model_validate(trace)
+    except ValidationError as error:
+        raise RolloutError("TP796") from error
+    if len(known.ids) != len(known.authors):
+        raise RolloutError("TP796")
+    return np.array(known.ids, dtype=np.int64), np.array(known.authors, dtype=np.bool_)

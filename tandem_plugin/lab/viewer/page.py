@@ -8,7 +8,7 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,27 +27,27 @@ from tandem_plugin.lab.viewer.responses import (
 )
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["PageContent", "ShownResponses", "make_page", "page_content"]
+__all__ = ["ShownResponses", "make_page", "page_content"]
 
-_PART = 2**18
-"""How many bytes of texts are packed together: a browser unpacks them in a few milliseconds."""
+_PART = 64
+"""Responses that are packed together: a browser unpacks them in a few milliseconds."""
+_COLUMNS = 24
+"""About the bytes of a response in the index, before Base64."""
+_UNREAD = 50
+"""Lines that cannot be shown, of which the page says why."""
 _SHORT = 160
-"""How many characters of a prompt the index has."""
-_SAMPLE = 2**18
-"""How many bytes of texts tell how well the rest can be packed."""
-_MARGIN = 1.1
-"""Parts are packed in another order than texts are taken in: rather take in some too many."""
+"""Characters of a prompt in the index."""
 
 
 @dataclass(slots=True)
 class ShownResponses:
-    """Responses in the order in which they were taken in, and why others were not."""
+    """The responses of a page, and why others are not shown."""
 
     listing: PageIndex
     token_bytes: TokenBytes
     decoding: Decoding
     grades: Mapping[int, Grades]
-    """By the file's place among the files."""
+    """By the index of the file."""
     responses: dict[Listed, ViewedResponse] = field(default_factory=dict)
     turns: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     """What each problem asks."""
@@ -57,79 +57,43 @@ class ShownResponses:
     def take(
         self, chosen: Sequence[Listed], room: int, on_taken: Callable[[], None] = lambda: None
     ) -> None:
-        """Take in responses until they fill ``room`` bytes of a page, or a little more."""
-        sample, packed, size = b"", 0.0, 0
+        """Take in responses until they fill about ``room`` bytes of a page."""
+        packer, size = zlib.compressobj(), 0
         for one in chosen:
-            if size * packed > room * _MARGIN:
+            if size * 4 / 3 > room:  # Base64
                 return
+            is_new = one.problem not in self.turns
             found = self._read(one)
             on_taken()
             if found is None:
                 continue
             self.responses[one] = found
-            size += len(found.content)
-            if len(sample) < _SAMPLE:
-                sample += found.content
-                packed = 4 / 3 * len(zlib.compress(sample)) / len(sample)
-
-    def drop(self, count: int) -> None:
-        """Take out those that came last."""
-        for one in list(self.responses)[-count:]:
-            del self.responses[one]
+            prompt = json.dumps(self.turns[one.problem]).encode() if is_new else b""
+            size += len(packer.compress(found.content + prompt)) + _COLUMNS
 
     def _read(self, one: Listed) -> ViewedResponse | None:
         with open_file(self.listing.files[one.file]) as file:
             row = read_rollout(file, one.line, one.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
-            self._unread(one, row.message)
+            self.listing.leave_out(one.file, one.line, row.message)
             return None
         if wrong := self.decoding.mismatch(row):
             self.misread.append(wrong)
-            self._unread(one, wrong)
+            self.listing.leave_out(one.file, one.line, wrong)
             return None
         if one.problem not in self.turns:
             self.turns[one.problem] = turns_of(prompt_of(row.fields))
         grades = self.grades.get(one.file)
         return view_response(row, grades.of(row) if grades else None, self.token_bytes)
 
-    def _unread(self, one: Listed, why: str) -> None:
-        self.listing.unread.add(self.listing.name(one.file), one.line, why)
 
-
-@dataclass(frozen=True, slots=True)
-class PageContent:
-    """A page's data."""
-
-    index: Mapping[str, Any]
-    parts: Sequence[str]
-    """Base64 of zlib of JSON: ``prompts``, the turns by problem, and ``responses``."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of a page, but for what every page has."""
-        return sum(map(len, self.parts)) + len(json.dumps(self.index))
-
-
-def page_content(shown: ShownResponses, limit: int) -> PageContent:
-    """The data of a page of at most ``limit`` bytes.
-
-    What turns out to have no room is dropped from ``shown``, but for one response.
-    """
-    while True:
-        content = _content(shown)
-        excess = content.size - limit
-        if excess <= 0 or len(shown.responses) == 1:
-            return content
-        count = len(shown.responses)
-        shown.drop(min(count - 1, int(count * excess / content.size) + 1 + count // 200))
-
-
-def _content(shown: ShownResponses) -> PageContent:
+def page_content(shown: ShownResponses) -> tuple[dict[str, Any], list[str]]:
+    """The index of a page, and its parts: Base64 of zlib of JSON (``prompts``, ``responses``)."""
     rows = sorted(shown.responses.items(), key=lambda item: (item[0].file, item[0].line))
     places: dict[int, int] = {}
     for one, _ in rows:
         places.setdefault(one.problem, len(places))
-    packed = [(len(part), _packed(part, places, shown.turns)) for part in _parts(rows)]
+    parts = [rows[start : start + _PART] for start in range(0, len(rows), _PART)]
     unread = shown.listing.unread
     index = {
         "problems": [
@@ -137,18 +101,22 @@ def _content(shown: ShownResponses) -> PageContent:
             for problem in places
         ],
         "responses": _columns(rows, places),
-        "parts": [count for count, _ in packed],
-        "whole": _whole(shown.listing),
-        "unread": unread.lines,
-        "unreadMore": unread.count - len(unread.lines),
+        "parts": [len(part) for part in parts],
+        "whole": {
+            "responses": len(shown.listing.responses),
+            "problems": len(shown.listing.numbers),
+            "steps": len({one.step for one in shown.listing.responses} - {None}),
+        },
+        "unread": unread[:_UNREAD],
+        "unreadMore": max(0, len(unread) - _UNREAD),
     }
-    return PageContent(index, [part for _, part in packed])
+    return index, [_packed(part, places, shown.turns) for part in parts]
 
 
 def _columns(
     rows: Sequence[tuple[Listed, ViewedResponse]], places: Mapping[int, int]
 ) -> dict[str, list[Any]]:
-    """One list a number, one entry a response."""
+    """One list per number, one entry per response."""
     columns: dict[str, list[Any]] = {
         "problem": [places[one.problem] for one, _ in rows],
         "step": [one.step for one, _ in rows],
@@ -159,21 +127,6 @@ def _columns(
     for name in ("shared", "scored"):
         columns[name] = [int(getattr(found, name)) for _, found in rows]
     return columns
-
-
-def _parts(
-    rows: Sequence[tuple[Listed, ViewedResponse]],
-) -> Iterator[list[tuple[Listed, ViewedResponse]]]:
-    part: list[tuple[Listed, ViewedResponse]] = []
-    size = 0
-    for row in rows:
-        part.append(row)
-        size += len(row[1].content)
-        if size >= _PART:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
 
 
 def _packed(
@@ -194,30 +147,17 @@ def _summary(turns: Sequence[tuple[str, str]]) -> str:
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
 
 
-def _whole(listing: PageIndex) -> dict[str, int]:
-    """How much there is in the files, shown or not."""
-    return {
-        "responses": len(listing.responses),
-        "problems": len(listing.numbers),
-        "steps": len({one.step for one in listing.responses} - {None}),
-    }
-
-
 _ASSETS = Path(__file__).with_name("assets")
-_BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 _ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
 
 
 def make_page(title: str, index: Mapping[str, Any], parts: Sequence[str]) -> str:
     """The page of some rollouts.
 
-    The index stands in a JSON block that a browser does not run, with everything that HTML could
-    take for markup escaped; parts are Base64 in blocks of the same kind. The Content Security
-    Policy lets only this page's own script and style run, by their hashes, and forbids every
-    request. Raises ValueError for a part that is no Base64.
+    The index is in a JSON block that a browser does not run, with everything escaped that HTML
+    could take for markup; parts are Base64 in blocks of the same kind. The Content Security Policy
+    lets only this page's own script and style run, by their hashes, and forbids every request.
     """
-    if not all(map(_BASE64.fullmatch, parts)):
-        raise ValueError("A part of the page is not Base64.")
     script = _script()
     style = (_ASSETS / "page.css").read_text(encoding="utf-8")
     policy = (

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.errors import TandemError
+from tandem_plugin.errors import shown
 from tandem_plugin.files.strict_json import is_number
-from tandem_plugin.lab.rollouts.audit import RuleBook
-from tandem_plugin.lab.rollouts.rollout import Rollout, short
+from tandem_plugin.lab.rollouts.rollout import Rollout
 from tandem_plugin.spans import (
     JUNIOR,
     OTHER,
@@ -30,47 +29,28 @@ __all__ = ["Decoding", "ViewedResponse", "prompt_of", "turns_of", "view_response
 _TEXTS = ("response", "output")
 """Where ``tandem rollout`` and verl's dump record what a response says."""
 
-_SPECIAL = re.compile(rb"<[^<>\s]+>|\[[A-Z]+\]")
-"""How special tokens are written, for vocabularies that do not say which are."""
-
 _DROPPED = re.compile("[\\s\ufffd]+")
-"""What decoders treat in ways of their own: white space, and bytes that are no character."""
+"""What decoders treat differently: white space, and bytes that are not a character."""
 
 
 class Decoding:
-    """Compares what rows record with what their token ids give in one vocabulary.
+    """Compares the text that a row records with what its token ids decode to.
 
-    A row's own text is what decides. Decoders leave out special tokens, clean up white space and
-    may cut at a stop string, so the token ids must give the text but for these. A row without a
-    text is known by its fingerprint, where it carries the settings that this follows from; and
-    where it carries neither, by token ids that the vocabulary lacks.
+    Decoders leave out special tokens, clean up white space and may cut at a stop string: these
+    differences are ignored. In a row without a text, only the range of the token ids is checked.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._texts = vocabulary.texts()
-        self._known = dict(enumerate(self._texts))
-        self._special = vocabulary.special or frozenset(
-            i for i, text in enumerate(self._texts) if _SPECIAL.fullmatch(text)
-        )
-        self._rules = RuleBook(vocabulary, {})
+        self._known = dict(enumerate(vocabulary.texts()))
+        self._special = vocabulary.special or frozenset()
 
     def mismatch(self, row: Rollout) -> str | None:
-        """A sentence that says how the row is not of this vocabulary; None where it is."""
+        """A sentence that says why the row is not of this vocabulary; None if it is."""
         recorded = next((v for n in _TEXTS if isinstance(v := row.fields.get(n), str)), None)
         if recorded is not None:
             return self._text_mismatch(row.response_ids, recorded)
-        if row.fingerprint is not None and row.settings:
-            expected = self._fingerprint(row.settings)
-            if expected not in (None, row.fingerprint):
-                return (
-                    f"The row's fingerprint is {row.fingerprint[:60]!r}; its rules have "
-                    f"{expected!r} with this tokenizer."
-                )
-        elif max(row.response_ids, default=0) >= len(self._texts):
-            return (
-                f"The token id {max(row.response_ids)} is outside this tokenizer's "
-                f"{len(self._texts)} ids."
-            )
+        if (largest := max(row.response_ids, default=0)) >= len(self._known):
+            return f"The token id {largest} is outside this tokenizer's {len(self._known)} ids."
         return None
 
     def _text_mismatch(self, ids: list[int], recorded: str) -> str | None:
@@ -80,33 +60,19 @@ class Decoding:
         plain = self._text(i for i in ids if i not in self._special)
         if plain.startswith(recorded_text):
             return None
-        return f"The row records {_begin(recorded_text)}, and its token ids give {_begin(plain)}."
+        return f"The row records {shown(recorded_text)}, and its token ids give {shown(plain)}."
 
     def _text(self, ids: Iterable[int]) -> str:
-        """What the ids say without what decoders differ in; ids of padding say nothing."""
+        """The decoded text without what decoders differ in; ids of padding give no text."""
         known = b"".join(map(self._known.get, ids, repeat(b"")))
         return _DROPPED.sub("", known.decode("utf-8", "replace"))
-
-    def _fingerprint(self, settings: Mapping[str, Any]) -> str | None:
-        """What a row with these settings has in this vocabulary; None where nothing can tell."""
-        try:
-            return self._rules.rule(settings).fingerprint
-        except TandemError:
-            return None
-
-
-def _begin(text: str) -> str:
-    return repr(text if len(text) <= 30 else f"{text[:27]}...")
 
 
 _REWARDS = ("reward", "score")
 _GOLDS = ("answer", "gts", "ground_truth")
 _PROMPTS = ("prompt", "input", "question", "problem")
 
-_ROLES = "system|developer|user|assistant|tool"
-_CHATML = re.compile(rf"<\|im_start\|>({_ROLES})\n")
-_BARE = re.compile(rf"^({_ROLES})\n", re.MULTILINE)
-_ANSWER = re.compile(r"(?:^|\n)assistant\n(?:<think>\s*)?\Z")
+_TURN = re.compile(r"^(?:<\|im_start\|>)?(system|developer|user|assistant|tool)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,24 +84,23 @@ class ViewedResponse:
     senior: int
     """Tokens that the senior wrote."""
     team: int
-    """Tokens that either model wrote, and it is known which."""
+    """Tokens with a known author."""
     spans: int
     shared: bool
-    """Whether a character of it has two authors."""
+    """Whether one of its characters has two authors."""
     scored: bool
-    """Whether what both models make of its tokens is known."""
+    """Whether both models' scores of its tokens are known."""
     content: bytes
-    """What its card holds, as JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author,
-    tokens, length of the text that is the span's alone) and ``shared`` (span, later span, length),
-    lengths in UTF-16 code units, as a browser counts them. Where the row has scores of its tokens
-    also ``cuts`` (length of a piece of text, its first and last token) and ``scores`` (both models'
-    log p and their overlap, of each token)."""
+    """JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author, tokens, length of the text
+    of the span alone) and ``shared`` (span, later span, length), with lengths in UTF-16 code units.
+    With scores also ``cuts`` (length of a piece of text, its first and last token) and ``scores``
+    (both models' log p and their overlap, per token)."""
 
 
 def view_response(
     row: Rollout, grade: Mapping[str, Any] | None, token_bytes: TokenBytes
 ) -> ViewedResponse:
-    """A row with its grade, where there is one beside it."""
+    """A row with its grade, if there is one."""
     authored = authored_text(row.response_ids, _authors(row), token_bytes)
     counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0, UNKNOWN: 0}
     for author, tokens in authored.spans:
@@ -204,7 +169,7 @@ def _authors(row: Rollout) -> Sequence[int]:
 
 
 def _reward(graded: Mapping[str, Any]) -> float | None:
-    """By a row, or by a grade, of which some say the outcome alone."""
+    """The reward of a row or a grade; some grades have an outcome only."""
     for name in _REWARDS:
         value = graded.get(name)
         if is_number(value) or isinstance(value, bool):
@@ -213,28 +178,27 @@ def _reward(graded: Mapping[str, Any]) -> float | None:
 
 
 def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
-    known = {name: row.fields.get(name) for name in _GOLDS}
-    gold = next((value for value in known.values() if value is not None), None)
-    if grade is not None:
-        gold = gold if gold is not None else (grade.get("golds") or None)
-    if gold is not None:
-        if isinstance(gold, list) and len(gold) == 1:
-            gold = gold[0]
-        yield f"gold {gold if isinstance(gold, str) and len(gold) < 60 else short(gold)}"
     graded = row.fields if grade is None else grade
-    answer = graded.get("pred" if grade is None else "answer")
+    golds = [*(row.fields.get(name) for name in _GOLDS), graded.get("golds")]
+    gold = next((value for value in golds if value not in (None, [])), None)
+    if gold is not None:
+        yield f"gold {_cut(gold[0] if isinstance(gold, list) and len(gold) == 1 else gold)}"
     if isinstance(graded.get("outcome"), str):
         yield f"outcome {graded['outcome'][:40]}"
-    if isinstance(answer, str) and answer:
-        yield f"answered {answer if len(answer) < 60 else short(answer)}"
+    if answer := graded.get("pred" if grade is None else "answer"):
+        yield f"answered {_cut(answer)}"
     if row.settings:
         parameters = {k: v for k, v in row.settings.items() if k not in ("schedule", "boundaries")}
         described = [str(row.settings.get("schedule", ""))]
-        described += [f"{name}={short(value)}" for name, value in parameters.items()]
+        described += [f"{name}={shown(value)}" for name, value in parameters.items()]
         yield " ".join(described).strip()
     yield "senior alone" if row.seed is None else f"seed {row.seed}"
-    if isinstance(junior := row.fields.get("tandem_junior"), str):
-        yield f"with {junior if len(junior) < 60 else f'...{junior[-56:]}'}"
+    if junior := row.fields.get("tandem_junior"):
+        yield f"with {_cut(junior)}"
+
+
+def _cut(value: object) -> str:
+    return value if isinstance(value, str) and len(value) < 60 else shown(value)
 
 
 def prompt_of(fields: Mapping[str, Any]) -> str | list[Any]:
@@ -247,31 +211,22 @@ def prompt_of(fields: Mapping[str, Any]) -> str | list[Any]:
 
 
 def turns_of(prompt: str | list[Any]) -> list[tuple[str, str]]:
-    """(role, text) of each turn; the role is empty for a text that is no chat.
+    """(role, text) of each turn; the role is empty for a text that is not a chat.
 
-    A trainer's dump has a chat as text: with ChatML's marks, or, where special tokens were left
-    out, with each role on a line of its own before its turn and the assistant's at the end.
+    A trainer's dump has a chat as text, with each role on a line of its own before its turn, after
+    ChatML's marks unless special tokens were left out, and the assistant's at the end.
     """
     if isinstance(prompt, list):
         return [_turn(one) for one in prompt]
-    if _CHATML.match(prompt):
-        return list(_cut(prompt, _CHATML, "<|im_end|>"))
-    if _BARE.match(prompt) and _ANSWER.search(prompt):
-        return list(_cut(prompt, _BARE, ""))
-    return [("", prompt)] if prompt else []
+    before, *found = _TURN.split(prompt)
+    if before or found[-2:-1] != ["assistant"]:
+        return [("", prompt)] if prompt else []
+    texts = [text.removesuffix("\n").removesuffix("<|im_end|>") for text in found[1::2]]
+    turns = list(zip(found[::2], texts, strict=True))
+    return turns if turns[-1][1] else turns[:-1]
 
 
 def _turn(turn: object) -> tuple[str, str]:
     if isinstance(turn, Mapping) and isinstance(turn.get("content"), str):
         return str(turn.get("role", ""))[:40], turn["content"]
     return "", json.dumps(turn, ensure_ascii=False, indent=1)
-
-
-def _cut(prompt: str, begins: re.Pattern[str], end: str) -> Iterator[tuple[str, str]]:
-    """The turns of a text; the last, in which the response begins, only where it says a word."""
-    found = list(begins.finditer(prompt))
-    for match, following in zip(found, [*found[1:], None], strict=True):
-        text = prompt[match.end() : following.start() if following else None]
-        text = text.removesuffix("\n").removesuffix(end) if end else text.removesuffix("\n")
-        if text or following:
-            yield match[1], text

@@ -19,8 +19,8 @@ const fillChosen = () => {
   find("chosen").textContent = "Shown are " + count(responses.length) + " of "
     + count(whole.responses) + " responses: "
     + (whole.steps ? count(steps) + " of " + count(whole.steps) + " steps, " : "")
-    + count(problems.length) + " of " + count(whole.problems) + " problems. For others, run "
-    + "tandem view with --steps, --problems or --samples; for more, with --megabytes.";
+    + count(problems.length) + " of " + count(whole.problems) + " problems. For more, run "
+    + "tandem view with --megabytes.";
 };
 
 const choose = (id) => {
