@@ -203,7 +203,7 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
         llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6)),
     )
     evaluated = _Prompts(engine, job, Sampling(1))
-    assert asking.ids(problem, tokenizer) == evaluated._prompt_ids(_Place(0, 0, 0))
+    assert asking.ids(problem, tokenizer) == evaluated.ids(_Place(0, 0, 0))
 
 
 def test_instruction_is_the_users_own_where_one_is_given():

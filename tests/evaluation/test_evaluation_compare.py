@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_results import edit, found_tables, run, texts, write_drift, write_handoff
+from made_results import edit, found_tables, run, texts, write_handoff
 
 from tandem_plugin.lab.evaluation.results import write_summary
 
@@ -133,21 +133,6 @@ def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
     assert [cell["text"] for cell in found["significance"]["rows"][0]][3:] == [
         "+50.00", "+inf", "<1e-300",
     ]  # fmt: skip
-
-
-def test_over_emitted_tokens_are_listed_with_what_every_model_wrote(tmp_path: Path):
-    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3], [0, 0, 3], over=((2, "Ġso"), (3, "ĊĊ")))
-    write_drift(tmp_path, "TRL", [0, 2, 3, 3], [0, 0, 3], over=((3, "|x"),))
-    done = run(tmp_path / "GRPO", tmp_path / "TRL", "--out", tmp_path / "tables", "--json")
-    (table,) = [t for t in json.loads(done.stdout)["tables"] if "over-emitted" in t["name"]]
-    assert table["columns"] == ["Over-emitted by", "Token", "log-ratio", "base", "GRPO", "TRL"]
-    assert [[cell["text"] for cell in row] for row in table["rows"]] == [
-        ["GRPO", "␣so", "1.50", "0", "4", "1"],
-        ["", r"\n\n", "1.50", "0", "1", "2"],
-        ["TRL", "|x", "1.50", "0", "1", "2"],
-    ]
-    tex = (tmp_path / "tables" / "tables.tex").read_text(encoding="utf-8")
-    assert r"GRPO & \textvisiblespace{}so & $1.50$" in tex
 
 
 def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):

@@ -18,8 +18,8 @@ from tandem_plugin.lab.evaluation.generation import (
 )
 from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.lab.evaluation.solo_handoff import (
+    _grades_file,
     check_handoffs,
-    grades_file,
     run_handoff,
     run_solo,
 )
@@ -94,7 +94,7 @@ def test_grading_goes_on_where_it_was(tmp_path: Path, benchmark: Benchmark):
     write(file, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
     path = run_solo(out, SENIOR, [benchmark], SAMPLING, {})
     first = path.read_text()
-    grades = grades_file(file)
+    grades = _grades_file(file)
     whole = grades.read_bytes()
     lines = whole.splitlines(keepends=True)
     path.unlink()
@@ -155,7 +155,7 @@ def test_engine_that_fails_says_why(
 ):
     program = tmp_path / "python"
     error = {"text": "No memory.", "code": "TP765", "fields": {}}
-    said = f"noise\ntandem-evaluation:{json.dumps({'error': error})}\n"
+    said = f"noise\ntandem-evaluation:{json.dumps(error)}\n"
     for name, text, code, expected in (
         ("told", said, 3, "TP765"),
         ("lost", "noise\n", 9, "TP858"),
@@ -227,9 +227,9 @@ def test_grades_of_responses_that_were_made_anew_are_made_anew(
     file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
     write(file, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
     run_solo(out, SENIOR, [benchmark], SAMPLING, {})
-    graded = grades_file(file).read_bytes()
+    graded = _grades_file(file).read_bytes()
     run_solo(out, SENIOR, [benchmark], SAMPLING, {})
-    assert grades_file(file).read_bytes() == graded
+    assert _grades_file(file).read_bytes() == graded
     file.path.unlink()
     if anew == "responses":
         write(file, SAMPLING, dict.fromkeys(PLACES, "-7"))

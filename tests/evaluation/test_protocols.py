@@ -18,6 +18,7 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.prepare import split
+from tandem_plugin.lab.evaluation import solo_handoff
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.measures import measured
 from tandem_plugin.lab.evaluation.results import read_summary, write_summary
@@ -97,9 +98,9 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
         seen.append(arguments)
         return []
 
-    monkeypatch.setattr(commands, "_handoffs", run)
+    monkeypatch.setattr(solo_handoff, "run_handoff", run)
+    monkeypatch.setattr(solo_handoff, "check_handoffs", lambda *_: None)
     monkeypatch.setattr(commands, "_checkpoints", lambda given: list(given))
-    monkeypatch.setattr(commands, "_begin", lambda *_: None)
     monkeypatch.setattr(commands, "_show", lambda *_: None)
     common = ["--senior", "s", "--junior", "j", "--benchmark", str(file), "--out", str(tmp_path)]
     for protocol in (["--protocol", "release"], ["--protocol", "paper"], []):
@@ -194,7 +195,8 @@ def run_text(engine: Scripted, budget: int = 99, rounds: int = 150) -> dict[str,
     pytest.importorskip("vllm")
     handoff = TextHandoff(engine, Sampling(1, max_tokens=budget), 4)
     question = {"messages": [{"role": "user", "content": "Q"}], "golds": ["1"]}
-    ((key, row),) = handoff.rows([handoff.chain("key", question, (5, 7), rounds)])
+    handoff.add("key", question, (5, 7), rounds)
+    ((key, row),) = handoff.rows()
     assert key == "key"
     return row
 

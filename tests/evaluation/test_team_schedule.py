@@ -76,9 +76,6 @@ def test_runs_of_other_parameters_are_called_otherwise(tmp_path: Path):
     }
     summary = read_summary(write_summary(tmp_path, "handoff", content))
     assert summary.label == "handoff leap,far=3 base"
-    settings["schedule"]["label"] = "../../leap"
-    with refused("TP891"):
-        read_summary(write_summary(tmp_path, "handoff", content))
 
 
 def test_command_refuses_a_schedule_before_anything_is_read(tmp_path: Path):

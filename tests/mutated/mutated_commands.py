@@ -6,7 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,8 @@ def make_inputs(folder: Path) -> None:
     _lines(folder / "places.jsonl", [{"problem": i, "sample": 0, **grade} for i in range(2)])
     for step in (1, 20):
         _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])
-    _lines(
-        folder / "log.jsonl",
-        [{"step": i, "data": {"critic/score/mean": 0.5, "timing_s/step": 2.5}} for i in (1, 2)],
-    )
     for name, right in SENIORS.items():
         _results(folder / "results", folder / "model", name, right)
-    (folder / "results/seniors.txt").write_text("base\nGRPO\nTRL\n")
 
 
 def _rollouts() -> list[dict[str, Any]]:
@@ -142,8 +137,8 @@ def _results(out: Path, model: Path, senior: str, right: int) -> None:
     both = [np.array(c) for c in counts.values()]
     write_counts(folder, *both)
     chosen = DriftSettings(frequent=2)
-    found = drift_metrics(*both, PIECES, chosen)
-    content = {"senior": ours, "junior": base, "settings": chosen.settings(), "metrics": found}
+    found = drift_metrics(*both, chosen)
+    content = {"senior": ours, "junior": base, "settings": asdict(chosen), "metrics": found}
     write_summary(folder, "drift", {**content, "benchmarks": {}})
 
 
@@ -186,7 +181,7 @@ _SUMS = ("--benchmark", "sums=problems.jsonl", "--n", "2", "--max-tokens", "50")
 _RUNS = ("results/*/solo/*", "results/*/handoff/*/*/*", "results/*/legibility/*/*",
          "results/*/drift/*/*")  # fmt: skip
 _MINE = tuple(pattern.replace("*", "GRPO", 1) for pattern in _RUNS)
-_ANSWERED = ("results/GRPO/*", "results/seniors.txt")
+_ANSWERED = ("results/GRPO/*",)
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -277,7 +272,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "eval drift",
         _fixed("--senior", "GRPO", "--junior", "base", "--out", "results", "--frequent", "1"),
-        ("results/GRPO/solo/*", "results/base/solo/*", "results/seniors.txt"), 6, _ANSWERED,
+        ("results/GRPO/solo/*", "results/base/solo/*"), 6, _ANSWERED,
     ),
     Command(
         "compare",
@@ -290,8 +285,8 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "report",
-        _fixed("results", "--out", "report", "--log", "GRPO=log.jsonl"),
-        (*_RUNS, "log.jsonl", "results/seniors.txt"),
+        _fixed("results", "--out", "report"),
+        _RUNS,
         1, ("report/*",),
     ),
 )  # fmt: skip

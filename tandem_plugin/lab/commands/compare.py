@@ -13,7 +13,6 @@ from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_co
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.comparison import Comparison
     from tandem_plugin.lab.evaluation.rendering import PaperTable
-    from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 __all__ = ["compare", "report"]
 
@@ -94,7 +93,7 @@ def compare(
             _groups("unit", unit),
         )
         tables = paper_tables(comparison, k, top)
-    files = {} if out is None else _write(out, results, comparison, tables)
+    files = {} if out is None else _write(out, comparison, tables)
     if json:
         result = {
             "seniors": list(comparison.seniors),
@@ -111,16 +110,11 @@ def compare(
         echo(sentence, err=True)
 
 
-def _write(
-    out: Path, results: list[Path], comparison: Comparison, tables: list[PaperTable]
-) -> dict[str, str]:
-    """Write the tables as Markdown and LaTeX; gives the files by their names."""
-    from tandem_plugin.files import InputFiles, write_file
+def _write(out: Path, comparison: Comparison, tables: list[PaperTable]) -> dict[str, str]:
+    """Write the tables as Markdown and LaTeX; returns the files by their names."""
+    from tandem_plugin.files import write_file
     from tandem_plugin.lab.evaluation.rendering import latex, markdown
-    from tandem_plugin.lab.evaluation.results import result_files
 
-    read = [file for folder in results for file in result_files(folder)]
-    InputFiles(results=read).check_outputs(out / "tables.md", out / "tables.tex")
     notes = "".join(f"- {sentence}\n" for sentence in comparison.missing)
     texts = {
         "tables.md": "\n".join(markdown(table) for table in tables) + (notes and f"\n{notes}"),
@@ -143,16 +137,7 @@ def report(
             metavar="NAME",
             help="A senior, once for each, in the order of tables and legends: the last "
             "is tested against the others, the first that drifted is the baseline of "
-            "recovery. Default: the juniors' own models, then the order of `tandem "
-            "eval`.",
-        ),
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="A training log: verl's metrics file or printed log, or OpenRLHF's "
-            "printed log. Can be repeated.",
+            "recovery. Default: the juniors' own models, then by name.",
         ),
     ] = None,
     k: KOption = None,
@@ -165,23 +150,19 @@ def report(
 ) -> None:
     """Write one self-contained HTML page, and each figure as a PNG file.
 
-    Contains accuracy by step, handoff and legibility by senior, drift, and the tables of `tandem
-    compare`. The page makes no network requests and contains no scripts.
+    Contains handoff and legibility by senior, drift, and the tables of `tandem compare`. The page
+    makes no network requests and contains no scripts.
     """
     from tandem_plugin.errors import EvaluationError
+    from tandem_plugin.lab.evaluation.report import build_report
     from tandem_plugin.progress import waiting
 
-    try:
-        from tandem_plugin.lab.evaluation.report import build_report
-    except ImportError as error:
-        raise EvaluationError("TP981", error=error) from error
     place = out or results / "report"
-    logs = [_log(given) for given in log or ()]
     pools, units = _groups("pool", pool), _groups("unit", unit)
     try:
         with waiting("report"):
             written = build_report(
-                results, place, title, order or (), logs, k, top, pools, over.value, units
+                results, place, title, order or (), k, top, pools, over.value, units
             )
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
@@ -197,16 +178,6 @@ def report(
     echo(f"Wrote {written.page}: {len(written.figures)} figures and {written.tables} tables.")
     for sentence in written.notes:
         echo(sentence, err=True)
-
-
-def _log(given: str) -> TrainingLog:
-    from tandem_plugin.errors import EvaluationError
-    from tandem_plugin.lab.evaluation.training_log import read_training_log
-
-    name, equals, file = given.partition("=")
-    if not equals or not name or not file:
-        raise EvaluationError("TP983", given=given)
-    return read_training_log(name, Path(file))
 
 
 def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:

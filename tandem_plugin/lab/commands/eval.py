@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +22,6 @@ from tandem_plugin.lab.commands.options import (
     SeedOption,
     TemperatureOption,
     TopKOption,
-    TopOption,
     TopPOption,
     engine_arguments,
 )
@@ -131,7 +132,6 @@ def solo(
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
     noted = _noted(protocol, sampling, benchmarks, samples=samples)
     seniors = _checkpoints(senior)
-    _begin(out, seniors, (), benchmark, benchmarks)
     with _interruptible():
         written = [run_solo(out, one, benchmarks, sampling, arguments, noted) for one in seniors]
     _show(written, json)
@@ -169,6 +169,7 @@ def handoff(
     pass token ids to each other unchanged.
     """
     from tandem_plugin.lab.evaluation.generation import Sampling
+    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
 
     sampling = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
     schedules = _schedules(schedule, parameters, boundaries)
@@ -177,11 +178,11 @@ def handoff(
         protocol, sampling, benchmarks, team_samples=team_samples, schedule=schedule or ["step"]
     )
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
-    _begin(out, seniors, juniors, benchmark, benchmarks, schedules)
+    check_handoffs(seniors, schedules)
+    written: list[Path] = []
     with _interruptible():
-        written = _handoffs(
-            out, seniors, juniors, schedules, benchmarks, sampling, arguments, noted
-        )
+        for pair in product(seniors, juniors):
+            written += run_handoff(out, *pair, schedules, benchmarks, sampling, arguments, noted)
     _show(written, json)
 
 
@@ -205,15 +206,12 @@ def legibility(
     from tandem_plugin.lab.evaluation.legibility import run_legibility
 
     juniors, seniors = _checkpoints(junior), _checkpoints(senior)
-    _begin(out, seniors, juniors, (), ())
     noted = _noted(protocol, over=over.value)
     written: list[Path] = []
     with _interruptible():
         for one in seniors:
-            written += run_legibility(
-                out, one, juniors, samples=read, dtype=dtype, device=device, protocol=noted
-            )
-    _show(written, json, over=over)
+            written += run_legibility(out, one, juniors, read, dtype, device, noted)
+    _show(written, json, over)
 
 
 @evaluate.command(short_help="Compare each senior's vocabulary with the junior's.")
@@ -225,24 +223,17 @@ def drift(
     out: OutOption,
     smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
-    top: TopOption = 500,
     json: JsonOption = False,
 ) -> None:
     """Compare each senior's token usage with the junior's.
 
     Reads the solo runs of all of them, including the junior's, from the same folder: `tandem eval
-    solo --senior NAME=PATH`. With several seniors, the first one that has drifted is the baseline
-    that recovery is measured against.
+    solo --senior NAME=PATH`.
     """
-    from tandem_plugin.lab.evaluation.benchmark import checked_name
-    from tandem_plugin.lab.evaluation.comparison import note_seniors
     from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
 
     settings = DriftSettings(smoothing, frequent)
-    for name in (*senior, junior):
-        checked_name(name, "model")
-    note_seniors(out, senior)
-    _show([run_drift(out, name, junior, settings) for name in senior], json, top)
+    _show([run_drift(out, name, junior, settings) for name in senior], json)
 
 
 @evaluate.command(name="all", short_help="Run all evaluations; the first junior is the base.")
@@ -280,11 +271,10 @@ def everything(
     from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.legibility import run_legibility
-    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_solo
+    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff, run_solo
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
-    team = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
-    settings = DriftSettings(smoothing, frequent)
+    team = replace(alone, samples=team_samples)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
     noted = _noted(
         protocol,
@@ -298,21 +288,18 @@ def everything(
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     schedules = _schedules(schedule)
     check_handoffs(seniors, schedules)  # before the hours that solo runs take
-    _check_same_models(seniors, juniors)
     base = juniors[0]
     answering = [base, *(one for one in seniors if one.name != base.name)]
-    _begin(out, answering, juniors, benchmark, benchmarks, schedules)
     written: list[Path] = []
     with _interruptible():
         for one in answering:
             written.append(run_solo(out, one, benchmarks, alone, arguments, noted))
-        written += _handoffs(out, seniors, juniors, schedules, benchmarks, team, arguments, noted)
+        for pair in product(seniors, juniors):
+            written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
         for one in seniors:
-            written += run_legibility(
-                out, one, juniors, samples=read, dtype=dtype, device=device, protocol=noted
-            )
-            written.append(run_drift(out, one.name, base.name, settings))
-    _show(written, json, over=over)
+            written += run_legibility(out, one, juniors, read, dtype, device, noted)
+            written.append(run_drift(out, one.name, base.name, DriftSettings(smoothing, frequent)))
+    _show(written, json, over)
 
 
 @contextmanager
@@ -323,29 +310,6 @@ def _interruptible() -> Iterator[None]:
     except KeyboardInterrupt:
         echo("Stopped. Run the same command again to resume.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _handoffs(
-    out: Path,
-    seniors: Sequence[Checkpoint],
-    juniors: Sequence[Checkpoint],
-    schedules: Sequence[Mapping[str, Any]],
-    benchmarks: Sequence[Benchmark],
-    sampling: Sampling,
-    arguments: dict[str, Any],
-    protocol: Mapping[str, Any] | None,
-) -> list[Path]:
-    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
-
-    check_handoffs(seniors, schedules)
-    return [
-        path
-        for one in seniors
-        for other in juniors
-        for path in run_handoff(
-            out, one, other, schedules, benchmarks, sampling, arguments, protocol
-        )
-    ]
 
 
 def _schedules(
@@ -414,75 +378,17 @@ def _check_names(names: Sequence[str], option: str) -> None:
             raise EvaluationError("TP963", option=option, name=name)
 
 
-def _check_same_models(seniors: Sequence[Checkpoint], juniors: Sequence[Checkpoint]) -> None:
-    """Raise :class:`EvaluationError` where one name stands for two models."""
-    from tandem_plugin.errors import EvaluationError
-
-    known = {one.name: one for one in juniors}
-    for one in seniors:
-        other = known.get(one.name, one)
-        if other.fingerprint != one.fingerprint:
-            raise EvaluationError("TP997", one=one.name, path=one.path, other_path=other.path)
-
-
-def _begin(
-    out: Path,
-    seniors: Sequence[Checkpoint],
-    juniors: Sequence[Checkpoint],
-    sources: Sequence[str],
-    benchmarks: Sequence[Benchmark],
-    schedules: Sequence[Mapping[str, Any]] = (),
-) -> None:
-    """Refuse to write over what is read, and note the seniors in the user's order."""
-    from tandem_plugin.files import InputFiles
-    from tandem_plugin.lab.data.records import record_files
-    from tandem_plugin.lab.evaluation.benchmark import source_of
-    from tandem_plugin.lab.evaluation.comparison import note_seniors, order_file
-    from tandem_plugin.lab.evaluation.results import run_files, run_folder
-    from tandem_plugin.lab.evaluation.team_schedule import label
-    from tandem_plugin.terminal.tokenizers import model_files
-
-    inputs = InputFiles(
-        benchmark=[file for given in sources for file in record_files(source_of(given))],
-        checkpoint=[file for one in (*seniors, *juniors) for file in model_files(one.path)],
-    )
-    names = [one.name for one in benchmarks]
-    inputs.check_outputs(order_file(out))
-    for one in seniors:
-        folders = [run_folder(out, "solo", one.name)]
-        for junior in juniors:
-            pair = one.name, junior.name
-            folders += [run_folder(out, kind, *pair) for kind in ("legibility", "drift")]
-            folders += [run_folder(out, "handoff", *pair, label(team)) for team in schedules]
-        for folder in folders:
-            inputs.check_outputs(*run_files(folder, names))
-    note_seniors(out, [one.name for one in seniors])
-
-
 def _show(
-    written: Sequence[Path],
-    json: bool,
-    top: int = 500,
-    over: LegibilityOver = LegibilityOver.PROBLEMS,
+    written: Sequence[Path], json: bool, over: LegibilityOver = LegibilityOver.PROBLEMS
 ) -> None:
-    """Print the headline numbers of each run, and of several seniors' drift its tables.
-
-    written: the paths of their summaries. top: how many tokens recovery is about.
-    """
+    """Print the headline numbers of each run; written: the paths of their summaries."""
     from rich.table import Table
     from rich.text import Text
 
     from tandem_plugin.lab.evaluation.measures import headline
-    from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
     from tandem_plugin.lab.evaluation.results import read_summary
-    from tandem_plugin.lab.evaluation.tables import drift_tables
-    from tandem_plugin.progress import waiting
 
-    with waiting("tables"):
-        runs = [(one, headline(one, over.value)) for one in map(read_summary, written)]
-        drifts = {one.senior: one for one, _ in runs if one.kind == "drift"}
-        label = next((one.label for one in drifts.values()), "")
-        tables = drift_tables(label, drifts, top) if drifts else []
+    runs = [(one, headline(one, over.value)) for one in map(read_summary, written)]
     if json:
         rows = [
             {
@@ -494,13 +400,10 @@ def _show(
             }
             for one, numbers in runs
         ]
-        print_json({"runs": rows, "tables": [table_json(table) for table in tables]})
+        print_json({"runs": rows})
         return
     shown = Table("senior", "run", "result", box=None, pad_edge=False)
     for one, numbers in runs:
         values = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         shown.add_row(Text(one.senior), Text(one.label), values)
-    console = table_console()
-    console.print(shown)
-    for table in tables:
-        console.print(rich_table(table))
+    table_console().print(shown)

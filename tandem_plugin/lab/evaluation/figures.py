@@ -1,23 +1,21 @@
-"""The figures of a report: accuracy by step, every senior's measures, and drift."""
+"""The figures of a report: every senior's measures, and drift."""
 
 from __future__ import annotations
 
 import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.measures import Over, measured, shown_measures
 from tandem_plugin.lab.evaluation.results import Summary
-from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Picture", "Style", "accuracy_figure", "drift_figure", "senior_figure", "styles"]
+__all__ = ["Picture", "Runs", "Style", "drift_figure", "senior_figure", "styles"]
 
 Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
@@ -28,13 +26,6 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _LINES, _MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
 _ACROSS = 3
 """Panels in a line."""
-
-_CURVES = {
-    "accuracy": "validation, accuracy",
-    "team_accuracy": "team validation accuracy",
-    "reward": "mean reward per response",
-}
-"""The panels of accuracy by step."""
 
 
 class Picture(NamedTuple):
@@ -47,19 +38,18 @@ class Picture(NamedTuple):
     png: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How one senior is drawn in every figure."""
 
     colour: str
-    line: str = "-"
-    marker: str = "o"
+    line: str
+    marker: str
 
 
 def styles(names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> dict[str, Style]:
-    """A style for each name: one colour a pool, another line and marker for each of its members.
+    """A style for each name: one colour per pool, another line and marker for each member.
 
-    Whatever else there is, a name or pool has the same colour where the same names are given.
+    A name or pool has the same colour whenever the same names are given.
     """
     method_of = {member: method for method, members in pools.items() for member in members}
     methods = sorted({method_of.get(name, name) for name in names})
@@ -70,45 +60,6 @@ def styles(names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> dict[str
         colour = _COLOURS[methods.index(method) % len(_COLOURS)]
         by_name[name] = Style(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)])
     return by_name
-
-
-def accuracy_figure(logs: Sequence[TrainingLog], drawn: Mapping[str, Style]) -> Picture | None:
-    """Accuracy and reward over training steps, from the trainers' logs; None without any.
-
-    Source: section 5.1 of the paper.
-    """
-    panels = [
-        partial(_draw_curves, logs, drawn, quantity)
-        for quantity in _CURVES
-        if any(quantity in log.curves for log in logs)
-    ]
-    if not panels:
-        return None
-    caption = (
-        "From the trainers' logs. Validation is each run's own, which may differ in who answers."
-    )
-    png = _draw(panels, {log.name: drawn[log.name] for log in logs})
-    return Picture("accuracy-by-step", "Accuracy by step", caption, png)
-
-
-def _draw_curves(
-    logs: Sequence[TrainingLog], drawn: Mapping[str, Style], quantity: str, axes: Any
-) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    for log in logs:
-        points = log.curves.get(quantity, ())
-        style = drawn[log.name]
-        axes.plot(
-            [step for step, _ in points],
-            [value for _, value in points],
-            color=style.colour,
-            linestyle=style.line,
-            marker=style.marker,
-            markersize=3,
-        )
-    axes.set(xlabel="step", title=_CURVES[quantity])
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
 
 def senior_figure(
@@ -131,7 +82,7 @@ def senior_figure(
                 for senior, values in each.items()
             }
             panels.append(partial(_draw_points, points, drawn, f"{label}\n{one.heading}"))
-        names |= {name: Style(drawn[name].colour, "", drawn[name].marker) for name in by_senior}
+        names |= {name: drawn[name]._replace(line="none") for name in by_senior}
     if not panels:
         return None
     caption = (
@@ -168,7 +119,7 @@ def drift_figure(runs: Runs, drawn: Mapping[str, Style]) -> Picture | None:
         f"{settings['frequent']} times; counts are smoothed by {settings['smoothing']:g}."
     )
     names = dict.fromkeys(senior for by_senior in drifts.values() for senior in by_senior)
-    lines = {name: Style(drawn[name].colour, drawn[name].line, "") for name in names}
+    lines = {name: drawn[name]._replace(marker="none") for name in names}
     return Picture("drift", "Drift from the junior", caption, _draw(panels, lines))
 
 
@@ -180,7 +131,9 @@ def _draw_survival(
         if curve is None:
             raise EvaluationError("TP883", senior=run.senior, folder=run.folder)
         style = drawn[senior]
-        axes.plot(curve["thresholds"], curve["shares"], color=style.colour, linestyle=style.line)
+        points = list(zip(curve["thresholds"], curve["shares"], strict=False))
+        x, y = [one for one, _ in points], [one for _, one in points]
+        axes.plot(x, y, color=style.colour, linestyle=style.line)
     axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
 
 
@@ -212,7 +165,7 @@ def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, Style]) -
 
 
 def _legend(figure: Figure, names: Mapping[str, Style]) -> None:
-    """A legend of names below all panels, where it hides nothing, in as many columns as fit."""
+    """A legend below all panels, where it hides nothing, in as many columns as fit."""
     from matplotlib.lines import Line2D
 
     points = 8.0
@@ -220,8 +173,8 @@ def _legend(figure: Figure, names: Mapping[str, Style]) -> None:
     widest = (7 + 0.8 * max(map(len, names))) * points
     columns = max(1, int(72 * figure.get_figwidth() // widest))
     lines = [
-        Line2D([], [], color=s.colour, linestyle=s.line or "none", marker=s.marker or "none")
-        for s in names.values()
+        Line2D([], [], color=one.colour, linestyle=one.line, marker=one.marker)
+        for one in names.values()
     ]
     figure.legend(
         lines,

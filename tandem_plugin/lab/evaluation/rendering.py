@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "DASH",
     "Cell",
     "PaperTable",
     "Row",
@@ -27,6 +28,9 @@ __all__ = [
     "signed",
     "table_json",
 ]
+
+DASH = "–"
+"""A cell without a number."""
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
@@ -72,7 +76,7 @@ class PaperTable:
 
 def best(texts: Sequence[str], higher: bool) -> list[bool]:
     """Which are best as printed; none where all are equal."""
-    values = [float(text) if text != "–" else math.nan for text in texts]
+    values = [float(text) if text != DASH else math.nan for text in texts]
     known = [value for value in values if not math.isnan(value)]
     if not known or len(set(known)) == 1:
         return [False] * len(values)
@@ -83,7 +87,7 @@ def best(texts: Sequence[str], higher: bool) -> list[bool]:
 def number(value: float, decimals: int) -> str:
     """A number with so many decimals, never a negative zero; a dash for none."""
     if math.isnan(value):
-        return "–"
+        return DASH
     text = f"{value:.{decimals}f}"
     return text.lstrip("-") if float(text) == 0 else text
 
@@ -91,7 +95,7 @@ def number(value: float, decimals: int) -> str:
 def signed(value: float, decimals: int) -> str:
     """A difference with its sign; zero has none."""
     if math.isnan(value):
-        return "–"
+        return DASH
     text = f"{value:+.{decimals}f}"
     return f"{0:.{decimals}f}" if float(text) == 0 else text
 
@@ -99,7 +103,7 @@ def signed(value: float, decimals: int) -> str:
 def probability(p: float) -> str:
     """Three decimals, and powers of ten below, as the paper has them."""
     if math.isnan(p):
-        return "–"
+        return DASH
     if p >= 0.001:
         return f"{p:.3f}"
     return f"<1e-{math.floor(-math.log10(p)) if p > 0 else 300}"

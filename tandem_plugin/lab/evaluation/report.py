@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import InputFiles, write_file
+from tandem_plugin.files import write_file
 from tandem_plugin.lab.evaluation.comparison import (
+    BySenior,
     Comparison,
-    check_problems,
+    Groups,
     compare,
-    noted_seniors,
-    order_file,
     ordered_seniors,
+    runs_by_label,
 )
-from tandem_plugin.lab.evaluation.figures import (
-    Picture,
-    Runs,
-    accuracy_figure,
-    drift_figure,
-    senior_figure,
-    styles,
-)
+from tandem_plugin.lab.evaluation.figures import Picture, drift_figure, senior_figure, styles
 from tandem_plugin.lab.evaluation.measures import Over
 from tandem_plugin.lab.evaluation.rendering import PaperTable, html_table, safe
-from tandem_plugin.lab.evaluation.results import (
-    KINDS,
-    Summary,
-    check_comparable,
-    find_summaries,
-    result_files,
-)
+from tandem_plugin.lab.evaluation.results import Summary, check_comparable, find_summaries
 from tandem_plugin.lab.evaluation.tables import paper_tables
-from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 __all__ = ["Report", "build_report"]
 
@@ -58,106 +44,66 @@ def build_report(
     out: Path,
     title: str,
     order: Sequence[str],
-    logs: Sequence[TrainingLog],
     k: int | None,
     top: int,
-    pools: Mapping[str, Sequence[str]],
+    pools: Groups,
     over: Over,
-    units: Mapping[str, Sequence[str]],
+    units: Groups,
 ) -> Report:
     """Write ``index.html`` and ``figures/*.png`` under ``out``.
 
-    order: seniors in the order of tables and legends; the first that drifted is the baseline of
-    recovery, the last is tested against the others. Those not named come first, as
-    :func:`ordered_seniors` has them: the junior's own model, then in the order in which they were
-    evaluated. k, top, pools, over, units: as of :func:`paper_tables` and :func:`compare`; figures
-    show every run by itself, pooled ones in one colour. No file that is read is written over.
-    Raises :class:`EvaluationError` for results that cannot be compared, or where there are none.
+    order: seniors in the order of tables and legends, as of :func:`ordered_seniors`; the first that
+    drifted is the baseline of recovery, the last is tested against the others. k, top, pools, over,
+    units: as of :func:`paper_tables` and :func:`compare`; figures show every run by itself, pooled
+    ones in one colour. Raises :class:`EvaluationError` for results that cannot be compared, or
+    where there are none.
     """
-    runs, seniors = _runs(results, order)
-    summaries = _each(runs)
-    inputs = InputFiles(
-        results=[file for run in summaries for file in result_files(run.folder)],
-        order=[order_file(results)],
-        log=[log.path for log in logs],
-    )
-    drawn = styles([*seniors, *(log.name for log in logs)], pools)
-    figures = (
-        accuracy_figure(logs, drawn),
-        senior_figure(runs, drawn, k, over),
-        drift_figure(runs, drawn),
-    )
+    by_senior = _by_senior(results, order)
+    runs = runs_by_label(by_senior)
+    for same in runs.values():
+        check_comparable(list(same.values()))
+    drawn = styles(list(by_senior), pools)
+    figures = (senior_figure(runs, drawn, k, over), drift_figure(runs, drawn))
     pictures = [figure for figure in figures if figure is not None]
-    comparison = _comparison(runs, seniors, pools, over, units)
+    comparison = _comparison(by_senior, pools, over, units)
     notes: tuple[str, ...] = ("There are results of only one senior: tables compare two or more.",)
     tables: list[PaperTable] = []
     if comparison is not None:
         tables, notes = paper_tables(comparison, k, top), comparison.missing
-    page = _page(title, notes, pictures, tables)
-    written = {out / "index.html": page.encode("utf-8", "replace")}
-    written |= {out / "figures" / f"{one.name}.png": one.png for one in pictures}
-    inputs.check_outputs(*written)
-    for path, content in written.items():
-        write_file(path, content)
-    names = tuple(picture.name for picture in pictures)
-    return Report(out / "index.html", names, len(tables), notes)
+    page = out / "index.html"
+    write_file(page, _page(title, notes, pictures, tables).encode("utf-8", "replace"))
+    for one in pictures:
+        write_file(out / "figures" / f"{one.name}.png", one.png)
+    return Report(page, tuple(one.name for one in pictures), len(tables), notes)
 
 
-def _runs(results: Path, order: Sequence[str]) -> tuple[Runs, list[str]]:
-    """Runs by label, then by senior, each label's comparable; and all seniors, in order."""
-    by_label: dict[str, dict[str, Summary]] = {}
+def _by_senior(results: Path, order: Sequence[str]) -> BySenior:
+    """The runs of all seniors, in order, by label."""
+    by_senior: dict[str, dict[str, Summary]] = {}
     for one in find_summaries(results):
-        by_senior = by_label.setdefault(one.label, {})
-        if one.senior in by_senior:
-            raise EvaluationError(
-                "TP880", folder=by_senior[one.senior].folder, other=one.folder, senior=one.senior
-            )
-        by_senior[one.senior] = one
-    if not by_label:
+        known = by_senior.setdefault(one.senior, {})
+        if one.label in known:
+            first = known[one.label].folder
+            raise EvaluationError("TP880", folder=first, other=one.folder, senior=one.senior)
+        known[one.label] = one
+    if not by_senior:
         raise EvaluationError("TP881", results=results)
-    known = ordered_seniors(_each(by_label), noted_seniors(results), order)
     for name in order:
-        if name not in known:
-            raise EvaluationError("TP882", name=name, known=", ".join(sorted(known)))
-    ordered = {
-        label: {name: by_senior[name] for name in known if name in by_senior}
-        for label, by_senior in by_label.items()
-    }
-    for label, by_senior in ordered.items():
-        check_comparable(list(by_senior.values()))
-        check_problems(label, list(by_senior.values()))
-    return dict(sorted(ordered.items(), key=lambda item: _rank(*item))), known
+        if name not in by_senior:
+            raise EvaluationError("TP882", name=name, known=", ".join(sorted(by_senior)))
+    summaries = [run for runs in by_senior.values() for run in runs.values()]
+    return {name: by_senior[name] for name in ordered_seniors(summaries, order)}
 
 
-def _each(runs: Runs) -> list[Summary]:
-    return [run for by_senior in runs.values() for run in by_senior.values()]
-
-
-def _rank(label: str, runs: Mapping[str, Summary]) -> tuple[int, str]:
-    return KINDS.index(next(iter(runs.values())).kind), label
-
-
-def _comparison(
-    runs: Runs,
-    seniors: Sequence[str],
-    pools: Mapping[str, Sequence[str]],
-    over: Over,
-    units: Mapping[str, Sequence[str]],
-) -> Comparison | None:
-    """As of ``tandem compare``, of pooled seniors and those evaluated most widely; None of one."""
-    counts = {name: sum(name in by_senior for by_senior in runs.values()) for name in seniors}
+def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -> Comparison | None:
+    """As of ``tandem compare``, of pooled seniors and those with the most runs; None of one."""
     pooled = {name for members in pools.values() for name in members}
-    most = max(counts.values())
-    chosen = [name for name in seniors if counts[name] == most or name in pooled]
-    if len(chosen) < 2:
-        chosen = list(seniors)
+    most = max(len(runs) for runs in by_senior.values())
+    widest = {name: runs for name, runs in by_senior.items() if len(runs) == most or name in pooled}
+    chosen = widest if len(widest) > 1 else by_senior
     if len(chosen) < 2:
         return None
-    by_senior = {
-        name: {label: found[name] for label, found in runs.items() if name in found}
-        for name in chosen
-    }
-    return compare(by_senior, pools=pools, over=over, units=units)
+    return compare(chosen, pools=pools, over=over, units=units)
 
 
 def _page(
