@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.figures import styles
+from tandem_plugin.lab.evaluation.report import styles
 
 pytest.importorskip("matplotlib")
 

@@ -19,10 +19,14 @@ from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.prepare import split
 from tandem_plugin.lab.evaluation import solo_handoff
-from tandem_plugin.lab.evaluation.generation import Sampling
+from tandem_plugin.lab.evaluation.generation import (
+    Sampling,
+    engine_settings,
+    schedule_label,
+    team_schedule,
+)
 from tandem_plugin.lab.evaluation.measures import measured
 from tandem_plugin.lab.evaluation.results import read_summary, write_summary
-from tandem_plugin.lab.evaluation.team_schedule import engine_settings, label, team_schedule
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.protocols import defaults, record, training_settings
 
@@ -227,7 +231,7 @@ def test_a_handoff_by_text_ends_at_its_budget_and_after_its_rounds():
 
 def test_handoff_by_text_needs_an_engine_of_turns():
     team = team_schedule("step-text", {"rounds": 3})
-    assert label(team) == "step-text,rounds=3"
+    assert schedule_label(team) == "step-text,rounds=3"
     assert engine_settings([team]) == {"schedule": "solo"}
     with refused("TP838", name="p"):
         team_schedule("step-text", {"p": 0.5})

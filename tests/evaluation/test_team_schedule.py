@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.results import read_summary, write_summary
-from tandem_plugin.lab.evaluation.team_schedule import (
+from tandem_plugin.lab.evaluation.generation import (
     engine_settings,
-    label,
     request,
+    schedule_label,
     team_schedule,
 )
+from tandem_plugin.lab.evaluation.results import read_summary, write_summary
 from tandem_plugin.request import TandemRequest
 
 HANDOVER = {
@@ -37,7 +37,7 @@ HANDOVER = {
 def test_label_says_what_is_not_by_default(
     name: str, parameters: dict[str, Any], boundaries: str | None, expected: str
 ):
-    assert label(team_schedule(name, parameters, boundaries)) == expected
+    assert schedule_label(team_schedule(name, parameters, boundaries)) == expected
 
 
 def test_request_and_engine_are_told_what_each_of_them_takes():

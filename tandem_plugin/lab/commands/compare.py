@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tandem_plugin.lab.commands.options import LegibilityOver, OverOption, TopOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
-
-if TYPE_CHECKING:
-    from tandem_plugin.lab.evaluation.comparison import Comparison
-    from tandem_plugin.lab.evaluation.rendering import PaperTable
 
 __all__ = ["compare", "report"]
 
@@ -51,9 +47,7 @@ def compare(
             "relative to the first."
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="Output folder for tables.md and tables.tex.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder for tables.md.")] = None,
     k: KOption = None,
     despite: Annotated[
         list[str] | None,
@@ -77,52 +71,37 @@ def compare(
     Better values are bold, ± is one bootstrap standard error over problems, and stars mark paired
     one-sided t-tests. Results made with different settings are rejected.
     """
+    from tandem_plugin.files import write_file
     from tandem_plugin.lab.evaluation import comparison as compared
-    from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
+    from tandem_plugin.lab.evaluation.rendering import markdown, rich_table, table_json
     from tandem_plugin.lab.evaluation.tables import paper_tables
     from tandem_plugin.progress import waiting
 
+    pools, units = _groups("pool", pool), _groups("unit", unit)
     with waiting("compare"):
         seniors = compared.read_seniors(results)
-        comparison = compared.compare(
-            seniors,
-            despite or (),
-            resamples,
-            _groups("pool", pool),
-            over.value,
-            _groups("unit", unit),
-        )
-        tables = paper_tables(comparison, k, top)
-    files = {} if out is None else _write(out, comparison, tables)
+        found = compared.compare(seniors, despite or (), resamples, pools, over.value, units)
+        tables = paper_tables(found, k, top)
+    if out is not None:
+        notes = "".join(f"- {sentence}\n" for sentence in found.notes)
+        text = "\n".join(map(markdown, tables)) + (notes and f"\n{notes}")
+        write_file(out / "tables.md", text)
     if json:
         result = {
-            "seniors": list(comparison.seniors),
+            "seniors": list(found.seniors),
             "tables": [table_json(table) for table in tables],
-            "notes": list(comparison.missing),
-            "files": files,
+            "notes": list(found.notes),
+            "files": {} if out is None else {"tables.md": str(out / "tables.md")},
         }
         print_json(result)
         return
     console = table_console()
     for table in tables:
         console.print(rich_table(table))
-    for sentence in (*comparison.missing, *(f"Wrote {name}." for name in files.values())):
+    for sentence in found.notes:
         echo(sentence, err=True)
-
-
-def _write(out: Path, comparison: Comparison, tables: list[PaperTable]) -> dict[str, str]:
-    """Write the tables as Markdown and LaTeX; returns the files by their names."""
-    from tandem_plugin.files import write_file
-    from tandem_plugin.lab.evaluation.rendering import latex, markdown
-
-    notes = "".join(f"- {sentence}\n" for sentence in comparison.missing)
-    texts = {
-        "tables.md": "\n".join(markdown(table) for table in tables) + (notes and f"\n{notes}"),
-        "tables.tex": "\n".join(latex(table) for table in tables),
-    }
-    for name, text in texts.items():
-        write_file(out / name, text)
-    return {name: str(out / name) for name in texts}
+    if out is not None:
+        echo(f"Wrote {out / 'tables.md'}.", err=True)
 
 
 def report(

@@ -319,7 +319,7 @@ def _schedules(
 
     parameters: ``NAME=VALUE`` of the option ``--set``, for each of them.
     """
-    from tandem_plugin.lab.evaluation.team_schedule import team_schedule
+    from tandem_plugin.lab.evaluation.generation import team_schedule
 
     given = assignments("--set", parameters or ())
     return [team_schedule(name, given, boundaries) for name in dict.fromkeys(names or ["step"])]

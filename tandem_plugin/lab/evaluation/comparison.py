@@ -36,7 +36,7 @@ class Comparison:
     seniors: tuple[str, ...]
     runs: Mapping[str, Mapping[str, Summary]]
     """By label (kind, schedule and junior), then by senior; only what all of them have."""
-    missing: tuple[str, ...]
+    notes: tuple[str, ...]
     """Sentences about runs that some of the seniors lack, and what else a reader should know."""
     resamples: int = RESAMPLES
     over: Over = "problems"
@@ -61,21 +61,21 @@ class Comparison:
 
 
 def read_seniors(folders: Sequence[Path]) -> BySenior:
-    """The results of several seniors, one folder each: by senior, in their order, and by label.
+    """The results in some folders: by senior, in the folders' order, and by label.
 
-    Raises :class:`EvaluationError` for folders without results or with those of several seniors,
-    and for one senior given twice.
+    Raises :class:`EvaluationError` for a folder without results, and for a run given twice.
     """
     by_senior: dict[str, dict[str, Summary]] = {}
     for folder in folders:
         runs = list(find_summaries(folder))
-        names = sorted({one.senior for one in runs})
-        if len(names) != 1:
-            listed = ": " + ", ".join(names) if names else ""
-            raise EvaluationError("TP828", folder=folder, count=len(names), listed=listed)
-        if names[0] in by_senior:
-            raise EvaluationError("TP829", name=names[0])
-        by_senior[names[0]] = {one.label: one for one in runs}
+        if not runs:
+            raise EvaluationError("TP881", results=folder)
+        for one in runs:
+            known = by_senior.setdefault(one.senior, {})
+            if one.label in known:
+                first = known[one.label].folder
+                raise EvaluationError("TP880", folder=first, other=one.folder, senior=one.senior)
+            known[one.label] = one
     return by_senior
 
 
@@ -193,13 +193,13 @@ def _differing_versions(runs: Iterable[Summary]) -> Iterator[str]:
             yield f"Made with different versions of {name}: {', '.join(sorted(seen))}."
 
 
-def ordered_seniors(runs: Iterable[Summary], order: Sequence[str]) -> list[str]:
-    """Every senior of ``runs``, in the order of tables: the last is claimed to be the best.
+def ordered_seniors(by_senior: BySenior, order: Sequence[str]) -> list[str]:
+    """The seniors in the order of tables: the last is claimed to be the best.
 
     The junior's own model comes first, since everything is claimed relative to it; then seniors
     that ``order`` does not name, by name; then those of ``order``.
     """
-    runs = list(runs)
+    runs = [run for found in by_senior.values() for run in found.values()]
     juniors = [run.content["junior"] for run in runs if run.content.get("junior")]
     known = {one.get(key) for one in juniors for key in ("name", "fingerprint")} - {None, ""}
     models = {run.senior: {run.senior, run.content["senior"].get("fingerprint")} for run in runs}

@@ -19,8 +19,13 @@ from typing import Any, NamedTuple
 
 from tandem_plugin.errors import EngineError, EvaluationError, TandemError
 from tandem_plugin.lab.data.problem import prompt_ids
-from tandem_plugin.lab.evaluation.generation import MARKER, Sampling
-from tandem_plugin.lab.evaluation.team_schedule import TEXT, engine_settings, request
+from tandem_plugin.lab.evaluation.generation import (
+    MARKER,
+    TEXT,
+    Sampling,
+    engine_settings,
+    request,
+)
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile

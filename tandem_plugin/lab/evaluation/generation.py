@@ -1,4 +1,4 @@
-"""Generations: how responses are sampled, their files, and the process that writes them."""
+"""Generations: how responses are sampled, by which schedule, and the process that writes them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,23 @@ from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
+from tandem_plugin.plugins.selection import make_schedule
+from tandem_plugin.schedules import schedule_parameters
+from tandem_plugin.schedules.parameters import check_count
 from tandem_plugin.seeds import derive_seed
 
 __all__ = [
     "MARKER",
+    "TEXT",
     "GenerationFile",
     "Sampling",
+    "engine_settings",
     "generate",
     "read_generations",
     "read_rows_of",
+    "request",
+    "schedule_label",
+    "team_schedule",
 ]
 
 MARKER = "tandem-evaluation:"
@@ -81,6 +89,56 @@ class Sampling:
             seed=seed,
             **stops,
         )
+
+
+# Schedules of teams: settings of TandemConfig, that is the name, every parameter, and boundaries
+# where they are not the schedule's own.
+
+BOUNDARIES = "boundaries"
+
+TEXT = "step-text"
+"""Strict alternation of texts up to a blank line, for so many rounds of both: a schedule of calls,
+not of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
+
+
+def team_schedule(
+    name: str, parameters: Mapping[str, Any], boundaries: str | None = None
+) -> dict[str, Any]:
+    """The settings of a schedule; raises :class:`ConfigError` for one, or a parameter, unknown."""
+    if name == TEXT:
+        if unknown := {*parameters, *({BOUNDARIES} if boundaries else ())} - {"rounds"}:
+            raise EvaluationError("TP838", name=sorted(unknown)[0])
+        settings = {"schedule": TEXT, "rounds": 150, **parameters}
+        check_count("rounds", settings["rounds"])
+        return settings
+    schedule = make_schedule(name, parameters)
+    settings = {"schedule": schedule.name, **schedule_parameters(schedule)}
+    if boundaries not in (None, schedule.boundaries):
+        settings[BOUNDARIES] = boundaries
+    return settings
+
+
+def request(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request for a response says of them: the resolver is the engine's."""
+    return {name: value for name, value in settings.items() if name != BOUNDARIES}
+
+
+def engine_settings(teams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings of one engine that answers under each of them, with one resolver for all."""
+    first = teams[0] if teams[0]["schedule"] != TEXT else {"schedule": "solo"}
+    resolvers = [team[BOUNDARIES] for team in teams if BOUNDARIES in team]
+    return {**first, **({BOUNDARIES: resolvers[0]} if resolvers else {})}
+
+
+def schedule_label(settings: Mapping[str, Any]) -> str:
+    """The name, and what is not by default, as in ``handover,first=senior,after=32``."""
+    name = settings["schedule"]
+    default = team_schedule(name, {})
+    changed = [f"{key}={value}" for key, value in settings.items() if default.get(key) != value]
+    return ",".join([name, *changed])
+
+
+# Files of responses, and the process that writes them.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tables as they are printed: on a terminal, as Markdown, LaTeX, HTML and JSON."""
+"""Tables as they are printed: on a terminal, as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ __all__ = [
     "Row",
     "best",
     "html_table",
-    "latex",
     "markdown",
     "number",
     "probability",
@@ -32,14 +31,6 @@ __all__ = [
 DASH = "–"
 """A cell without a number."""
 
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
-    "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Δ": r"$\Delta$", "ρ": r"$\rho$", "–": "--",
-    "±": r"$\pm$", "␣": r"\textvisiblespace{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
-}  # fmt: skip
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|inf)")
-_BELOW = re.compile(r"<1e-(\d+)")
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
                      "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
 
@@ -142,26 +133,6 @@ def markdown(table: PaperTable) -> str:
     return "\n".join(lines) + "\n"
 
 
-def latex(table: PaperTable) -> str:
-    r"""A table for ``booktabs``, as the paper's are."""
-    kinds = "l" * table.text_columns + "c" * (len(table.columns) - table.text_columns)
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering",
-        rf"\caption{{{_tex(f'{table.title}. {table.note}'.rstrip())}}}",
-        rf"\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{{kinds}}}",
-        r"\toprule",
-        " & ".join(_tex(name) for name in table.columns) + r" \\",
-        r"\midrule",
-    ]
-    for i, row in enumerate(table.rows):
-        if i in table.rules:
-            lines.append(r"\midrule")
-        lines.append(" & ".join(_tex_cell(cell) for cell in row) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
-
-
 def html_table(table: PaperTable) -> str:
     """A section of an HTML page, which gives the classes ``name``, ``rule``, ``wide`` and ``note``
     their looks."""
@@ -232,19 +203,3 @@ def _escaped(text: str) -> str:
 
 def _piped(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _tex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text.replace("\n", " "))
-
-
-def _tex_cell(cell: Cell) -> str:
-    stars = f"^{{{cell.stars}}}" if cell.stars else ""
-    below = _BELOW.fullmatch(cell.text)
-    if below:
-        return rf"${{<}}10^{{-{below[1]}}}\,{stars}$"
-    if not _NUMBER.fullmatch(cell.text):
-        return rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text)
-    number = rf"\mathbf{{{cell.text}}}" if cell.bold else cell.text
-    error = rf"_{{\pm {cell.error}}}" if cell.error else ""
-    return f"${number}{error}{stars}$"

@@ -21,10 +21,15 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.grading import OUTCOMES, Grade
 from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling, generate
+from tandem_plugin.lab.evaluation.generation import (
+    GenerationFile,
+    Sampling,
+    engine_settings,
+    generate,
+    schedule_label,
+)
 from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
-from tandem_plugin.lab.evaluation.team_schedule import engine_settings, label
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 from tandem_plugin.lab.rollouts.rollout import short
@@ -87,7 +92,7 @@ def run_handoff(
     runs = [
         [
             GenerationFile(
-                run_folder(out, "handoff", senior.name, junior.name, label(schedule)),
+                run_folder(out, "handoff", senior.name, junior.name, schedule_label(schedule)),
                 benchmark,
                 senior,
                 junior,
@@ -151,7 +156,7 @@ def _settings(
     }
     if first.schedule is not None and first.junior is not None:
         settings["schedule"] = dict(first.schedule)
-        if (named := label(first.schedule)) != first.schedule["schedule"]:
+        if (named := schedule_label(first.schedule)) != first.schedule["schedule"]:
             # Kept, since a result is read without the plugin that knows the defaults.
             settings["schedule"]["label"] = named
         settings["junior"] = first.junior.fingerprint
