@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tandem_plugin.lab.evaluation.drift import (
-    DriftSettings,
     drift_metrics,
     token_counts,
     write_counts,
@@ -67,11 +65,10 @@ def _write_drift(
     ours = token_counts(written, 8)
     theirs = token_counts([[i, i + 4] for i in range(4) for _ in range(10)], 8)
     write_counts(folder, ours, theirs)
-    chosen = DriftSettings(frequent=2)
     content = {
         **models,
-        "settings": asdict(chosen),
-        "metrics": drift_metrics(ours, theirs, chosen),
+        "settings": {"smoothing": 0.5, "frequent": 2},
+        "metrics": drift_metrics(ours, theirs, 2),
         "benchmarks": {},
     }
     write_summary(folder, "drift", content)

@@ -8,7 +8,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
+from tandem_plugin.lab.evaluation.drift import run_drift
 from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -82,4 +82,4 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
     path = out / "base/solo/summary.json"
     path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
     with refused("TP914", name="sampling.top_p"):
-        run_drift(out, "s", "base", DriftSettings())
+        run_drift(out, "s", "base", 10)

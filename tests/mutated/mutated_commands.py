@@ -6,14 +6,14 @@ import base64
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.commands.grade import _deciding
 from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.lab.evaluation.drift import DriftSettings, drift_metrics, write_counts
+from tandem_plugin.lab.evaluation.drift import SMOOTHING, drift_metrics, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 
@@ -136,9 +136,9 @@ def _results(out: Path, model: Path, senior: str, right: int) -> None:
 
     both = [np.array(c) for c in counts.values()]
     write_counts(folder, *both)
-    chosen = DriftSettings(frequent=2)
-    found = drift_metrics(*both, chosen)
-    content = {"senior": ours, "junior": base, "settings": asdict(chosen), "metrics": found}
+    settings = {"smoothing": SMOOTHING, "frequent": 2}
+    found = drift_metrics(*both, frequent=2)
+    content = {"senior": ours, "junior": base, "settings": settings, "metrics": found}
     write_summary(folder, "drift", {**content, "benchmarks": {}})
 
 

@@ -33,7 +33,6 @@ from tandem_plugin.terminal.root import CommandGroup
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
     from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-    from tandem_plugin.lab.evaluation.generation import Sampling
 
 __all__ = ["evaluate"]
 
@@ -94,9 +93,6 @@ DeviceOption = Annotated[
         "is one, otherwise the CPU."
     ),
 ]
-SmoothingOption = Annotated[
-    float, typer.Option(min=0, help="Added to every token's count before normalising.")
-]
 FrequentOption = Annotated[
     int,
     typer.Option(
@@ -107,6 +103,7 @@ FrequentOption = Annotated[
 
 @evaluate.command(short_help="Let each senior answer alone, and grade: pass@k.")
 def solo(
+    ctx: typer.Context,
     senior: SeniorOption,
     benchmark: BenchmarkOption,
     out: OutOption,
@@ -130,7 +127,7 @@ def solo(
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(protocol, sampling, benchmarks, samples=samples)
+    noted = _noted(ctx, benchmarks)
     seniors = _checkpoints(senior)
     with _interruptible():
         written = [run_solo(out, one, benchmarks, sampling, arguments, noted) for one in seniors]
@@ -139,6 +136,7 @@ def solo(
 
 @evaluate.command(short_help="Let each senior hand over to each junior, and grade.")
 def handoff(
+    ctx: typer.Context,
     senior: SeniorOption,
     junior: JuniorOption,
     benchmark: BenchmarkOption,
@@ -174,9 +172,7 @@ def handoff(
     sampling = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
     schedules = _schedules(schedule, parameters, boundaries)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(
-        protocol, sampling, benchmarks, team_samples=team_samples, schedule=schedule or ["step"]
-    )
+    noted = _noted(ctx, benchmarks)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     check_handoffs(seniors, schedules)
     written: list[Path] = []
@@ -188,6 +184,7 @@ def handoff(
 
 @evaluate.command(short_help="Let each junior read each senior's own responses.")
 def legibility(
+    ctx: typer.Context,
     senior: SeniorOption,
     junior: JuniorOption,
     out: OutOption,
@@ -206,7 +203,7 @@ def legibility(
     from tandem_plugin.lab.evaluation.legibility import run_legibility
 
     juniors, seniors = _checkpoints(junior), _checkpoints(senior)
-    noted = _noted(protocol, over=over.value)
+    noted = _noted(ctx)
     written: list[Path] = []
     with _interruptible():
         for one in seniors:
@@ -221,7 +218,6 @@ def drift(
     ],
     junior: Annotated[str, typer.Option(metavar="NAME", help="The junior's name.")],
     out: OutOption,
-    smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
     json: JsonOption = False,
 ) -> None:
@@ -230,14 +226,14 @@ def drift(
     Reads the solo runs of all of them, including the junior's, from the same folder: `tandem eval
     solo --senior NAME=PATH`.
     """
-    from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
+    from tandem_plugin.lab.evaluation.drift import run_drift
 
-    settings = DriftSettings(smoothing, frequent)
-    _show([run_drift(out, name, junior, settings) for name in senior], json)
+    _show([run_drift(out, name, junior, frequent) for name in senior], json)
 
 
 @evaluate.command(name="all", short_help="Run all evaluations; the first junior is the base.")
 def everything(
+    ctx: typer.Context,
     senior: SeniorOption,
     junior: JuniorOption,
     benchmark: BenchmarkOption,
@@ -258,7 +254,6 @@ def everything(
     read: ReadOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = None,
-    smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
     over: OverOption = LegibilityOver.PROBLEMS,
     protocol: ProtocolOption = None,
@@ -268,7 +263,7 @@ def everything(
 
     Drift is measured relative to the first junior, which also answers alone, as one of the seniors.
     """
-    from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
+    from tandem_plugin.lab.evaluation.drift import run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.legibility import run_legibility
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff, run_solo
@@ -276,15 +271,7 @@ def everything(
     alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
     team = replace(alone, samples=team_samples)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(
-        protocol,
-        alone,
-        benchmarks,
-        samples=samples,
-        team_samples=team_samples,
-        schedule=schedule or ["step"],
-        over=over.value,
-    )
+    noted = _noted(ctx, benchmarks)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     schedules = _schedules(schedule)
     check_handoffs(seniors, schedules)  # before the hours that solo runs take
@@ -298,7 +285,7 @@ def everything(
             written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
         for one in seniors:
             written += run_legibility(out, one, juniors, read, dtype, device, noted)
-            written.append(run_drift(out, one.name, base.name, DriftSettings(smoothing, frequent)))
+            written.append(run_drift(out, one.name, base.name, frequent))
     _show(written, json, over)
 
 
@@ -340,24 +327,22 @@ def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Ben
     return benchmarks
 
 
-def _noted(
-    protocol: ProtocolName | None,
-    sampling: Sampling | None = None,
-    benchmarks: Sequence[Benchmark] = (),
-    **settings: Any,
-) -> dict[str, Any] | None:
+def _noted(ctx: typer.Context, benchmarks: Sequence[Benchmark] = ()) -> dict[str, Any] | None:
     """What results say of the protocol that was followed, with what was used instead."""
-    if sampling is not None:
-        names = ("temperature", "top_p", "top_k", "max_tokens")
-        settings |= {name: getattr(sampling, name) for name in names}
+    used = dict(ctx.params)
+    if "schedule" in used:
+        used["schedule"] = used["schedule"] or ["step"]
+    if "over" in used:
+        used["over"] = LegibilityOver(used["over"]).value
     for benchmark in benchmarks[:1]:  # all are asked alike
         asked = benchmark.template
-        settings |= {
+        used |= {
             "template": asked.template,
             "instruction": asked.instruction,
             "always_instructed": asked.always,
         }
-    return record(None if protocol is None else protocol.value, settings)
+    protocol = used["protocol"]
+    return record(None if protocol is None else ProtocolName(protocol).value, used)
 
 
 def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:

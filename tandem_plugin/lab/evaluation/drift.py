@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -33,7 +32,6 @@ __all__ = [
     "SMOOTHING",
     "TOP",
     "DriftRecovery",
-    "DriftSettings",
     "drift_metrics",
     "drift_recovery",
     "kl_divergence",
@@ -197,15 +195,7 @@ def drift_recovery(
 # Runs, and their files.
 
 
-@dataclass(frozen=True, slots=True)
-class DriftSettings:
-    """What drift depends on beside the responses."""
-
-    smoothing: float = SMOOTHING
-    frequent: int = FREQUENT
-
-
-def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Path:
+def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> Path:
     """How far the senior's marginal token distribution is from the junior's; returns the summary.
 
     Both are estimated from solo runs with equal settings. Raises :class:`EvaluationError` where one
@@ -227,9 +217,10 @@ def run_drift(out: Path, senior: str, junior: str, chosen: DriftSettings) -> Pat
         "settings": {
             "solo": dict(senior_run.settings),
             "junior": junior_run.content["senior"].get("fingerprint"),
-            **asdict(chosen),
+            "smoothing": SMOOTHING,
+            "frequent": frequent,
         },
-        "metrics": drift_metrics(senior_counts, junior_counts, chosen),
+        "metrics": drift_metrics(senior_counts, junior_counts, frequent),
         "benchmarks": {},
     }
     return write_summary(folder, "drift", content)
@@ -244,26 +235,26 @@ def _responses(solo: Summary) -> Iterator[list[int]]:
 
 
 def drift_metrics(
-    senior: NDArray[np.int64], junior: NDArray[np.int64], chosen: DriftSettings
+    senior: NDArray[np.int64], junior: NDArray[np.int64], frequent: int = FREQUENT
 ) -> dict[str, Any]:
     """The numbers of a summary, from both models' counts ``[vocabulary]``.
 
-    Raises :class:`EvaluationError` where the junior wrote no token often enough.
+    frequent: how often the junior must have written a token for it to count as frequent. Raises
+    :class:`EvaluationError` where it wrote none so often.
     """
-    ratios = log_ratio(senior, junior, chosen.smoothing)
-    frequent = ratios[junior >= chosen.frequent]
-    if not frequent.size:
-        raise EvaluationError("TP853", frequent=chosen.frequent)
-    thresholds = np.linspace(0, float(np.abs(frequent).max()) or 1.0, _THRESHOLDS)
+    ratios = log_ratio(senior, junior)[junior >= frequent]
+    if not ratios.size:
+        raise EvaluationError("TP853", frequent=frequent)
+    thresholds = np.linspace(0, float(np.abs(ratios).max()) or 1.0, _THRESHOLDS)
     return {
-        "kl": kl_divergence(senior, junior, chosen.smoothing),
+        "kl": kl_divergence(senior, junior),
         "tokens": {"senior": int(senior.sum()), "junior": int(junior.sum())},
-        "frequent_tokens": int(frequent.size),
+        "frequent_tokens": int(ratios.size),
         "survival": {
             "thresholds": thresholds.tolist(),
-            "shares": survival(frequent, thresholds).tolist(),
+            "shares": survival(ratios, thresholds).tolist(),
         },
-        "mean_absolute_log_ratio": float(np.abs(frequent).mean()),
+        "mean_absolute_log_ratio": float(np.abs(ratios).mean()),
     }
 
 
@@ -308,7 +299,7 @@ def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
 def mean_recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
     """What a run recovers of a baseline's drift; of pooled runs the mean over all pairs.
 
-    Raises :class:`EvaluationError` where counts are missing, or are not of one vocabulary.
+    Raises :class:`EvaluationError` where counts are missing.
     """
     found = [_recovery(*pair, top) for pair in product(baseline.each, other.each)]
     return DriftRecovery(*np.mean(found, axis=0).tolist())
@@ -317,13 +308,5 @@ def mean_recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
 def _recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
     base, junior = read_counts(baseline)
     counts, _ = read_counts(other)
-    if base.shape != counts.shape:
-        raise EvaluationError(
-            "TP908",
-            folder=baseline.folder,
-            base=len(base),
-            other_folder=other.folder,
-            counts=len(counts),
-        )
     frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
     return drift_recovery(junior, base, counts, top, frequent, smoothing)

@@ -29,6 +29,7 @@ __all__ = [
     "Sampling",
     "engine_settings",
     "generate",
+    "is_complete",
     "read_generations",
     "read_rows_of",
     "request",
@@ -186,13 +187,12 @@ def generate(
     one. Raises :class:`EvaluationError` with what went wrong there, and KeyboardInterrupt where it
     was interrupted.
     """
-    is_complete = True
-    for file in files:
-        problems, samples = len(file.benchmark.problems), sampling.samples
-        with RolloutFile(file.path, file.settings(sampling, engine)) as written:
-            done = sum(problem < problems and sample < samples for problem, sample in written.done)
-            is_complete &= done == problems * samples
-    if is_complete:
+    samples = sampling.samples
+    complete = [
+        is_complete(one.path, one.settings(sampling, engine), len(one.benchmark.problems), samples)
+        for one in files
+    ]
+    if all(complete):
         return
     first = files[0]
     job = {
@@ -212,6 +212,13 @@ def generate(
         ],
     }
     _run(job)
+
+
+def is_complete(path: Path, settings: Mapping[str, Any], problems: int, samples: int) -> bool:
+    """Whether a file has a row for each of a problem's samples; raises as :class:`RolloutFile`."""
+    with RolloutFile(path, settings) as file:
+        done = sum(problem < problems and sample < samples for problem, sample in file.done)
+    return done == problems * samples
 
 
 def read_generations(

@@ -61,18 +61,10 @@ class HFModel:
     def states(self, prompt: Sequence[int], response: Sequence[int]) -> torch.Tensor:
         """The hidden states that predict the response's tokens: ``[len(response), width]``.
 
-        prompt, response: token ids; the prompt has one at least. Raises :class:`EvaluationError`
-        for token ids that the model lacks and for more positions than it has.
+        prompt, response: token ids; the prompt has at least one. Raises :class:`EvaluationError`
+        for more positions than the model has.
         """
         ids = [*prompt, *response[:-1]]
-        highest = max([*prompt, *response])
-        if highest >= self.vocabulary:
-            raise EvaluationError(
-                "TP910",
-                highest=highest,
-                checkpoint=self.checkpoint.name,
-                vocabulary=self.vocabulary,
-            )
         if len(ids) > self.longest:
             raise EvaluationError(
                 "TP911", ids=len(ids), checkpoint=self.checkpoint.name, longest=self.longest

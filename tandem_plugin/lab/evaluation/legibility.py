@@ -14,7 +14,11 @@ import torch
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files.strict_json import is_number
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint, check_same_vocabulary
-from tandem_plugin.lab.evaluation.generation import read_generations, read_rows_of
+from tandem_plugin.lab.evaluation.generation import (
+    is_complete,
+    read_generations,
+    read_rows_of,
+)
 from tandem_plugin.lab.evaluation.hf_model import HFModel
 from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summary, write_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -141,7 +145,7 @@ def run_legibility(
         unscored = [
             name
             for name, rows in solo.problems.items()
-            if not _is_scored(files[name], noted[name], len(rows), used)
+            if not is_complete(files[name], noted[name], len(rows), used)
         ]
         if unscored:
             check_same_vocabulary(senior, junior)
@@ -176,12 +180,6 @@ def _noted(
         **response,
         "dtype": settings["dtype"],
     }
-
-
-def _is_scored(path: Path, noted: Mapping[str, Any], problems: int, samples: int) -> bool:
-    places = {(problem, sample) for problem in range(problems) for sample in range(samples)}
-    with RolloutFile(path, noted) as file:
-        return places <= file.done
 
 
 def _score(

@@ -32,7 +32,7 @@ from tandem_plugin.lab.evaluation.tables import paper_tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Report", "build_report", "styles"]
+__all__ = ["Report", "build_report", "colours"]
 
 _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
@@ -40,7 +40,6 @@ _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
 """Okabe and Ito's, which people who see colours otherwise can tell apart."""
 
-_LINES, _MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
 _ACROSS = 3
 """Panels in a line."""
 
@@ -81,7 +80,7 @@ def build_report(
     runs = runs_by_label(by_senior)
     for same in runs.values():
         check_comparable(list(same.values()))
-    drawn = styles(list(by_senior), pools)
+    drawn = colours(list(by_senior), pools)
     figures = (_senior_figure(runs, drawn, k, over), _drift_figure(runs, drawn))
     pictures = [figure for figure in figures if figure is not None]
     comparison = _comparison(by_senior, pools, over, units)
@@ -161,39 +160,23 @@ class Picture(NamedTuple):
     png: bytes
 
 
-class Style(NamedTuple):
-    """How one senior is drawn in every figure."""
-
-    colour: str
-    line: str
-    marker: str
-
-
-def styles(names: Sequence[str], pools: Mapping[str, Sequence[str]]) -> dict[str, Style]:
-    """A style for each name: one colour per pool, another line and marker for each member.
-
-    A name or pool has the same colour whenever the same names are given.
-    """
+def colours(names: Sequence[str], pools: Groups) -> dict[str, str]:
+    """A colour for each name: one per pool, and always the same for the same names."""
     method_of = {member: method for method, members in pools.items() for member in members}
     methods = sorted({method_of.get(name, name) for name in names})
-    by_name = {}
-    for name in names:
-        method = method_of.get(name, name)
-        i = list(pools[method]).index(name) if name in method_of else 0
-        colour = _COLOURS[methods.index(method) % len(_COLOURS)]
-        by_name[name] = Style(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)])
-    return by_name
+    places = {name: methods.index(method_of.get(name, name)) for name in names}
+    return {name: _COLOURS[place % len(_COLOURS)] for name, place in places.items()}
 
 
 def _senior_figure(
-    runs: _Runs, drawn: Mapping[str, Style], k: int | None, over: Over
+    runs: _Runs, drawn: Mapping[str, str], k: int | None, over: Over
 ) -> Picture | None:
     """Macro averages of every senior alone, as a team and read by juniors; None without any.
 
     k: of pass@k; None takes 8, or the largest there is. Source: sections 4.2, 4.3 and 4.5.
     """
     panels: list[Callable[[Any], None]] = []
-    names: dict[str, Style] = {}
+    names: dict[str, str] = {}
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
         if first.kind == "drift":
@@ -205,28 +188,29 @@ def _senior_figure(
                 for senior, values in each.items()
             }
             panels.append(partial(_draw_points, points, drawn, f"{label}\n{one.heading}"))
-        names |= {name: drawn[name]._replace(line="none") for name in by_senior}
+        names |= {name: drawn[name] for name in by_senior}
     if not panels:
         return None
     caption = (
         f"Averages over benchmarks; legibility is the mean over {over}. Bars are one bootstrap "
         "standard error over problems."
     )
-    return Picture("seniors", "Handoff and legibility by senior", caption, _draw(panels, names))
+    return Picture(
+        "seniors", "Handoff and legibility by senior", caption, _draw(panels, names, "o")
+    )
 
 
 def _draw_points(
-    points: Mapping[str, tuple[float, float]], drawn: Mapping[str, Style], title: str, axes: Any
+    points: Mapping[str, tuple[float, float]], drawn: Mapping[str, str], title: str, axes: Any
 ) -> None:
     for i, (senior, (value, error)) in enumerate(points.items()):
-        style = drawn[senior]
-        axes.errorbar(i, value, yerr=error, color=style.colour, fmt=style.marker, capsize=3)
+        axes.errorbar(i, value, yerr=error, color=drawn[senior], fmt="o", capsize=3)
     axes.set_title(title, fontsize="medium")
     axes.set_xticks([])
     axes.set_xlim(-0.6, len(points) - 0.4)
 
 
-def _drift_figure(runs: _Runs, drawn: Mapping[str, Style]) -> Picture | None:
+def _drift_figure(runs: _Runs, drawn: Mapping[str, str]) -> Picture | None:
     """How many tokens drifted how far, from each junior; None without a run of drift.
 
     Raises :class:`EvaluationError` for a run without a survival curve. Source: section 4.4, left
@@ -241,27 +225,25 @@ def _drift_figure(runs: _Runs, drawn: Mapping[str, Style]) -> Picture | None:
         "Share of tokens whose log-ratio is above, of those that the junior wrote at least "
         f"{settings['frequent']} times; counts are smoothed by {settings['smoothing']:g}."
     )
-    names = dict.fromkeys(senior for by_senior in drifts.values() for senior in by_senior)
-    lines = {name: drawn[name]._replace(marker="none") for name in names}
-    return Picture("drift", "Drift from the junior", caption, _draw(panels, lines))
+    names = {senior: drawn[senior] for by_senior in drifts.values() for senior in by_senior}
+    return Picture("drift", "Drift from the junior", caption, _draw(panels, names, ""))
 
 
 def _draw_survival(
-    label: str, by_senior: Mapping[str, Summary], drawn: Mapping[str, Style], axes: Any
+    label: str, by_senior: Mapping[str, Summary], drawn: Mapping[str, str], axes: Any
 ) -> None:
     for senior, run in by_senior.items():
         curve = run.content["metrics"].get("survival")
         if curve is None:
             raise EvaluationError("TP883", senior=run.senior, folder=run.folder)
-        style = drawn[senior]
         points = list(zip(curve["thresholds"], curve["shares"], strict=False))
         x, y = [one for one, _ in points], [one for _, one in points]
-        axes.plot(x, y, color=style.colour, linestyle=style.line)
+        axes.plot(x, y, color=drawn[senior])
     axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
 
 
-def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, Style]) -> bytes:
-    """A picture of panels, each drawn by its function, above a legend of names.
+def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, str], marker: str) -> bytes:
+    """A picture of panels, each drawn by its function, above a legend of names by their colours.
 
     Text is never taken for mathematics. The same numbers give the same bytes.
     """
@@ -282,12 +264,12 @@ def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, Style]) -
         for draw, used in zip(panels, axes, strict=False):
             used.grid(alpha=0.25)
             draw(used)
-        _legend(figure, names)
+        _legend(figure, names, marker)
         figure.savefig(png, format="png", dpi=120, metadata={"Software": None})
     return png.getvalue()
 
 
-def _legend(figure: Figure, names: Mapping[str, Style]) -> None:
+def _legend(figure: Figure, names: Mapping[str, str], marker: str) -> None:
     """A legend below all panels, where it hides nothing, in as many columns as fit."""
     from matplotlib.lines import Line2D
 
@@ -295,10 +277,8 @@ def _legend(figure: Figure, names: Mapping[str, Style]) -> None:
     # A line, the gaps beside it, and letters that are nearly as wide as they are high.
     widest = (7 + 0.8 * max(map(len, names))) * points
     columns = max(1, int(72 * figure.get_figwidth() // widest))
-    lines = [
-        Line2D([], [], color=one.colour, linestyle=one.line, marker=one.marker)
-        for one in names.values()
-    ]
+    form: Any = {"linestyle": "none", "marker": marker} if marker else {}
+    lines = [Line2D([], [], color=colour, **form) for colour in names.values()]
     figure.legend(
         lines,
         list(names),

@@ -32,9 +32,8 @@ from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
-from tandem_plugin.lab.rollouts.rollout import short
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
-from tandem_plugin.progress import ShownProgress, waiting
+from tandem_plugin.progress import ShownProgress
 from tandem_plugin.rules import TandemRules
 
 __all__ = ["check_handoffs", "run_handoff", "run_solo"]
@@ -113,11 +112,8 @@ def _summarise(
     engine: Mapping[str, Any],
     protocol: Mapping[str, Any] | None,
 ) -> Path:
-    for file in files:
-        _grade(file, sampling)
     first = files[0]
-    with waiting(f"summarise {first.senior.name}"):
-        graded = {file.benchmark.name: _tally(file, sampling) for file in files}
+    graded = {file.benchmark.name: _tally(file, sampling) for file in files}
     content = {
         "senior": asdict(first.senior),
         "junior": None if first.junior is None else asdict(first.junior),
@@ -222,8 +218,8 @@ def _grades_file(file: GenerationFile) -> Path:
     return file.path.with_name(f"{file.benchmark.name}.grades.jsonl")
 
 
-def _grade(file: GenerationFile, sampling: Sampling) -> None:
-    """Grade every response that has no grade yet, with :mod:`tandem_plugin.grading`.
+def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], Any]:
+    """Grade every response that has no grade yet; returns all outcomes.
 
     A grade of other text or answers, which remains where responses were generated again, does not
     count: the last grade of a response is the one that is read. The whole text is graded, whoever
@@ -237,18 +233,18 @@ def _grade(file: GenerationFile, sampling: Sampling) -> None:
     }
     path = _grades_file(file)
     with RolloutFile(path, noted) as written:
-        graded = {
-            (problem, sample): record.get("input_sha256")
-            for problem, sample, record in placed_rows(path)
-        }
+        outcomes, inputs = {}, {}
+        for problem, sample, record in placed_rows(path):
+            outcomes[problem, sample] = record.get("outcome")
+            inputs[problem, sample] = record.get("input_sha256")
         todo = (
             (problem, sample, row)
             for problem, sample, row in file.responses(sampling.samples)
-            if graded.get((problem, sample)) != input_digest(row["response"], row["answer"])
+            if inputs.get((problem, sample)) != input_digest(row["response"], row["answer"])
         )
         batch = list(islice(todo, _BATCH))
         if not batch:
-            return
+            return outcomes
         with Grader() as grader, ShownProgress() as bar:
             total = len(file.benchmark.problems) * sampling.samples
             task = bar.add_task(f"grade {file.benchmark.name}", total=total)
@@ -256,8 +252,10 @@ def _grade(file: GenerationFile, sampling: Sampling) -> None:
                 grades = grader.grade_batch([(row["response"], row["answer"]) for *_, row in batch])
                 for (problem, sample, row), grade in zip(batch, grades, strict=True):
                     written.append(problem, sample, _record(row, grade))
+                    outcomes[problem, sample] = grade.outcome
                 bar.update(task, completed=len(written.done))
                 batch = list(islice(todo, _BATCH))
+    return outcomes
 
 
 def _record(row: Mapping[str, Any], grade: Grade) -> dict[str, Any]:
@@ -275,11 +273,14 @@ def _record(row: Mapping[str, Any], grade: Grade) -> dict[str, Any]:
 
 def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
     """The graded problems of a file, in their order."""
-    outcomes = _outcomes(_grades_file(file))
+    outcomes = _grade(file, sampling)
     problems = [_Graded() for _ in file.benchmark.problems]
     for problem, sample, row in file.responses(sampling.samples):
+        outcome = outcomes[problem, sample]
+        if outcome not in OUTCOMES:
+            raise EvaluationError("TP861", path=_grades_file(file), outcome=outcome)
         found = problems[problem]
-        found.outcomes[outcomes[problem, sample]] += 1
+        found.outcomes[outcome] += 1
         found.tokens += len(row["response_ids"])
         found.truncated += row.get("finish_reason") == "length"
         if file.schedule is not None:
@@ -289,15 +290,3 @@ def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
             found.shares.append(sum(authors) / len(authors) if authors else float("nan"))
             found.spans += bool(authors) + sum(a != b for a, b in pairwise(authors))
     return problems
-
-
-def _outcomes(path: Path) -> dict[tuple[int, int], str]:
-    outcomes: dict[tuple[int, int], str] = {}
-    try:
-        for problem, sample, row in placed_rows(path):
-            if row.get("outcome") not in OUTCOMES:
-                raise ValueError(f"it has the outcome {short(row.get('outcome'))}")
-            outcomes[problem, sample] = row["outcome"]
-    except (OSError, ValueError) as error:
-        raise EvaluationError("TP861", path=path, error=error) from error
-    return outcomes
