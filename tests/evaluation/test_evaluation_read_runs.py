@@ -82,4 +82,4 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
     path = out / "base/solo/summary.json"
     path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
     with refused("TP914", name="sampling.top_p"):
-        run_drift(out, "s", "base", 10)
+        run_drift(out, "s", "base")

@@ -64,7 +64,7 @@ def test_report_has_its_figures_and_tables_in_one_page(make_results: MakeResults
         assert heading in page.text
 
 
-def test_units_are_those_of_the_tables(make_results: MakeResults):
+def test_pools_and_units_are_those_of_the_tables(make_results: MakeResults):
     for senior, right in {
         "G-a": [0, 2, 4],
         "T-a": [1, 3, 4],
@@ -77,22 +77,12 @@ def test_units_are_those_of_the_tables(make_results: MakeResults):
         results, *pools, "--unit", "a=G-a,T-a", "--unit", "b=G-b,T-b", "--k", 1, "--top", 4
     )
     assert done.exit_code == 0, done.output
-    assert "One-sided t-tests over 2 units" in page_of(results)
-
-
-def test_pooled_seeds_are_one_method_in_tables_and_one_colour_in_figures(
-    make_results: MakeResults,
-):
-    for senior, right in {"GRPO": [0, 2, 4], "TRL-1": [1, 3, 4], "TRL-2": [2, 3, 4]}.items():
-        results = make_results(senior, right)
-    done = report(results, "--pool", "TRL=TRL-1,TRL-2", "--k", 1, "--top", 4)
-    assert done.exit_code == 0, done.output
     page = page_of(results)
-    assert "Macro averages of each pooled run" in page
-    assert "TRL > GRPO" in page
-    assert "TRL-2 > GRPO" not in page
-    drawn = colours(["base", "TRL-1", "GRPO-1", "TRL-2"], {"TRL": ["TRL-1", "TRL-2"]})
-    assert drawn["TRL-1"] == drawn["TRL-2"]
+    assert "One-sided t-tests over 2 units" in page
+    assert "T > G" in page
+    assert "T-b > G" not in page
+    drawn = colours(["base", "T-a", "G-a", "T-b"], {"T": ["T-a", "T-b"]})
+    assert drawn["T-a"] == drawn["T-b"]
     assert len(set(drawn.values())) == 3
 
 

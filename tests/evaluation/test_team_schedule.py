@@ -53,11 +53,6 @@ def test_request_and_engine_are_told_what_each_of_them_takes():
     assert engine_settings([own, team_schedule("word", {})]) == own
 
 
-def test_schedules_of_one_engine_do_not_share_a_resolver_by_accident():
-    with refused("TP906", boundaries="step, word"):
-        engine_settings([team_schedule("word", {}), team_schedule("handover", {}, "step")])
-
-
 def test_unknown_schedules_and_parameters_are_refused():
     with refused("TP117", kind="schedule", name="leap"):
         team_schedule("leap", {})
