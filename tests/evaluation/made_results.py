@@ -65,6 +65,7 @@ def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> 
         "metrics": {
             "kl": {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior],
             "mean_absolute_log_ratio": 0.125,
+            "survival": {"thresholds": [], "shares": []},
         },
         "benchmarks": {},
     }
@@ -82,6 +83,7 @@ def write_counted(out: Path, senior: str, wrote: Any, junior: Any) -> None:
         "metrics": {
             "kl": kl_divergence(wrote, junior),
             "mean_absolute_log_ratio": 0.125,
+            "survival": {"thresholds": [], "shares": []},
         },
         "benchmarks": {},
     }

@@ -232,7 +232,7 @@ def test_a_handoff_by_text_ends_at_its_budget_and_after_its_rounds():
 def test_handoff_by_text_needs_an_engine_of_turns():
     team = team_schedule("step-text", {"rounds": 3})
     assert schedule_label(team) == "step-text,rounds=3"
-    assert engine_settings([team]) == {"schedule": "solo"}
+    assert engine_settings(team) == {"schedule": "solo"}
     with refused("TP838", name="p"):
         team_schedule("step-text", {"p": 0.5})
 

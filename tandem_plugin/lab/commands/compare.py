@@ -146,16 +146,11 @@ def report(
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
     if json:
-        result = {
-            "page": str(written.page),
-            "figures": list(written.figures),
-            "tables": written.tables,
-            "notes": list(written.notes),
-        }
-        print_json(result)
+        print_json(written)
         return
-    echo(f"Wrote {written.page}: {len(written.figures)} figures and {written.tables} tables.")
-    for sentence in written.notes:
+    page, figures, tables = written["page"], len(written["figures"]), written["tables"]
+    echo(f"Wrote {page}: {figures} figures and {tables} tables.")
+    for sentence in written["notes"]:
         echo(sentence, err=True)
 
 

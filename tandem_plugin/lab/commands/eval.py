@@ -143,14 +143,6 @@ def handoff(
     out: OutOption,
     schedule: ScheduleOption = None,
     parameters: SettingsOption = None,
-    boundaries: Annotated[
-        str | None,
-        typer.Option(
-            help="A boundary resolver to use instead of each schedule's own, such as step "
-            "for `--schedule handover`, which then counts reasoning steps instead of "
-            "tokens."
-        ),
-    ] = None,
     team_samples: SamplesOption = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
@@ -170,7 +162,7 @@ def handoff(
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
 
     sampling = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
-    schedules = _schedules(schedule, parameters, boundaries)
+    schedules = _schedules(schedule, parameters)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
     noted = _noted(ctx, benchmarks)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
@@ -300,7 +292,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _schedules(
-    names: list[str] | None, parameters: list[str] | None = None, boundaries: str | None = None
+    names: list[str] | None, parameters: list[str] | None = None
 ) -> list[dict[str, Any]]:
     """The settings of each schedule that is named; ``step`` where none is.
 
@@ -309,7 +301,7 @@ def _schedules(
     from tandem_plugin.lab.evaluation.generation import team_schedule
 
     given = assignments("--set", parameters or ())
-    return [team_schedule(name, given, boundaries) for name in dict.fromkeys(names or ["step"])]
+    return [team_schedule(name, given) for name in dict.fromkeys(names or ["step"])]
 
 
 def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Benchmark]:

@@ -24,7 +24,6 @@ from tandem_plugin.lab.evaluation.generation import (
     TEXT,
     Sampling,
     engine_settings,
-    request,
 )
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
@@ -103,7 +102,7 @@ class _Prompts:
         params = self.sampling.parameters(seed, self.sampling.max_tokens)
         prompt = {"prompt_token_ids": list(self.ids(place))}
         team = self.schedule(place)
-        tandem = None if team is None else {**request(team), "seed": draws}
+        tandem = None if team is None else {**team, "seed": draws}
         return prompt, params, tandem
 
     def row(self, place: _Place, output: Any) -> dict[str, Any]:
@@ -205,8 +204,7 @@ def _engine(job: Mapping[str, Any], tokens: int) -> Any:
     """The senior alone, or senior and junior."""
     together = None
     if job["junior"] is not None:
-        teams = [file["schedule"] for file in job["files"]]
-        together = {**engine_settings(teams), "junior": job["junior"]}
+        together = {**engine_settings(job["files"][0]["schedule"]), "junior": job["junior"]}
     return start_engine(job["senior"], job["engine"], together, tokens)
 
 

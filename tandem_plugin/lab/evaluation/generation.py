@@ -32,7 +32,6 @@ __all__ = [
     "is_complete",
     "read_generations",
     "read_rows_of",
-    "request",
     "schedule_label",
     "team_schedule",
 ]
@@ -92,43 +91,29 @@ class Sampling:
         )
 
 
-# Schedules of teams: settings of TandemConfig, that is the name, every parameter, and boundaries
-# where they are not the schedule's own.
-
-BOUNDARIES = "boundaries"
-
 TEXT = "step-text"
 """Strict alternation of texts up to a blank line, for so many rounds of both: a schedule of calls,
 not of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
 
 
-def team_schedule(
-    name: str, parameters: Mapping[str, Any], boundaries: str | None = None
-) -> dict[str, Any]:
-    """The settings of a schedule; raises :class:`ConfigError` for one, or a parameter, unknown."""
+def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A schedule's name and all of its parameters, as settings of :class:`TandemConfig`.
+
+    Raises :class:`ConfigError` for an unknown schedule or parameter.
+    """
     if name == TEXT:
-        if unknown := {*parameters, *({BOUNDARIES} if boundaries else ())} - {"rounds"}:
-            raise EvaluationError("TP838", name=sorted(unknown)[0])
+        if unknown := sorted(parameters.keys() - {"rounds"}):
+            raise EvaluationError("TP838", name=unknown[0])
         settings = {"schedule": TEXT, "rounds": 150, **parameters}
         check_count("rounds", settings["rounds"])
         return settings
     schedule = make_schedule(name, parameters)
-    settings = {"schedule": schedule.name, **schedule_parameters(schedule)}
-    if boundaries not in (None, schedule.boundaries):
-        settings[BOUNDARIES] = boundaries
-    return settings
+    return {"schedule": schedule.name, **schedule_parameters(schedule)}
 
 
-def request(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request for a response says of them: the resolver is the engine's."""
-    return {name: value for name, value in settings.items() if name != BOUNDARIES}
-
-
-def engine_settings(teams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings of one engine that answers under each of them, with one resolver for all."""
-    first = teams[0] if teams[0]["schedule"] != TEXT else {"schedule": "solo"}
-    resolvers = [team[BOUNDARIES] for team in teams if BOUNDARIES in team]
-    return {**first, **({BOUNDARIES: resolvers[0]} if resolvers else {})}
+def engine_settings(team: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an engine that answers under this schedule, and others beside it."""
+    return {"schedule": "solo"} if team["schedule"] == TEXT else dict(team)
 
 
 def schedule_label(settings: Mapping[str, Any]) -> str:

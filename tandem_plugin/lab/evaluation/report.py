@@ -32,7 +32,7 @@ from tandem_plugin.lab.evaluation.tables import paper_tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Report", "build_report", "colours"]
+__all__ = ["build_report", "colours"]
 
 _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
@@ -42,15 +42,6 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 
 _ACROSS = 3
 """Panels in a line."""
-
-
-class Report(NamedTuple):
-    """What was written."""
-
-    page: Path
-    figures: tuple[str, ...]
-    tables: int
-    notes: tuple[str, ...]
 
 
 def build_report(
@@ -63,8 +54,8 @@ def build_report(
     pools: Groups,
     over: Over,
     units: Groups,
-) -> Report:
-    """Write ``index.html`` and ``figures/*.png`` under ``out``.
+) -> dict[str, Any]:
+    """Write ``index.html`` and ``figures/*.png`` under ``out``; returns what ``--json`` prints.
 
     order: seniors in the order of tables and legends, as of :func:`ordered_seniors`; the first that
     drifted is the baseline of recovery, the last is tested against the others. k, top, pools, over,
@@ -84,15 +75,16 @@ def build_report(
     figures = (_senior_figure(runs, drawn, k, over), _drift_figure(runs, drawn))
     pictures = [figure for figure in figures if figure is not None]
     comparison = _comparison(by_senior, pools, over, units)
-    notes: tuple[str, ...] = ("There are results of only one senior: tables compare two or more.",)
+    notes = ["There are results of only one senior: tables compare two or more."]
     tables: list[PaperTable] = []
     if comparison is not None:
-        tables, notes = paper_tables(comparison, k, top), comparison.notes
+        tables, notes = paper_tables(comparison, k, top), list(comparison.notes)
     page = out / "index.html"
     write_file(page, _page(title, notes, pictures, tables).encode("utf-8", "replace"))
     for one in pictures:
         write_file(out / "figures" / f"{one.name}.png", one.png)
-    return Report(page, tuple(one.name for one in pictures), len(tables), notes)
+    names = [one.name for one in pictures]
+    return {"page": str(page), "figures": names, "tables": len(tables), "notes": notes}
 
 
 def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -> Comparison | None:
@@ -213,8 +205,7 @@ def _draw_points(
 def _drift_figure(runs: _Runs, drawn: Mapping[str, str]) -> Picture | None:
     """How many tokens drifted how far, from each junior; None without a run of drift.
 
-    Raises :class:`EvaluationError` for a run without a survival curve. Source: section 4.4, left
-    panel of its figure.
+    Source: section 4.4, left panel of its figure.
     """
     drifts = {label: by for label, by in runs.items() if next(iter(by.values())).kind == "drift"}
     if not drifts:
@@ -233,9 +224,7 @@ def _draw_survival(
     label: str, by_senior: Mapping[str, Summary], drawn: Mapping[str, str], axes: Any
 ) -> None:
     for senior, run in by_senior.items():
-        curve = run.content["metrics"].get("survival")
-        if curve is None:
-            raise EvaluationError("TP883", senior=run.senior, folder=run.folder)
+        curve = run.content["metrics"]["survival"]
         points = list(zip(curve["thresholds"], curve["shares"], strict=False))
         x, y = [one for one, _ in points], [one for _, one in points]
         axes.plot(x, y, color=drawn[senior])

@@ -294,7 +294,7 @@ class _Survival(_Part):
 class _DriftMetrics(_Part):
     kl: _Number
     mean_absolute_log_ratio: _Number
-    survival: _Survival | None = None
+    survival: _Survival
 
 
 class _Summary(_Part):

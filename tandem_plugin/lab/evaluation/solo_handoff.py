@@ -69,7 +69,7 @@ def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[st
     for senior in seniors:
         vocabulary = Vocabulary.from_path(senior.path)
         for schedule in schedules:
-            TandemRules(TandemConfig.from_mapping(engine_settings([schedule])), vocabulary)
+            TandemRules(TandemConfig.from_mapping(engine_settings(schedule)), vocabulary)
 
 
 def run_handoff(

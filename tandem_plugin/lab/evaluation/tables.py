@@ -65,6 +65,10 @@ _SEEDS_NOTE = (
     "Welch's t-tests on each training seed's macro average: would other seeds show the same "
     "difference on these problems? Methods with one seed are omitted."
 )
+_UNITS_NOTE = (
+    "Paired t-tests on each unit's mean over its seeds: would another unit show the same "
+    "difference on these problems?"
+)
 
 
 def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -> list[PaperTable]:
@@ -85,7 +89,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
         _summary_table(comparison, k),
         _repeats_table(comparison, k),
         _significance_table(comparison),
-        _unit_tests_table(comparison) if comparison.units else _seed_tests_table(comparison),
+        _method_tests_table(comparison),
     ]
     return [table for table in tables if table.rows]
 
@@ -383,6 +387,19 @@ class _Seeds(NamedTuple):
         in_units = method in self.units
         return unit_error(list(self.of_units(method).values()) if in_units else self.values[method])
 
+    def test(self, claimed: str, other: str) -> _Test:
+        """Over units where they are given, else over seeds."""
+        direction = _direction(self.chosen)
+        if not self.units:
+            result = seed_test(self.values[claimed], self.values[other], direction)
+            return _Test(self.label, claimed, other, self.chosen, result)
+        ours, theirs = self.of_units(claimed), self.of_units(other)
+        both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
+        error = unit_error(both)
+        return _Test(
+            self.label, claimed, other, self.chosen, unit_test(both, direction), error=error
+        )
+
 
 def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
     """Every measure of every run of pooled methods."""
@@ -443,52 +460,33 @@ def _spread(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
-def _seed_tests_table(comparison: Comparison) -> PaperTable:
-    """One-sided t-tests of the last method against each other one, with training seeds as units.
+def _method_tests_table(comparison: Comparison) -> PaperTable:
+    """One-sided t-tests of the last pooled method against each other one.
 
-    No rows where no two methods have several seeds. The paper has one seed per method.
+    Over the given units, or over training seeds where none are given. No rows where no two methods
+    have several seeds, or units. The paper has one seed per method.
     """
-    title = "One-sided t-tests with training seeds as units"
-    numbers = (_DELTA, "t", "d.f.", "p")
-    return _tests_table("significance-seeds", title, _seed_tests(comparison), numbers, _SEEDS_NOTE)
-
-
-def _seed_tests(comparison: Comparison) -> Iterator[_Test]:
-    claimed = comparison.seniors[-1]
-    for one in _seeds(comparison):
-        several = {name: values for name, values in one.values.items() if len(values) > 1}
-        if one.run.kind == "solo" or claimed not in several:
-            continue
-        for other, values in several.items():
-            if other != claimed:
-                result = seed_test(several[claimed], values, _direction(one.chosen))
-                yield _Test(one.label, claimed, other, one.chosen, result)
-
-
-def _unit_tests_table(comparison: Comparison) -> PaperTable:
-    """One-sided t-tests of the last method against each other one, over the given units.
-
-    No rows where no two pools are in units.
-    """
+    tests = list(_method_tests(comparison))
+    if not comparison.units:
+        title = "One-sided t-tests with training seeds as units"
+        headings = [_DELTA, "t", "d.f.", "p"]
+        return _tests_table("significance-seeds", title, tests, headings, _SEEDS_NOTE)
     count = len(set(comparison.units.values()))
-    note = (
-        "Paired t-tests on each unit's mean over its seeds: would another unit show the same "
-        "difference on these problems?"
-    )
+    note = _UNITS_NOTE
     if count < FEWEST_UNITS:
         note += f" {count} units are too few to generalise to another one."
     title = f"One-sided t-tests over {count} units"
-    numbers = (_DELTA, "s.e.", "t", "d.f.", "p")
-    return _tests_table("significance-units", title, _unit_tests(comparison), numbers, note)
+    headings = [_DELTA, "s.e.", "t", "d.f.", "p"]
+    return _tests_table("significance-units", title, tests, headings, note)
 
 
-def _unit_tests(comparison: Comparison) -> Iterator[_Test]:
+def _method_tests(comparison: Comparison) -> Iterator[_Test]:
     claimed = comparison.seniors[-1]
     for one in _seeds(comparison):
-        for other in one.units:
-            if claimed not in one.units or other == claimed:
-                continue
-            ours, theirs = one.of_units(claimed), one.of_units(other)
-            both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
-            result = unit_test(both, _direction(one.chosen))
-            yield _Test(one.label, claimed, other, one.chosen, result, error=unit_error(both))
+        if comparison.units:
+            tested = list(one.units)
+        else:
+            tested = [m for m, v in one.values.items() if len(v) > 1 and one.run.kind != "solo"]
+        for other in tested:
+            if claimed in tested and other != claimed:
+                yield one.test(claimed, other)
