@@ -53,7 +53,7 @@ next_commands() {
   # shellcheck disable=SC2086
   command_line tandem eval all --protocol "$protocol" --senior "base=$model" --senior "$1=$out/senior" \
     --junior "base=$model" --benchmark "heldout=$validation" --out "$out/results" ${EVAL:-}
-  command_line tandem report "$out/results" --log "$1=$out/train.log" --out "$out/report"
+  command_line tandem report "$out/results" --out "$out/report"
 }
 
 command_line() {

@@ -187,7 +187,7 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
         llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6)),
     )
     evaluated = _Prompts(engine, job, Sampling(1))
-    assert token_ids(problem, INSTRUCTION, tokenizer) == evaluated._prompt_ids(_Place(0, 0, 0))
+    assert token_ids(problem, INSTRUCTION, tokenizer) == evaluated.ids(_Place(0, 0, 0))
 
 
 def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):

@@ -11,15 +11,21 @@ one, by the run's own validation as in the paper (section 5.1), the team's where
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.lab.evaluation.training_log import read_training_log
 
 __all__ = ["KeepSeniors", "best_senior"]
+
+_STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
+_ACCURACY = re.compile(
+    r"((?:team/)?)val-core/(\S+?)/(acc|reward)/mean@\d+:(?:np\.\w+\()?(-?\d[\d.]*(?:e[+-]?\d+)?)"
+)
 
 
 class KeepSeniors:
@@ -59,12 +65,16 @@ def _seniors(run: Path) -> dict[int, Path]:
 
 
 def _accuracies(run: Path) -> dict[int, float]:
-    """The accuracy of each validated step, as far as the log has them."""
-    try:
-        curves = read_training_log(run.name, run / "train.log").curves
-    except TandemError:  # nothing was logged yet
-        return {}
-    return dict(curves.get("team_accuracy") or curves.get("accuracy") or ())
+    """The accuracy of each validated step in the log, the mean over the data sources."""
+    log = run / "train.log"
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    for step, logged in (match.groups() for match in map(_STEP.search, lines) if match):
+        for team, source, kind, value in _ACCURACY.findall(logged):
+            found.setdefault(team + kind, {}).setdefault(int(step), {})[source] = float(value)
+    kinds = (kind for kind in ("team/acc", "team/reward", "acc", "reward") if kind in found)
+    validated = found.get(next(kinds, ""), {})
+    return {step: fmean(values.values()) for step, values in validated.items()}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,16 +7,13 @@ from typing import Any
 import pytest
 
 from tandem_plugin.lab.evaluation.drift import (
-    DriftSettings,
     drift_metrics,
-    log_ratio,
     token_counts,
     write_counts,
 )
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}
-PIECES = ["a", "Ġb", "Ċ", "$x$", "=1", "Ã", "©", "<b>"]
 
 
 @pytest.fixture
@@ -28,18 +24,13 @@ def make_results(tmp_path: Path) -> Callable[..., Path]:
         senior: str,
         right: list[int],
         *,
-        response: str = "text",
-        response_ids: tuple[int, ...] = (0, 1, 2),
-        authorship: tuple[int, ...] = (1, 0, 0),
-        out: Path = tmp_path / "results",
-        junior: str = "base",
         benchmark: str = "sums",
-        tokenizer: Path | None = None,
         kinds: tuple[str, ...] = ("solo", "handoff", "legibility", "drift"),
     ) -> Path:
+        out, junior = tmp_path / "results", "base"
         rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
         models: dict[str, Any] = {
-            "senior": {"name": senior, "path": str(tokenizer or ""), "fingerprint": "00"},
+            "senior": {"name": senior, "fingerprint": "00"},
             "junior": {"name": junior, "fingerprint": "11"},
         }
         solo: dict[str, Any] = {"sampling": SAMPLING}
@@ -52,17 +43,6 @@ def make_results(tmp_path: Path) -> Callable[..., Path]:
             write_summary(
                 folder, kind, content if kind == "handoff" else content | {"junior": None}
             )
-            for i in range(len(right)):
-                row = {
-                    "problem": i, "sample": 0, "prompt": [{"role": "user", "content": response}],
-                    "response": response, "response_ids": list(response_ids), "prompt_ids": [0],
-                    "answer": ["1"],
-                }  # fmt: skip
-                if kind == "handoff":
-                    row["authorship"] = list(authorship)
-                _append(folder / f"{benchmark}.jsonl", row)
-                grade = {"problem": i, "sample": 0, "outcome": "incorrect"}
-                _append(folder / f"{benchmark}.grades.jsonl", grade)
         read = [
             {"problem": i, "tokens": 9, "cross_entropy": 0.1 + 0.01 * c, "overlap": 0.9 + 0.01 * c}
             for i, c in enumerate(right)
@@ -85,17 +65,10 @@ def _write_drift(
     ours = token_counts(written, 8)
     theirs = token_counts([[i, i + 4] for i in range(4) for _ in range(10)], 8)
     write_counts(folder, ours, theirs)
-    assert log_ratio(ours, theirs).any()
-    chosen = DriftSettings(frequent=2)
     content = {
         **models,
-        "settings": chosen.settings(),
-        "metrics": drift_metrics(ours, theirs, PIECES, chosen),
+        "settings": {"smoothing": 0.5, "frequent": 2},
+        "metrics": drift_metrics(ours, theirs, 2),
         "benchmarks": {},
     }
     write_summary(folder, "drift", content)
-
-
-def _append(path: Path, row: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")

@@ -55,9 +55,7 @@ def write_legibility(
     write_summary(run_folder(out, "legibility", senior, junior), "legibility", content)
 
 
-def write_drift(
-    out: Path, senior: str, wrote: list[int], junior: list[int], over: tuple[Any, ...] = ()
-) -> None:
+def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> None:
     folder = run_folder(out, "drift", senior, "base")
     write_counts(folder, *(token_counts([ids], 6) for ids in (wrote, junior)))
     content = {
@@ -67,10 +65,7 @@ def write_drift(
         "metrics": {
             "kl": {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior],
             "mean_absolute_log_ratio": 0.125,
-            "over_emitted": [
-                {"token": t, "piece": p, "log_ratio": 1.5, "senior": 4, "junior": 0}
-                for t, p in over
-            ],
+            "survival": {"thresholds": [], "shares": []},
         },
         "benchmarks": {},
     }
@@ -88,6 +83,7 @@ def write_counted(out: Path, senior: str, wrote: Any, junior: Any) -> None:
         "metrics": {
             "kl": kl_divergence(wrote, junior),
             "mean_absolute_log_ratio": 0.125,
+            "survival": {"thresholds": [], "shares": []},
         },
         "benchmarks": {},
     }
@@ -99,6 +95,3 @@ def edit(path: Path, change: Callable[[Any], object]) -> None:
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-
-
-PIECES = ["a", "Ġb", "Ċ", "c"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_results import edit, found_tables, run, texts, write_drift, write_handoff
+from made_results import edit, found_tables, run, texts, write_handoff
 
 from tandem_plugin.lab.evaluation.results import write_summary
 
@@ -44,17 +44,10 @@ def test_command_gives_the_tables_computed_by_hand(example: Path):
             )
 
 
-def test_terminal_latex_and_json_say_the_same(example: Path):
-    done = run(example / "GRPO", example / "TRL", "--out", example / "tables")
+def test_terminal_and_json_say_the_same(example: Path):
+    done = run(example / "GRPO", example / "TRL")
     for text in ("Handoff robustness (step base)", "+25.0", "0.008**", "TRL > GRPO"):
         assert text in done.stdout
-    tex = (example / "tables" / "tables.tex").read_text(encoding="utf-8")
-    assert r"& TRL & $\mathbf{75.0}_{\pm 17." in tex
-    assert (
-        r"TRL $>$ GRPO & Distribution overlap ($\uparrow$) & $+0.0200$ & $+4.90$ & $0.008^{**}$"
-        in tex
-    )
-    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 4
     found = json.loads(run(example / "GRPO", example / "TRL", "--json").stdout)
     assert (found["seniors"], found["notes"]) == (["GRPO", "TRL"], [])
     assert [table["name"] for table in found["tables"]] == [
@@ -114,10 +107,15 @@ def test_other_versions_are_noted(example: Path):
 
 
 def test_one_senior_alone_or_twice_or_none_is_refused(example: Path):
-    assert "at least two seniors" in run(example / "GRPO").stderr
-    assert "under one name" in run(example / "GRPO", example / "GRPO").stderr
-    assert "of 2 seniors: GRPO, TRL" in run(example).stderr
-    assert "no folder" in run(example / "none", example / "TRL").stderr
+    (example / "empty").mkdir()
+    for given, said in (
+        (["GRPO"], "TP830"),
+        (["GRPO", "GRPO"], "TP880"),
+        (["empty", "TRL"], "TP881"),
+        (["none", "TRL"], "TP892"),
+    ):
+        assert said in run(*(example / name for name in given)).stderr
+    assert run(example).stdout == run(example / "GRPO", example / "TRL").stdout
 
 
 def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
@@ -133,21 +131,6 @@ def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
     assert [cell["text"] for cell in found["significance"]["rows"][0]][3:] == [
         "+50.00", "+inf", "<1e-300",
     ]  # fmt: skip
-
-
-def test_over_emitted_tokens_are_listed_with_what_every_model_wrote(tmp_path: Path):
-    write_drift(tmp_path, "GRPO", [2, 2, 2, 2, 3], [0, 0, 3], over=((2, "Ġso"), (3, "ĊĊ")))
-    write_drift(tmp_path, "TRL", [0, 2, 3, 3], [0, 0, 3], over=((3, "|x"),))
-    done = run(tmp_path / "GRPO", tmp_path / "TRL", "--out", tmp_path / "tables", "--json")
-    (table,) = [t for t in json.loads(done.stdout)["tables"] if "over-emitted" in t["name"]]
-    assert table["columns"] == ["Over-emitted by", "Token", "log-ratio", "base", "GRPO", "TRL"]
-    assert [[cell["text"] for cell in row] for row in table["rows"]] == [
-        ["GRPO", "␣so", "1.50", "0", "4", "1"],
-        ["", r"\n\n", "1.50", "0", "1", "2"],
-        ["TRL", "|x", "1.50", "0", "1", "2"],
-    ]
-    tex = (tmp_path / "tables" / "tables.tex").read_text(encoding="utf-8")
-    assert r"GRPO & \textvisiblespace{}so & $1.50$" in tex
 
 
 def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):
@@ -227,5 +210,3 @@ def test_hostile_names_stay_text(tmp_path: Path):
     markdown = (tmp_path / "tables" / "tables.md").read_text()
     assert r"\[bold\]x\|y" in markdown
     assert "<b>" not in markdown
-    tex = (tmp_path / "tables" / "tables.tex").read_text()
-    assert r"input\{z\}\$\&\textasciicircum{}\textasciitilde{}" in tex

@@ -15,7 +15,6 @@ from tandem_plugin.lab.evaluation.drift import (
     log_ratio,
     marginal,
     most_displaced,
-    most_over_emitted,
     recovery,
     survival,
     token_counts,
@@ -53,8 +52,6 @@ def test_smoothing_that_leaves_zeros_is_refused():
     with refused("TP846"):
         marginal([1, 0], 0)
     np.testing.assert_array_equal(marginal([1, 3], 0), [0.25, 0.75])
-    with refused("TP850"):
-        log_ratio([1, 2], [1, 2, 3])
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30))
@@ -62,8 +59,6 @@ def test_survival_is_brute_force(ratios: list[float]):
     thresholds = [0.0, 0.5, 1.0, *map(abs, ratios)]
     expected = [np.mean([abs(r) > x for r in ratios]) for x in thresholds]
     np.testing.assert_allclose(survival(ratios, thresholds), expected, atol=1e-12)
-    with refused("TP847"):
-        survival([], [0.0])
 
 
 def test_most_displaced_are_those_of_the_largest_absolute_ratio():
@@ -75,26 +70,18 @@ def test_most_displaced_are_those_of_the_largest_absolute_ratio():
 def test_recovery_by_hand():
     """Ranks of the shift 4, 3, 1, 2 against those of the displacement 1, 2, 3, 4: rho = -0.8."""
     found = recovery([-2.0, -1.0, 1.0, 2.0], [0.9, 0.5, -0.7, -0.1])
-    assert found.share_moved_back == 1.0
-    assert found.spearman == pytest.approx(-0.8)
+    assert found == (1.0, pytest.approx(-0.8))
     # Three of four oppose their displacement; a shift of zero does not.
-    assert recovery([1.0, 2, 3, 4], [-1.0, -2, -3, 0]).share_moved_back == 0.75
-    still = recovery([1.0, 2, 3], [0.0, 0, 0])
-    assert still.share_moved_back == 0
-    assert math.isnan(still.spearman)
+    assert recovery([1.0, 2, 3, 4], [-1.0, -2, -3, 0])[0] == 0.75
+    moved_back, rho = recovery([1.0, 2, 3], [0.0, 0, 0])
+    assert moved_back == 0
+    assert math.isnan(rho)
 
 
 def test_recovery_agrees_with_scipy():
     random = np.random.default_rng(0)
     x = random.normal(size=500)
     y = -0.6 * x + random.normal(size=500)
-    found, expected = recovery(x, y), stats.spearmanr(x, y)
-    assert found.spearman == pytest.approx(expected.statistic)
-    assert found.share_moved_back == pytest.approx(np.mean(np.sign(x) != np.sign(y)))
-
-
-def test_most_over_emitted_tokens_are_written_often_enough():
-    senior, junior = [100, 0, 20, 9, 50], [100, 50, 0, 0, 10]
-    found = most_over_emitted(senior, junior, count=5, least=10)
-    assert [token for token, _ in found] == [2, 4]  # 3 is too rare, 0 and 1 are not above
-    assert found[0][1] == pytest.approx(float(log_ratio(senior, junior)[2]))
+    moved_back, rho = recovery(x, y)
+    assert rho == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert moved_back == pytest.approx(np.mean(np.sign(x) != np.sign(y)))

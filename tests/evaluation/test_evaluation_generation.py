@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from tandem_plugin.lab.evaluation.generation import (
 )
 from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.lab.evaluation.solo_handoff import (
+    _grades_file,
     check_handoffs,
-    grades_file,
     run_handoff,
     run_solo,
 )
@@ -66,14 +67,22 @@ def write(
 PLACES = [(i, j) for j in range(2) for i in (2, 0, 1)]
 
 
-def test_solo_run_grades_and_counts(tmp_path: Path, benchmark: Benchmark):
+@pytest.fixture
+def solo(tmp_path: Path, benchmark: Benchmark) -> GenerationFile:
+    """The file of a solo run under ``tmp_path``, to be graded."""
     pytest.importorskip("sympy")
-    out = tmp_path / "out"
-    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
+    return GenerationFile(tmp_path / "s/solo", benchmark, SENIOR, None, None)
+
+
+def evaluated(file: GenerationFile, sampling: Sampling = SAMPLING) -> Path:
+    return run_solo(file.folder.parents[1], SENIOR, [file.benchmark], sampling, {})
+
+
+def test_solo_run_grades_and_counts(solo: GenerationFile):
     # Problem 0 is right twice, 1 once, 2 never.
     right = {(0, 0), (0, 1), (1, 1)}
-    write(file, SAMPLING, {p: str(p[0] + 1) if p in right else "-7" for p in PLACES})
-    summary = read_summary(run_solo(out, SENIOR, [benchmark], SAMPLING, {}))
+    write(solo, SAMPLING, {p: str(p[0] + 1) if p in right else "-7" for p in PLACES})
+    summary = read_summary(evaluated(solo))
     assert summary.problems["sums"] == [
         {"problem": 0, "samples": 2, "correct": 2, "tokens": 8, "truncated": 1},
         {"problem": 1, "samples": 2, "correct": 1, "tokens": 8, "truncated": 1},
@@ -87,19 +96,16 @@ def test_solo_run_grades_and_counts(tmp_path: Path, benchmark: Benchmark):
     assert summary.settings["sampling"] == SAMPLING.settings()
 
 
-def test_grading_goes_on_where_it_was(tmp_path: Path, benchmark: Benchmark):
-    pytest.importorskip("sympy")
-    out = tmp_path / "out"
-    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
-    write(file, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
-    path = run_solo(out, SENIOR, [benchmark], SAMPLING, {})
+def test_grading_resumes(solo: GenerationFile):
+    write(solo, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
+    path = evaluated(solo)
     first = path.read_text()
-    grades = grades_file(file)
+    grades = _grades_file(solo)
     whole = grades.read_bytes()
     lines = whole.splitlines(keepends=True)
     path.unlink()
     grades.write_bytes(b"".join(lines[:2]) + lines[2][:11])  # killed within the third line
-    assert run_solo(out, SENIOR, [benchmark], SAMPLING, {}).read_text() == first
+    assert evaluated(solo).read_text() == first
     assert grades.read_bytes() == whole
 
 
@@ -119,13 +125,9 @@ def test_team_run_has_senior_shares(tmp_path: Path, benchmark: Benchmark):
     assert summary.content["metrics"]["sums"]["spans_per_response"] == 3
 
 
-def test_more_samples_keep_those_that_are_there(tmp_path: Path, benchmark: Benchmark):
-    pytest.importorskip("sympy")
-    out = tmp_path / "out"
-    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
-    write(file, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
-    fewer = Sampling(1, max_tokens=9)
-    summary = read_summary(run_solo(out, SENIOR, [benchmark], fewer, {}))
+def test_fewer_samples_are_the_first_ones(solo: GenerationFile):
+    write(solo, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
+    summary = read_summary(evaluated(solo, Sampling(1, max_tokens=9)))
     assert [row["samples"] for row in summary.problems["sums"]] == [1, 1, 1]
     assert summary.settings["sampling"]["samples"] == 1
 
@@ -155,7 +157,7 @@ def test_engine_that_fails_says_why(
 ):
     program = tmp_path / "python"
     error = {"text": "No memory.", "code": "TP765", "fields": {}}
-    said = f"noise\ntandem-evaluation:{json.dumps({'error': error})}\n"
+    said = f"noise\ntandem-evaluation:{json.dumps(error)}\n"
     for name, text, code, expected in (
         ("told", said, 3, "TP765"),
         ("lost", "noise\n", 9, "TP858"),
@@ -219,26 +221,19 @@ def test_schedule_that_a_seniors_tokenizer_has_no_boundaries_for_is_refused_befo
 
 @pytest.mark.parametrize("anew", ["responses", "golds"])
 def test_grades_of_responses_that_were_made_anew_are_made_anew(
-    tmp_path: Path, benchmark: Benchmark, anew: str
+    solo: GenerationFile, tmp_path: Path, anew: str
 ):
     """Responses and their note were moved away; the grades beside them were left."""
-    pytest.importorskip("sympy")
-    out = tmp_path / "out"
-    file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
-    write(file, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
-    run_solo(out, SENIOR, [benchmark], SAMPLING, {})
-    graded = grades_file(file).read_bytes()
-    run_solo(out, SENIOR, [benchmark], SAMPLING, {})
-    assert grades_file(file).read_bytes() == graded
-    file.path.unlink()
+    write(solo, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
+    evaluated(solo)
+    solo.path.unlink()
     if anew == "responses":
-        write(file, SAMPLING, dict.fromkeys(PLACES, "-7"))
+        write(solo, SAMPLING, dict.fromkeys(PLACES, "-7"))
     else:
         source = tmp_path / "sums.jsonl"
         rows = [{"problem": f"What is {i} + 1?", "answer": -7} for i in range(3)]
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        benchmark = read_benchmark(str(source))
-        file = GenerationFile(out / "s/solo", benchmark, SENIOR, None, None)
-        write(file, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
-    summary = read_summary(run_solo(out, SENIOR, [benchmark], SAMPLING, {}))
+        solo = replace(solo, benchmark=read_benchmark(str(source)))
+        write(solo, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
+    summary = read_summary(evaluated(solo))
     assert [row["correct"] for row in summary.problems["sums"]] == [0, 0, 0]

@@ -151,38 +151,6 @@ def test_equal_weights_are_no_weights(tmp_path: Path):
         assert weighted[one].macro_error == pytest.approx(plain[one].macro_error)
 
 
-def test_several_juniors_have_a_table_with_any_number_of_seniors(tmp_path: Path):
-    for i, senior in enumerate("xyz"):
-        write_handoff(tmp_path, senior, "far", [i, 2])
-        write_handoff(tmp_path, senior, "near", [i, 4])
-        write_legibility(tmp_path, senior, "far", [0.25, 0.5])
-        write_legibility(tmp_path, senior, "near", [0.125, 0.25 - i / 8])
-    found = found_tables(*(tmp_path / name for name in "xyz"), "--k", 1)
-    table = found["juniors-handoff-step"]
-    assert table["columns"] == ["Metric", "Junior", "Model", "A", "Avg."]
-    assert texts(table) == [
-        ["pass@1 (%, ↑)", "far", "x", "25.0", "25.0"],
-        ["", "", "y", "37.5", "37.5"],
-        ["", "", "z", "50.0", "50.0"],
-        ["", "", "Δ to x", "+25.0", "+25.0"],
-        ["", "", "Δ to y", "+12.5", "+12.5"],
-        ["", "near", "x", "50.0", "50.0"],
-        ["", "", "y", "62.5", "62.5"],
-        ["", "", "z", "75.0", "75.0"],
-        ["", "", "Δ to x", "+25.0", "+25.0"],
-        ["", "", "Δ to y", "+12.5", "+12.5"],
-        ["", "Avg.", "x", "37.5", "37.5"],
-        ["", "", "y", "50.0", "50.0"],
-        ["", "", "z", "62.5", "62.5"],
-        ["", "", "Δ to x", "+25.0", "+25.0"],
-        ["", "", "Δ to y", "+12.5", "+12.5"],
-    ]
-    assert [row[3]["bold"] for row in table["rows"][10:13]] == [False, False, True]
-    read = texts(found["juniors-legibility"])
-    assert read[0][:4] == ["Cross-entropy (nats, ↓)", "far", "x", "0.375"]
-    assert len(read) == 2 * 15
-
-
 def test_benchmarks_given_in_another_order_are_still_compared_problem_by_problem(tmp_path: Path):
     """A is easy and B is hard: paired by place instead of by name, nothing would be significant."""
     rights = {"A": [3, 4, 3], "B": [0, 1, 0]}

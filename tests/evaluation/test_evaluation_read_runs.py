@@ -8,8 +8,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.comparison import note_seniors, noted_seniors, order_file
-from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
+from tandem_plugin.lab.evaluation.drift import run_drift
 from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -83,18 +82,4 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
     path = out / "base/solo/summary.json"
     path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
     with refused("TP914", name="sampling.top_p"):
-        run_drift(out, "s", "base", DriftSettings())
-
-
-def test_seniors_are_noted_once_in_the_order_in_which_they_came(tmp_path: Path) -> None:
-    assert noted_seniors(tmp_path) == []
-    note_seniors(tmp_path, ["base", "TRL"])
-    note_seniors(tmp_path, ["TRL", "GRPO"])
-    assert noted_seniors(tmp_path) == ["base", "TRL", "GRPO"]
-
-
-def test_an_order_that_is_a_link_to_nowhere_is_refused_and_nothing_written(tmp_path: Path) -> None:
-    order_file(tmp_path).symlink_to("nowhere")
-    with refused("TP901"):
-        note_seniors(tmp_path, ["base"])
-    assert not (tmp_path / "nowhere").exists()
+        run_drift(out, "s", "base")

@@ -1,4 +1,4 @@
-"""The page of ``tandem report``, and the training logs that it draws."""
+"""The page of ``tandem report``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refused import refused
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.figures import styles
-from tandem_plugin.lab.evaluation.training_log import read_training_log
+from tandem_plugin.lab.evaluation.report import colours
 
 pytest.importorskip("matplotlib")
 
@@ -66,7 +64,7 @@ def test_report_has_its_figures_and_tables_in_one_page(make_results: MakeResults
         assert heading in page.text
 
 
-def test_units_are_those_of_the_tables(make_results: MakeResults):
+def test_pools_and_units_are_those_of_the_tables(make_results: MakeResults):
     for senior, right in {
         "G-a": [0, 2, 4],
         "T-a": [1, 3, 4],
@@ -79,24 +77,13 @@ def test_units_are_those_of_the_tables(make_results: MakeResults):
         results, *pools, "--unit", "a=G-a,T-a", "--unit", "b=G-b,T-b", "--k", 1, "--top", 4
     )
     assert done.exit_code == 0, done.output
-    assert "One-sided t-tests over 2 units" in page_of(results)
-
-
-def test_pooled_seeds_are_one_method_in_tables_and_one_colour_in_figures(
-    make_results: MakeResults,
-):
-    for senior, right in {"GRPO": [0, 2, 4], "TRL-1": [1, 3, 4], "TRL-2": [2, 3, 4]}.items():
-        results = make_results(senior, right)
-    done = report(results, "--pool", "TRL=TRL-1,TRL-2", "--k", 1, "--top", 4)
-    assert done.exit_code == 0, done.output
     page = page_of(results)
-    assert "Macro averages of each pooled run" in page
-    assert "TRL > GRPO" in page
-    assert "TRL-2 > GRPO" not in page
-    drawn = styles(["base", "TRL-1", "GRPO-1", "TRL-2"], {"TRL": ["TRL-1", "TRL-2"]})
-    assert drawn["TRL-1"].colour == drawn["TRL-2"].colour
-    assert drawn["TRL-1"].line != drawn["TRL-2"].line
-    assert len({style.colour for style in drawn.values()}) == 3
+    assert "One-sided t-tests over 2 units" in page
+    assert "T > G" in page
+    assert "T-b > G" not in page
+    drawn = colours(["base", "T-a", "G-a", "T-b"], {"T": ["T-a", "T-b"]})
+    assert drawn["T-a"] == drawn["T-b"]
+    assert len(set(drawn.values())) == 3
 
 
 def test_same_results_give_the_same_files(make_results: MakeResults, tmp_path: Path):
@@ -109,12 +96,10 @@ def test_same_results_give_the_same_files(make_results: MakeResults, tmp_path: P
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
-def test_hostile_text_stays_text(make_results: MakeResults, tmp_path: Path):
-    log = tmp_path / "log.jsonl"
-    log.write_text('{"step": 1, "data": {"critic/score/mean": 0.5}}\n')
+def test_hostile_text_stays_text(make_results: MakeResults):
     make_results("TRL", [1, 2], benchmark="<b>$x_")
     results = make_results("<i>$GRPO", [2, 2], benchmark="<b>$x_")
-    done = report(results, "--title", HOSTILE, "--log", f"<u>$a$={log}")
+    done = report(results, "--title", HOSTILE)
     assert done.exit_code == 0, done.output
     text = (results / "report/index.html").read_text(encoding="utf-8")
     page = Elements(text)
@@ -145,92 +130,16 @@ def test_results_that_cannot_be_compared_are_refused(make_results: MakeResults):
         ("TP914", [results]),
         ("TP882", [results, "--order", "x"]),
         ("TP881", [empty]),
-        ("TP983", [results, "--log", "x"]),
     ):
         done = report(*arguments)
         assert done.exit_code == 1
         assert f"[{code}]" in done.stderr
 
 
-VERL_FILE = """\
-{"step": 2, "data": {"critic/score/mean": 0.5, "response_length/mean": 30, "timing_s/step": 60.5}}
-{"step": 1, "data": {"critic/score/mean": 0.25, "val-core/a/acc/mean@4": 0.2,\
- "val-core/b/acc/mean@4": 0.4, "team/val-core/a/acc/mean@4": 0.1}}
-not json
-{"step": 3, "data": {"critic/score/mean": NaN, "other": "text"}}
-"""
-VERL_PRINTED = """\
-(TaskRunner pid=9) step:1 - critic/score/mean:0.25 - response_length/mean:np.float64(31.5)\
- - timing_s/step:6e1
-(TaskRunner pid=9) step:2 - critic/score/mean:-0.5 - val-core/a/acc/mean@4:0.75\
- - team/val-core/a/acc/mean@4:0.5 - team/val-core/b/acc/mean@4:0.25
-"""
-OPENRLHF = """\
-INFO ✨ Global step 1: {'policy_loss': nan, 'rollout/reward_mean': 0.25,\
- 'rollout/response_length_mean': 40.0, 'timing/step_total': 12.5}
-INFO ✨ Evaluation completed in 0:00:10, global_step 1,\
- eval_metrics: {'eval_math_pass4': 0.5, 'eval_math_pass1': 0.25}
-INFO ✨ Global step 2: {'rollout/reward_mean': 1e-05}
-INFO Eval at step 2: {'eval_math_pass1': 0.5}
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            VERL_FILE,
-            {
-                "reward": ((1, 0.25), (2, 0.5)),
-                "accuracy": ((1, pytest.approx(0.3)),),
-                "team_accuracy": ((1, 0.1),),
-            },
-        ),
-        (
-            VERL_PRINTED,
-            {
-                "reward": ((1, 0.25), (2, -0.5)),
-                "accuracy": ((2, 0.75),),
-                "team_accuracy": ((2, 0.375),),
-            },
-        ),
-        (
-            OPENRLHF,
-            {
-                "reward": ((1, 0.25), (2, 1e-05)),
-                "accuracy": ((1, 0.25), (2, 0.5)),
-            },
-        ),
-    ],
-    ids=["verl file", "verl printed", "OpenRLHF printed"],
-)
-def test_training_logs_are_read_and_drawn(
-    text: str, expected: dict[str, Any], make_results: MakeResults, tmp_path: Path
-):
-    log = tmp_path / "log"
-    log.write_text(text, encoding="utf-8")
-    assert dict(read_training_log("x", log).curves) == expected
-    results = make_results("TRL", [1], kinds=("solo",))
-    done = report(results, "--log", f"TRL={log}", "--json")
-    assert json.loads(done.stdout)["figures"] == ["accuracy-by-step", "seniors"]
-
-
-def test_log_without_steps_is_refused(tmp_path: Path):
-    file = tmp_path / "log"
-    file.write_text("nothing of the kind\n")
-    with refused("TP915"):
-        read_training_log("x", file)
-    with refused("TP885"):
-        read_training_log("x", tmp_path / "none")
-
-
 def test_report_and_compare_have_the_same_tables(make_results: MakeResults):
-    """The junior's own model first, then as seniors were evaluated: not by name."""
+    """The junior's own model first, then by name."""
     for senior, right in {"TRL": [3, 3, 4, 4], "base": [0, 1, 1, 2], "KL": [1, 1, 2, 2]}.items():
         results = make_results(senior, right, kinds=("handoff", "legibility"))
-    assert report(results).exit_code == 0
-    assert "base > " not in page_of(results)  # without a noted order, the others by name
-    (results / "seniors.txt").write_text("base\nKL\nTRL\n")
     assert report(results).exit_code == 0
     page = page_of(results)
     folders = [str(results / name) for name in ("base", "KL", "TRL")]

@@ -10,8 +10,6 @@ from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.checkpoint import (
     find_checkpoint,
     fingerprint_folder,
-    name_of,
-    step_of,
 )
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder, versions, write_summary
@@ -24,15 +22,6 @@ def test_every_response_has_seeds_of_its_own_that_follow_from_its_place():
     assert len(set(seeds)) == 2 * len(places)
     assert Sampling(8, temperature=1, seed=7).seeds("a", 1, 2) == sampling.seeds("a", 1, 2)
     assert Sampling(4, seed=8).seeds("a", 1, 2) != sampling.seeds("a", 1, 2)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"samples": 0}, {"temperature": -1}, {"top_p": 0}, {"top_p": 1.1}, {"max_tokens": 0}],
-)
-def test_what_cannot_be_sampled_is_refused(wrong: dict[str, float]):
-    with refused("TP899", name=next(iter(wrong))):
-        Sampling(**{"samples": 1, **wrong})  # type: ignore[arg-type]
 
 
 def write_problems(path: Path, answers: list[int]) -> Path:
@@ -120,18 +109,3 @@ def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str
     path = write_summary(tmp_path, "solo", content)
     with refused("TP891"):
         read_summary(path)
-
-
-@pytest.mark.parametrize(
-    ("path", "name", "step"),
-    [
-        ("runs/trl/global_step_100/actor/huggingface", "trl-step-100", 100),
-        ("runs/grpo/checkpoints/global_step20_hf", "grpo-step-20", 20),
-        ("out/kl-reg/checkpoint-250", "kl-reg-step-250", 250),
-        (f"hub/models--Qwen--Qwen3-4B/snapshots/{'0a1b' * 10}", "Qwen3-4B", None),
-        ("Qwen/Qwen3-4B", "Qwen3-4B", None),
-        ("model", "model", None),
-    ],
-)
-def test_models_are_called_by_method_and_step(path: str, name: str, step: int | None) -> None:
-    assert (name_of(path), step_of(path)) == (name, step)

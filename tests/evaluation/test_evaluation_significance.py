@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from refused import refused
 from scipy import stats
 
 from tandem_plugin.lab.evaluation import significance
 from tandem_plugin.lab.evaluation.significance import (
+    TTest,
     bootstrap_errors,
     paired_test,
-    resampled_means,
     seed_test,
-    stars,
     unit_error,
     unit_means,
     unit_test,
@@ -52,16 +50,7 @@ def test_where_nothing_varies_the_direction_decides(test: Any):
     [(0.0009, "***"), (0.001, "**"), (0.0099, "**"), (0.01, "*"), (0.05, ""), (math.nan, "")],
 )
 def test_stars_follow_the_paper(p: float, marks: str):
-    assert stars(p) == marks
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [([1], [2]), ([1, 2], [1, 2, 3]), ([1, math.nan], [1, 2]), ([[1, 2]], [[1, 2]])],
-)
-def test_what_cannot_be_paired_is_refused(ours: list, theirs: list):
-    with refused("TP902", "TP903"):
-        paired_test(ours, theirs, "greater")
+    assert TTest(0, 0, 0, p).stars == marks
 
 
 seeds = st.lists(st.integers(0, 50), min_size=2, max_size=8)
@@ -90,12 +79,6 @@ def test_test_over_seeds_holds_its_level_where_problems_alone_do_not():
     assert over_problems / times > 0.3
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [([1], [1, 2]), ([1, math.inf], [1, 2])])
-def test_what_has_no_spread_over_seeds_is_refused(ours: list, theirs: list):
-    with refused("TP904", "TP905"):
-        seed_test(ours, theirs, "greater")
-
-
 # Bootstrap errors.
 
 
@@ -111,15 +94,6 @@ def test_error_is_that_of_all_resamples():
     assert errors.benchmarks["a"][0] == pytest.approx(exact(values), rel=0.01)
 
 
-def test_error_agrees_with_scipy():
-    values = np.random.default_rng(0).random(60)
-    ours = bootstrap_errors({"a": values[:, None]}, resamples=10_000).benchmarks["a"][0]
-    theirs = stats.bootstrap(
-        (values,), np.mean, n_resamples=10_000, vectorized=True, rng=np.random.default_rng(1)
-    )
-    assert ours == pytest.approx(theirs.standard_error, rel=0.04)
-
-
 def test_macro_error_is_stratified():
     """Benchmarks are resampled by themselves: their variances add, and their spread does not."""
     random = np.random.default_rng(0)
@@ -127,12 +101,6 @@ def test_macro_error_is_stratified():
     errors = bootstrap_errors(values, resamples=40_000)
     parts = [v.std(axis=0) ** 2 / len(v) for v in values.values()]
     np.testing.assert_allclose(errors.macro, np.sqrt(sum(parts)) / 2, rtol=0.02)
-
-
-def test_statistics_of_a_problem_are_drawn_together():
-    values = np.random.default_rng(0).random((20, 1))
-    means = resampled_means(np.hstack([values, 1 - values]), 100, seed=3)
-    np.testing.assert_allclose(means.sum(axis=1), 1)
 
 
 def test_same_seed_gives_same_errors_whatever_the_company_and_the_memory(
@@ -146,12 +114,6 @@ def test_same_seed_gives_same_errors_whatever_the_company_and_the_memory(
     monkeypatch.setattr(significance, "_MOST_COUNTS", 50)
     chunked = bootstrap_errors({"a": a, "b": b}, seed=1)
     np.testing.assert_allclose(chunked.macro, together.macro, rtol=1e-12)
-
-
-@pytest.mark.parametrize("values", [{}, {"a": np.empty((0, 1))}, {"a": np.ones(3)}])
-def test_nothing_to_resample_is_refused(values: dict[str, np.ndarray]):
-    with refused("TP823", "TP825"):
-        bootstrap_errors(values)
 
 
 def mixed_model(differences: np.ndarray) -> tuple[float, float]:
@@ -190,15 +152,6 @@ def test_units_are_a_random_effect(shape: tuple[int, int], direction: Any):
     assert found.p == pytest.approx(p if direction == "greater" else 1 - p)
 
 
-def test_two_units_of_five_runs_are_not_ten_runs():
-    """With one degree of freedom p = 1/2 - arctan(t) / pi."""
-    for means, error, p in (((-0.304, -0.166), 0.069, 0.91), ((0.054, 0.147), 0.0465, 0.14)):
-        found = unit_test(means, "greater")
-        assert unit_error(means) == pytest.approx(error)
-        assert found.p == pytest.approx(0.5 - math.atan(sum(means) / 2 / error) / math.pi)
-        assert found.p == pytest.approx(p, abs=0.006)
-
-
 def test_interval_over_units_covers_what_one_over_runs_does_not():
     """95% intervals of 4,000 studies of 4 units x 5 runs, units as spread as runs; the standard
     error of a share of 0.95 is 0.0034, and the tolerance four of them."""
@@ -222,5 +175,4 @@ def test_units_that_all_differ_by_the_same_or_are_alone_tell_nothing():
     assert (found.difference, found.degrees) == (0.5, 1)
     assert math.isnan(found.p)
     assert math.isnan(unit_error([0.5]))
-    with refused("TP902"):
-        unit_test([0.5], "greater")
+    assert math.isnan(unit_test([0.5], "greater").difference)

@@ -18,10 +18,15 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.prepare import split
-from tandem_plugin.lab.evaluation.generation import Sampling
+from tandem_plugin.lab.evaluation import solo_handoff
+from tandem_plugin.lab.evaluation.generation import (
+    Sampling,
+    engine_settings,
+    schedule_label,
+    team_schedule,
+)
 from tandem_plugin.lab.evaluation.measures import measured
 from tandem_plugin.lab.evaluation.results import read_summary, write_summary
-from tandem_plugin.lab.evaluation.team_schedule import engine_settings, label, team_schedule
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.protocols import defaults, record, training_settings
 
@@ -97,9 +102,9 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
         seen.append(arguments)
         return []
 
-    monkeypatch.setattr(commands, "_handoffs", run)
+    monkeypatch.setattr(solo_handoff, "run_handoff", run)
+    monkeypatch.setattr(solo_handoff, "check_handoffs", lambda *_: None)
     monkeypatch.setattr(commands, "_checkpoints", lambda given: list(given))
-    monkeypatch.setattr(commands, "_begin", lambda *_: None)
     monkeypatch.setattr(commands, "_show", lambda *_: None)
     common = ["--senior", "s", "--junior", "j", "--benchmark", str(file), "--out", str(tmp_path)]
     for protocol in (["--protocol", "release"], ["--protocol", "paper"], []):
@@ -194,7 +199,8 @@ def run_text(engine: Scripted, budget: int = 99, rounds: int = 150) -> dict[str,
     pytest.importorskip("vllm")
     handoff = TextHandoff(engine, Sampling(1, max_tokens=budget), 4)
     question = {"messages": [{"role": "user", "content": "Q"}], "golds": ["1"]}
-    ((key, row),) = handoff.rows([handoff.chain("key", question, (5, 7), rounds)])
+    handoff.add("key", question, (5, 7), rounds)
+    ((key, row),) = handoff.rows()
     assert key == "key"
     return row
 
@@ -225,8 +231,8 @@ def test_a_handoff_by_text_ends_at_its_budget_and_after_its_rounds():
 
 def test_handoff_by_text_needs_an_engine_of_turns():
     team = team_schedule("step-text", {"rounds": 3})
-    assert label(team) == "step-text,rounds=3"
-    assert engine_settings([team]) == {"schedule": "solo"}
+    assert schedule_label(team) == "step-text,rounds=3"
+    assert engine_settings(team) == {"schedule": "solo"}
     with refused("TP838", name="p"):
         team_schedule("step-text", {"p": 0.5})
 

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from tandem_plugin.lab.evaluation import checkpoint
+from scripts import module_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "published" / "score.sh"
 
 
-def beside(results: Path) -> str:
-    spec = importlib.util.spec_from_file_location("beside", SCRIPT.with_name("beside.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return str(made.beside(results, "positions"))
-
-
 def test_papers_numbers_stand_beside_those_found(make_results: Callable[..., Path]):
     kinds = ("solo", "legibility")
     make_results("GRPO", [1, 2], benchmark="AIME", kinds=kinds)
-    rows = beside(make_results("TRL", [1, 1], benchmark="AIME", kinds=kinds)).splitlines()
+    results = make_results("TRL", [1, 1], benchmark="AIME", kinds=kinds)
+    rows = module_of(SCRIPT.with_name("beside.py")).beside(results, "positions").splitlines()
     (row,) = [one for one in rows if one.startswith("| legibility base | Cross-entropy | AIME")]
     assert row == (
         "| legibility base | Cross-entropy | AIME | 0.154 | 0.115 ± 0.004 | 0.156 | 0.110 ± 0.000 |"
     )
     assert "| handoff step base | pass@8 | average | 52.7 | not run | 55.8 | not run |" in rows
-
-
-def test_page_and_script_name_the_same_commits():
-    page = (ROOT / "docs" / "published-seniors.md").read_text()
-    script = SCRIPT.read_text()
-    for line in page.splitlines():
-        if line.startswith(("| base", "| GRPO", "| TRL")):
-            _, name, commit = line.strip("| ").split(" | ")
-            assert f"{name}@{commit}" in script
 
 
 @pytest.mark.parametrize(
@@ -78,19 +58,3 @@ def test_script_evaluates_compares_and_sets_beside(
         f"tandem compare out/GRPO out/TRL --legibility-over {over} --out out/tables"
     )
     assert shown.endswith(f"beside.py out {over}")
-
-
-def test_a_checkpoint_of_the_hub_is_taken_at_a_commit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    asked: list[Any] = []
-
-    def folder(name: str, revision: str | None = None) -> Path:
-        asked.append((name, revision))
-        return tmp_path
-
-    monkeypatch.setattr(checkpoint, "checkpoint_folder", folder)
-    monkeypatch.setattr(checkpoint, "fingerprint_folder", lambda _: "00")
-    checkpoint.find_checkpoint("TRL=owner/name@abc")
-    checkpoint.find_checkpoint("TRL=owner/name")
-    assert asked == [("owner/name", "abc"), ("owner/name", None)]

@@ -9,53 +9,31 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.results import read_summary, write_summary
-from tandem_plugin.lab.evaluation.team_schedule import (
+from tandem_plugin.lab.evaluation.generation import (
     engine_settings,
-    label,
-    request,
+    schedule_label,
     team_schedule,
 )
+from tandem_plugin.lab.evaluation.results import read_summary, write_summary
 from tandem_plugin.request import TandemRequest
-
-HANDOVER = {
-    "schedule": "handover", "first": "junior", "after": 64, "end": 0, "steps": 0,
-    "training_step": 0,
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "boundaries", "expected"),
+    ("name", "parameters", "expected"),
     [
-        ("step", {}, None, "step"),
-        ("step", {"first": "senior"}, "step", "step"),
-        ("handover", {"after": 32, "first": "senior"}, None, "handover,first=senior,after=32"),
-        ("handover", {"after": 2}, "step", "handover,after=2,boundaries=step"),
-        ("word", {"p": 0.25}, None, "word,p=0.25"),
+        ("step", {}, "step"),
+        ("step", {"first": "senior"}, "step"),
+        ("handover", {"after": 32, "first": "senior"}, "handover,first=senior,after=32"),
+        ("word", {"p": 0.25}, "word,p=0.25"),
     ],
 )
-def test_label_says_what_is_not_by_default(
-    name: str, parameters: dict[str, Any], boundaries: str | None, expected: str
-):
-    assert label(team_schedule(name, parameters, boundaries)) == expected
-
-
-def test_request_and_engine_are_told_what_each_of_them_takes():
-    counted = team_schedule("handover", {}, "step")
-    assert counted == {**HANDOVER, "boundaries": "step"}
-    asked = TandemRequest.parse({**request(counted), "seed": 1})
-    assert asked is not None
-    assert asked.schedule == "handover"
-    assert asked.parameters == {k: v for k, v in HANDOVER.items() if k != "schedule"}
-    assert TandemConfig.from_mapping(engine_settings([counted])).boundaries == "step"
-    own = team_schedule("step", {}, "step")
-    assert TandemConfig.from_mapping(engine_settings([own, counted])).boundaries == "step"
-    assert engine_settings([own, team_schedule("word", {})]) == own
-
-
-def test_schedules_of_one_engine_do_not_share_a_resolver_by_accident():
-    with refused("TP906", boundaries="step, word"):
-        engine_settings([team_schedule("word", {}), team_schedule("handover", {}, "step")])
+def test_label_says_what_is_not_by_default(name: str, parameters: dict[str, Any], expected: str):
+    team = team_schedule(name, parameters)
+    assert schedule_label(team) == expected
+    assert TandemConfig.from_mapping(engine_settings(team)).schedule == name
+    request = TandemRequest.parse({**team, "seed": 1})
+    assert request is not None
+    assert {"schedule": request.schedule, **request.parameters} == team
 
 
 def test_unknown_schedules_and_parameters_are_refused():
@@ -76,9 +54,6 @@ def test_runs_of_other_parameters_are_called_otherwise(tmp_path: Path):
     }
     summary = read_summary(write_summary(tmp_path, "handoff", content))
     assert summary.label == "handoff leap,far=3 base"
-    settings["schedule"]["label"] = "../../leap"
-    with refused("TP891"):
-        read_summary(write_summary(tmp_path, "handoff", content))
 
 
 def test_command_refuses_a_schedule_before_anything_is_read(tmp_path: Path):

@@ -12,7 +12,7 @@ from typing import Any
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.commands.grade import _deciding
 from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
-from tandem_plugin.lab.evaluation.drift import DriftSettings, drift_metrics, write_counts
+from tandem_plugin.lab.evaluation.drift import SMOOTHING, drift_metrics, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 
@@ -50,13 +50,8 @@ def make_inputs(folder: Path) -> None:
     _json(folder / "grades.jsonl.run.json", _deciding(lenient=False, seconds=5.0))
     for step in (1, 20):
         _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])
-    _lines(
-        folder / "log.jsonl",
-        [{"step": i, "data": {"critic/score/mean": 0.5, "timing_s/step": 2.5}} for i in (1, 2)],
-    )
     for name, right in SENIORS.items():
         _results(folder / "results", folder / "model", name, right)
-    (folder / "results/seniors.txt").write_text("base\nGRPO\nTRL\n")
 
 
 def _rollouts() -> list[dict[str, Any]]:
@@ -137,9 +132,9 @@ def _results(out: Path, model: Path, senior: str, right: int) -> None:
 
     both = [np.array(c) for c in counts.values()]
     write_counts(folder, *both)
-    chosen = DriftSettings(frequent=2)
-    found = drift_metrics(*both, PIECES, chosen)
-    content = {"senior": ours, "junior": base, "settings": chosen.settings(), "metrics": found}
+    settings = {"smoothing": SMOOTHING, "frequent": 2}
+    found = drift_metrics(*both, frequent=2)
+    content = {"senior": ours, "junior": base, "settings": settings, "metrics": found}
     write_summary(folder, "drift", {**content, "benchmarks": {}})
 
 
@@ -182,7 +177,7 @@ _SUMS = ("--benchmark", "sums=problems.jsonl", "--n", "2", "--max-tokens", "50")
 _RUNS = ("results/*/solo/*", "results/*/handoff/*/*/*", "results/*/legibility/*/*",
          "results/*/drift/*/*")  # fmt: skip
 _MINE = tuple(pattern.replace("*", "GRPO", 1) for pattern in _RUNS)
-_ANSWERED = ("results/GRPO/*", "results/seniors.txt")
+_ANSWERED = ("results/GRPO/*",)
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -253,7 +248,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "eval drift",
         _fixed("--senior", "GRPO", "--junior", "base", "--out", "results", "--frequent", "1"),
-        ("results/GRPO/solo/*", "results/base/solo/*", "results/seniors.txt"), 6, _ANSWERED,
+        ("results/GRPO/solo/*", "results/base/solo/*"), 6, _ANSWERED,
     ),
     Command(
         "compare",
@@ -266,8 +261,8 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "report",
-        _fixed("results", "--out", "report", "--log", "GRPO=log.jsonl"),
-        (*_RUNS, "log.jsonl", "results/seniors.txt"),
+        _fixed("results", "--out", "report"),
+        _RUNS,
         1, ("report/*",),
     ),
 )  # fmt: skip

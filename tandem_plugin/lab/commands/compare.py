@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tandem_plugin.lab.commands.options import LegibilityOver, OverOption, TopOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
-
-if TYPE_CHECKING:
-    from tandem_plugin.lab.evaluation.comparison import Comparison
-    from tandem_plugin.lab.evaluation.rendering import PaperTable
-    from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
 __all__ = ["compare", "report"]
 
@@ -52,9 +47,7 @@ def compare(
             "relative to the first."
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="Output folder for tables.md and tables.tex.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder for tables.md.")] = None,
     k: KOption = None,
     despite: Annotated[
         list[str] | None,
@@ -78,57 +71,37 @@ def compare(
     Better values are bold, ± is one bootstrap standard error over problems, and stars mark paired
     one-sided t-tests. Results made with different settings are rejected.
     """
+    from tandem_plugin.files import write_file
     from tandem_plugin.lab.evaluation import comparison as compared
-    from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
+    from tandem_plugin.lab.evaluation.rendering import markdown, rich_table, table_json
     from tandem_plugin.lab.evaluation.tables import paper_tables
     from tandem_plugin.progress import waiting
 
+    pools, units = _groups("pool", pool), _groups("unit", unit)
     with waiting("compare"):
         seniors = compared.read_seniors(results)
-        comparison = compared.compare(
-            seniors,
-            despite or (),
-            resamples,
-            _groups("pool", pool),
-            over.value,
-            _groups("unit", unit),
-        )
-        tables = paper_tables(comparison, k, top)
-    files = {} if out is None else _write(out, results, comparison, tables)
+        found = compared.compare(seniors, despite or (), resamples, pools, over.value, units)
+        tables = paper_tables(found, k, top)
+    if out is not None:
+        notes = "".join(f"- {sentence}\n" for sentence in found.notes)
+        text = "\n".join(map(markdown, tables)) + (notes and f"\n{notes}")
+        write_file(out / "tables.md", text)
     if json:
         result = {
-            "seniors": list(comparison.seniors),
+            "seniors": list(found.seniors),
             "tables": [table_json(table) for table in tables],
-            "notes": list(comparison.missing),
-            "files": files,
+            "notes": list(found.notes),
+            "files": {} if out is None else {"tables.md": str(out / "tables.md")},
         }
         print_json(result)
         return
     console = table_console()
     for table in tables:
         console.print(rich_table(table))
-    for sentence in (*comparison.missing, *(f"Wrote {name}." for name in files.values())):
+    for sentence in found.notes:
         echo(sentence, err=True)
-
-
-def _write(
-    out: Path, results: list[Path], comparison: Comparison, tables: list[PaperTable]
-) -> dict[str, str]:
-    """Write the tables as Markdown and LaTeX; gives the files by their names."""
-    from tandem_plugin.files import InputFiles, write_file
-    from tandem_plugin.lab.evaluation.rendering import latex, markdown
-    from tandem_plugin.lab.evaluation.results import result_files
-
-    read = [file for folder in results for file in result_files(folder)]
-    InputFiles(results=read).check_outputs(out / "tables.md", out / "tables.tex")
-    notes = "".join(f"- {sentence}\n" for sentence in comparison.missing)
-    texts = {
-        "tables.md": "\n".join(markdown(table) for table in tables) + (notes and f"\n{notes}"),
-        "tables.tex": "\n".join(latex(table) for table in tables),
-    }
-    for name, text in texts.items():
-        write_file(out / name, text)
-    return {name: str(out / name) for name in texts}
+    if out is not None:
+        echo(f"Wrote {out / 'tables.md'}.", err=True)
 
 
 def report(
@@ -143,16 +116,7 @@ def report(
             metavar="NAME",
             help="A senior, once for each, in the order of tables and legends: the last "
             "is tested against the others, the first that drifted is the baseline of "
-            "recovery. Default: the juniors' own models, then the order of `tandem "
-            "eval`.",
-        ),
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="A training log: verl's metrics file or printed log, or OpenRLHF's "
-            "printed log. Can be repeated.",
+            "recovery. Default: the juniors' own models, then by name.",
         ),
     ] = None,
     k: KOption = None,
@@ -165,48 +129,29 @@ def report(
 ) -> None:
     """Write one self-contained HTML page, and each figure as a PNG file.
 
-    Contains accuracy by step, handoff and legibility by senior, drift, and the tables of `tandem
-    compare`. The page makes no network requests and contains no scripts.
+    Contains handoff and legibility by senior, drift, and the tables of `tandem compare`. The page
+    makes no network requests and contains no scripts.
     """
     from tandem_plugin.errors import EvaluationError
+    from tandem_plugin.lab.evaluation.report import build_report
     from tandem_plugin.progress import waiting
 
-    try:
-        from tandem_plugin.lab.evaluation.report import build_report
-    except ImportError as error:
-        raise EvaluationError("TP981", error=error) from error
     place = out or results / "report"
-    logs = [_log(given) for given in log or ()]
     pools, units = _groups("pool", pool), _groups("unit", unit)
     try:
         with waiting("report"):
             written = build_report(
-                results, place, title, order or (), logs, k, top, pools, over.value, units
+                results, place, title, order or (), k, top, pools, over.value, units
             )
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
     if json:
-        result = {
-            "page": str(written.page),
-            "figures": list(written.figures),
-            "tables": written.tables,
-            "notes": list(written.notes),
-        }
-        print_json(result)
+        print_json(written)
         return
-    echo(f"Wrote {written.page}: {len(written.figures)} figures and {written.tables} tables.")
-    for sentence in written.notes:
+    page, figures, tables = written["page"], len(written["figures"]), written["tables"]
+    echo(f"Wrote {page}: {figures} figures and {tables} tables.")
+    for sentence in written["notes"]:
         echo(sentence, err=True)
-
-
-def _log(given: str) -> TrainingLog:
-    from tandem_plugin.errors import EvaluationError
-    from tandem_plugin.lab.evaluation.training_log import read_training_log
-
-    name, equals, file = given.partition("=")
-    if not equals or not name or not file:
-        raise EvaluationError("TP983", given=given)
-    return read_training_log(name, Path(file))
 
 
 def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +22,6 @@ from tandem_plugin.lab.commands.options import (
     SeedOption,
     TemperatureOption,
     TopKOption,
-    TopOption,
     TopPOption,
     engine_arguments,
 )
@@ -31,7 +32,6 @@ from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_j
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
     from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-    from tandem_plugin.lab.evaluation.generation import Sampling
 
 __all__ = ["evaluate"]
 
@@ -91,9 +91,6 @@ DeviceOption = Annotated[
         "is one, otherwise the CPU."
     ),
 ]
-SmoothingOption = Annotated[
-    float, typer.Option(min=0, help="Added to every token's count before normalising.")
-]
 FrequentOption = Annotated[
     int,
     typer.Option(
@@ -104,6 +101,7 @@ FrequentOption = Annotated[
 
 @evaluate.command(short_help="Let each senior answer alone, and grade: pass@k.")
 def solo(
+    ctx: typer.Context,
     senior: SeniorOption,
     benchmark: BenchmarkOption,
     out: OutOption,
@@ -127,9 +125,8 @@ def solo(
 
     sampling = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(protocol, sampling, benchmarks, samples=samples)
+    noted = _noted(ctx, benchmarks)
     seniors = _checkpoints(senior)
-    _begin(out, seniors, (), benchmark, benchmarks)
     with _interruptible():
         written = [run_solo(out, one, benchmarks, sampling, arguments, noted) for one in seniors]
     _show(written, json)
@@ -137,20 +134,13 @@ def solo(
 
 @evaluate.command(short_help="Let each senior hand over to each junior, and grade.")
 def handoff(
+    ctx: typer.Context,
     senior: SeniorOption,
     junior: JuniorOption,
     benchmark: BenchmarkOption,
     out: OutOption,
     schedule: ScheduleOption = None,
     parameters: SettingsOption = None,
-    boundaries: Annotated[
-        str | None,
-        typer.Option(
-            help="A boundary resolver to use instead of each schedule's own, such as step "
-            "for `--schedule handover`, which then counts reasoning steps instead of "
-            "tokens."
-        ),
-    ] = None,
     team_samples: SamplesOption = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
@@ -167,24 +157,24 @@ def handoff(
     pass token ids to each other unchanged.
     """
     from tandem_plugin.lab.evaluation.generation import Sampling
+    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
 
     sampling = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
-    schedules = _schedules(schedule, parameters, boundaries)
+    schedules = _schedules(schedule, parameters)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(
-        protocol, sampling, benchmarks, team_samples=team_samples, schedule=schedule or ["step"]
-    )
+    noted = _noted(ctx, benchmarks)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
-    _begin(out, seniors, juniors, benchmark, benchmarks, schedules)
+    check_handoffs(seniors, schedules)
+    written: list[Path] = []
     with _interruptible():
-        written = _handoffs(
-            out, seniors, juniors, schedules, benchmarks, sampling, arguments, noted
-        )
+        for pair in product(seniors, juniors):
+            written += run_handoff(out, *pair, schedules, benchmarks, sampling, arguments, noted)
     _show(written, json)
 
 
 @evaluate.command(short_help="Let each junior read each senior's own responses.")
 def legibility(
+    ctx: typer.Context,
     senior: SeniorOption,
     junior: JuniorOption,
     out: OutOption,
@@ -203,15 +193,12 @@ def legibility(
     from tandem_plugin.lab.evaluation.legibility import run_legibility
 
     juniors, seniors = _checkpoints(junior), _checkpoints(senior)
-    _begin(out, seniors, juniors, (), ())
-    noted = _noted(protocol, over=over.value)
+    noted = _noted(ctx)
     written: list[Path] = []
     with _interruptible():
         for one in seniors:
-            written += run_legibility(
-                out, one, juniors, samples=read, dtype=dtype, device=device, protocol=noted
-            )
-    _show(written, json, over=over)
+            written += run_legibility(out, one, juniors, read, dtype, device, noted)
+    _show(written, json, over)
 
 
 @evaluate.command(short_help="Compare each senior's vocabulary with the junior's.")
@@ -221,30 +208,22 @@ def drift(
     ],
     junior: Annotated[str, typer.Option(metavar="NAME", help="The junior's name.")],
     out: OutOption,
-    smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
-    top: TopOption = 500,
     json: JsonOption = False,
 ) -> None:
     """Compare each senior's token usage with the junior's.
 
     Reads the solo runs of all of them, including the junior's, from the same folder: `tandem eval
-    solo --senior NAME=PATH`. With several seniors, the first one that has drifted is the baseline
-    that recovery is measured against.
+    solo --senior NAME=PATH`.
     """
-    from tandem_plugin.lab.evaluation.benchmark import checked_name
-    from tandem_plugin.lab.evaluation.comparison import note_seniors
-    from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
+    from tandem_plugin.lab.evaluation.drift import run_drift
 
-    settings = DriftSettings(smoothing, frequent)
-    for name in (*senior, junior):
-        checked_name(name, "model")
-    note_seniors(out, senior)
-    _show([run_drift(out, name, junior, settings) for name in senior], json, top)
+    _show([run_drift(out, name, junior, frequent) for name in senior], json)
 
 
 @evaluate.command(name="all", short_help="Run all evaluations; the first junior is the base.")
 def everything(
+    ctx: typer.Context,
     senior: SeniorOption,
     junior: JuniorOption,
     benchmark: BenchmarkOption,
@@ -265,7 +244,6 @@ def everything(
     read: ReadOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = None,
-    smoothing: SmoothingOption = 0.5,
     frequent: FrequentOption = 10,
     over: OverOption = LegibilityOver.PROBLEMS,
     protocol: ProtocolOption = None,
@@ -275,42 +253,30 @@ def everything(
 
     Drift is measured relative to the first junior, which also answers alone, as one of the seniors.
     """
-    from tandem_plugin.lab.evaluation.drift import DriftSettings, run_drift
+    from tandem_plugin.lab.evaluation.drift import run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.legibility import run_legibility
-    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_solo
+    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff, run_solo
 
     alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
-    team = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
-    settings = DriftSettings(smoothing, frequent)
+    team = replace(alone, samples=team_samples)
     benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(
-        protocol,
-        alone,
-        benchmarks,
-        samples=samples,
-        team_samples=team_samples,
-        schedule=schedule or ["step"],
-        over=over.value,
-    )
+    noted = _noted(ctx, benchmarks)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     schedules = _schedules(schedule)
     check_handoffs(seniors, schedules)  # before the hours that solo runs take
-    _check_same_models(seniors, juniors)
     base = juniors[0]
     answering = [base, *(one for one in seniors if one.name != base.name)]
-    _begin(out, answering, juniors, benchmark, benchmarks, schedules)
     written: list[Path] = []
     with _interruptible():
         for one in answering:
             written.append(run_solo(out, one, benchmarks, alone, arguments, noted))
-        written += _handoffs(out, seniors, juniors, schedules, benchmarks, team, arguments, noted)
+        for pair in product(seniors, juniors):
+            written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
         for one in seniors:
-            written += run_legibility(
-                out, one, juniors, samples=read, dtype=dtype, device=device, protocol=noted
-            )
-            written.append(run_drift(out, one.name, base.name, settings))
-    _show(written, json, over=over)
+            written += run_legibility(out, one, juniors, read, dtype, device, noted)
+            written.append(run_drift(out, one.name, base.name, frequent))
+    _show(written, json, over)
 
 
 @contextmanager
@@ -323,40 +289,17 @@ def _interruptible() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _handoffs(
-    out: Path,
-    seniors: Sequence[Checkpoint],
-    juniors: Sequence[Checkpoint],
-    schedules: Sequence[Mapping[str, Any]],
-    benchmarks: Sequence[Benchmark],
-    sampling: Sampling,
-    arguments: dict[str, Any],
-    protocol: Mapping[str, Any] | None,
-) -> list[Path]:
-    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
-
-    check_handoffs(seniors, schedules)
-    return [
-        path
-        for one in seniors
-        for other in juniors
-        for path in run_handoff(
-            out, one, other, schedules, benchmarks, sampling, arguments, protocol
-        )
-    ]
-
-
 def _schedules(
-    names: list[str] | None, parameters: list[str] | None = None, boundaries: str | None = None
+    names: list[str] | None, parameters: list[str] | None = None
 ) -> list[dict[str, Any]]:
     """The settings of each schedule that is named; ``step`` where none is.
 
     parameters: ``NAME=VALUE`` of the option ``--set``, for each of them.
     """
-    from tandem_plugin.lab.evaluation.team_schedule import team_schedule
+    from tandem_plugin.lab.evaluation.generation import team_schedule
 
     given = assignments("--set", parameters or ())
-    return [team_schedule(name, given, boundaries) for name in dict.fromkeys(names or ["step"])]
+    return [team_schedule(name, given) for name in dict.fromkeys(names or ["step"])]
 
 
 def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Benchmark]:
@@ -374,24 +317,22 @@ def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Ben
     return benchmarks
 
 
-def _noted(
-    protocol: ProtocolName | None,
-    sampling: Sampling | None = None,
-    benchmarks: Sequence[Benchmark] = (),
-    **settings: Any,
-) -> dict[str, Any] | None:
+def _noted(ctx: typer.Context, benchmarks: Sequence[Benchmark] = ()) -> dict[str, Any] | None:
     """What results say of the protocol that was followed, with what was used instead."""
-    if sampling is not None:
-        names = ("temperature", "top_p", "top_k", "max_tokens")
-        settings |= {name: getattr(sampling, name) for name in names}
+    used = dict(ctx.params)
+    if "schedule" in used:
+        used["schedule"] = used["schedule"] or ["step"]
+    if "over" in used:
+        used["over"] = LegibilityOver(used["over"]).value
     for benchmark in benchmarks[:1]:  # all are asked alike
         asked = benchmark.template
-        settings |= {
+        used |= {
             "template": asked.template,
             "instruction": asked.instruction,
             "always_instructed": asked.always,
         }
-    return record(None if protocol is None else protocol.value, settings)
+    protocol = used["protocol"]
+    return record(None if protocol is None else ProtocolName(protocol).value, used)
 
 
 def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
@@ -412,74 +353,17 @@ def _check_names(names: Sequence[str], option: str) -> None:
             raise EvaluationError("TP963", option=option, name=name)
 
 
-def _check_same_models(seniors: Sequence[Checkpoint], juniors: Sequence[Checkpoint]) -> None:
-    """Raise :class:`EvaluationError` where one name stands for two models."""
-    from tandem_plugin.errors import EvaluationError
-
-    known = {one.name: one for one in juniors}
-    for one in seniors:
-        other = known.get(one.name, one)
-        if other.fingerprint != one.fingerprint:
-            raise EvaluationError("TP997", one=one.name, path=one.path, other_path=other.path)
-
-
-def _begin(
-    out: Path,
-    seniors: Sequence[Checkpoint],
-    juniors: Sequence[Checkpoint],
-    sources: Sequence[str],
-    benchmarks: Sequence[Benchmark],
-    schedules: Sequence[Mapping[str, Any]] = (),
-) -> None:
-    """Refuse to write over what is read, and note the seniors in the user's order."""
-    from tandem_plugin.files import InputFiles
-    from tandem_plugin.files.checkpoints import model_files
-    from tandem_plugin.lab.evaluation.benchmark import source_of
-    from tandem_plugin.lab.evaluation.comparison import note_seniors, order_file
-    from tandem_plugin.lab.evaluation.results import run_files, run_folder
-    from tandem_plugin.lab.evaluation.team_schedule import label
-
-    inputs = InputFiles(
-        benchmark=map(source_of, sources),
-        checkpoint=[file for one in (*seniors, *juniors) for file in model_files(one.path)],
-    )
-    names = [one.name for one in benchmarks]
-    inputs.check_outputs(order_file(out))
-    for one in seniors:
-        folders = [run_folder(out, "solo", one.name)]
-        for junior in juniors:
-            pair = one.name, junior.name
-            folders += [run_folder(out, kind, *pair) for kind in ("legibility", "drift")]
-            folders += [run_folder(out, "handoff", *pair, label(team)) for team in schedules]
-        for folder in folders:
-            inputs.check_outputs(*run_files(folder, names))
-    note_seniors(out, [one.name for one in seniors])
-
-
 def _show(
-    written: Sequence[Path],
-    json: bool,
-    top: int = 500,
-    over: LegibilityOver = LegibilityOver.PROBLEMS,
+    written: Sequence[Path], json: bool, over: LegibilityOver = LegibilityOver.PROBLEMS
 ) -> None:
-    """Print the headline numbers of each run, and of several seniors' drift its tables.
-
-    written: the paths of their summaries. top: how many tokens recovery is about.
-    """
+    """Print the headline numbers of each run; written: the paths of their summaries."""
     from rich.table import Table
     from rich.text import Text
 
     from tandem_plugin.lab.evaluation.measures import headline
-    from tandem_plugin.lab.evaluation.rendering import rich_table, table_json
     from tandem_plugin.lab.evaluation.results import read_summary
-    from tandem_plugin.lab.evaluation.tables import drift_tables
-    from tandem_plugin.progress import waiting
 
-    with waiting("tables"):
-        runs = [(one, headline(one, over.value)) for one in map(read_summary, written)]
-        drifts = {one.senior: one for one, _ in runs if one.kind == "drift"}
-        label = next((one.label for one in drifts.values()), "")
-        tables = drift_tables(label, drifts, top) if drifts else []
+    runs = [(one, headline(one, over.value)) for one in map(read_summary, written)]
     if json:
         rows = [
             {
@@ -491,13 +375,10 @@ def _show(
             }
             for one, numbers in runs
         ]
-        print_json({"runs": rows, "tables": [table_json(table) for table in tables]})
+        print_json({"runs": rows})
         return
     shown = Table("senior", "run", "result", box=None, pad_edge=False)
     for one, numbers in runs:
         values = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         shown.add_row(Text(one.senior), Text(one.label), values)
-    console = table_console()
-    console.print(shown)
-    for table in tables:
-        console.print(rich_table(table))
+    table_console().print(shown)

@@ -12,7 +12,7 @@ from tandem_plugin.lab.data.generated import is_generated_source
 from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
 from tandem_plugin.lab.data.prepare import checksum
 
-__all__ = ["Benchmark", "checked_name", "read_benchmark", "source_of"]
+__all__ = ["Benchmark", "checked_name", "read_benchmark"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
@@ -51,8 +51,9 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
     Raises :class:`EvaluationError` for an unusable name or a set that is the training split of
     another named set, and :class:`DataError` for an unusable source.
     """
-    source = source_of(given)
-    name = given.removesuffix(source).removesuffix("=")
+    name, _, source = given.partition("=")
+    if not source or is_generated_source(given):  # which has settings with = in it
+        name, source = "", given
     if is_named(source):
         known = NAMED_SETS[source]
         if known.evaluate_on:
@@ -63,14 +64,6 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
         problems = read_problems(source)
     chosen = checked_name(name or problems.name, "benchmark")
     return Benchmark(chosen, problems.problems, template or PromptTemplate())
-
-
-def source_of(given: str) -> str:
-    """The source in ``NAME=SOURCE``, or in ``SOURCE`` by itself."""
-    if is_generated_source(given):  # which has settings with = in it
-        return given
-    _, _, source = given.partition("=")
-    return source or given
 
 
 def checked_name(name: str, of: str) -> str:

@@ -1,4 +1,4 @@
-"""Generations: how responses are sampled, their files, and the process that writes them."""
+"""Generations: how responses are sampled, by which schedule, and the process that writes them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,34 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
+from tandem_plugin.plugins.selection import make_schedule
+from tandem_plugin.schedules import schedule_parameters
+from tandem_plugin.schedules.parameters import check_count
 from tandem_plugin.seeds import derive_seed
 
 __all__ = [
     "MARKER",
-    "MAX_SAMPLES",
+    "TEXT",
     "GenerationFile",
     "Sampling",
-    "check_response",
+    "engine_settings",
     "generate",
+    "is_complete",
     "read_generations",
     "read_rows_of",
+    "schedule_label",
+    "team_schedule",
 ]
 
 MARKER = "tandem-evaluation:"
@@ -37,13 +43,10 @@ _INTERRUPTED = 130
 _PATIENCE_S = 60.0
 """How long an interrupted process may take to end by itself."""
 
-MAX_SAMPLES = 10**6
-"""The most responses to one problem."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings; raises :class:`EvaluationError` for what cannot be sampled.
+    """Sampling settings.
 
     The defaults are those of the paper's validation during training, and of its training's response
     length (appendix A.3, table of hyperparameters): it states none for its evaluation.
@@ -58,24 +61,12 @@ class Sampling:
     top_k: int | None = None
     """None samples among all tokens."""
 
-    def __post_init__(self) -> None:
-        check_seed(self.seed)
-        for name, low, high in (
-            ("samples", 1, MAX_SAMPLES),
-            ("temperature", 0, 100),
-            ("top_p", 1e-9, 1),
-            ("max_tokens", 1, 10**7),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise EvaluationError("TP899", name=name, value=value, low=low, high=high)
-
     def settings(self) -> dict[str, Any]:
         """All settings, for a result; ``top_k`` where there is one."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def of_response(self) -> dict[str, Any]:
-        """What decides a response, whatever the number of samples."""
+        """The settings that a response depends on: all but the number of samples."""
         return {name: value for name, value in self.settings().items() if name != "samples"}
 
     def seeds(self, benchmark: str, problem: int, sample: int) -> tuple[int, int]:
@@ -85,6 +76,55 @@ class Sampling:
             derive_seed(self.seed, "evaluation sampling", *place),
             derive_seed(self.seed, "evaluation draws", *place),
         )
+
+    def parameters(self, seed: int, max_tokens: int, **stops: Any) -> Any:
+        """vLLM's ``SamplingParams`` of one request."""
+        from vllm import SamplingParams
+
+        return SamplingParams(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k or 0,
+            max_tokens=max_tokens,
+            seed=seed,
+            **stops,
+        )
+
+
+TEXT = "step-text"
+"""Strict alternation of texts up to a blank line, for so many rounds of both: a schedule of calls,
+not of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
+
+
+def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A schedule's name and all of its parameters, as settings of :class:`TandemConfig`.
+
+    Raises :class:`ConfigError` for an unknown schedule or parameter.
+    """
+    if name == TEXT:
+        if unknown := sorted(parameters.keys() - {"rounds"}):
+            raise EvaluationError("TP838", name=unknown[0])
+        settings = {"schedule": TEXT, "rounds": 150, **parameters}
+        check_count("rounds", settings["rounds"])
+        return settings
+    schedule = make_schedule(name, parameters)
+    return {"schedule": schedule.name, **schedule_parameters(schedule)}
+
+
+def engine_settings(team: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an engine that answers under this schedule, and others beside it."""
+    return {"schedule": "solo"} if team["schedule"] == TEXT else dict(team)
+
+
+def schedule_label(settings: Mapping[str, Any]) -> str:
+    """The name, and what is not by default, as in ``handover,first=senior,after=32``."""
+    name = settings["schedule"]
+    default = team_schedule(name, {})
+    changed = [f"{key}={value}" for key, value in settings.items() if default.get(key) != value]
+    return ",".join([name, *changed])
+
+
+# Files of responses, and the process that writes them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +148,7 @@ class GenerationFile:
         return read_generations(self.path, len(self.benchmark.problems), samples)
 
     def settings(self, sampling: Sampling, engine: Mapping[str, Any]) -> dict[str, Any]:
-        """All that decides a response: noted beside the file, and checked when it is gone on with.
+        """All that a response depends on: noted beside the file, and checked when it is resumed.
 
         ``senior`` is the path, by which ``tandem view`` finds the tokenizer.
         """
@@ -128,17 +168,16 @@ def generate(
 ) -> None:
     """Write what is missing in ``files``, which share their models, in a process of its own.
 
-    Nothing starts where nothing is missing. What a killed run wrote is kept and gone on with; the
-    process ends with this one. Raises :class:`EvaluationError` with what went wrong there, and
-    KeyboardInterrupt where it was interrupted.
+    Nothing starts where nothing is missing, and a killed run is resumed. The process ends with this
+    one. Raises :class:`EvaluationError` with what went wrong there, and KeyboardInterrupt where it
+    was interrupted.
     """
-    is_complete = True
-    for file in files:
-        problems, samples = len(file.benchmark.problems), sampling.samples
-        with RolloutFile(file.path, file.settings(sampling, engine)) as written:
-            done = sum(problem < problems and sample < samples for problem, sample in written.done)
-            is_complete &= done == problems * samples
-    if is_complete:
+    samples = sampling.samples
+    complete = [
+        is_complete(one.path, one.settings(sampling, engine), len(one.benchmark.problems), samples)
+        for one in files
+    ]
+    if all(complete):
         return
     first = files[0]
     job = {
@@ -160,6 +199,13 @@ def generate(
     _run(job)
 
 
+def is_complete(path: Path, settings: Mapping[str, Any], problems: int, samples: int) -> bool:
+    """Whether a file has a row for each of a problem's samples; raises as :class:`RolloutFile`."""
+    with RolloutFile(path, settings) as file:
+        done = sum(problem < problems and sample < samples for problem, sample in file.done)
+    return done == problems * samples
+
+
 def read_generations(
     path: Path, problems: int, samples: int
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -167,7 +213,7 @@ def read_generations(
 
     Raises :class:`EvaluationError` where some are missing, or a row is no response.
     """
-    return read_rows_of(path, problems, samples, check_response)
+    return read_rows_of(path, problems, samples, _check_response)
 
 
 def read_rows_of(
@@ -192,11 +238,13 @@ def read_rows_of(
         raise EvaluationError("TP909", path=path, responses=len(seen), expected=expected)
 
 
-def check_response(row: Mapping[str, Any]) -> None:
+def _check_response(row: Mapping[str, Any]) -> None:
     """Raise ValueError for a row that is no response, or whose authorship is not of its tokens."""
     for name in ("prompt_ids", "response_ids"):
         if not _are_integers(row.get(name), MAX_TOKEN_ID):
             raise ValueError(f"its {name} are not token ids")
+    if not row["prompt_ids"]:
+        raise ValueError("its prompt is empty")
     authors = row.get("authorship", [0] * len(row["response_ids"]))
     if not _are_integers(authors, 1) or len(authors) != len(row["response_ids"]):
         raise ValueError("its authorship is not a zero or a one for each token")
@@ -217,27 +265,17 @@ def _run(job: Mapping[str, Any]) -> None:
     )
     try:
         output, _ = process.communicate(json.dumps(job))
-    except KeyboardInterrupt:
-        _end(process)
+    except KeyboardInterrupt:  # it interrupts both processes: let the other one end by itself
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
         raise
-    except BaseException:
+    finally:
         process.kill()
         process.wait()
-        raise
-    if process.returncode == 0:
-        return
     if process.returncode in (_INTERRUPTED, -2):
         raise KeyboardInterrupt
-    found = [line for line in output.splitlines() if line.startswith(MARKER)]
-    if found:
-        raise EvaluationError.restored(**json.loads(found[-1].removeprefix(MARKER))["error"])
-    raise EvaluationError("TP858", returncode=process.returncode)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """An interrupt meets both processes: the other one ends by itself, or is ended."""
-    try:
-        process.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    for line in output.splitlines():
+        if line.startswith(MARKER):
+            raise EvaluationError.restored(**json.loads(line.removeprefix(MARKER)))
+    if process.returncode:
+        raise EvaluationError("TP858", returncode=process.returncode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,7 +14,11 @@ import torch
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files.strict_json import is_number
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint, check_same_vocabulary
-from tandem_plugin.lab.evaluation.generation import read_generations, read_rows_of
+from tandem_plugin.lab.evaluation.generation import (
+    is_complete,
+    read_generations,
+    read_rows_of,
+)
 from tandem_plugin.lab.evaluation.hf_model import HFModel
 from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summary, write_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -61,13 +65,6 @@ def chunk_scores(
     alpha = sum over v of min(p_sen(v | h_t), p_jun(v | h_t)). Both at temperature 1. Source:
     section 4.5 of the paper; Leviathan et al. (2023).
     """
-    if senior.shape[0] != junior.shape[0] or targets.shape != junior.shape[:1]:
-        raise EvaluationError(
-            "TP863",
-            senior_shape=list(senior.shape),
-            junior_shape=list(junior.shape),
-            targets_shape=list(targets.shape),
-        )
     read = torch.log_softmax(junior.double(), dim=-1)
     cross_entropy = -read.gather(-1, targets[:, None]).squeeze(-1)
     junior_probabilities = read.exp_()
@@ -98,7 +95,8 @@ def score_response(
     """
     ids = torch.as_tensor(targets, dtype=torch.int64)
     cross_entropy = overlap = 0.0
-    for part in _parts(len(ids), chunk):
+    for start in range(0, len(ids), chunk):
+        part = slice(start, start + chunk)
         senior_logits = senior_head(senior_states[part])
         junior_logits = junior_head(junior_states[part])
         surprise, shared = chunk_scores(
@@ -106,21 +104,15 @@ def score_response(
         )
         cross_entropy += float(surprise.sum())
         overlap += float(shared.sum())
-    if not (torch.isfinite(torch.tensor([cross_entropy, overlap])).all()):
+    if not math.isfinite(cross_entropy + overlap):
         raise EvaluationError("TP837")
     return ResponseScore(len(ids), cross_entropy, overlap)
-
-
-def _parts(length: int, chunk: int) -> Iterator[slice]:
-    for start in range(0, length, chunk):
-        yield slice(start, min(start + chunk, length))
 
 
 def run_legibility(
     out: Path,
     senior: Checkpoint,
     juniors: Sequence[Checkpoint],
-    *,
     samples: int | None = None,
     dtype: str = "auto",
     device: str | None = None,
@@ -129,9 +121,9 @@ def run_legibility(
     """How well each junior predicts the senior's own responses; returns the summaries.
 
     samples: only the first of each problem's responses; None reads all. protocol: what the
-    summaries say of the protocol that was followed. Raises
-    :class:`EvaluationError` where the senior has no solo run, or one by other weights. Source:
-    section 4.5 of the paper, appendix B.2 for other juniors.
+    summaries say of the protocol that was followed. Raises :class:`EvaluationError` where the
+    senior has no solo run, or one by other weights. Source: section 4.5 of the paper, appendix B.2
+    for other juniors.
     """
     solo = solo_summary(out, senior.name, senior.fingerprint)
     sampled = int(solo.settings["sampling"]["samples"])
@@ -141,35 +133,33 @@ def run_legibility(
     writer: HFModel | None = None
     written: list[Path] = []
     for junior in juniors:
-        folder = run_folder(out, "legibility", senior.name, junior.name)
         settings = {
             "solo": dict(solo.settings),
             "samples": used,
             "dtype": dtype,
             "junior": junior.fingerprint,
         }
-        files = {
-            name: (folder / f"{name}.scores.jsonl", _noted(name, solo, senior, settings))
-            for name in solo.problems
-        }
+        folder = run_folder(out, "legibility", senior.name, junior.name)
+        files = {name: folder / f"{name}.scores.jsonl" for name in solo.problems}
+        noted = {name: _noted(name, solo, senior, settings) for name in solo.problems}
         unscored = [
             name
             for name, rows in solo.problems.items()
-            if not _is_scored(*files[name], len(rows), used)
+            if not is_complete(files[name], noted[name], len(rows), used)
         ]
         if unscored:
             check_same_vocabulary(senior, junior)
             writer = writer or HFModel(senior, dtype, device)
             reader = HFModel(junior, dtype, device)
             for name in unscored:
-                _score(*files[name], solo, name, used, writer, reader)
+                _score(files[name], noted[name], solo, name, used, writer, reader)
             reader.close()
         content = {
-            "senior": senior.settings(),
-            "junior": junior.settings(),
+            "senior": asdict(senior),
+            "junior": asdict(junior),
             "settings": settings,
             "benchmarks": {
-                name: _problem_scores(files[name][0], name, len(rows), used)
+                name: _problem_scores(files[name], name, len(rows), used)
                 for name, rows in solo.problems.items()
             },
             **({} if protocol is None else {"protocol": dict(protocol)}),
@@ -190,12 +180,6 @@ def _noted(
         **response,
         "dtype": settings["dtype"],
     }
-
-
-def _is_scored(path: Path, noted: Mapping[str, Any], problems: int, samples: int) -> bool:
-    places = {(problem, sample) for problem in range(problems) for sample in range(samples)}
-    with RolloutFile(path, noted) as file:
-        return places <= file.done
 
 
 def _score(

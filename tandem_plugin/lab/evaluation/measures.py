@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import RESAMPLES, bootstrap_errors
 
@@ -23,6 +24,9 @@ __all__ = [
     "measure_at",
     "measured",
     "measures",
+    "pass_at_k",
+    "pass_rates",
+    "powers_of_two",
     "shown_measures",
 ]
 
@@ -33,15 +37,37 @@ _SUMMARY_K = 8
 """The ablation's table shows pass@8 (section 5.2)."""
 
 
+def pass_at_k(samples: int, correct: int, k: int) -> Fraction:
+    """The unbiased estimate for one problem: 1 - C(n - c, k) / C(n, k), exactly.
+
+    samples: n, how many were drawn, at least k; correct: c, how many of them are right. Source:
+    Chen et al. (2021), "Evaluating Large Language Models Trained on Code", equation 1; sections 4.1
+    and 4.2 of the paper.
+    """
+    return 1 - Fraction(math.comb(samples - correct, k), math.comb(samples, k))
+
+
+def pass_rates(rows: Sequence[Mapping[str, Any]], k: int) -> NDArray[np.float64]:
+    """pass@k of each problem, from its row in a summary: ``[problems]``, correctly rounded."""
+    return np.array([float(pass_at_k(row["samples"], row["correct"], k)) for row in rows])
+
+
+def powers_of_two(samples: int) -> tuple[int, ...]:
+    """The k that tables and figures show: 1, 2, 4, ... up to ``samples``, as in section 4.2."""
+    return tuple(2**i for i in range(samples.bit_length()))
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One statistic of a run: how it is called, printed, and which way is better."""
+    """One statistic of a run: its name, how it is printed, and which way is better."""
 
     name: str
     decimals: int
     higher_is_better: bool
     scale: float = 1.0
     unit: str = ""
+    field: str = ""
+    """Its key in the rows of a summary; pass@k has ``k`` instead."""
     k: int | None = None
 
     @property
@@ -49,6 +75,19 @@ class Measure:
         """Name, unit and direction, as the paper's tables head them."""
         arrow = "↑" if self.higher_is_better else "↓"
         return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
+
+    def values(self, rows: Sequence[Mapping[str, Any]], over: Over) -> NDArray[np.float64]:
+        """The value of each problem, from its row in a summary: ``[problems]``."""
+        if self.k is not None:
+            return pass_rates(rows, self.k)
+        field = f"response_{self.field}" if over == "responses" else self.field
+        return np.array([row[field] for row in rows], dtype=np.float64)
+
+
+_LEGIBILITY = [
+    Measure("Cross-entropy", 3, False, unit="nats", field="cross_entropy"),
+    Measure("Distribution overlap", 3, True, field="overlap"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +111,9 @@ class Measured:
 def measures(summary: Summary) -> list[Measure]:
     """What can be measured of a run; drift has no per-problem numbers."""
     if summary.kind in ("solo", "handoff"):
-        counts = {row["samples"] for rows in summary.problems.values() for row in rows}
-        return [Measure(f"pass@{k}", 1, True, 100.0, "%", k) for k in powers_of_two(min(counts))]
-    if summary.kind == "legibility":
-        return [
-            Measure("Cross-entropy", 3, False, unit="nats"),
-            Measure("Distribution overlap", 3, True),
-        ]
-    return []
+        fewest = min(row["samples"] for rows in summary.problems.values() for row in rows)
+        return [Measure(f"pass@{k}", 1, True, 100.0, "%", k=k) for k in powers_of_two(fewest)]
+    return _LEGIBILITY if summary.kind == "legibility" else []
 
 
 def measured(
@@ -96,26 +130,21 @@ def measured(
     sections 4.1 and 4.5 of the paper; eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
     """
     chosen = measures(summary)
-    weighted = over != "problems" and summary.kind == "legibility"
-    if over == "responses" and summary.kind == "legibility":
+    over = over if summary.kind == "legibility" else "problems"
+    if over == "responses":
         _check_responses(summary)
     tables = {
         name: np.stack([_table(one.problems[name], chosen, over) for one in summary.each], axis=1)
         for name in summary.problems
     }
     values = {name: table.mean(axis=1) for name, table in tables.items()}
-    if weighted:
-        weights = {name: _weights(summary, name, over) for name in tables}
-        errors = bootstrap_errors(tables, resamples, weights=weights)
-        means = {
-            name: np.mean(
-                (table * weights[name][:, :, None]).sum(0) / weights[name].sum(0)[:, None], axis=0
-            )
-            for name, table in tables.items()
-        }
-    else:
+    if over == "problems":
         errors = bootstrap_errors(values, resamples)
         means = {name: table.mean(axis=0) for name, table in values.items()}
+    else:
+        weights = {name: _weights(summary, name, over) for name in tables}
+        errors = bootstrap_errors(tables, resamples, weights=weights)
+        means = {name: _weighted_mean(table, weights[name]) for name, table in tables.items()}
     macro = np.mean(list(means.values()), axis=0)
     return {
         one: Measured(
@@ -130,7 +159,7 @@ def measured(
 
 
 def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
-    """The macro averages of a run, in the units of tables, for people who wait for it."""
+    """The macro averages of a run, in the units of tables, to print when it is done."""
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
     return {
@@ -145,10 +174,9 @@ def mean_metric(summary: Summary, name: str) -> float:
 
 
 def measure_at(summary: Summary, k: int | None) -> Measure:
-    """pass@k of one k: the largest there is that is not above it; None takes 8."""
-    found = measures(summary)
+    """pass@k for the largest available k that is at most ``k``; None takes 8."""
     largest = _SUMMARY_K if k is None else k
-    return max((one for one in found if (one.k or 0) <= largest), key=lambda one: one.k or 0)
+    return [one for one in measures(summary) if (one.k or 0) <= largest][-1]
 
 
 def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
@@ -164,6 +192,13 @@ def _check_responses(summary: Summary) -> None:
             raise EvaluationError("TP836", folder=one.folder)
 
 
+def _table(
+    rows: Sequence[Mapping[str, Any]], chosen: Sequence[Measure], over: Over
+) -> NDArray[np.float64]:
+    """All measures of one benchmark's problems: ``[problems, measures]``."""
+    return np.stack([one.values(rows, over) for one in chosen], axis=1)
+
+
 def _weights(summary: Summary, benchmark: str, over: Over) -> NDArray[np.float64]:
     """How many tokens, or responses, each problem has, ``[problems, repeats]``."""
     field = "responses" if over == "responses" else "tokens"
@@ -171,19 +206,7 @@ def _weights(summary: Summary, benchmark: str, over: Over) -> NDArray[np.float64
     return np.array(each, dtype=np.float64).T
 
 
-def _table(
-    rows: Sequence[Mapping[str, float]], chosen: Sequence[Measure], over: Over
-) -> NDArray[np.float64]:
-    """All measures of one benchmark's problems: ``[problems, measures]``."""
-    return np.stack([_values(rows, one, over) for one in chosen], axis=1)
-
-
-def _values(
-    rows: Sequence[Mapping[str, float]], chosen: Measure, over: Over
-) -> NDArray[np.float64]:
-    if chosen.k is None:
-        field = "cross_entropy" if chosen.name == "Cross-entropy" else "overlap"
-        field = f"response_{field}" if over == "responses" else field
-        return np.array([row[field] for row in rows], dtype=np.float64)
-    tables = [pass_at_k_table(int(r["samples"]), [int(r["correct"])], [chosen.k]) for r in rows]
-    return np.array([table[0, 0] for table in tables], dtype=np.float64)
+def _weighted_mean(table: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over repeats of the weighted means over problems, ``[measures]``."""
+    sums = (table * weights[:, :, None]).sum(0)
+    return np.asarray(np.mean(sums / weights.sum(0)[:, None], axis=0))

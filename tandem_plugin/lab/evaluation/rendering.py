@@ -1,4 +1,4 @@
-"""Tables as they are printed: on a terminal, as Markdown, LaTeX, HTML and JSON."""
+"""Tables as they are printed: on a terminal, as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "DASH",
     "Cell",
     "PaperTable",
     "Row",
     "best",
     "html_table",
-    "latex",
     "markdown",
     "number",
     "probability",
@@ -28,14 +28,9 @@ __all__ = [
     "table_json",
 ]
 
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%",
-    "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Δ": r"$\Delta$", "ρ": r"$\rho$", "–": "--",
-    "±": r"$\pm$", "␣": r"\textvisiblespace{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
-}  # fmt: skip
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|inf)")
-_BELOW = re.compile(r"<1e-(\d+)")
+DASH = "–"
+"""A cell without a number."""
+
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
                      "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
 
@@ -72,7 +67,7 @@ class PaperTable:
 
 def best(texts: Sequence[str], higher: bool) -> list[bool]:
     """Which are best as printed; none where all are equal."""
-    values = [float(text) if text != "–" else math.nan for text in texts]
+    values = [float(text) if text != DASH else math.nan for text in texts]
     known = [value for value in values if not math.isnan(value)]
     if not known or len(set(known)) == 1:
         return [False] * len(values)
@@ -83,7 +78,7 @@ def best(texts: Sequence[str], higher: bool) -> list[bool]:
 def number(value: float, decimals: int) -> str:
     """A number with so many decimals, never a negative zero; a dash for none."""
     if math.isnan(value):
-        return "–"
+        return DASH
     text = f"{value:.{decimals}f}"
     return text.lstrip("-") if float(text) == 0 else text
 
@@ -91,7 +86,7 @@ def number(value: float, decimals: int) -> str:
 def signed(value: float, decimals: int) -> str:
     """A difference with its sign; zero has none."""
     if math.isnan(value):
-        return "–"
+        return DASH
     text = f"{value:+.{decimals}f}"
     return f"{0:.{decimals}f}" if float(text) == 0 else text
 
@@ -99,7 +94,7 @@ def signed(value: float, decimals: int) -> str:
 def probability(p: float) -> str:
     """Three decimals, and powers of ten below, as the paper has them."""
     if math.isnan(p):
-        return "–"
+        return DASH
     if p >= 0.001:
         return f"{p:.3f}"
     return f"<1e-{math.floor(-math.log10(p)) if p > 0 else 300}"
@@ -136,26 +131,6 @@ def markdown(table: PaperTable) -> str:
     if table.note:
         lines += ["", _escaped(table.note)]
     return "\n".join(lines) + "\n"
-
-
-def latex(table: PaperTable) -> str:
-    r"""A table for ``booktabs``, as the paper's are."""
-    kinds = "l" * table.text_columns + "c" * (len(table.columns) - table.text_columns)
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering",
-        rf"\caption{{{_tex(f'{table.title}. {table.note}'.rstrip())}}}",
-        rf"\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{{kinds}}}",
-        r"\toprule",
-        " & ".join(_tex(name) for name in table.columns) + r" \\",
-        r"\midrule",
-    ]
-    for i, row in enumerate(table.rows):
-        if i in table.rules:
-            lines.append(r"\midrule")
-        lines.append(" & ".join(_tex_cell(cell) for cell in row) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
 def html_table(table: PaperTable) -> str:
@@ -228,19 +203,3 @@ def _escaped(text: str) -> str:
 
 def _piped(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _tex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text.replace("\n", " "))
-
-
-def _tex_cell(cell: Cell) -> str:
-    stars = f"^{{{cell.stars}}}" if cell.stars else ""
-    below = _BELOW.fullmatch(cell.text)
-    if below:
-        return rf"${{<}}10^{{-{below[1]}}}\,{stars}$"
-    if not _NUMBER.fullmatch(cell.text):
-        return rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text)
-    number = rf"\mathbf{{{cell.text}}}" if cell.bold else cell.text
-    error = rf"_{{\pm {cell.error}}}" if cell.error else ""
-    return f"${number}{error}{stars}$"

@@ -4,53 +4,44 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import InputFiles, write_file
+from tandem_plugin.files import write_file
 from tandem_plugin.lab.evaluation.comparison import (
+    BySenior,
     Comparison,
-    check_problems,
+    Groups,
     compare,
-    noted_seniors,
-    order_file,
     ordered_seniors,
+    read_seniors,
+    runs_by_label,
 )
-from tandem_plugin.lab.evaluation.figures import (
-    Picture,
-    Runs,
-    accuracy_figure,
-    drift_figure,
-    senior_figure,
-    styles,
-)
-from tandem_plugin.lab.evaluation.measures import Over
+from tandem_plugin.lab.evaluation.measures import Over, measured, shown_measures
 from tandem_plugin.lab.evaluation.rendering import PaperTable, html_table, safe
-from tandem_plugin.lab.evaluation.results import (
-    KINDS,
-    Summary,
-    check_comparable,
-    find_summaries,
-    result_files,
-)
+from tandem_plugin.lab.evaluation.results import Summary, check_comparable
 from tandem_plugin.lab.evaluation.tables import paper_tables
-from tandem_plugin.lab.evaluation.training_log import TrainingLog
 
-__all__ = ["Report", "build_report"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
+__all__ = ["build_report", "colours"]
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was written."""
+_Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
+"""Runs by label, then by senior."""
 
-    page: Path
-    figures: tuple[str, ...]
-    tables: int
-    notes: tuple[str, ...]
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
+"""Okabe and Ito's, which people who see colours otherwise can tell apart."""
+
+_ACROSS = 3
+"""Panels in a line."""
 
 
 def build_report(
@@ -58,106 +49,53 @@ def build_report(
     out: Path,
     title: str,
     order: Sequence[str],
-    logs: Sequence[TrainingLog],
     k: int | None,
     top: int,
-    pools: Mapping[str, Sequence[str]],
+    pools: Groups,
     over: Over,
-    units: Mapping[str, Sequence[str]],
-) -> Report:
-    """Write ``index.html`` and ``figures/*.png`` under ``out``.
+    units: Groups,
+) -> dict[str, Any]:
+    """Write ``index.html`` and ``figures/*.png`` under ``out``; returns what ``--json`` prints.
 
-    order: seniors in the order of tables and legends; the first that drifted is the baseline of
-    recovery, the last is tested against the others. Those not named come first, as
-    :func:`ordered_seniors` has them: the junior's own model, then in the order in which they were
-    evaluated. k, top, pools, over, units: as of :func:`paper_tables` and :func:`compare`; figures
-    show every run by itself, pooled ones in one colour. No file that is read is written over.
-    Raises :class:`EvaluationError` for results that cannot be compared, or where there are none.
+    order: seniors in the order of tables and legends, as of :func:`ordered_seniors`; the first that
+    drifted is the baseline of recovery, the last is tested against the others. k, top, pools, over,
+    units: as of :func:`paper_tables` and :func:`compare`; figures show every run by itself, pooled
+    ones in one colour. Raises :class:`EvaluationError` for results that cannot be compared, or
+    where there are none.
     """
-    runs, seniors = _runs(results, order)
-    summaries = _each(runs)
-    inputs = InputFiles(
-        results=[file for run in summaries for file in result_files(run.folder)],
-        order=[order_file(results)],
-        log=[log.path for log in logs],
-    )
-    drawn = styles([*seniors, *(log.name for log in logs)], pools)
-    figures = (
-        accuracy_figure(logs, drawn),
-        senior_figure(runs, drawn, k, over),
-        drift_figure(runs, drawn),
-    )
+    found = read_seniors([results])
+    for name in order:
+        if name not in found:
+            raise EvaluationError("TP882", name=name, known=", ".join(sorted(found)))
+    by_senior = {name: found[name] for name in ordered_seniors(found, order)}
+    runs = runs_by_label(by_senior)
+    for same in runs.values():
+        check_comparable(list(same.values()))
+    drawn = colours(list(by_senior), pools)
+    figures = (_senior_figure(runs, drawn, k, over), _drift_figure(runs, drawn))
     pictures = [figure for figure in figures if figure is not None]
-    comparison = _comparison(runs, seniors, pools, over, units)
-    notes: tuple[str, ...] = ("There are results of only one senior: tables compare two or more.",)
+    comparison = _comparison(by_senior, pools, over, units)
+    notes = ["There are results of only one senior: tables compare two or more."]
     tables: list[PaperTable] = []
     if comparison is not None:
-        tables, notes = paper_tables(comparison, k, top), comparison.missing
-    page = _page(title, notes, pictures, tables)
-    written = {out / "index.html": page.encode("utf-8", "replace")}
-    written |= {out / "figures" / f"{one.name}.png": one.png for one in pictures}
-    inputs.check_outputs(*written)
-    for path, content in written.items():
-        write_file(path, content)
-    names = tuple(picture.name for picture in pictures)
-    return Report(out / "index.html", names, len(tables), notes)
+        tables, notes = paper_tables(comparison, k, top), list(comparison.notes)
+    page = out / "index.html"
+    write_file(page, _page(title, notes, pictures, tables).encode("utf-8", "replace"))
+    for one in pictures:
+        write_file(out / "figures" / f"{one.name}.png", one.png)
+    names = [one.name for one in pictures]
+    return {"page": str(page), "figures": names, "tables": len(tables), "notes": notes}
 
 
-def _runs(results: Path, order: Sequence[str]) -> tuple[Runs, list[str]]:
-    """Runs by label, then by senior, each label's comparable; and all seniors, in order."""
-    by_label: dict[str, dict[str, Summary]] = {}
-    for one in find_summaries(results):
-        by_senior = by_label.setdefault(one.label, {})
-        if one.senior in by_senior:
-            raise EvaluationError(
-                "TP880", folder=by_senior[one.senior].folder, other=one.folder, senior=one.senior
-            )
-        by_senior[one.senior] = one
-    if not by_label:
-        raise EvaluationError("TP881", results=results)
-    known = ordered_seniors(_each(by_label), noted_seniors(results), order)
-    for name in order:
-        if name not in known:
-            raise EvaluationError("TP882", name=name, known=", ".join(sorted(known)))
-    ordered = {
-        label: {name: by_senior[name] for name in known if name in by_senior}
-        for label, by_senior in by_label.items()
-    }
-    for label, by_senior in ordered.items():
-        check_comparable(list(by_senior.values()))
-        check_problems(label, list(by_senior.values()))
-    return dict(sorted(ordered.items(), key=lambda item: _rank(*item))), known
-
-
-def _each(runs: Runs) -> list[Summary]:
-    return [run for by_senior in runs.values() for run in by_senior.values()]
-
-
-def _rank(label: str, runs: Mapping[str, Summary]) -> tuple[int, str]:
-    return KINDS.index(next(iter(runs.values())).kind), label
-
-
-def _comparison(
-    runs: Runs,
-    seniors: Sequence[str],
-    pools: Mapping[str, Sequence[str]],
-    over: Over,
-    units: Mapping[str, Sequence[str]],
-) -> Comparison | None:
-    """As of ``tandem compare``, of pooled seniors and those evaluated most widely; None of one."""
-    counts = {name: sum(name in by_senior for by_senior in runs.values()) for name in seniors}
+def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -> Comparison | None:
+    """As of ``tandem compare``, of pooled seniors and those with the most runs; None of one."""
     pooled = {name for members in pools.values() for name in members}
-    most = max(counts.values())
-    chosen = [name for name in seniors if counts[name] == most or name in pooled]
-    if len(chosen) < 2:
-        chosen = list(seniors)
+    most = max(len(runs) for runs in by_senior.values())
+    widest = {name: runs for name, runs in by_senior.items() if len(runs) == most or name in pooled}
+    chosen = widest if len(widest) > 1 else by_senior
     if len(chosen) < 2:
         return None
-    by_senior = {
-        name: {label: found[name] for label, found in runs.items() if name in found}
-        for name in chosen
-    }
-    return compare(by_senior, pools=pools, over=over, units=units)
+    return compare(chosen, pools=pools, over=over, units=units)
 
 
 def _page(
@@ -198,4 +136,144 @@ def _figure(picture: Picture) -> str:
         f"<figure><h2>{title}</h2><div class=wide>"
         f'<img alt="{title}. {caption}" src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+# Figures.
+
+
+class Picture(NamedTuple):
+    """A figure as the page shows it."""
+
+    name: str
+    """Of its file."""
+    title: str
+    caption: str
+    png: bytes
+
+
+def colours(names: Sequence[str], pools: Groups) -> dict[str, str]:
+    """A colour for each name: one per pool, and always the same for the same names."""
+    method_of = {member: method for method, members in pools.items() for member in members}
+    methods = sorted({method_of.get(name, name) for name in names})
+    places = {name: methods.index(method_of.get(name, name)) for name in names}
+    return {name: _COLOURS[place % len(_COLOURS)] for name, place in places.items()}
+
+
+def _senior_figure(
+    runs: _Runs, drawn: Mapping[str, str], k: int | None, over: Over
+) -> Picture | None:
+    """Macro averages of every senior alone, as a team and read by juniors; None without any.
+
+    k: of pass@k; None takes 8, or the largest there is. Source: sections 4.2, 4.3 and 4.5.
+    """
+    panels: list[Callable[[Any], None]] = []
+    names: dict[str, str] = {}
+    for label, by_senior in runs.items():
+        first = next(iter(by_senior.values()))
+        if first.kind == "drift":
+            continue
+        each = {senior: measured(run, over=over) for senior, run in by_senior.items()}
+        for one in shown_measures(first, k):
+            points = {
+                senior: (one.scale * values[one].macro, one.scale * values[one].macro_error)
+                for senior, values in each.items()
+            }
+            panels.append(partial(_draw_points, points, drawn, f"{label}\n{one.heading}"))
+        names |= {name: drawn[name] for name in by_senior}
+    if not panels:
+        return None
+    caption = (
+        f"Averages over benchmarks; legibility is the mean over {over}. Bars are one bootstrap "
+        "standard error over problems."
+    )
+    return Picture(
+        "seniors", "Handoff and legibility by senior", caption, _draw(panels, names, "o")
+    )
+
+
+def _draw_points(
+    points: Mapping[str, tuple[float, float]], drawn: Mapping[str, str], title: str, axes: Any
+) -> None:
+    for i, (senior, (value, error)) in enumerate(points.items()):
+        axes.errorbar(i, value, yerr=error, color=drawn[senior], fmt="o", capsize=3)
+    axes.set_title(title, fontsize="medium")
+    axes.set_xticks([])
+    axes.set_xlim(-0.6, len(points) - 0.4)
+
+
+def _drift_figure(runs: _Runs, drawn: Mapping[str, str]) -> Picture | None:
+    """How many tokens drifted how far, from each junior; None without a run of drift.
+
+    Source: section 4.4, left panel of its figure.
+    """
+    drifts = {label: by for label, by in runs.items() if next(iter(by.values())).kind == "drift"}
+    if not drifts:
+        return None
+    panels = [partial(_draw_survival, label, by, drawn) for label, by in drifts.items()]
+    settings = next(iter(next(iter(drifts.values())).values())).settings
+    caption = (
+        "Share of tokens whose log-ratio is above, of those that the junior wrote at least "
+        f"{settings['frequent']} times; counts are smoothed by {settings['smoothing']:g}."
+    )
+    names = {senior: drawn[senior] for by_senior in drifts.values() for senior in by_senior}
+    return Picture("drift", "Drift from the junior", caption, _draw(panels, names, ""))
+
+
+def _draw_survival(
+    label: str, by_senior: Mapping[str, Summary], drawn: Mapping[str, str], axes: Any
+) -> None:
+    for senior, run in by_senior.items():
+        curve = run.content["metrics"]["survival"]
+        points = list(zip(curve["thresholds"], curve["shares"], strict=False))
+        x, y = [one for one, _ in points], [one for _, one in points]
+        axes.plot(x, y, color=drawn[senior])
+    axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
+
+
+def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, str], marker: str) -> bytes:
+    """A picture of panels, each drawn by its function, above a legend of names by their colours.
+
+    Text is never taken for mathematics. The same numbers give the same bytes.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    plain: Any = {"text.parse_math": False, "text.usetex": False}
+    columns, lines = min(_ACROSS, len(panels)), -(-len(panels) // _ACROSS)
+    png = io.BytesIO()
+    with matplotlib.rc_context(plain), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure = Figure(figsize=(3.4 * columns + 0.6, 3.0 * lines + 0.6), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+        for unused in axes[len(panels) :]:
+            unused.set_axis_off()
+        for draw, used in zip(panels, axes, strict=False):
+            used.grid(alpha=0.25)
+            draw(used)
+        _legend(figure, names, marker)
+        figure.savefig(png, format="png", dpi=120, metadata={"Software": None})
+    return png.getvalue()
+
+
+def _legend(figure: Figure, names: Mapping[str, str], marker: str) -> None:
+    """A legend below all panels, where it hides nothing, in as many columns as fit."""
+    from matplotlib.lines import Line2D
+
+    points = 8.0
+    # A line, the gaps beside it, and letters that are nearly as wide as they are high.
+    widest = (7 + 0.8 * max(map(len, names))) * points
+    columns = max(1, int(72 * figure.get_figwidth() // widest))
+    form: Any = {"linestyle": "none", "marker": marker} if marker else {}
+    lines = [Line2D([], [], color=colour, **form) for colour in names.values()]
+    figure.legend(
+        lines,
+        list(names),
+        loc="outside lower center",
+        ncols=min(len(names), columns),
+        frameon=False,
+        fontsize=points,
+        handlelength=3,
     )

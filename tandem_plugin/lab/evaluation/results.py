@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -29,22 +28,16 @@ from pydantic import (
 )
 
 from tandem_plugin._version import __version__
-from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError, shown
 from tandem_plugin.files import read_file, write_file
 from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.lab.evaluation.generation import MAX_SAMPLES
 
 __all__ = [
-    "COUNTS",
     "KINDS",
-    "SUMMARY",
     "Summary",
     "check_comparable",
     "find_summaries",
     "read_summary",
-    "result_files",
-    "run_files",
     "run_folder",
     "solo_summary",
     "versions",
@@ -52,15 +45,12 @@ __all__ = [
     "write_summary",
 ]
 
-SUMMARY = "summary.json"
-COUNTS = "counts.json"
+_SUMMARY = "summary.json"
 KINDS = ("solo", "handoff", "legibility", "drift")
 """In the order of tables."""
 
 FORMAT = 1
-"""The form of a summary; another one is rejected."""
-
-_PATH_PART = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,200}")
+"""The format of a summary; another one is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +77,7 @@ class Summary:
 
     @property
     def label(self) -> str:
-        """Which runs of other seniors it stands beside: kind, schedule and junior."""
+        """What the runs of several seniors are compared by: kind, schedule and junior."""
         schedule = self.settings.get("schedule") or {}
         # The label is there where parameters are not the defaults.
         named = schedule.get("label") or schedule.get("schedule")
@@ -110,20 +100,27 @@ def versions() -> dict[str, str | None]:
     return found
 
 
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all."""
+    """Write a JSON file atomically."""
     write_file(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
     """Write a run's summary; ``content`` is what :func:`read_summary` checks."""
-    path = folder / SUMMARY
+    path = folder / _SUMMARY
     write_json(path, {"format": FORMAT, "kind": kind, **content, "versions": versions()})
     return path
 
 
 def read_summary(path: Path) -> Summary:
-    """A run's summary; raises :class:`EvaluationError`, with the field, for a file that is none."""
+    """A run's summary; raises :class:`EvaluationError` for a file that is none, with the field."""
     try:
         content = parse_json(read_file(path))
         # An escaped half of a surrogate pair is legal JSON, and text that no table can hold.
@@ -133,14 +130,18 @@ def read_summary(path: Path) -> Summary:
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in KINDS:
         raise EvaluationError("TP888", path=path)
-    if wrong := _schema_error(kind, content):
-        raise EvaluationError("TP891", path=path, wrong=wrong)
-    junior = content.get("junior")
+    try:
+        _SCHEMAS[kind].model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part)[:60] for part in first["loc"])
+        wrong = f"{field}: {first['msg'].removeprefix('Value error, ')}"
+        raise EvaluationError("TP891", path=path, wrong=wrong) from error
     return Summary(
         path.parent,
         kind,
         content["senior"]["name"],
-        None if junior is None else junior["name"],
+        (content.get("junior") or {}).get("name"),
         content["settings"],
         content["benchmarks"],
         content,
@@ -151,24 +152,28 @@ def find_summaries(folder: Path) -> Iterator[Summary]:
     """The summaries of a folder and those within it, in the order of their paths."""
     if not os.path.isdir(folder):
         raise EvaluationError("TP892", folder=folder)
-    for path in sorted(folder.rglob(SUMMARY)):
+    for path in sorted(folder.rglob(_SUMMARY)):
         yield read_summary(path)
 
 
-def result_files(folder: Path) -> list[Path]:
-    """Every file of results in a folder and those within it: summaries, counts, rows."""
-    return [file for ending in ("*.json", "*.jsonl") for file in folder.rglob(ending)]
+def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summary:
+    """The finished solo run of a model.
 
-
-def run_files(folder: Path, benchmarks: Sequence[str]) -> list[Path]:
-    """The files that a run of these benchmarks writes to its folder, whatever its kind."""
-    rows = [f"{name}{kind}.jsonl" for name in benchmarks for kind in ("", ".grades", ".scores")]
-    notes = [f"{name}.run.json" for name in rows]
-    return [folder / name for name in (*rows, *notes, SUMMARY, COUNTS)]
+    fingerprint: the model's; None takes any. Raises :class:`EvaluationError` where there is none,
+    or one by other weights.
+    """
+    path = run_folder(out, "solo", name) / _SUMMARY
+    if not os.path.exists(path):
+        raise EvaluationError("TP897", name=name, out=out)
+    found = read_summary(path)
+    noted = found.content["senior"].get("fingerprint")
+    if fingerprint not in (None, noted):
+        raise EvaluationError("TP898", name=name, noted=noted, fingerprint=fingerprint)
+    return found
 
 
 def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) -> None:
-    """Raise :class:`EvaluationError` unless all were made with equal settings.
+    """Raise :class:`EvaluationError` unless all have equal settings and the same problems.
 
     despite: settings by their dotted names, such as ``sampling.seed``, that may differ.
     """
@@ -187,6 +192,10 @@ def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) 
                     short_name=shown(known.get(name)),
                     found_name=shown(found.get(name)),
                 )
+        if _places(first) != _places(other):
+            raise EvaluationError(
+                "TP835", folder=first.folder, other=other.folder, label=first.label
+            )
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -197,42 +206,17 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+def _places(summary: Summary) -> dict[str, list[int]]:
+    """The problems of each benchmark by their numbers."""
+    return {name: [row["problem"] for row in rows] for name, rows in summary.problems.items()}
 
 
-def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summary:
-    """The finished solo run of a model.
-
-    fingerprint: the model's; None takes any. Raises :class:`EvaluationError` where there is none,
-    or one by other weights.
-    """
-    path = run_folder(out, "solo", name) / SUMMARY
-    if not os.path.exists(path):
-        raise EvaluationError("TP897", name=name, out=out)
-    found = read_summary(path)
-    noted = found.content["senior"].get("fingerprint")
-    if fingerprint not in (None, noted):
-        raise EvaluationError("TP898", name=name, noted=noted, fingerprint=fingerprint)
-    return found
-
-
-# The schema of a summary: what a result that came from anywhere must hold before it is used.
-
-
-def _path_part(name: str) -> str:
-    """Names become parts of paths, and a result may come from anywhere."""
-    if not _PATH_PART.fullmatch(name):
-        raise ValueError(f"the name {shown(name)} cannot be part of a path")
-    return name
-
+# The schema of a summary: what a result must hold before it is used.
 
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Number = Annotated[FiniteFloat, Field(ge=-1e300, le=1e300)]
-_Name = Annotated[str, AfterValidator(_path_part)]
+_Name = Annotated[str, Field(pattern=r"^[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,199}$")]
+"""Names become parts of paths."""
 
 
 class _Part(BaseModel):
@@ -244,7 +228,7 @@ class _Problem(_Part):
 
 
 class _Generated(_Problem):
-    samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
+    samples: Annotated[int, Field(ge=1, le=10**6)]
     correct: _Count
 
     @model_validator(mode="after")
@@ -280,11 +264,6 @@ class _Schedule(_Part):
     schedule: str
     label: str | None = None
 
-    @model_validator(mode="after")
-    def _names_a_folder(self) -> _Schedule:
-        _path_part(self.label or self.schedule)
-        return self
-
 
 class _Settings(_Part):
     schedule: _Schedule | None = None
@@ -301,34 +280,20 @@ class _Share(_Part):
     standard_deviation: _Number | None = None
 
 
-class _TeamMetrics(_Part):
+class _Metrics(_Part):
     senior_share: _Share | None = None
+    truncated: _Number | None = None
 
 
 class _Survival(_Part):
     thresholds: list[_Number]
     shares: list[_Number]
 
-    @model_validator(mode="after")
-    def _come_in_pairs(self) -> _Survival:
-        if not self.shares or len(self.thresholds) != len(self.shares):
-            raise ValueError("thresholds and shares come in pairs")
-        return self
-
-
-class _OverEmitted(_Part):
-    token: Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
-    piece: str
-    log_ratio: Annotated[_Number, Field(gt=0)]
-    senior: _Count
-    junior: _Count
-
 
 class _DriftMetrics(_Part):
     kl: _Number
     mean_absolute_log_ratio: _Number
-    survival: _Survival | None = None
-    over_emitted: list[_OverEmitted] = []
+    survival: _Survival
 
 
 class _Summary(_Part):
@@ -339,12 +304,9 @@ class _Summary(_Part):
     versions: dict[str, str | None] = {}
 
 
-class _Solo(_Summary):
+class _Answers(_Summary):
     benchmarks: dict[_Name, Annotated[list[_Generated], AfterValidator(_in_order)]]
-
-
-class _Handoff(_Solo):
-    metrics: dict[str, _TeamMetrics] = {}
+    metrics: dict[str, _Metrics] = {}
 
 
 class _Legibility(_Summary):
@@ -354,23 +316,12 @@ class _Legibility(_Summary):
 class _Drift(_Summary):
     settings: _DriftSettings
     metrics: _DriftMetrics
-    benchmarks: dict[_Name, list[_Problem]]
+    benchmarks: dict[str, list[_Problem]]
 
 
 _SCHEMAS: dict[str, type[_Summary]] = {
-    "solo": _Solo,
-    "handoff": _Handoff,
+    "solo": _Answers,
+    "handoff": _Answers,
     "legibility": _Legibility,
     "drift": _Drift,
 }
-
-
-def _schema_error(kind: str, content: Mapping[str, Any]) -> str | None:
-    """The first field of a summary that cannot be used, and why; None where all can."""
-    try:
-        _SCHEMAS[kind].model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part)[:60] for part in first["loc"])
-        return f"{field}: {first['msg'].removeprefix('Value error, ')}"
-    return None

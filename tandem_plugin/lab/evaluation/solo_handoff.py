@@ -7,39 +7,36 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import EvaluationError, shown
-from tandem_plugin.grading import OUTCOMES
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.grading import OUTCOMES, Grade
 from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
-from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling, generate
-from tandem_plugin.lab.evaluation.pass_at_k import pass_at_k_table, powers_of_two
+from tandem_plugin.lab.evaluation.generation import (
+    GenerationFile,
+    Sampling,
+    engine_settings,
+    generate,
+    schedule_label,
+)
+from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
-from tandem_plugin.lab.evaluation.team_schedule import engine_settings, label
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
-from tandem_plugin.progress import ShownProgress, waiting
+from tandem_plugin.progress import ShownProgress
 from tandem_plugin.rules import TandemRules
 
-__all__ = [
-    "GradedProblem",
-    "check_handoffs",
-    "generation_settings",
-    "grade_generations",
-    "grades_file",
-    "run_handoff",
-    "run_solo",
-    "tally",
-]
-
+__all__ = ["check_handoffs", "run_handoff", "run_solo"]
 
 _BATCH = 64
 """Responses that are graded together."""
@@ -72,7 +69,7 @@ def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[st
     for senior in seniors:
         vocabulary = Vocabulary.from_path(senior.path)
         for schedule in schedules:
-            TandemRules(TandemConfig.from_mapping(engine_settings([schedule])), vocabulary)
+            TandemRules(TandemConfig.from_mapping(engine_settings(schedule)), vocabulary)
 
 
 def run_handoff(
@@ -94,7 +91,7 @@ def run_handoff(
     runs = [
         [
             GenerationFile(
-                run_folder(out, "handoff", senior.name, junior.name, label(schedule)),
+                run_folder(out, "handoff", senior.name, junior.name, schedule_label(schedule)),
                 benchmark,
                 senior,
                 junior,
@@ -108,7 +105,33 @@ def run_handoff(
     return [_summarise("handoff", files, sampling, engine, protocol) for files in runs]
 
 
-def generation_settings(
+def _summarise(
+    kind: str,
+    files: Sequence[GenerationFile],
+    sampling: Sampling,
+    engine: Mapping[str, Any],
+    protocol: Mapping[str, Any] | None,
+) -> Path:
+    first = files[0]
+    graded = {file.benchmark.name: _tally(file, sampling) for file in files}
+    content = {
+        "senior": asdict(first.senior),
+        "junior": None if first.junior is None else asdict(first.junior),
+        "settings": _settings(files, sampling, engine),
+        "metrics": {
+            name: _metrics(problems, sampling.samples, first.schedule is not None)
+            for name, problems in graded.items()
+        },
+        "benchmarks": {
+            name: [found.row(i) for i, found in enumerate(problems)]
+            for name, problems in graded.items()
+        },
+        **({} if protocol is None else {"protocol": dict(protocol)}),
+    }
+    return write_summary(first.folder, kind, content)
+
+
+def _settings(
     files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What two results must share to be compared; the senior is what may differ.
@@ -129,54 +152,24 @@ def generation_settings(
     }
     if first.schedule is not None and first.junior is not None:
         settings["schedule"] = dict(first.schedule)
-        if (named := label(first.schedule)) != first.schedule["schedule"]:
+        if (named := schedule_label(first.schedule)) != first.schedule["schedule"]:
             # Kept, since a result is read without the plugin that knows the defaults.
             settings["schedule"]["label"] = named
         settings["junior"] = first.junior.fingerprint
     return settings
 
 
-def _summarise(
-    kind: str,
-    files: Sequence[GenerationFile],
-    sampling: Sampling,
-    engine: Mapping[str, Any],
-    protocol: Mapping[str, Any] | None,
-) -> Path:
-    for file in files:
-        grade_generations(file, sampling)
-    first = files[0]
-    with waiting(f"summarise {first.senior.name}"):
-        graded = {file.benchmark.name: tally(file, sampling) for file in files}
-    content = {
-        "senior": first.senior.settings(),
-        "junior": None if first.junior is None else first.junior.settings(),
-        "settings": generation_settings(files, sampling, engine),
-        "metrics": {
-            name: _metrics(problems, sampling.samples, kind == "handoff")
-            for name, problems in graded.items()
-        },
-        "benchmarks": {
-            name: [found.row(i) for i, found in enumerate(problems)]
-            for name, problems in graded.items()
-        },
-        **({} if protocol is None else {"protocol": dict(protocol)}),
-    }
-    return write_summary(first.folder, kind, content)
-
-
-def _metrics(problems: Sequence[GradedProblem], samples: int, team: bool) -> dict[str, Any]:
-    """For people who read the file: tables are made from the per-problem numbers."""
-    ks = powers_of_two(samples)
-    table = pass_at_k_table(samples, [found.outcomes["correct"] for found in problems], ks)
-    responses = sum(found.samples for found in problems)
+def _metrics(problems: Sequence[_Graded], samples: int, team: bool) -> dict[str, Any]:
+    """Means over a benchmark; tables of pass@k are made from the per-problem numbers."""
+    responses = samples * len(problems)
     outcomes: Counter[str] = Counter()
     for found in problems:
         outcomes.update(found.outcomes)
+    rows = [found.row(i) for i, found in enumerate(problems)]
+    ks = powers_of_two(samples)
+    rates = np.stack([pass_rates(rows, k) for k in ks], axis=1).mean(axis=0)
     metrics: dict[str, Any] = {
-        "pass_at_k": {
-            str(k): float(value) for k, value in zip(ks, table.mean(axis=0), strict=True)
-        },
+        "pass_at_k": {str(k): float(rate) for k, rate in zip(ks, rates, strict=True)},
         "outcomes": dict(sorted(outcomes.items())),
         "tokens_per_response": sum(found.tokens for found in problems) / responses,
         "truncated": sum(found.truncated for found in problems) / responses,
@@ -200,8 +193,8 @@ def _prompts_digest(file: GenerationFile, sampling: Sampling) -> str:
 
 
 @dataclass(slots=True)
-class GradedProblem:
-    """What became of one problem's samples."""
+class _Graded:
+    """The samples of one problem."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
@@ -210,33 +203,27 @@ class GradedProblem:
     """The senior's share of each response's tokens, where a junior took part."""
     spans: int = 0
 
-    @property
-    def samples(self) -> int:
-        return sum(self.outcomes.values())
-
     def row(self, problem: int) -> dict[str, Any]:
         """The problem's numbers in a summary."""
         return {
             "problem": problem,
-            "samples": self.samples,
+            "samples": self.outcomes.total(),
             "correct": self.outcomes["correct"],
             "tokens": self.tokens,
             "truncated": self.truncated,
         }
 
 
-def grades_file(file: GenerationFile) -> Path:
-    """Where the grades of a file of responses are."""
+def _grades_file(file: GenerationFile) -> Path:
     return file.path.with_name(f"{file.benchmark.name}.grades.jsonl")
 
 
-def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
-    """Grade every response that has no grade yet, with :mod:`tandem_plugin.grading`.
+def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], Any]:
+    """Grade every response that has no grade yet; returns all outcomes.
 
-    A grade of other text or answers, which responses that were made anew leave behind, counts as
-    none: the last grade of a response is the one that is read.
-    Responses are graded as text, all of it, whoever wrote it. Source: section 3.4 and appendix A.2
-    of the paper.
+    A grade of other text or answers, which remains where responses were generated again, does not
+    count: the last grade of a response is the one that is read. The whole text is graded, whoever
+    wrote it. Source: section 3.4 and appendix A.2 of the paper.
     """
     from tandem_plugin.grading import Grader
 
@@ -244,81 +231,62 @@ def grade_generations(file: GenerationFile, sampling: Sampling) -> None:
         "generations": file.path.name,
         "versions": {name: versions()[name] for name in _DECIDING},
     }
-    total = len(file.benchmark.problems) * sampling.samples
-    with RolloutFile(grades_file(file), noted) as written:
-        graded = {
-            (problem, sample): record.get("input_sha256")
-            for problem, sample, record in placed_rows(grades_file(file))
-        }
+    path = _grades_file(file)
+    with RolloutFile(path, noted) as written:
+        outcomes, inputs = {}, {}
+        for problem, sample, record in placed_rows(path):
+            outcomes[problem, sample] = record.get("outcome")
+            inputs[problem, sample] = record.get("input_sha256")
         todo = (
             (problem, sample, row)
             for problem, sample, row in file.responses(sampling.samples)
-            if graded.get((problem, sample)) != input_digest(row["response"], row["answer"])
+            if inputs.get((problem, sample)) != input_digest(row["response"], row["answer"])
         )
-        first = list(islice(todo, _BATCH))
-        if not first:
-            return
+        batch = list(islice(todo, _BATCH))
+        if not batch:
+            return outcomes
         with Grader() as grader, ShownProgress() as bar:
+            total = len(file.benchmark.problems) * sampling.samples
             task = bar.add_task(f"grade {file.benchmark.name}", total=total)
-            for batch in _batches(first, todo):
+            while batch:
                 grades = grader.grade_batch([(row["response"], row["answer"]) for *_, row in batch])
                 for (problem, sample, row), grade in zip(batch, grades, strict=True):
-                    record = {
-                        "outcome": grade.outcome,
-                        "answer": grade.answer,
-                        "rule": grade.rule,
-                        "reward": grade.reward,
-                        "message": grade.message,
-                        "response_sha256": response_digest(row["response"]),
-                        "input_sha256": input_digest(row["response"], row["answer"]),
-                    }
-                    written.append(problem, sample, record)
+                    written.append(problem, sample, _record(row, grade))
+                    outcomes[problem, sample] = grade.outcome
                 bar.update(task, completed=len(written.done))
+                batch = list(islice(todo, _BATCH))
+    return outcomes
 
 
-def tally(file: GenerationFile, sampling: Sampling) -> list[GradedProblem]:
+def _record(row: Mapping[str, Any], grade: Grade) -> dict[str, Any]:
+    """What a file of grades holds of one response."""
+    return {
+        "outcome": grade.outcome,
+        "answer": grade.answer,
+        "rule": grade.rule,
+        "reward": grade.reward,
+        "message": grade.message,
+        "response_sha256": response_digest(row["response"]),
+        "input_sha256": input_digest(row["response"], row["answer"]),
+    }
+
+
+def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
     """The graded problems of a file, in their order."""
-    outcomes = _outcomes(grades_file(file))
-    problems = [GradedProblem() for _ in file.benchmark.problems]
-    shares: list[dict[int, float]] = [{} for _ in problems]
+    outcomes = _grade(file, sampling)
+    problems = [_Graded() for _ in file.benchmark.problems]
     for problem, sample, row in file.responses(sampling.samples):
-        if (problem, sample) not in outcomes:
-            raise EvaluationError(
-                "TP859",
-                sample=sample,
-                problem=problem,
-                benchmark=file.benchmark.name,
-                file=grades_file(file),
-            )
+        outcome = outcomes[problem, sample]
+        if outcome not in OUTCOMES:
+            raise EvaluationError("TP861", path=_grades_file(file), outcome=outcome)
         found = problems[problem]
-        found.outcomes[outcomes[problem, sample]] += 1
+        found.outcomes[outcome] += 1
         found.tokens += len(row["response_ids"])
         found.truncated += row.get("finish_reason") == "length"
         if file.schedule is not None:
             if "authorship" not in row:
                 raise EvaluationError("TP860", sample=sample, problem=problem, path=file.path)
             authors = row["authorship"]
-            shares[problem][sample] = sum(authors) / len(authors) if authors else float("nan")
+            found.shares.append(sum(authors) / len(authors) if authors else float("nan"))
             found.spans += bool(authors) + sum(a != b for a, b in pairwise(authors))
-    for found, by_sample in zip(problems, shares, strict=True):
-        found.shares = [by_sample[sample] for sample in sorted(by_sample)]
     return problems
-
-
-def _outcomes(path: Path) -> dict[tuple[int, int], str]:
-    outcomes: dict[tuple[int, int], str] = {}
-    try:
-        for problem, sample, row in placed_rows(path):
-            if row.get("outcome") not in OUTCOMES:
-                raise ValueError(f"it has the outcome {shown(row.get('outcome'))}")
-            outcomes[problem, sample] = row["outcome"]
-    except (OSError, ValueError) as error:
-        raise EvaluationError("TP861", path=path, error=error) from error
-    return outcomes
-
-
-def _batches(first: list[Any], rest: Iterator[Any]) -> Iterator[list[Any]]:
-    batch = first
-    while batch:
-        yield batch
-        batch = list(islice(rest, _BATCH))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from tandem_plugin.lab.evaluation.measures import (
     shown_measures,
 )
 from tandem_plugin.lab.evaluation.rendering import (
+    DASH,
     Cell,
     PaperTable,
     best,
@@ -39,16 +40,21 @@ from tandem_plugin.lab.evaluation.significance import (
     unit_test,
 )
 
-__all__ = ["drift_tables", "paper_tables"]
+__all__ = ["paper_tables"]
 
 Runs: TypeAlias = Mapping[str, Summary]
 """The runs of one label by senior."""
 
 _Floats: TypeAlias = NDArray[np.float64]
 
+_Column: TypeAlias = tuple[str, Sequence[Cell | str]]
+"""Heading and cells."""
+
+_Section: TypeAlias = list[_Column]
+"""Rows of a table that belong together: columns of one length."""
+
 _AVERAGE = "Avg."
 _DELTA = "Δ"
-_DASH = "–"
 _KL = Measure("KL", 4, False, unit="nats")
 _TITLES = {
     "solo": "Solo reasoning capability",
@@ -59,20 +65,10 @@ _SEEDS_NOTE = (
     "Welch's t-tests on each training seed's macro average: would other seeds show the same "
     "difference on these problems? Methods with one seed are omitted."
 )
-_LISTED = 10
-"""Over-emitted tokens of each senior in a table."""
-
-_WHITE_SPACE = str.maketrans({"Ġ": "␣", "▁": "␣", "Ċ": "\\n", "ĉ": "\\t", "č": "\\r"})
-"""How the bytes of white space in a piece of a vocabulary are shown."""
-
-
-class _Column(NamedTuple):
-    heading: str
-    cells: Sequence[Cell | str]
-
-
-_Section: TypeAlias = list[_Column]
-"""Rows of a table that belong together: columns of one length."""
+_UNITS_NOTE = (
+    "Paired t-tests on each unit's mean over its seeds: would another unit show the same "
+    "difference on these problems?"
+)
 
 
 def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -> list[PaperTable]:
@@ -88,39 +84,32 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
     tables += [_share_table(label, runs) for label, runs in comparison.of("handoff")]
     tables += [_truncated_table(label, runs) for label, runs in comparison.of("solo", "handoff")]
     for label, runs in comparison.of("drift"):
-        tables += [*drift_tables(label, runs, top), _over_emitted_table(label, runs)]
-    tables += _junior_tables(comparison, k)
-    tables.append(_summary_table(comparison, k))
+        tables += [_drift_table(label, runs), _recovery_table(label, runs, top)]
     tables += [
+        _summary_table(comparison, k),
         _repeats_table(comparison, k),
         _significance_table(comparison),
-        _unit_tests_table(comparison) if comparison.units else _seed_tests_table(comparison),
+        _method_tests_table(comparison),
     ]
     return [table for table in tables if table.rows]
-
-
-def drift_tables(label: str, runs: Runs, top: int) -> list[PaperTable]:
-    """Divergence, and recovery where there is any; top: how many tokens recovery is about."""
-    recovery = _recovery_table(label, runs, top)
-    return [_drift_table(label, runs), *([recovery] if recovery.rows else [])]
 
 
 def _table(
     name: str, title: str, sections: Iterable[_Section], text_columns: int = 1, note: str = ""
 ) -> PaperTable:
     """A table of sections with a rule between them; those without rows are left out."""
-    filled = [section for section in sections if section[0].cells]
+    filled = [section for section in sections if section[0][1]]
     rows = [
         tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
         for section in filled
-        for row in zip(*(column.cells for column in section), strict=True)
+        for row in zip(*(cells for _, cells in section), strict=True)
     ]
     return PaperTable(
         name.replace(" ", "-"),
         title,
-        tuple(column.heading for column in filled[0]) if filled else (),
+        tuple(heading for heading, _ in filled[0]) if filled else (),
         tuple(rows),
-        tuple(accumulate(len(section[0].cells) for section in filled[:-1])),
+        tuple(accumulate(len(section[0][1]) for section in filled[:-1])),
         text_columns,
         note,
     )
@@ -137,51 +126,45 @@ def _first(text: str, rows: int) -> list[str]:
 def _axis_table(comparison: Comparison, label: str, runs: Runs) -> PaperTable:
     """Metric, model, benchmarks and average of one kind of run. Source: sections 4.2 to 4.5."""
     first = next(iter(runs.values()))
-    sections = []
-    for chosen in measures(first):
-        columns = _senior_columns(runs, *_by_benchmark(comparison, runs, chosen), chosen)
-        sections.append(
-            [_Column("Metric", _first(chosen.heading, len(columns[0].cells))), *columns]
-        )
+    sections = [_axis_section(comparison, runs, chosen) for chosen in measures(first)]
     about = label.removeprefix(first.kind).strip()
     title = f"{_TITLES[first.kind]} ({about})" if about else _TITLES[first.kind]
     if first.kind == "legibility" and comparison.over != "problems":
-        title += ", over all positions"
+        title += f", over all {comparison.over}"
     sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in first.problems.items())
     return _table(label, title, sections, 2, f"Problems: {sizes}.")
 
 
-def _by_benchmark(comparison: Comparison, runs: Runs, chosen: Measure) -> tuple[_Floats, _Floats]:
-    """A measure's means and errors ``[seniors, benchmarks and average]``.
+def _axis_section(comparison: Comparison, runs: Runs, chosen: Measure) -> _Section:
+    """A row for each senior, then the last one's differences.
 
     Benchmarks are in the order of the first senior's: others may have been given them in another.
     """
-    benchmarks = list(next(iter(runs.values())).problems)
-    values = [comparison.measured(run)[chosen] for run in runs.values()]
-    means = [[*(one.means[b] for b in benchmarks), one.macro] for one in values]
-    errors = [[*(one.errors[b] for b in benchmarks), one.macro_error] for one in values]
-    return np.array(means), np.array(errors)
-
-
-def _senior_columns(
-    runs: Runs, means: _Floats, errors: _Floats | None, chosen: Measure
-) -> _Section:
-    """Names and benchmarks: a row for each senior, then the last one's differences.
-
-    means, errors: ``[seniors, benchmarks and average]``; None gives no errors.
-    """
     *others, _ = seniors = list(runs)
+    values = [comparison.measured(run)[chosen] for run in runs.values()]
     deltas = [_DELTA if len(others) == 1 else f"{_DELTA} to {other}" for other in others]
-    columns = [_Column("Model", [*seniors, *deltas])]
-    for j, name in enumerate([*next(iter(runs.values())).problems, _AVERAGE]):
-        cells = _measure_cells(means[:, j], None if errors is None else errors[:, j], chosen)
-        cells += [_delta(float(d), chosen) for d in means[-1, j] - means[:-1, j]]
-        columns.append(_Column(name, cells))
-    return columns
+    models = [*seniors, *deltas]
+    section: _Section = [("Metric", _first(chosen.heading, len(models))), ("Model", models)]
+    for name in next(iter(runs.values())).problems:
+        means, errors = [v.means[name] for v in values], [v.errors[name] for v in values]
+        section.append((name, _compared_cells(means, errors, chosen)))
+    macros, errors = [v.macro for v in values], [v.macro_error for v in values]
+    return [*section, (_AVERAGE, _compared_cells(macros, errors, chosen))]
+
+
+def _compared_cells(means: Sequence[float], errors: Sequence[float], chosen: Measure) -> list[Cell]:
+    """One measure of all seniors, and the last one's differences, bold where it is better."""
+    cells = _measure_cells(means, errors, chosen)
+    for mean in means[:-1]:
+        difference = means[-1] - mean
+        text = signed(chosen.scale * difference, chosen.decimals)
+        is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
+        cells.append(Cell(text, bold=is_better))
+    return cells
 
 
 def _measure_cells(
-    values: Iterable[float], errors: Iterable[float] | None, chosen: Measure
+    values: Sequence[float], errors: Sequence[float] | None, chosen: Measure
 ) -> list[Cell]:
     """One measure of several seniors, the best one bold."""
     texts = [number(chosen.scale * value, chosen.decimals) for value in values]
@@ -192,135 +175,72 @@ def _measure_cells(
     return [Cell(*cell) for cell in zip(texts, spreads, marks, strict=True)]
 
 
-def _delta(difference: float, chosen: Measure) -> Cell:
-    """A difference of a measure, bold where it is better."""
-    text = signed(chosen.scale * difference, chosen.decimals)
-    is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
-    return Cell(text, bold=is_better)
+def _share_table(label: str, runs: Runs) -> PaperTable:
+    """The senior's share of team responses: mean, and standard deviation over responses.
 
-
-def _junior_tables(comparison: Comparison, k: int | None) -> Iterator[PaperTable]:
-    """Team responses of each schedule and legibility, where there are several juniors.
-
-    The last part is the mean over juniors. Source: appendix B.2 of the paper.
+    Of pooled runs both are means over the runs. Source: appendix B.3 of the paper.
     """
-    groups: dict[tuple[str, tuple[str, ...]], dict[str, Runs]] = {}
-    for label, runs in comparison.of("handoff", "legibility"):
-        first = next(iter(runs.values()))
-        junior = first.junior or ""
-        key = label.removesuffix(junior).strip(), tuple(first.problems)
-        groups.setdefault(key, {})[junior] = runs
-    names: list[str] = []
-    for (name, _), juniors in groups.items():
-        if len(juniors) > 1:
-            names.append(name)
-            nth = f"-{names.count(name)}" if names.count(name) > 1 else ""
-            sections = _junior_sections(comparison, juniors, k)
-            yield _table(f"juniors-{name}{nth}", f"Seniors by junior ({name})", sections, 3)
+    about = label.removeprefix("handoff").strip()
+    title = f"The senior's share of team responses, % of tokens ± one standard deviation ({about})"
+    return _metrics_table(f"senior-share-{about}", title, runs, _share_cell)
 
 
-def _junior_sections(
-    comparison: Comparison, juniors: Mapping[str, Runs], k: int | None
-) -> Iterator[_Section]:
-    runs = next(iter(juniors.values()))
-    for chosen in shown_measures(next(iter(runs.values())), k):
-        parts = {
-            junior: _by_benchmark(comparison, of_junior, chosen)
-            for junior, of_junior in juniors.items()
-        }
-        sections = {
-            junior: _senior_columns(juniors[junior], *part, chosen)
-            for junior, part in parts.items()
-        }
-        # The errors of a mean over juniors are not those of one run: none are given.
-        means = np.array([part[0] for part in parts.values()]).mean(axis=0)
-        for i, (junior, columns) in enumerate(
-            [*sections.items(), (_AVERAGE, _senior_columns(runs, means, None, chosen))]
-        ):
-            rows = len(columns[0].cells)
-            metric = _Column("Metric", _first(chosen.heading if i == 0 else "", rows))
-            yield [metric, _Column("Junior", _first(junior, rows)), *columns]
+def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
+    shares = [one.get("senior_share") or {} for one in metrics]
+    mean = _mean_percentage([share.get("mean") for share in shares])
+    spread = _mean_percentage([share.get("standard_deviation") for share in shares])
+    return Cell(mean, "" if DASH in (mean, spread) else spread)
 
 
-# Tables by senior: macro averages on every axis.
+def _truncated_table(label: str, runs: Runs) -> PaperTable:
+    """How many responses met the limit of tokens: a confound of accuracy, more so of teams."""
+    title = f"Responses truncated at the token limit, % ({label})"
+    return _metrics_table(f"truncated-{label}", title, runs, _truncated_cell)
+
+
+def _truncated_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
+    return Cell(_mean_percentage([one.get("truncated") for one in metrics]))
+
+
+def _metrics_table(
+    name: str, title: str, runs: Runs, cell: Callable[[Sequence[Mapping[str, Any]]], Cell]
+) -> PaperTable:
+    """A cell of each benchmark's metrics, given those of all repeats; only seniors with any."""
+    benchmarks = list(next(iter(runs.values())).problems)
+    known: dict[str, list[Cell]] = {}
+    for senior, run in runs.items():
+        metrics = [one.content.get("metrics", {}) for one in run.each]
+        cells = [cell([one.get(b, {}) for one in metrics]) for b in benchmarks]
+        if any(one.text != DASH for one in cells):
+            known[senior] = cells
+    section: _Section = [("Model", list(known))]
+    section += [(b, [row[j] for row in known.values()]) for j, b in enumerate(benchmarks)]
+    return _table(name, title, [section])
+
+
+def _mean_percentage(values: Sequence[float | None]) -> str:
+    """A dash where any is missing."""
+    known = [value for value in values if value is not None]
+    return DASH if len(known) < len(values) else number(100 * float(np.mean(known)), 1)
+
+
+# Tables by senior: macro averages on every axis, and drift.
 
 
 def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
-    """Macro averages on every axis, a row a senior. Source: section 5.2 of the paper."""
-    columns = _axis_columns(comparison, k, comparison.seniors)
-    section = [_Column("Method", comparison.seniors), *columns]
-    return _table("summary", "Macro averages on every axis", [section])
-
-
-def _axis_columns(comparison: Comparison, k: int | None, seniors: Sequence[str]) -> _Section:
-    """Every axis, with a cell for each of these seniors, the best of them bold."""
-    columns = []
+    """Macro averages on every axis, a row per senior. Source: section 5.2 of the paper."""
+    seniors = comparison.seniors
+    section: _Section = [("Method", seniors)]
     for label, runs in comparison.of("solo", "handoff", "legibility"):
         for chosen in shown_measures(next(iter(runs.values())), k):
             values = [comparison.measured(runs[senior])[chosen] for senior in seniors]
             errors = [one.macro_error for one in values]
             cells = _measure_cells([one.macro for one in values], errors, chosen)
-            columns.append(_Column(f"{label}: {chosen.heading}", cells))
+            section.append((f"{label}: {chosen.heading}", cells))
     for label, runs in comparison.of("drift"):
         kl = [mean_metric(runs[senior], "kl") for senior in seniors]
-        columns.append(_Column(f"{label}: {_KL.heading}", _measure_cells(kl, None, _KL)))
-    return columns
-
-
-# The senior's share, and drift.
-
-
-def _share_table(label: str, runs: Runs) -> PaperTable:
-    """The senior's share of team responses: mean, and standard deviation over responses.
-
-    Of pooled runs both are means over the runs; no rows where no share is known. Source: appendix
-    B.3 of the paper.
-    """
-    benchmarks = list(next(iter(runs.values())).problems)
-    cells = {senior: [_share_cell(run, b) for b in benchmarks] for senior, run in runs.items()}
-    known = {senior: row for senior, row in cells.items() if any(c.text != _DASH for c in row)}
-    section = [
-        _Column("Model", list(known)),
-        *(_Column(b, [row[j] for row in known.values()]) for j, b in enumerate(benchmarks)),
-    ]
-    about = label.removeprefix("handoff").strip()
-    title = f"The senior's share of team responses, % of tokens ± one standard deviation ({about})"
-    return _table(f"senior-share-{about}", title, [section])
-
-
-def _share_cell(run: Summary, benchmark: str) -> Cell:
-    shares = [
-        one.content.get("metrics", {}).get(benchmark, {}).get("senior_share") or {}
-        for one in run.each
-    ]
-    means = [share["mean"] for share in shares if share.get("mean") is not None]
-    spreads = [s["standard_deviation"] for s in shares if s.get("standard_deviation") is not None]
-    if len(means) < len(shares):
-        return Cell(_DASH)
-    text = number(100 * float(np.mean(means)), 1)
-    if len(spreads) < len(shares):
-        return Cell(text)
-    return Cell(text, number(100 * float(np.mean(spreads)), 1))
-
-
-def _truncated_table(label: str, runs: Runs) -> PaperTable:
-    """How many responses met the limit of tokens: a confound of accuracy, more so of teams.
-
-    Of pooled runs the mean; no rows where a run does not say it.
-    """
-    metrics = {s: [one.content.get("metrics", {}) for one in r.each] for s, r in runs.items()}
-    benchmarks = list(next(iter(runs.values())).problems)
-    known = [
-        senior
-        for senior, each in metrics.items()
-        if all("truncated" in one.get(name, {}) for one in each for name in benchmarks)
-    ]
-    section = [_Column("Model", known)]
-    for name in benchmarks:
-        rates = [float(np.mean([m[name]["truncated"] for m in metrics[s]])) for s in known]
-        section.append(_Column(name, [number(100 * rate, 1) for rate in rates]))
-    title = f"Responses truncated at the token limit, % ({label})"
-    return _table(f"truncated-{label}", title, [section])
+        section.append((f"{label}: {_KL.heading}", _measure_cells(kl, None, _KL)))
+    return _table("summary", "Macro averages on every axis", [section])
 
 
 def _drift_table(label: str, runs: Runs) -> PaperTable:
@@ -328,10 +248,10 @@ def _drift_table(label: str, runs: Runs) -> PaperTable:
     junior = label.removeprefix("drift").strip()
     moved = [mean_metric(run, "mean_absolute_log_ratio") for run in runs.values()]
     kl = [mean_metric(run, "kl") for run in runs.values()]
-    section = [
-        _Column("Model", list(runs)),
-        _Column(_KL.heading, _measure_cells(kl, None, _KL)),
-        _Column("mean |log-ratio| (↓)", [number(value, 4) for value in moved]),
+    section: _Section = [
+        ("Model", list(runs)),
+        (_KL.heading, _measure_cells(kl, None, _KL)),
+        ("mean |log-ratio| (↓)", [number(value, 4) for value in moved]),
     ]
     return _table(label, f"Drift of the token distribution ({junior})", [section])
 
@@ -365,41 +285,10 @@ def _recovery_section(baseline: Summary, senior: str, run: Summary, top: int) ->
         f"ρ, {frequent} frequent": number(recovered.spearman_frequent, 2),
     }
     return [
-        _Column("Model", _first(senior, len(rows))),
-        _Column("Measure", list(rows)),
-        _Column("measured", list(rows.values())),
+        ("Model", _first(senior, len(rows))),
+        ("Measure", list(rows)),
+        ("measured", list(rows.values())),
     ]
-
-
-def _over_emitted_table(label: str, runs: Runs) -> PaperTable:
-    """The tokens that each senior over-emits most, and how often every model wrote them.
-
-    Pooled runs stand one by one; no rows where nobody over-emits. Source: appendix B.1 of the
-    paper.
-    """
-    alone = {one.senior: one for run in runs.values() for one in run.each}
-    counts = {senior: read_counts(run)[0] for senior, run in alone.items()}
-    junior = next(iter(runs.values())).junior
-    sections = []
-    for senior, run in alone.items():
-        listed = run.content["metrics"].get("over_emitted", [])[:_LISTED]
-        tokens = [int(one["token"]) for one in listed]
-        pieces = [str(one["piece"]).translate(_WHITE_SPACE) for one in listed]
-        written = [
-            _Column(name, [Cell(str(int(count[t])), bold=name == senior) for t in tokens])
-            for name, count in counts.items()
-        ]
-        sections.append(
-            [
-                _Column("Over-emitted by", _first(senior, len(listed)) if listed else []),
-                _Column("Token", pieces),
-                _Column("log-ratio", [number(float(one["log_ratio"]), 2) for one in listed]),
-                _Column(f"{junior}", [str(int(one["junior"])) for one in listed]),
-                *written,
-            ]
-        )
-    title = f"Tokens most over-emitted relative to {junior}: how often each model wrote them"
-    return _table(f"over-emitted-{label}", title, sections, 2)
 
 
 # Tests, paired over problems and over training seeds.
@@ -412,8 +301,7 @@ class _Test(NamedTuple):
     claimed: str
     other: str
     chosen: Measure
-    result: TTest | None
-    """None where there are too few problems."""
+    result: TTest
     scale: float = 1.0
     """Of the difference."""
     error: float = float("nan")
@@ -424,19 +312,16 @@ class _Test(NamedTuple):
         """The part of a table: all k of a run together, each other measure by itself."""
         return self.label, "" if self.chosen.k is not None else self.chosen.name
 
-    def columns(self) -> dict[str, Cell]:
+    def cells(self) -> dict[str, Cell]:
         """Its cells by their headings."""
         sign = ">" if self.chosen.higher_is_better else "<"
-        named = {
+        decimals = self.chosen.decimals + 1
+        return {
             "Run": Cell(self.label),
             "Comparison": Cell(f"{self.claimed} {sign} {self.other}"),
             "Metric": Cell(self.chosen.heading),
-        }
-        if self.result is None:
-            return named | dict.fromkeys((_DELTA, "s.e.", "t", "d.f.", "p"), Cell(_DASH))
-        return named | {
-            _DELTA: Cell(signed(self.scale * self.result.difference, self.chosen.decimals + 1)),
-            "s.e.": Cell(number(self.error, self.chosen.decimals + 1)),
+            _DELTA: Cell(signed(self.scale * self.result.difference, decimals)),
+            "s.e.": Cell(number(self.error, decimals)),
             "t": Cell(signed(self.result.t, 2)),
             "d.f.": Cell(number(self.result.degrees, 1)),
             "p": Cell(probability(self.result.p), stars=self.result.stars),
@@ -444,16 +329,18 @@ class _Test(NamedTuple):
 
 
 def _tests_table(
-    name: str, title: str, tests: Iterable[_Test], headings: Sequence[str], note: str = ""
+    name: str, title: str, tests: Iterable[_Test], numbers: Sequence[str], note: str = ""
 ) -> PaperTable:
-    sections: dict[tuple[str, str], list[dict[str, Cell]]] = {}
+    """numbers: the headings after those that name the test."""
+    groups: dict[tuple[str, str], list[dict[str, Cell]]] = {}
     for test in tests:
-        sections.setdefault(test.section, []).append(test.columns())
-    columns = [
-        [_Column(heading, [row[heading] for row in rows]) for heading in headings]
-        for rows in sections.values()
+        groups.setdefault(test.section, []).append(test.cells())
+    headings = ("Run", "Comparison", "Metric", *numbers)
+    sections: list[_Section] = [
+        [(heading, [row[heading] for row in rows]) for heading in headings]
+        for rows in groups.values()
     ]
-    return _table(name, title, columns, 3, note)
+    return _table(name, title, sections, 3, note)
 
 
 def _significance_table(comparison: Comparison) -> PaperTable:
@@ -461,12 +348,8 @@ def _significance_table(comparison: Comparison) -> PaperTable:
 
     Source: section 5.3 of the paper.
     """
-    return _tests_table(
-        "significance",
-        "Paired one-sided t-tests on per-problem statistics",
-        _paired_tests(comparison),
-        ("Run", "Comparison", "Metric", _DELTA, "t", "p"),
-    )
+    title = "Paired one-sided t-tests on per-problem statistics"
+    return _tests_table("significance", title, _paired_tests(comparison), (_DELTA, "t", "p"))
 
 
 def _paired_tests(comparison: Comparison) -> Iterator[_Test]:
@@ -475,9 +358,7 @@ def _paired_tests(comparison: Comparison) -> Iterator[_Test]:
         for chosen in measures(runs[claimed]):
             pooled = {s: comparison.measured(run)[chosen].pooled for s, run in runs.items()}
             for other in others:
-                result = None
-                if len(pooled[claimed]) > 1:
-                    result = paired_test(pooled[claimed], pooled[other], _direction(chosen))
+                result = paired_test(pooled[claimed], pooled[other], _direction(chosen))
                 yield _Test(label, claimed, other, chosen, result, chosen.scale)
 
 
@@ -493,13 +374,31 @@ class _Seeds(NamedTuple):
     chosen: Measure
     values: Mapping[str, Sequence[float]]
     units: Mapping[str, Sequence[str]]
-    """What each run shares with others; of methods in units alone, so empty where none are said."""
+    """The unit of each seed, by method; only of methods in units."""
 
     def of_units(self, method: str) -> dict[str, float]:
         """The mean of each unit's runs."""
         units = self.units[method]
         means = unit_means(self.values[method], units).tolist()
         return dict(zip(dict.fromkeys(units), means, strict=True))
+
+    def error(self, method: str) -> float:
+        """The standard error over units where they are given, else over seeds."""
+        in_units = method in self.units
+        return unit_error(list(self.of_units(method).values()) if in_units else self.values[method])
+
+    def test(self, claimed: str, other: str) -> _Test:
+        """Over units where they are given, else over seeds."""
+        direction = _direction(self.chosen)
+        if not self.units:
+            result = seed_test(self.values[claimed], self.values[other], direction)
+            return _Test(self.label, claimed, other, self.chosen, result)
+        ours, theirs = self.of_units(claimed), self.of_units(other)
+        both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
+        error = unit_error(both)
+        return _Test(
+            self.label, claimed, other, self.chosen, unit_test(both, direction), error=error
+        )
 
 
 def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
@@ -540,89 +439,54 @@ def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
 
 def _repeats_section(seeds: _Seeds, most: int) -> _Section:
     """The numbers of up to ``most`` runs of each method, their mean, deviation and error."""
-
-    def column(heading: str, value: Callable[[Sequence[float]], float]) -> _Column:
-        values = [value(one) for one in seeds.values.values()]
-        return _Column(heading, [number(one, seeds.chosen.decimals) for one in values])
-
-    each = [
-        [number(v[i], seeds.chosen.decimals) if i < len(v) else "" for v in seeds.values.values()]
-        for i in range(most)
+    methods, decimals = list(seeds.values), seeds.chosen.decimals
+    section: _Section = [
+        ("Run", _first(seeds.label, len(methods))),
+        ("Metric", _first(seeds.chosen.heading, len(methods))),
+        ("Method", methods),
     ]
-    return [
-        _Column("Run", _first(seeds.label, len(seeds.values))),
-        _Column("Metric", _first(seeds.chosen.heading, len(seeds.values))),
-        _Column("Method", list(seeds.values)),
-        *(_Column(str(i + 1), cells) for i, cells in enumerate(each)),
-        column("mean", lambda values: float(np.mean(values))),
-        column("s.d.", _spread),
-        _Column("s.e.", [number(_error(seeds, m), seeds.chosen.decimals) for m in seeds.values]),
-    ]
-
-
-def _error(seeds: _Seeds, method: str) -> float:
-    """The standard error over units where they are said, else over seeds."""
-    in_units = method in seeds.units
-    return unit_error(list(seeds.of_units(method).values()) if in_units else seeds.values[method])
+    for i in range(most):
+        cells = [number(v[i], decimals) if i < len(v) else "" for v in seeds.values.values()]
+        section.append((str(i + 1), cells))
+    means = [float(np.mean(v)) for v in seeds.values.values()]
+    spreads = [_spread(v) for v in seeds.values.values()]
+    errors = [seeds.error(method) for method in methods]
+    for heading, column in (("mean", means), ("s.d.", spreads), ("s.e.", errors)):
+        section.append((heading, [number(one, decimals) for one in column]))
+    return section
 
 
 def _spread(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
-def _seed_tests_table(comparison: Comparison) -> PaperTable:
-    """One-sided t-tests of the last method against each other one, with training seeds as units.
+def _method_tests_table(comparison: Comparison) -> PaperTable:
+    """One-sided t-tests of the last pooled method against each other one.
 
-    No rows where no two methods have several seeds. The paper has one seed a method.
+    Over the given units, or over training seeds where none are given. No rows where no two methods
+    have several seeds, or units. The paper has one seed per method.
     """
-    return _tests_table(
-        "significance-seeds",
-        "One-sided t-tests with training seeds as units",
-        _seed_tests(comparison),
-        ("Run", "Comparison", "Metric", _DELTA, "t", "d.f.", "p"),
-        _SEEDS_NOTE,
-    )
-
-
-def _seed_tests(comparison: Comparison) -> Iterator[_Test]:
-    claimed = comparison.seniors[-1]
-    for one in _seeds(comparison):
-        several = {name: values for name, values in one.values.items() if len(values) > 1}
-        if one.run.kind == "solo" or claimed not in several:
-            continue
-        for other, values in several.items():
-            if other != claimed:
-                result = seed_test(several[claimed], values, _direction(one.chosen))
-                yield _Test(one.label, claimed, other, one.chosen, result)
-
-
-def _unit_tests_table(comparison: Comparison) -> PaperTable:
-    """One-sided t-tests of the last method against each other one, with units as they were given.
-
-    No rows where no two pools are in units.
-    """
+    tests = list(_method_tests(comparison))
+    if not comparison.units:
+        title = "One-sided t-tests with training seeds as units"
+        headings = [_DELTA, "t", "d.f.", "p"]
+        return _tests_table("significance-seeds", title, tests, headings, _SEEDS_NOTE)
     count = len(set(comparison.units.values()))
-    few = (
-        f" {count} units are too few to generalise to another one." if count < FEWEST_UNITS else ""
-    )
-    return _tests_table(
-        "significance-units",
-        f"One-sided t-tests over {count} units",
-        _unit_tests(comparison),
-        ("Run", "Comparison", "Metric", _DELTA, "s.e.", "t", "d.f.", "p"),
-        "Paired t-tests on each unit's mean over its seeds: would another unit show the same "
-        f"difference on these problems?{few}",
-    )
+    note = _UNITS_NOTE
+    if count < FEWEST_UNITS:
+        note += f" {count} units are too few to generalise to another one."
+    title = f"One-sided t-tests over {count} units"
+    headings = [_DELTA, "s.e.", "t", "d.f.", "p"]
+    return _tests_table("significance-units", title, tests, headings, note)
 
 
-def _unit_tests(comparison: Comparison) -> Iterator[_Test]:
+def _method_tests(comparison: Comparison) -> Iterator[_Test]:
     claimed = comparison.seniors[-1]
     for one in _seeds(comparison):
-        for other in one.units:
-            if claimed not in one.units or other == claimed:
-                continue
-            ours, theirs = one.of_units(claimed), one.of_units(other)
-            both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
-            enough = len(both) > 1
-            result = unit_test(both, _direction(one.chosen)) if enough else None
-            yield _Test(one.label, claimed, other, one.chosen, result, error=unit_error(both))
+        if comparison.units:
+            tested = list(one.units)
+        else:
+            tested = [m for m, v in one.values.items() if len(v) > 1 and one.run.kind != "solo"]
+        for other in tested:
+            if claimed in tested and other != claimed:
+                yield one.test(claimed, other)

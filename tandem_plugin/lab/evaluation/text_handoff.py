@@ -11,25 +11,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.seeds import derive_seed
 
-__all__ = ["BLANK_LINE", "Chain", "TextHandoff"]
+__all__ = ["TextHandoff"]
 
-BLANK_LINE = "\n\n"
+_BLANK_LINE = "\n\n"
 _AUTHORS = ("solo", "junior")
 """The schedules of a turn of the senior, and of one of the junior."""
 
-Key = TypeVar("Key")
-
 
 @dataclass(slots=True)
-class Chain(Generic[Key]):
-    """One response on its way."""
+class _Chain:
+    """A response in progress."""
 
-    key: Key
+    key: Any
     question: Mapping[str, Any]
     """The messages, and the golds."""
     prompt: str
@@ -38,20 +36,22 @@ class Chain(Generic[Key]):
     rounds: int
     text: str = ""
     ids: list[int] = field(default_factory=list)
-    """What was written, also what was dropped of it: not what ``text`` is tokenised to."""
+    """All that was written, with what was dropped: not what ``text`` is tokenised to."""
     stops: list[int] = field(default_factory=list)
     """Where each turn ends in ``ids``."""
+    authorship: list[int] = field(default_factory=list)
     fingerprint: str | None = None
 
     def take(self, completion: Any, budget: int) -> str | None:
         """Append a turn; returns why the response ends with it, or None."""
         self.text += completion.text
         self.ids += completion.token_ids
+        self.authorship += [1 - len(self.stops) % 2] * len(completion.token_ids)
         self.stops.append(len(self.ids))
         self.fingerprint = self.fingerprint or completion.tandem_fingerprint
         if len(self.ids) >= budget or completion.finish_reason == "length":
             return "length"
-        if completion.stop_reason != BLANK_LINE:
+        if completion.stop_reason != _BLANK_LINE:
             return "stop"
         return "rounds" if len(self.stops) == 2 * self.rounds else None
 
@@ -66,11 +66,7 @@ class Chain(Generic[Key]):
             "finish_reason": finish_reason,
             "prompt_ids": prompt_ids,
             "response_ids": self.ids,
-            "authorship": [
-                1 - turn % 2
-                for turn, (start, stop) in enumerate(zip(starts, self.stops, strict=True))
-                for _ in range(start, stop)
-            ],
+            "authorship": self.authorship,
             "tandem_seed": seed,
             "tandem_fingerprint": self.fingerprint,
             "tandem_schedule": {"schedule": _AUTHORS[0]},
@@ -84,71 +80,59 @@ class Chain(Generic[Key]):
 class TextHandoff:
     """The loop of turns, over one engine that holds both models.
 
-    engine: a :class:`TandemLLM`. most: how many requests it may have at a time.
+    engine: a :class:`TandemLLM`. most: the largest number of its requests at a time.
     """
 
     def __init__(self, engine: Any, sampling: Sampling, most: int) -> None:
         self._engine = engine
         self._tokenizer = engine.get_tokenizer()
+        self._has_template = bool(getattr(self._tokenizer, "chat_template", None))
         self._longest = int(engine.llm_engine.model_config.max_model_len)
         self._sampling = sampling
         self._most = most
+        self._waiting: deque[_Chain] = deque()
 
-    def chain(
-        self, key: Key, question: Mapping[str, Any], seeds: tuple[int, int], rounds: int
-    ) -> Chain[Key]:
-        """A response that has not begun."""
+    def add(
+        self, key: Any, question: Mapping[str, Any], seeds: tuple[int, int], rounds: int
+    ) -> None:
+        """Add a response, to be yielded under ``key``."""
         turns: Sequence[Mapping[str, str]] = question["messages"]
-        if getattr(self._tokenizer, "chat_template", None):
+        if self._has_template:
             prompt = self._tokenizer.apply_chat_template(
                 list(turns), tokenize=False, add_generation_prompt=True
             )
         else:
-            prompt = BLANK_LINE.join(turn["content"] for turn in turns)
-        return Chain(key, question, prompt, seeds, rounds)
+            prompt = _BLANK_LINE.join(turn["content"] for turn in turns)
+        self._waiting.append(_Chain(key, question, prompt, seeds, rounds))
 
-    def rows(self, chains: Sequence[Chain[Key]]) -> Iterator[tuple[Key, dict[str, Any]]]:
-        """The rows of the responses, as they are finished."""
-        ready = _Ready(chains)
-        for chain, output in self._engine.stream(map(self._request, ready), self._most):
+    def rows(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """(key, row) of each response as it is finished."""
+        for chain, output in self._engine.stream(self, self._most):
             (completion,) = output.outputs
             ended = chain.take(completion, self._sampling.max_tokens)
             if ended is None and len(self._ids(chain.prompt + chain.text)) >= self._longest:
                 ended = "length"
             if ended is None:
-                ready.waiting.appendleft(chain)
+                self._waiting.appendleft(chain)
             else:
                 yield chain.key, chain.row(ended, self._ids(chain.prompt))
 
-    def _request(self, chain: Chain[Key]) -> tuple[Chain[Key], Any, Any, Any]:
-        from vllm import SamplingParams
+    def __iter__(self) -> TextHandoff:
+        return self
 
+    def __next__(self) -> tuple[_Chain, Any, Any, Any]:
+        """The next turn; none while all are in the engine, and then more."""
+        if not self._waiting:
+            raise StopIteration
+        chain = self._waiting.popleft()
         ids = self._ids(chain.prompt + chain.text)
-        left = self._sampling.max_tokens - len(chain.ids)
-        params = SamplingParams(
-            temperature=self._sampling.temperature,
-            top_p=self._sampling.top_p,
-            top_k=self._sampling.top_k or 0,
-            max_tokens=min(left, self._longest - len(ids)),
-            seed=derive_seed(chain.seeds[0], "turn", len(chain.stops)),
-            stop=[BLANK_LINE],
-            include_stop_str_in_output=True,
-        )
-        tandem = {"schedule": _AUTHORS[len(chain.stops) % 2], "seed": chain.seeds[1]}
+        turn = len(chain.stops)
+        left = min(self._sampling.max_tokens - len(chain.ids), self._longest - len(ids))
+        seed = derive_seed(chain.seeds[0], "turn", turn)
+        stops = {"stop": [_BLANK_LINE], "include_stop_str_in_output": True}
+        params = self._sampling.parameters(seed, left, **stops)
+        tandem = {"schedule": _AUTHORS[turn % 2], "seed": chain.seeds[1]}
         return chain, {"prompt_token_ids": ids}, params, tandem
 
     def _ids(self, text: str) -> list[int]:
-        special = not getattr(self._tokenizer, "chat_template", None)  # a template has its own
-        return list(self._tokenizer.encode(text, add_special_tokens=special))
-
-
-class _Ready(Iterator[Chain[Key]]):
-    """What waits for its next turn: empty while all are in the engine, and filled again."""
-
-    def __init__(self, chains: Sequence[Chain[Key]]) -> None:
-        self.waiting = deque(chains)
-
-    def __next__(self) -> Chain[Key]:
-        if not self.waiting:
-            raise StopIteration
-        return self.waiting.popleft()
+        return list(self._tokenizer.encode(text, add_special_tokens=not self._has_template))
