@@ -7,7 +7,6 @@ the text.
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from functools import lru_cache
 
 from tandem_plugin.grading.expressions import (
@@ -50,8 +49,6 @@ class Reader(Expressions):
             joiners.add(joiner)
             if joiner == ";":
                 groups.append([])
-            if joiner == "," and self.sees("$"):
-                break
             groups[-1] += self._item(expands)
             if sum(map(len, groups)) > _MAX_PARTS:
                 raise self.fail()
@@ -137,7 +134,7 @@ class Reader(Expressions):
             return value
         scale = _SCALES[found[1]]
         if value.kind != "num":
-            return Node("mul", (value, num(10**scale)))
+            raise self.fail()
         place = measured_place(value)
         return num(value.parts[0] * 10**scale, None if place is None else place + scale)
 
@@ -146,7 +143,6 @@ def _quantity(value: Node, unit: str) -> Node:
     return Node("quantity", (value, unit))
 
 
-_NUMBER = re.compile(r"(-?)(?:(\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.(\d+))?|\\frac\{(\d+)\}\{(\d+)\})")
 _BASED = re.compile(
     r"([0-9A-F ,{}]{1,200}) ?_ ?\{?(?:\\text ?\{)? ?(\d{1,2}|two|eight|ten|sixteen)\}{0,2}"
 )
@@ -170,7 +166,7 @@ _BETWEEN_WORDS = re.compile(r", ?(?:and|or) |\\text ?\{ ?,? ?(?:and|or) ?\}| (?:
 @lru_cache(maxsize=4096)
 def read(text: str) -> Node:
     """The tree of a spelled text. Raises :class:`UnreadableError` for what it does not know."""
-    if (node := _plain_number(text) or _based(text) or _time(text)) is not None:
+    if (node := _based(text) or _time(text)) is not None:
         return node
     if _SET_WORDS.search(text) and (name := _SETS.get(words_of(text) or "")) is not None:
         return Node(name)
@@ -179,20 +175,6 @@ def read(text: str) -> Node:
         return Node("list", tuple(Node("words", (one,)) for one in words))
     reader = Reader(text.removeprefix("\\approx "))
     return reader.all_of(reader.listed)
-
-
-def _plain_number(text: str) -> Node | None:
-    """The tree of an integer, a decimal, or a fraction of integers, without the reader."""
-    if len(text) > 300 or (match := _NUMBER.fullmatch(text)) is None:
-        return None
-    sign, whole, decimals, top, bottom = match.groups()
-    if top is not None:
-        node = Node("div", (num(int(top)), num(int(bottom))))
-    else:
-        digits = whole.replace(",", "")
-        value = Fraction(int(digits + (decimals or "")), 10 ** len(decimals or ""))
-        node = num(value, -len(decimals) if decimals and value.denominator != 1 else None)
-    return Node("neg", (node,)) if sign else node
 
 
 def _based(text: str) -> Node | None:
