@@ -73,10 +73,6 @@ class Comparison:
             raise OpenError
         return self._proof(gold, answer)
 
-    def solutions(self, gold: Node, answer: Node) -> Decision:
-        """Whether the solutions of two conditions are the same."""
-        return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
-
     def _pairs(self, gold: Iterable[Node], answer: Iterable[Node], rule: str) -> Decision:
         return _all((self.of(*pair) for pair in zip(gold, answer, strict=True)), rule)
 
@@ -147,7 +143,7 @@ class Comparison:
                 and set(gold.parts[1]) <= _ORDERS
                 and (answer.kind == "solved" or _interval(answer).kind in SETS)
             ):  # the response has solved what the gold leaves unsolved
-                return self.solutions(gold, answer)
+                return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
             is_chain = answer.kind == "relation" and set(answer.parts[1]) == {"="}
             if is_chain and gold.kind in SCALARS and not any(map(names_of, answer.parts[0])):
                 # 2 + 3 = 5 is 5: a true chain without a name

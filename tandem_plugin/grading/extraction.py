@@ -1,12 +1,13 @@
-"""The answer of a response: what its last box holds. Linear in time, bounded in memory."""
+"""The answer in the last box of a response, and the gold answers of a problem."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Extraction", "extract_answer"]
+__all__ = ["Extraction", "extract_answer", "read_golds"]
 
 Finding: TypeAlias = Literal["box", "no_box", "truncated_box", "empty_box"]
 
@@ -25,6 +26,7 @@ _BETWEEN = re.compile(
 _ESCAPED_END = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]{1,4000})\\\}")
 """A box without braces in it whose closing brace was escaped: it has no other meaning there."""
 _OPENED_BY = {")": "(", "]": "[", "}": "{"}
+_WINDOW = 1_000_000
 _MAX_BETWEEN = 60
 _MAX_JOINED = 64
 
@@ -46,7 +48,7 @@ class _Box(NamedTuple):
     stop: int
 
 
-def extract_answer(response: str, window_chars: int = 1_000_000) -> Extraction:
+def extract_answer(response: str) -> Extraction:
     r"""The content of the last ``\boxed{...}`` or ``\fbox{...}`` of a response.
 
     - Braces nest; ``\{`` and ``\}`` are no braces. Of boxes in boxes the outermost counts.
@@ -56,9 +58,9 @@ def extract_answer(response: str, window_chars: int = 1_000_000) -> Extraction:
       before a word of a sentence, ``\boxed`` is no box, and neither is an empty one behind another.
     - A box that opens after the last closed one and never closes is truncated: no answer; one
       without braces in it may end in ``\}``.
-    - Only the last ``window_chars`` characters are searched.
+    - Only the last million characters are searched, in linear time.
     """
-    text = response if len(response) <= window_chars else response[-window_chars:]
+    text = response[-_WINDOW:]
     places = [place for name in ("\\boxed", "\\fbox") if (place := text.find(name)) >= 0]
     if not places:
         return Extraction("no_box")
@@ -132,3 +134,45 @@ def _stripped(bare: re.Match[str] | None) -> str:
 def _space_end(text: str, start: int) -> int:
     match = _SPACE.match(text, start)
     return match.end() if match else start
+
+
+def read_golds(value: object) -> tuple[str, ...] | str:
+    """Every acceptable answer as text; a sentence that says what is wrong where there is none.
+
+    value: a string, an integer or a float (27.0 is ``27``), or a list, tuple, set or array of
+    those. Of a text with a box the box's content is the gold.
+    """
+    values = _listed(value)
+    golds: list[str] = []
+    for one in values:
+        text = _text(one)
+        if text is None:
+            return f"A gold answer must be text or a number, not {type(one).__name__}."
+        if not text:
+            return "A gold answer is empty."
+        if text not in golds:
+            golds.append(text)
+    return tuple(golds) if golds else "There is no gold answer to compare with."
+
+
+def _listed(value: Any) -> list[Any]:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple | set | frozenset):
+        return sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
+    return [value]
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "Yes" if value else "No"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    if not isinstance(value, str):
+        return None
+    found = extract_answer(value)
+    return found.answer if found.answer is not None else value.strip()

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.grading import Grader
-from tandem_plugin.grading.grader import _defaults
-from tandem_plugin.grading.rewards.verl_reward import compute_score
+from tandem_plugin.grading.rewards import verl_reward
 
 PAYLOADS = (
     "__import__('os').system('touch CANARY')",
@@ -62,11 +61,11 @@ def test_no_payload_runs_as_answer_or_as_gold(grader: Grader, canary: Path, payl
 def test_no_payload_runs_through_the_command_or_the_reward(
     grader: Grader, canary: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(_defaults, False, grader)
+    monkeypatch.setattr(verl_reward, "default_grader", lambda: grader)
     monkeypatch.setattr("tandem_plugin.grading.Grader", lambda *_: nullcontext(grader))
     payload = f"__import__('os').system('touch {canary}')"
     for answer in (payload, f"\\sqrt{{{payload}}}", f"\\text{{{payload}}}+1"):
-        assert compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0
+        assert verl_reward.compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0
     command = ["grade", "--gold", r"\sqrt{2}", "--response", f"\\boxed{{{payload}}}", "--json"]
     result = CliRunner().invoke(app, command)
     assert json.loads(result.stdout)["outcome"] == "incorrect"
@@ -84,7 +83,8 @@ for attempt in attempts:
         attempt_code = CODES[attempt]
         attempt_code()
     except BaseException as error:
-        print(type(error).__name__, worker.take_refusal())
+        print(type(error).__name__, worker.blocked[0])
+        worker.blocked.clear()
     else:
         print("went through")
 """

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from refused import refused
 
-from tandem_plugin.grading import Grade, GradeCounts, Grader, GradingLimits
+from tandem_plugin.grading import Grade, Grader, GradingLimits
 
 RADICAL, RADICAL_GOLD = r"\boxed{\sqrt{8}}", r"2\sqrt{2}"
 ENDLESS = r"\boxed{\sum_{k=1}^{99999}\frac{1}{k^{1.5}+\sin k}}"
@@ -28,7 +28,7 @@ def test_grading_works_from_many_threads(grader: Grader):
     with ThreadPoolExecutor(8) as threads:
         pairs = [(rf"\boxed{{{i}\sqrt{{2}}}}", rf"\sqrt{{{2 * i * i}}}") for i in range(1, 41)]
         grades = list(threads.map(lambda pair: grader.grade(*pair), pairs))
-    assert GradeCounts.of(grades).outcomes["correct"] == 40
+    assert [grade.outcome for grade in grades] == ["correct"] * 40
 
 
 def test_grading_works_in_an_event_loop(grader: Grader):
@@ -54,9 +54,7 @@ def test_plain_answers_need_no_worker():
         assert grader._pool.process_ids == ()
 
 
-@pytest.mark.parametrize(
-    "limits", [{"seconds": 0.0}, {"memory_mb": 10}, {"workers": 0}, {"answer_chars": 1}]
-)
+@pytest.mark.parametrize("limits", [{"seconds": 0.0}, {"memory_mb": 10}, {"workers": 0}])
 def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, float]):
     with refused("TP801"):
         GradingLimits(**limits)  # type: ignore[arg-type]

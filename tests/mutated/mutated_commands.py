@@ -50,7 +50,7 @@ def make_inputs(folder: Path) -> None:
         "input_sha256": input_digest("\\boxed{1}", "1"),
     }
     _lines(folder / "grades.jsonl", [{"line": 1, **grade, **known}])
-    _json(folder / "grades.jsonl.run.json", _deciding(lenient=False, seconds=5.0))
+    _json(folder / "grades.jsonl.run.json", _deciding(seconds=5.0))
     _lines(folder / "places.jsonl", [{"problem": i, "sample": 0, **grade} for i in range(2)])
     for step in (1, 20):
         _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])

@@ -15,7 +15,6 @@ from typing import Any
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading import OUTCOMES, default_grader
-from tandem_plugin.grading.pool import check_installed
 from tandem_plugin.grading.rewards import prompt_of
 
 __all__ = ["math_reward"]
@@ -24,7 +23,7 @@ _COLUMNS = ("reward_model", "answer", "solution", "ground_truth")
 """Where a data set may have the right answers: verl's own column first, as
 ``tandem data prepare --to verl`` writes it."""
 
-check_installed()
+default_grader()  # raises at startup if SymPy is missing
 
 
 def math_reward(

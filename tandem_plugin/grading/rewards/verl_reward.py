@@ -7,8 +7,7 @@
 (in verl's own default of ``name``, ``compute_score``). verl 0.9 calls it once a response, in
 threads of its reward workers, and averages every number in the result over validation problems:
 ``val-aux/SOURCE/outcome_timeout/mean@N`` and so on. ``acc`` is verl's name for what it puts first.
-``reward.custom_reward_function.reward_kwargs.lenient=true`` also solves what a response left
-unsolved. Loading this file without SymPy raises, and stops the run at its start.
+Loading this file without SymPy raises, and stops the run at its start.
 """
 
 from __future__ import annotations
@@ -16,12 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 from tandem_plugin.grading import default_grader
-from tandem_plugin.grading.pool import check_installed
 from tandem_plugin.grading.rewards import outcome_flags, prompt_of
 
 __all__ = ["compute_score"]
 
-check_installed()
+default_grader()  # raises at startup if SymPy is missing
 
 
 def compute_score(
@@ -29,7 +27,6 @@ def compute_score(
     solution_str: str,
     ground_truth: Any,
     extra_info: Any = None,
-    lenient: bool = False,
     **_: Any,
 ) -> dict[str, Any]:
     """Grade one response.
@@ -39,7 +36,7 @@ def compute_score(
     ``score`` (the reward, 0.0 or 1.0), ``acc``, one ``outcome_...`` for each outcome,
     ``grading_ms``, and, for the rollout dump, ``pred`` (the answer) and ``grading_rule``.
     """
-    grade = default_grader(bool(lenient)).grade(solution_str, ground_truth, prompt_of(extra_info))
+    grade = default_grader().grade(solution_str, ground_truth, prompt_of(extra_info))
     return {
         "score": grade.reward,
         "acc": grade.reward,

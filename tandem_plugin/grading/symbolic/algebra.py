@@ -144,8 +144,7 @@ _OF_INTEGERS = {"gcd": math.gcd, "lcm": math.lcm, "mod": operator.mod}
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "infinity": sympy.oo}
 _SETS = {"cup": sympy.Union, "cap": sympy.Intersection, "minus": sympy.Complement}
 _RELATIONS = {
-    "=": sympy.Eq, "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le,
-    "\\ge": sympy.Ge,
+    "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le, "\\ge": sympy.Ge
 }  # fmt: skip
 
 
@@ -275,15 +274,8 @@ def solutions(node: Node) -> tuple[Any | None, Any]:
     if node.kind == "solved":
         name, values = node.parts
         return None if name is None else expression(name), set_of(values)
-    if node.kind == "named" and node.parts[0].kind == "sym":
-        return expression(node.parts[0]), solutions(node.parts[1])[1]
-    if node.kind in ("list", "set"):
-        return None, sympy.FiniteSet(*map(expression, node.parts))
     if node.kind != "relation":
-        try:
-            return None, set_of(node)
-        except UnknownError:
-            return None, sympy.FiniteSet(expression(node))
+        return None, set_of(node)
     sides, signs = [expression(side) for side in node.parts[0]], node.parts[1]
     unknowns = set().union(*(side.free_symbols for side in sides))
     if len(unknowns) != 1:
