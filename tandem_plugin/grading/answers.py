@@ -17,8 +17,17 @@ from tandem_plugin.grading.expressions import (
     TEMPERATURE,
     Expressions,
 )
-from tandem_plugin.grading.relation_kinds import UnreadableError, combined, related
-from tandem_plugin.grading.tree import SCALARS, Node, measured_place, num
+from tandem_plugin.grading.tree import (
+    INFINITY,
+    SCALARS,
+    TURNED,
+    Node,
+    UnreadableError,
+    is_name,
+    measured_place,
+    names_of,
+    num,
+)
 from tandem_plugin.grading.units import unit_at
 
 __all__ = ["Reader", "UnreadableError", "read", "words_of"]
@@ -39,7 +48,7 @@ class Reader(Expressions):
     def listed(self) -> Node:
         """Parts between commas, semicolons, ``and`` and ``or``; one alone is no list."""
         nodes, joiner = self.items(expands=True)
-        return nodes[0] if len(nodes) == 1 else combined(nodes, joiner)
+        return nodes[0] if len(nodes) == 1 else _combined(nodes, joiner)
 
     def items(self, expands: bool) -> tuple[list[Node], str]:
         """Parts, and the joiner that says most. expands: a plus-minus stands for two parts."""
@@ -53,7 +62,7 @@ class Reader(Expressions):
             if sum(map(len, groups)) > _MAX_PARTS:
                 raise self.fail()
         if joiners > {";"}:
-            nodes = [one[0] if len(one) == 1 else combined(one, ",") for one in groups]
+            nodes = [one[0] if len(one) == 1 else _combined(one, ",") for one in groups]
         else:
             nodes = [node for group in groups for node in group]
         return nodes, next((one for one in ("or", "and", ";") if one in joiners), ",")
@@ -77,7 +86,7 @@ class Reader(Expressions):
         while (sign := self.take(_SIGN)) is not None:
             signs.append(sign[0].strip())
             sides.append(self._side())
-        return related(sides, signs) if signs else sides[0]
+        return _related(sides, signs) if signs else sides[0]
 
     def _side(self) -> Node:
         start = self.place
@@ -141,6 +150,103 @@ class Reader(Expressions):
 
 def _quantity(value: Node, unit: str) -> Node:
     return Node("quantity", (value, unit))
+
+
+_VARIABLES = ("sym", "apply")
+_CONDITIONS = ("named", "relation", "solved")
+
+
+def _related(sides: list[Node], signs: list[str]) -> Node:
+    """The tree of a relation: an equation, a solved inequality, or one that is neither."""
+    if signs == ["\\in"]:
+        if sides[0].kind not in (*_VARIABLES, "tuple"):
+            raise UnreadableError("Membership of no variable.")
+        return Node("solved", (sides[0], sides[1]))
+    if set(signs) <= {"=", "\\approx"}:
+        return _equation(sides, signs)
+    if not set(signs) <= TURNED.keys():
+        raise UnreadableError("A relation that is not known.")
+    return _solved(sides, signs) or _relation(sides, signs)
+
+
+def _relation(sides: list[Node], signs: list[str]) -> Node:
+    if any(side.kind == "words" for side in sides):
+        raise UnreadableError("A relation between words.")
+    return Node("relation", (tuple(sides), tuple(signs)))
+
+
+def _equation(sides: list[Node], signs: list[str]) -> Node:
+    """``named`` where a name begins or ends it; ``approx`` where decimals follow a value."""
+    if signs == ["="] and is_name(sides[1]) and not is_name(sides[0]):
+        sides = sides[::-1]
+    exact = next((n for n, sign in enumerate(signs) if sign != "="), len(signs)) + 1
+    if "=" in signs[exact:] or any(side.kind == "words" for side in sides[1:]):
+        raise UnreadableError("Words for a value, or an equals sign behind an approximation.")
+    values, rounded = sides[:exact], sides[exact:]
+    is_named = is_name(sides[0])
+    if is_named and len(values) == 1:  # a name, and only approximations of it
+        values, rounded = [values[0], rounded[0]], rounded[1:]
+    if not is_named and len(values) > 1:
+        if rounded:
+            raise UnreadableError("An approximation of an equation.")
+        return _relation(values, signs)
+    value = Node("approx", (values[-1], *rounded)) if rounded else values[-1]
+    return Node("named", (values[0], value, *values[1:-1])) if is_named else value
+
+
+def _solved(sides: list[Node], signs: list[str]) -> Node | None:
+    """The values of a variable, or of its negative, that stands alone between constant bounds."""
+    places = [n for n, side in enumerate(sides) if _bare(side).kind in _VARIABLES]
+    if len(places) != 1 or any(names_of(side) for n, side in enumerate(sides) if n != places[0]):
+        return None
+    (place,) = places
+    name, ends = _bare(sides[place]), {"<": (INFINITY, ")"), ">": (Node("neg", (INFINITY,)), "(")}
+    bounded = set()
+    for n, sign in enumerate(signs):
+        bound = sides[n + (n == place)]
+        if (n + 1 == place) is not (sides[place].kind == "neg"):
+            sign = TURNED[sign]  # now as if the name stood on the left, without a minus
+        if sides[place].kind == "neg":  # -x > -1
+            bound = Node("neg", (bound,))
+        if sign == "\\ne" and len(signs) == 1:
+            return Node("solved", (name, Node("minus", (Node("reals"), Node("set", (bound,))))))
+        way = {"\\le": "<", "\\ge": ">"}.get(sign, sign)
+        if place not in (n, n + 1) or way not in ends or way in bounded:
+            return None
+        bounded.add(way)
+        ends[way] = (bound, ends[way][1] if way == sign else {"<": "]", ">": "["}[way])
+    (high, closing), (low, opening) = ends["<"], ends[">"]
+    return Node("solved", (name, Node("interval", (low, high, opening, closing))))
+
+
+def _bare(side: Node) -> Node:
+    return side.parts[0] if side.kind == "neg" else side
+
+
+def _combined(nodes: list[Node], joiner: str) -> Node:
+    """A list, or what its parts say together: of one variable, or of several names."""
+    first = nodes[0]
+    if joiner in ("or", "and") and all(
+        node.kind == "solved" and node.parts[0] == first.parts[0] for node in nodes
+    ):
+        whole = first.parts[1]
+        for node in nodes[1:]:
+            whole = Node("cup" if joiner == "or" else "cap", (whole, node.parts[1]))
+        return Node("solved", (first.parts[0], whole))
+    if first.kind != "named" or len(first.parts) != 2:
+        return Node("list", tuple(nodes))
+    is_same = [node.kind == "named" and node.parts[0] == first.parts[0] for node in nodes]
+    if all(same or node.kind not in _CONDITIONS for same, node in zip(is_same, nodes, strict=True)):
+        values = (n.parts[1] if same else n for same, n in zip(is_same, nodes, strict=True))
+        return Node("named", (first.parts[0], Node("list", tuple(values))))
+    labels = [node.parts[0] for node in nodes if node.kind == "named"]
+    if len(nodes) != len(set(labels)) or any(label.kind != "sym" for label in labels):
+        return Node("list", tuple(nodes))
+    values_ = Node("list", tuple(node.parts[1] for node in nodes))
+    letters = {label.parts[0].partition("_")[0] for label in labels}
+    if len(letters) == 1:  # x_1 and x_2 are the roots, in no order
+        return Node("named", (Node("sym", tuple(letters)), values_))
+    return Node("named", (Node("tuple", tuple(labels)), Node("tuple", values_.parts)))
 
 
 _BASED = re.compile(

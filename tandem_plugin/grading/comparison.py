@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from tandem_plugin.grading.relation_kinds import (
-    TURNED,
-    are_same_function,
-    as_relation,
-    in_order_of,
-    is_name,
-)
 from tandem_plugin.grading.tree import (
     SCALARS,
     SETS,
+    TURNED,
     Node,
     exact,
+    is_name,
     measured_place,
     names_of,
     num,
@@ -117,17 +112,17 @@ class Comparison:
         be a curve: as a gold it is no value.
         """
         if "relation" in (gold.kind, answer.kind):
-            return self._relations(as_relation(gold), as_relation(answer))
+            return self._relations(_as_relation(gold), _as_relation(answer))
         if gold.kind != "named":
             if gold.kind == "solved":
                 return Decision(False, "kind")
             return _all((self.of(gold, value) for value in answer.parts[1:]), "equation")
         name, value = gold.parts[:2]
         if answer.kind == "named":
-            answer = in_order_of(name, answer)
-            if name == answer.parts[0] or are_same_function(name, answer.parts[0]):
+            answer = _in_order_of(name, answer)
+            if name == answer.parts[0] or _are_same_function(name, answer.parts[0]):
                 return _all((self.of(value, one) for one in answer.parts[1:]), "equation")
-            return self._relations(as_relation(gold), as_relation(answer))
+            return self._relations(_as_relation(gold), _as_relation(answer))
         may_be_curve = all(side.kind == "mul" and is_name(side) for side in gold.parts[:2])
         if may_be_curve or not is_name(name, strictly=True):
             return Decision(False, "equation")
@@ -321,3 +316,22 @@ def _pieces(node: Node) -> tuple[Node, ...]:
     if node.kind != "cup":
         return (_interval(node),)
     return tuple(piece for part in node.parts for piece in _pieces(part))
+
+
+def _in_order_of(names: Node, answer: Node) -> Node:
+    """``y = 2, x = 1`` as ``x = 1, y = 2`` where the gold has that order."""
+    own, value = answer.parts[:2]
+    if not own.kind == names.kind == value.kind == "tuple" or set(own.parts) != set(names.parts):
+        return answer
+    values = dict(zip(own.parts, value.parts, strict=True))
+    return Node("named", (names, Node("tuple", tuple(values[name] for name in names.parts))))
+
+
+def _are_same_function(first: Node, second: Node) -> bool:
+    """``y = ...`` and ``f(x) = ...`` name the same thing."""
+    return {first.kind, second.kind} == {"apply", "sym"} and Node("sym", ("y",)) in (first, second)
+
+
+def _as_relation(node: Node) -> Node:
+    """A name and its value as the two sides of an equation; anything else as it is."""
+    return Node("relation", (node.parts[:2], ("=",))) if node.kind == "named" else node

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 
-from tandem_plugin.grading.relation_kinds import UnreadableError
 from tandem_plugin.grading.spelling import GREEK
-from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, num
+from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, UnreadableError, num
 from tandem_plugin.grading.units import unit_at
 
 __all__ = ["COLON", "DEGREES", "JOINER", "SCALE", "TEMPERATURE", "Expressions"]
