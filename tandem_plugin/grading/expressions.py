@@ -1,7 +1,6 @@
-r"""The grammar of expressions: sums, products, powers, names and commands, as typed trees.
+r"""The grammar of expressions, by recursive descent, from what binds least.
 
-Recursive descent, from what binds least. Products without a sign bind tighter than ``/`` and
-``\cdot``, as in Math-Verify's grammar.
+Products without a sign bind tighter than ``/`` and ``\cdot``, as in Math-Verify's grammar.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ _OTHER_NAMES = (
     "varepsilon vartheta varrho varphi Upsilon ell hbar aleph nabla partial imath jmath Re Im odot"
 )
 _NAMES = frozenset((*GREEK.values(), *_OTHER_NAMES.split()))
-"""The commands that are letters."""
 _FUNCTION_NAMES = (
     "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc ln log "
     "lg exp max min gcd lcm mod det floor ceil abs sqrt sgn"
@@ -31,7 +29,6 @@ _FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
     "arctg": "arctan",
 }  # fmt: skip
-"""The functions' names, and what they are called here."""
 _ACCENTS = "vec bar hat dot ddot tilde overline underline widehat overrightarrow angle triangle"
 _INVERTIBLE = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_SEVERAL = frozenset(("max", "min", "gcd", "lcm", "mod"))
@@ -114,17 +111,17 @@ class Expressions(ABC):
         return _compiled(pattern).match(self.text, self.place)
 
     def sees(self, pattern: str) -> bool:
-        return _compiled(pattern).match(self.text, self.place) is not None
+        return self.peek(pattern) is not None
 
     def take(self, pattern: str) -> re.Match[str] | None:
-        if (match := _compiled(pattern).match(self.text, self.place)) is not None:
+        if (match := self.peek(pattern)) is not None:
             self.place = match.end()
         return match
 
-    def expect(self, pattern: str) -> str:
+    def expect(self, pattern: str) -> re.Match[str]:
         if (match := self.take(pattern)) is None:
             raise self.fail()
-        return match[0].strip()
+        return match
 
     def all_of(self, rule: Callable[[], Node]) -> Node:
         """What a rule reads, where that is the whole text."""
@@ -268,7 +265,7 @@ class Expressions(ABC):
             nodes, joiner = [self._described(found[1])], ","
         else:
             nodes, joiner = self.items(expands=opening == "\\{")
-        closing = self.expect(_CLOSINGS[opening])
+        closing = self.expect(_CLOSINGS[opening])[0].strip()
         self.brackets, self.bars = self.brackets - 1, bars
         if opening == "\\{":
             return nodes[0] if found is not None else Node("set", tuple(nodes))
@@ -285,9 +282,9 @@ class Expressions(ABC):
     def _described(self, letter: str) -> Node:
         """A set by the condition on its members, whose letter is bound."""
         name, condition = _named(letter), self.listed()
-        if condition.kind == "solved" and condition.parts[0] == name:
-            return Node("solved", (None, condition.parts[1]))
-        return Node("builder", (name, condition))
+        if condition.kind != "solved" or condition.parts[0] != name:
+            raise self.fail()
+        return Node("solved", (None, condition.parts[1]))
 
     def _made(self, kind: str, *parts: Node | str) -> Node:
         if any(isinstance(part, Node) and part.kind not in SCALARS for part in parts):
@@ -307,9 +304,7 @@ class Expressions(ABC):
             return self.value_of(f"{found[1] or '0'}.{found[2] or ''}", int(found[3]))
         if (found := self.take(_MIXED)) is not None:
             return self._mixed(*found.groups())
-        found = self.take(_NUMBER if self.brackets else _NUMBER_OUTSIDE)
-        if found is None:
-            raise self.fail()
+        found = self.expect(_NUMBER if self.brackets else _NUMBER_OUTSIDE)
         whole = re.sub(r"[ ,{}]", "", found[1] or "0")
         number = self.value_of(f"{whole}.{found[2] or found[3] or ''}", None)
         if found[1] and not found[2] and (frac := self.take(_MIXED_FRAC)) is not None:
@@ -348,7 +343,7 @@ class Expressions(ABC):
         return _named(name)
 
     def _arguments(self) -> tuple[Node, ...]:
-        opening = self.expect(r"\(|\\\{")
+        opening = self.expect(r"\(|\\\{")[0].strip()
         self.brackets += 1
         nodes, _ = self.items(expands=False)
         self.expect(_CLOSINGS[opening])
@@ -404,9 +399,7 @@ class Expressions(ABC):
         return self._symbol(f"{font}:{name}" if font == "mathcal" or is_other else name)
 
     def _accented(self, accent: str) -> Node:
-        found = self.take(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
-        if found is None:
-            raise self.fail()
+        found = self.expect(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
         return self._symbol(f"{accent}:{(found[1] or found[2]).strip().lstrip(chr(92))}")
 
     def _function(self, name: str) -> Node:
@@ -433,9 +426,7 @@ class Expressions(ABC):
 
     def _index(self, sign: str) -> tuple[str, Node]:
         """The variable of a sum or a limit, and where it begins or goes."""
-        found = self.take(rf"_ ?\{{ ?([A-Za-z]) ?(?:{sign})")
-        if found is None:
-            raise self.fail()
+        found = self.expect(rf"_ ?\{{ ?([A-Za-z]) ?(?:{sign})")
         start = self.sum()
         self.expect(r"\}")
         return found[1], start
@@ -463,9 +454,7 @@ class Expressions(ABC):
         return self._made("big", "int", body.all_of(body.sum), end[1], low, high)
 
     def _matrix(self, _: str) -> Node:
-        found = self.take(_MATRIX)
-        if found is None:
-            raise self.fail()
+        found = self.expect(_MATRIX)
         rows: list[list[Node]] = [[]]
         outer, self.brackets = self.brackets, 0
         while not self.take(r"\\end ?\{\w+\}"):

@@ -14,7 +14,6 @@ cup, cap, minus    two sets; reals, empty: none
 relation   sides and signs in turn
 named      what stands on the left of an equals sign, and its value
 solved     a variable, or None for one that is bound, and the set of its values
-builder    a variable, and a condition that is not solved
 ratio, time, based, words   their parts, as written
 ========== =====================================================================================
 """
