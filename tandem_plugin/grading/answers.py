@@ -1,7 +1,6 @@
-r"""The strict reader: an answer or a gold as a typed tree, from LaTeX or ASCII.
+r"""The strict reader: an answer or a gold as a typed tree, from LaTeX or ASCII, in linear time.
 
-What it does not know it refuses: it drops nothing and guesses no operator. Linear in the length of
-the text.
+It rejects what it does not know: it drops nothing and guesses no operator.
 """
 
 from __future__ import annotations
@@ -43,15 +42,13 @@ _NAME = (
 
 
 class Reader(Expressions):
-    """Reads lists, relations, sets, ratios, quantities and expressions, from what binds least."""
+    """Reads lists, relations, sets, ratios, quantities and expressions."""
 
     def listed(self) -> Node:
-        """Parts between commas, semicolons, ``and`` and ``or``; one alone is no list."""
         nodes, joiner = self.items(expands=True)
         return nodes[0] if len(nodes) == 1 else _combined(nodes, joiner)
 
     def items(self, expands: bool) -> tuple[list[Node], str]:
-        """Parts, and the joiner that says most. expands: a plus-minus stands for two parts."""
         groups, joiners = [self._item(expands)], set()
         while (found := self.take(JOINER)) is not None:
             joiner = next(group for group in found.groups() if group)
@@ -109,8 +106,6 @@ class Reader(Expressions):
         while self.take(COLON):
             parts.append(self._value())
         return parts[0] if len(parts) == 1 else Node("ratio", tuple(parts))
-
-    # Quantities
 
     def _value(self) -> Node:
         """An expression with its currency, percent sign, degrees, scale or unit."""
@@ -306,10 +301,10 @@ def _time(text: str) -> Node | None:
 
 
 def words_of(text: str) -> str | None:
-    r"""A spelled text as words without regard to case, or None where it is none.
+    r"""A spelled text as words in lower case, or None if it is none.
 
-    Words are letters in ``\text``, or bare ones that no reader would take for a product: four in a
-    row, with capitals at the beginnings alone.
+    Words are letters in ``\text``, or bare ones that are no product: four in a row, with capitals
+    only at the beginning.
     """
     if not _LETTER.search(text):
         return None

@@ -1,7 +1,4 @@
-"""Two trees by their kinds, and then by their values.
-
-What only computer algebra could tell is asked of it (``Proof``).
-"""
+"""Compares two trees: first their kinds, then their values, by computer algebra if need be."""
 
 from __future__ import annotations
 
@@ -33,11 +30,11 @@ class Decision(NamedTuple):
 
 
 Proof: TypeAlias = Callable[[Node, Node], Decision]
-"""Computer algebra's word on two trees: values, equations, or sets."""
+"""Computer algebra: whether two values, equations or sets are equal."""
 
 
 class OpenError(Exception):
-    """Only computer algebra could tell, and none is at hand."""
+    """Only computer algebra could tell, and there is none here."""
 
 
 def _all(decisions: Iterable[Decision], rule: str) -> Decision:
@@ -106,10 +103,9 @@ class Comparison:
         return Decision(is_shown, "approximation")
 
     def _names(self, gold: Node, answer: Node) -> Decision:
-        """``x = 5`` is 5 where the other side has no name; ``4 = 5`` and ``2x = 10`` are no 5.
+        """``x = 5`` is 5 if the other side has no name; in a chain every value must be equal.
 
-        Of a chain every value must equal the gold. An equation that names a sum or a product may
-        be a curve: as a gold it is no value.
+        An equation that names a sum or a product may be a curve: as a gold it is no value.
         """
         if "relation" in (gold.kind, answer.kind):
             return self._relations(_as_relation(gold), _as_relation(answer))

@@ -1,7 +1,6 @@
-r"""Whether an answer equals a gold, or is only an expression that the question holds already.
+"""Whether an answer equals a gold, or is only an expression copied from the prompt.
 
-A policy that is paid for boxing what it was asked to compute has solved nothing. Numbers and names
-are not copied, however often they occur: only what has something to compute.
+Only an expression with something to compute counts as copied, never a number or a name.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from tandem_plugin.grading.tree import Node, UndefinedError, parts_of
 __all__ = ["AS_WRITTEN", "decide", "is_copied"]
 
 AS_WRITTEN = ("text", "same", "choice", "words")
-"""The rules of an answer that is the gold as it is written."""
+"""The rules that find the answer to be the gold as written."""
 _CHOICE = re.compile(r"(?P<mark>\\text ?\{|\()?[ (]*(?P<letter>[A-Ja-j])(?P<stop>[ ).:}]*)")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _CAPITALS = re.compile(r"[A-Z]{3,26}")
-"""Three capitals and more are an order or a name, no product."""
+"""An order or a name, no product."""
 _DECIMAL_COMMA = re.compile(r"([^\d,(\[{]*)(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(\d+)([^\d,]*)")
 
 

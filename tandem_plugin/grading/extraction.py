@@ -15,7 +15,7 @@ _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 """A box, an escaped character, or a brace: no pattern can match one text in two ways."""
 _SPACE = re.compile(r"\s*")
 _BARE = re.compile(r"[-+]?[\d.]|\\(?!boxed|fbox)[A-Za-z]|[A-Za-z](?![^\s$.,;:)])")
-"""How the content of a box without braces begins: with no word of a sentence on boxes."""
+"""How the content of a box without braces begins, unlike a word of a sentence about boxes."""
 _BARE_CONTENT = re.compile(r"[^\s$]{1,4000}")
 _GAP = r"(?:[\s$,;.&]|\\[()\[\],;: ]|\\q?quad(?![A-Za-z]))*"
 _BETWEEN = re.compile(
@@ -51,13 +51,12 @@ class _Box(NamedTuple):
 def extract_answer(response: str) -> Extraction:
     r"""The content of the last ``\boxed{...}`` or ``\fbox{...}`` of a response.
 
-    - Braces nest; ``\{`` and ``\}`` are no braces. Of boxes in boxes the outermost counts.
-    - Boxes are one list that have only punctuation between them, or a few words that end in
-      ``and`` or ``or``, and the name of the next one's value.
-    - ``\boxed 5`` holds what follows up to the next space or dollar, without final punctuation;
-      before a word of a sentence, ``\boxed`` is no box, and neither is an empty one behind another.
-    - A box that opens after the last closed one and never closes is truncated: no answer; one
-      without braces in it may end in ``\}``.
+    - Braces nest; ``\{`` and ``\}`` are no braces. Of nested boxes the outermost counts.
+    - Boxes form one list if only punctuation separates them, or a few words that end in ``and`` or
+      ``or``, and the name of the next one's value.
+    - ``\boxed 5`` holds what follows up to the next space or dollar. A ``\boxed`` before a word of
+      a sentence, or an empty one, does not override an earlier box.
+    - A box that never closes is truncated, no answer, unless it ends in ``\}``.
     - Only the last million characters are searched, in linear time.
     """
     text = response[-_WINDOW:]
@@ -137,14 +136,13 @@ def _space_end(text: str, start: int) -> int:
 
 
 def read_golds(value: object) -> tuple[str, ...] | str:
-    """Every acceptable answer as text; a sentence that says what is wrong where there is none.
+    """Every acceptable answer as text, or a sentence that says why there is none.
 
-    value: a string, an integer or a float (27.0 is ``27``), or a list, tuple, set or array of
-    those. Of a text with a box the box's content is the gold.
+    value: a string, an integer or a float (27.0 is ``27``), or a list, tuple or array of those. If
+    a text has a box, the content of the box is the gold.
     """
-    values = _listed(value)
     golds: list[str] = []
-    for one in values:
+    for one in _listed(value):
         text = _text(one)
         if text is None:
             return f"A gold answer must be text or a number, not {type(one).__name__}."
@@ -158,9 +156,7 @@ def read_golds(value: object) -> tuple[str, ...] | str:
 def _listed(value: Any) -> list[Any]:
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, list | tuple | set | frozenset):
-        return sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
-    return [value]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _text(value: object) -> str | None:

@@ -136,10 +136,7 @@ def _bits(value: Fraction) -> int:
 
 
 def measured_place(node: Node) -> int | None:
-    """The decimal place of the last digit of a number that was measured or rounded, else None.
-
-    Such is one with a decimal point that is not whole, and one in scientific notation.
-    """
+    """The decimal place of the last digit of a number that was measured or rounded, else None."""
     kind, parts = node
     if kind == "num":
         return parts[1]  # type: ignore[no-any-return]
@@ -189,8 +186,7 @@ _INVERSE = (Node("neg", (num(1),)), Node("sym", ("T",)))
 def is_name(node: Node, strictly: bool = False) -> bool:
     """Whether a tree names a quantity and computes nothing.
 
-    strictly: not by a sum, product or quotient of small letters either, which as an equation may
-    be a curve.
+    strictly: no sum, product or quotient of small letters, whose equation may be a curve.
     """
     kind, parts = node
     if kind in ("sym", "apply", "words"):

@@ -4,9 +4,8 @@
 
     --reward.remote_url $(tandem path reward-openrlhf)
 
-OpenRLHF 0.11 calls it once a response, in threads, and logs the mean of every number in
-``extra_logs``. What it raises OpenRLHF swallows, so nothing is raised for what a row says; loading
-this file without SymPy raises, and stops the run at its start.
+OpenRLHF 0.11 calls it once per response, in threads, and logs the means of ``extra_logs``. It
+ignores errors, so a row that cannot be graded raises none; without SymPy, loading this file raises.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ def reward_func(
     grades = [_grade(*row) for row in zip(queries, prompts, labels, strict=True)]
     rewards = torch.tensor([grade.reward for grade in grades])
     flags = [outcome_flags(grade) for grade in grades]
-    logs = {
-        name: torch.tensor([row[name] for row in flags]) for name in (flags[0] if flags else ())
-    }
+    logs = {name: torch.tensor([row[name] for row in flags]) for name in flags[0]}
     logs["grading_ms"] = torch.tensor([grade.milliseconds for grade in grades])
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
@@ -52,10 +49,7 @@ def reward_func(
 def _grade(query: str, prompt: str, label: Any) -> Grade:
     response = _response(query, prompt)
     if response is None:
-        message = (
-            "The query does not contain its prompt, so the response cannot be separated from it."
-        )
-        return Grade("error", None, "prompt", 0.0, message=message)
+        return Grade("error", None, "prompt", 0.0, message="The query does not contain its prompt.")
     return default_grader().grade(response, _golds(label), prompt)
 
 
