@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tandem_plugin.grading import Grader
-from tandem_plugin.grading.rewards.verl_reward import compute_score
 
 COPIED = (
     (r"Compute $200\cdot 3$.", r"200\cdot3", "600"),
@@ -54,19 +53,3 @@ def test_the_gold_as_it_is_written_is_no_copy(grader: Grader):
 @pytest.mark.parametrize(("answer", "gold"), UNSOLVED)
 def test_what_is_unsolved_is_wrong(grader: Grader, answer: str, gold: str):
     assert grader.grade(f"\\boxed{{{answer}}}", gold).outcome == "incorrect"
-
-
-def test_the_reward_for_verl_says_what_was_copied():
-    result = compute_score("s", r"\boxed{2+3}", "5", {"question": "What is $2+3$?"})
-    assert (result["score"], result["outcome_copied"], result["outcome_correct"]) == (0.0, 1.0, 0.0)
-    assert compute_score("s", r"\boxed{2+3}", "5")["score"] == 1.0
-
-
-def test_the_reward_for_openrlhf_says_what_was_copied():
-    pytest.importorskip("torch")
-    from tandem_plugin.grading.rewards.openrlhf_reward import reward_func
-
-    prompt = "What is 2+3*4?"
-    result = reward_func([prompt + r" \boxed{2+3*4}"], [prompt], ["14"])
-    assert result["rewards"].tolist() == [0.0]
-    assert result["extra_logs"]["outcome_copied"].tolist() == [1.0]
