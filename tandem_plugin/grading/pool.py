@@ -48,13 +48,12 @@ class Reply:
     """What came of one question."""
 
     status: str
-    """``decided``, ``time_limit``, ``memory_limit``, ``recursion_limit``, ``worker_died``,
-    ``error`` or ``sealed``."""
-    decisions: tuple[Decision, ...]
-    """One per gold, up to the first equal one; only if the status is ``decided``."""
-    message: str | None
+    """``decided``, or the rule by which nothing was decided."""
     waited: float
     """Seconds until a worker was free and ready."""
+    decisions: tuple[Decision, ...] = ()
+    """One per gold, up to the first equal one."""
+    message: str | None = None
 
 
 class WorkerPool:
@@ -64,11 +63,6 @@ class WorkerPool:
 
     Raises :class:`GradingError` if SymPy is not installed.
     """
-
-    threads: ThreadPoolExecutor
-    """Enough threads to keep all workers busy."""
-    deaths: Counter[str]
-    """How many workers were lost, by cause."""
 
     def __init__(self, limits: GradingLimits) -> None:
         if importlib.util.find_spec("sympy") is None:
@@ -84,11 +78,13 @@ class WorkerPool:
         for _ in range(self._limits.worker_count):
             self._places.put(None)
         self._forkserver: _Forkserver | None = None
-        self.deaths = Counter()
-        self._start_threads()
+        self.deaths: Counter[str] = Counter()
+        """How many workers were lost, by cause."""
+        self.threads = self._new_threads()
 
-    def _start_threads(self) -> None:
-        self.threads = ThreadPoolExecutor(self._limits.worker_count + 1, "tandem-grading")
+    def _new_threads(self) -> ThreadPoolExecutor:
+        """Enough threads to keep all workers busy."""
+        return ThreadPoolExecutor(self._limits.worker_count + 1, "tandem-grading")
 
     @property
     def process_ids(self) -> tuple[int, ...]:
@@ -96,10 +92,7 @@ class WorkerPool:
         return (self._forkserver.process.pid,) if self._forkserver is not None else ()
 
     def start(self) -> _Forkserver:
-        """Start the process that workers are forked from, which takes seconds.
-
-        Raises :class:`GradingError`.
-        """
+        """Start the process that workers are forked from, or raise :class:`GradingError`."""
         with self._lock:
             if self._forkserver is None or self._forkserver.process.poll() is not None:
                 self._end(self._forkserver)
@@ -129,7 +122,7 @@ class WorkerPool:
     def close(self) -> None:
         """End all processes and threads. A later question starts them again."""
         self.threads.shutdown()
-        self._start_threads()
+        self.threads = self._new_threads()
         for _ in range(self._places.qsize()):
             if (worker := self._places.get()) is not None:
                 worker.end()
@@ -141,11 +134,11 @@ class WorkerPool:
         status = str(said.get("status", "worker_died"))
         if status == "decided":
             decisions = (Decision(bool(equal), str(rule)) for equal, rule in said["decisions"])
-            return Reply(status, tuple(decisions), None, waited)
+            return Reply(status, waited, tuple(decisions))
         with self._lock:
             self.deaths[status] += 1
         usual = _MESSAGES.get(status, "").format(limits=self._limits, signal=said.get("signal"))
-        return Reply(status, (), said.get("message", usual), waited)
+        return Reply(status, waited, message=said.get("message", usual))
 
     def _new_worker(self) -> _Worker:
         for _ in range(_ATTEMPTS):
@@ -252,9 +245,7 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "PYTHONSAFEPATH": "1",
         "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     }
 
 
